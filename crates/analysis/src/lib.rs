@@ -1,0 +1,2 @@
+//! Pure folds from events to views, and statistics.
+#![forbid(unsafe_code)]

@@ -1,0 +1,5 @@
+//! The compacting allocator: `no_std`, no dependencies.
+#![cfg_attr(not(test), no_std)]
+
+pub mod config;
+pub mod stats;

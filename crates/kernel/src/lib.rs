@@ -1,0 +1,1 @@
+//! Every Linux interface pagemill uses, one file each.

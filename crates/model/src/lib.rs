@@ -1,0 +1,2 @@
+//! The words of pagemill: units, events, views, decisions, recordings and the traits between them.
+#![forbid(unsafe_code)]

@@ -1,0 +1,26 @@
+//! The command line: one subcommand a verb, examples first in each help text.
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+use crate::verbs;
+
+/// See, score and steer how Linux programs use memory, without changing them.
+#[derive(Debug, Parser)]
+#[command(name = "pagemill", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs, in the order of the documentation.
+#[derive(Debug, Subcommand)]
+pub enum Verb {}
+
+impl Verb {
+    /// Runs the verb and says how it ended.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        match self {}
+    }
+}

@@ -1,0 +1,44 @@
+//! How the binary ends: the exit codes that scripts may rely on.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | ok |
+//! | 1 | a finding: a threshold passed, a regression |
+//! | 2 | usage or error |
+//! | 3 | not supported on this machine |
+//! | 4 | permission |
+//! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
+//!
+//! A wrapper otherwise ends as its child did: same code, or 128 + signal.
+
+use std::process::ExitCode;
+
+/// How a verb ended, when it did not fail with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All went well.
+    Ok,
+    /// A finding.
+    Finding,
+    /// Not supported on this machine; the verb has said why.
+    Unsupported,
+    /// A permission is missing; the verb has said which.
+    Permission,
+    /// This code: a wrapper's child's, or 125 to 127.
+    Code(u8),
+}
+
+/// Prints an error with its chain of causes and turns the outcome into the process's exit code.
+pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
+    match outcome {
+        Ok(Exit::Ok) => ExitCode::SUCCESS,
+        Ok(Exit::Finding) => ExitCode::from(1),
+        Ok(Exit::Unsupported) => ExitCode::from(3),
+        Ok(Exit::Permission) => ExitCode::from(4),
+        Ok(Exit::Code(code)) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("pagemill: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

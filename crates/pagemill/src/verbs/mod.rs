@@ -1,0 +1,1 @@
+//! One file a verb. A verb parses nothing and prints its own result; what it computes lives below.

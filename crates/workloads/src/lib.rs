@@ -1,0 +1,2 @@
+//! Kernels that experiments need and that no package provides.
+#![forbid(unsafe_code)]
