@@ -2,4 +2,5 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod config;
+pub mod os;
 pub mod stats;

@@ -1,0 +1,64 @@
+//! The seam to the operating system: what the heap needs from it, as a trait so that tests and
+//! Miri run on ordinary memory.
+//!
+//! Nothing here may allocate through the heap, and nothing may change `errno`: `free` must keep it
+//! (POSIX 2024).
+
+use core::sync::atomic::AtomicU32;
+
+/// A use of the heap that is an error of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// The object was freed before.
+    DoubleFree,
+    /// The pointer is not the start of an object of this heap.
+    WildFree,
+    /// Memory past the end of an object was written (hardened mode).
+    Overflow,
+    /// A freed object was written (hardened mode).
+    UseAfterFree,
+}
+
+/// The operating system, as the heap sees it.
+pub trait Os: Sync {
+    /// Size of a page in bytes; a power of two that does not change.
+    fn page_size(&self) -> usize;
+
+    /// Takes `len` bytes of zeroed, private, anonymous memory at a multiple of `align` (both
+    /// multiples of the page size); null if there is none.
+    fn map(&self, len: usize, align: usize) -> *mut u8;
+
+    /// Gives a mapping, or a page-aligned part of one, back.
+    ///
+    /// # Safety
+    /// `start..start + len` came from [`Os::map`] or [`Os::remap`] and nothing uses it any more.
+    unsafe fn unmap(&self, start: *mut u8, len: usize);
+
+    /// Gives the memory behind whole pages back; they stay mapped and read as zero.
+    ///
+    /// # Safety
+    /// As [`Os::unmap`], except that the range may be used again afterwards.
+    unsafe fn decommit(&self, start: *mut u8, len: usize);
+
+    /// Grows or shrinks a mapping, moving it if need be; null (and nothing changed) on failure.
+    ///
+    /// # Safety
+    /// `start..start + old` is one whole mapping from [`Os::map`] or [`Os::remap`]; on success only the
+    /// returned address may be used.
+    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8;
+
+    /// A monotonic clock in nanoseconds; a coarse one will do.
+    fn now_ns(&self) -> u64;
+
+    /// Sleeps while `word` holds `expected`; may wake for no reason.
+    fn wait(&self, word: &AtomicU32, expected: u32);
+
+    /// Wakes one sleeper on `word`.
+    fn wake(&self, word: &AtomicU32);
+
+    /// Unpredictable bits, for keys and seeds.
+    fn entropy(&self) -> u64;
+
+    /// Names the error and ends the program; allocates nothing.
+    fn misuse(&self, what: Misuse, object: *mut u8) -> !;
+}
