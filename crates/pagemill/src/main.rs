@@ -4,6 +4,7 @@
 
 mod cli;
 mod exit;
+mod stats_page;
 mod verbs;
 
 use clap::Parser;
