@@ -5,9 +5,23 @@
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
+pub mod cgroup;
 mod error;
+#[cfg(test)]
+mod fixtures;
+pub mod ksm;
+pub mod ksm_loan;
 pub mod maps;
+pub mod max_map_count;
+pub mod memfd;
+pub mod process;
 pub mod process_vm;
+pub mod psi;
+pub mod signal;
+pub mod smaps;
+pub mod thp;
+pub mod userfaultfd;
+pub mod yama;
 
 use std::fs;
 use std::io;
