@@ -124,7 +124,47 @@ pub struct ProcessStat {
     pub mergeable: Option<bool>,
 }
 
+/// Tries whether this process may offer memory for merging (`MADV_MERGEABLE`), on a page of its own.
+/// Nothing is merged by this alone.
+pub fn try_to_offer() -> Result<()> {
+    let length = crate::userfaultfd::page_size();
+    // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
+    // memory that exists.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(Error::last("map", "a page"));
+    }
+    // SAFETY: the page was mapped above; the advice changes no content.
+    let offered = match unsafe { libc::madvise(page, length, libc::MADV_MERGEABLE) } {
+        0 => Ok(()),
+        _ => Err(Error::last("offer memory to", "KSM").advise("use a kernel with CONFIG_KSM=y")),
+    };
+    // SAFETY: the page was mapped above, is unmapped once, and nothing refers to it.
+    unsafe { libc::munmap(page, length) };
+    offered
+}
+
 impl Linux {
+    /// Whether this process may change the settings: tried by opening `run` for writing.
+    pub fn may_set_ksm(&self) -> Result<()> {
+        let path = self.path(format!("{DIRECTORY}/run"));
+        match std::fs::OpenOptions::new().write(true).open(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(Error::io("open", format_args!("{} for writing", path.display()), error))
+            }
+        }
+    }
+
     /// The settings in force. Fails with [`crate::Kind::NotFound`] on a kernel without KSM.
     pub fn ksm_settings(&self) -> Result<Settings> {
         let run = self.read(format!("{DIRECTORY}/run"))?;

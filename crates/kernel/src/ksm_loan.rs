@@ -132,6 +132,12 @@ pub fn left_over(directory: &Path) -> Result<Option<Settings>> {
     Ok(Journal::load(directory)?.filter(Journal::is_left_over).map(|journal| journal.found))
 }
 
+/// The processes to which `ksmd` is on loan now; changes nothing.
+pub fn borrowers(directory: &Path) -> Result<Vec<u32>> {
+    let holders = Journal::load(directory)?.map(|journal| journal.holders).unwrap_or_default();
+    Ok(holders.iter().filter(|holder| holder.lives()).map(|holder| holder.pid).collect())
+}
+
 /// The journal with its living holders. One without any is restored and gone.
 fn living(linux: &Linux, directory: &Path) -> Result<Option<Journal>> {
     let Some(mut journal) = Journal::load(directory)? else { return Ok(None) };
@@ -273,7 +279,9 @@ mod tests {
         let loan = borrow(&linux, &directory);
         loan.set(&fast(&loan)).unwrap();
         assert_eq!(linux.ksm_settings().unwrap().pages_to_scan, 9999);
+        assert_eq!(borrowers(&directory).unwrap(), [std::process::id()]);
         drop(loan);
+        assert!(borrowers(&directory).unwrap().is_empty());
         assert_eq!(linux.ksm_settings().unwrap(), before);
         assert_eq!(left_over(&directory).unwrap(), None);
         assert!(!Journal::path(&directory).exists());

@@ -14,6 +14,7 @@ pub mod ksm_loan;
 pub mod maps;
 pub mod max_map_count;
 pub mod memfd;
+pub mod privilege;
 pub mod process;
 pub mod process_vm;
 pub mod psi;
@@ -56,6 +57,11 @@ impl Linux {
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub fn release(&self) -> Result<String> {
+        self.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned())
     }
 
     /// Where the file `name` of process `pid` is.

@@ -31,8 +31,8 @@ pub const SENT_TO_PROGRAMS: &[i32] = &[
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 
-/// The terminal's stop key.
-pub const TERMINAL_STOP: i32 = libc::SIGTSTP;
+/// Stop a program until it is continued: the terminal's stop key, and its use from the background.
+pub const STOPS: &[i32] = &[libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 /// A signal that was taken out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,8 @@ pub enum Exit {
     Permission,
     /// This code: a wrapper's child's, or 125 to 127.
     Code(u8),
+    /// As a wrapper's child did, which this signal killed.
+    Signal(i32),
 }
 
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.
@@ -36,6 +38,7 @@ pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Unsupported) => ExitCode::from(3),
         Ok(Exit::Permission) => ExitCode::from(4),
         Ok(Exit::Code(code)) => ExitCode::from(code),
+        Ok(Exit::Signal(signal)) => pagemill_kernel::signal::die_by(signal),
         Err(error) => {
             eprintln!("pagemill: {error:#}");
             ExitCode::from(2)

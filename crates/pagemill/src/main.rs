@@ -2,8 +2,12 @@
 //! colours and HTML.
 #![forbid(unsafe_code)]
 
+mod capability;
 mod cli;
 mod exit;
+mod governor;
+mod library;
+mod program;
 mod stats_page;
 mod verbs;
 
