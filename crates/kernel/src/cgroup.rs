@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::thp::present;
+use crate::error::present;
 use crate::{Error, Kind, Linux, Result};
 
 /// Which interface a group has.

@@ -137,6 +137,15 @@ fn describe(error: &io::Error) -> String {
 /// The result of a call to the kernel.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Turns what is not found into an absent value: a file that this kernel does not have yet.
+pub(crate) fn present<T>(value: Result<T>) -> Result<Option<T>> {
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,8 @@
 //! Its settings belong to the whole system, so whoever changes them must put them back: see
 //! [`crate::ksm_loan`].
 
-use crate::thp::{Choice, present};
+use crate::error::present;
+use crate::thp::Choice;
 use crate::{Error, Linux, Result};
 
 const DIRECTORY: &str = "/sys/kernel/mm/ksm";
@@ -127,7 +128,7 @@ pub struct ProcessStat {
 /// Tries whether this process may offer memory for merging (`MADV_MERGEABLE`), on a page of its own.
 /// Nothing is merged by this alone.
 pub fn try_to_offer() -> Result<()> {
-    let length = crate::userfaultfd::page_size();
+    let length = crate::page_size();
     // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
     // memory that exists.
     let page = unsafe {

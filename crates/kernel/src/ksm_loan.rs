@@ -62,6 +62,14 @@ impl Loan {
     /// Borrows `ksmd`; the journal lives in `directory`, which should not survive a reboot
     /// (`/run/pagemill`), as the settings do not.
     pub fn take(linux: &Linux, directory: &Path) -> Result<Taken> {
+        // A borrower starts `ksmd` only while a journal exists, so this needs no lock: and hence no
+        // right to take one.
+        if Journal::load(directory)?.is_none() {
+            let found = linux.ksm_settings()?;
+            if found.run == Run::Merge {
+                return Ok(Taken::Running(found));
+            }
+        }
         let _lock = Lock::take(directory)?;
         let mut journal = match living(linux, directory)? {
             Some(journal) => journal,

@@ -30,6 +30,12 @@ use std::path::{Path, PathBuf};
 
 pub use error::{Error, Kind, Result};
 
+/// Bytes of a page on this machine.
+pub fn page_size() -> usize {
+    // SAFETY: `sysconf` takes any number and only reads.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// The file systems through which the kernel talks.
 #[derive(Clone, Debug)]
 pub struct Linux {

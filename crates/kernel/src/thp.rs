@@ -2,7 +2,8 @@
 //!
 //! A setting is a line of words with the chosen one in brackets: `always [madvise] never`.
 
-use crate::{Error, Kind, Linux, Result};
+use crate::error::present;
+use crate::{Error, Linux, Result};
 
 const DIRECTORY: &str = "/sys/kernel/mm/transparent_hugepage";
 
@@ -80,15 +81,6 @@ impl Linux {
     pub(crate) fn choice(&self, path: &str) -> Result<Choice> {
         let text = self.read(path)?;
         Choice::parse(&text).ok_or_else(|| Error::malformed(path, format_args!("{text:?}")))
-    }
-}
-
-/// Turns a missing file into an absent value.
-pub(crate) fn present<T>(value: Result<T>) -> Result<Option<T>> {
-    match value {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -320,7 +320,7 @@ struct Page {
 
 impl Page {
     fn new() -> Result<Self> {
-        let length = page_size();
+        let length = crate::page_size();
         // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
         // memory that exists.
         let start = unsafe {
@@ -364,12 +364,6 @@ impl Drop for Page {
         // SAFETY: the mapping was made by `new`, is unmapped once, and no reference into it is left.
         unsafe { libc::munmap(self.start, self.length) };
     }
-}
-
-/// Bytes of a page on this machine.
-pub fn page_size() -> usize {
-    // SAFETY: `sysconf` takes any number and only reads.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 /// Whether the system call is open to everyone: `vm.unprivileged_userfaultfd`.

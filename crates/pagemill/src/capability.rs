@@ -13,7 +13,7 @@ use pagemill_kernel::process::{Capability, Status as ProcessStatus};
 use pagemill_kernel::psi::{Resource, Trigger, Who};
 use pagemill_kernel::userfaultfd::{self, Userfaultfd, Way, Writer};
 use pagemill_kernel::yama::PtraceScope;
-use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, process_vm};
+use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm};
 use serde::Serialize;
 
 use crate::stats_page::{self, Snapshot};
@@ -289,7 +289,7 @@ fn move_pages(linux: &Linux) -> Found {
 }
 
 fn memfd(_: &Linux) -> Found {
-    let page = userfaultfd::page_size();
+    let page = page_size();
     let tried = memfd::create(c"pagemill-doctor").and_then(|file| {
         let failed = |error| Error::io("write to", "a memfd", error);
         file.write_all_at(&vec![1; 2 * page], 0).map_err(failed)?;
@@ -311,7 +311,7 @@ fn max_map_count(linux: &Linux) -> Found {
     match linux.max_map_count() {
         Ok(count) => {
             // Half is left to the program itself.
-            let saved = count / 2 * userfaultfd::page_size() as u64;
+            let saved = count / 2 * page_size() as u64;
             let finding = format!("{count}: remap can save at most {} MiB a process", saved >> 20);
             if count < AMPLE / 4 { Found::degraded(finding, fix) } else { Found::ok(finding) }
         }

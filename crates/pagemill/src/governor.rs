@@ -30,7 +30,7 @@ use crate::stats_page::{self, Page};
 /// Whole scans without progress after which merging is given up.
 const PATIENCE: u64 = 4;
 
-/// How often new descendants are looked for.
+/// How often new descendants are looked for; more often at first, when programs start others.
 const CENSUS: Duration = Duration::from_millis(500);
 
 /// How often the number of pending pages is read while `ksmd` rests, and while it runs.
@@ -49,6 +49,7 @@ pub struct Governor {
     loan: Loan,
     members: BTreeMap<u32, Member>,
     next_census: Instant,
+    census_gap: Duration,
     throttle: Throttle,
 }
 
@@ -78,6 +79,7 @@ impl Governor {
                 loan,
                 members: BTreeMap::new(),
                 next_census: Instant::now(),
+                census_gap: RESTING,
                 throttle: Throttle::default(),
             })),
         })
@@ -93,7 +95,8 @@ impl Governor {
     pub fn tick(&mut self) -> Result<Duration> {
         if Instant::now() >= self.next_census {
             self.census();
-            self.next_census = Instant::now() + CENSUS;
+            self.next_census = Instant::now() + self.census_gap;
+            self.census_gap = (2 * self.census_gap).min(CENSUS);
         }
         let pending = self.pending();
         let scans = self.linux.ksm_counters()?.full_scans;

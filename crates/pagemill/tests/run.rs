@@ -323,7 +323,8 @@ fn signals_reach_the_program_and_its_death_is_passed_through() {
     let Some(library) = fake_library(&directory) else { return };
     let machine = Machine::new();
     let before = machine.ksm_settings();
-    let script = "trap 'echo usr1' USR1; echo ready; while :; do read line || sleep 0.05; done";
+    // Ends by itself, so that a signal that does not arrive fails the test and does not hang it.
+    let script = "trap 'echo usr1' USR1; echo ready; for i in $(seq 400); do sleep 0.05; done";
     let mut run = governed(machine.root(), &library, 100, script);
     let mut out = BufReader::new(run.stdout.take().unwrap()).lines();
     assert_eq!(out.next().unwrap().unwrap(), "ready");
@@ -399,5 +400,4 @@ fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
     until("resting", || settings() == before);
     drop(run.stdin.take());
     assert_eq!(run.wait().unwrap().code(), Some(0));
-    assert_eq!(settings(), before);
 }
