@@ -1,5 +1,6 @@
 //! `pagemill doctor`, from the outside.
 
+#[cfg(test)]
 mod support;
 
 use std::fs;
@@ -16,7 +17,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 fn row<'a>(answer: &'a Value, name: &str) -> &'a Value {
-    let rows = answer["rows"].as_array().unwrap();
+    let rows = answer["rows"].as_array().expect("rows are an array");
     rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name}"))
 }
 

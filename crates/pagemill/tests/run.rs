@@ -1,5 +1,6 @@
 //! `pagemill run`, from the outside.
 
+#[cfg(test)]
 mod support;
 
 use std::fs;
@@ -230,7 +231,7 @@ fn governed(root: &Path, library: &Path, pending: u64, script: &str) -> Child {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap()
+        .expect("pagemill starts")
 }
 
 fn kill(pid: u32, signal: &str) {
@@ -239,7 +240,7 @@ fn kill(pid: u32, signal: &str) {
             .arg(format!("-{signal}"))
             .arg(pid.to_string())
             .status()
-            .unwrap()
+            .expect("kill starts")
             .success()
     );
 }
@@ -249,11 +250,11 @@ fn child_of(run: &Child) -> u32 {
     let file = format!("/proc/{0}/task/{0}/children", run.id());
     let mut pid = None;
     until("the child's start", || {
-        let children = fs::read_to_string(&file).unwrap();
-        pid = children.split_whitespace().next().map(|pid| pid.parse().unwrap());
+        let children = fs::read_to_string(&file).expect("the wrapper lives");
+        pid = children.split_whitespace().next().map(|pid| pid.parse().expect("a number"));
         pid.is_some()
     });
-    pid.unwrap()
+    pid.expect("there is one by now")
 }
 
 #[test]
@@ -389,7 +390,7 @@ fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
         .env("PAGEMILL_LIB", &library)
         .env("FAKE_PENDING", "2000")
         .env("FAKE_MERGE", "1")
-        .args(["run", "--ksm", "--", "sh", "-c", "read line"])
+        .args(["run", "--ksm", "--", "sh", "-c", "read line; exit 0"])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
