@@ -30,6 +30,19 @@ pub enum Exit {
     Signal(i32),
 }
 
+/// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
+/// a wrapper's wrong usage is 125, since 2 may be its child's.
+pub fn code_of_usage(error: &clap::Error) -> ExitCode {
+    // With standard error closed there is nobody to tell.
+    let _ = error.print();
+    let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    match (error.use_stderr(), wraps) {
+        (false, _) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(125),
+        (true, false) => ExitCode::from(2),
+    }
+}
+
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.
 pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {

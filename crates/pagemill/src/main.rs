@@ -14,5 +14,8 @@ mod verbs;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    exit::code_of(cli::Cli::parse().verb.run())
+    match cli::Cli::try_parse() {
+        Ok(cli) => exit::code_of(cli.verb.run()),
+        Err(error) => exit::code_of_usage(&error),
+    }
 }

@@ -166,6 +166,28 @@ fn a_set_user_id_program_is_refused_with_the_reason_and_the_way() {
 }
 
 #[test]
+fn wrong_usage_is_125_because_2_may_be_the_programs() {
+    for arguments in
+        [&["run"][..], &["run", "--no-such-flag", "true"], &["run", "--backend", "x", "true"]]
+    {
+        assert_eq!(pagemill_with(arguments).code(), Some(125), "{arguments:?}");
+    }
+    assert_eq!(pagemill_with(&["run", "--", "sh", "-c", "exit 2"]).code(), Some(2));
+    assert_eq!(pagemill_with(&["doctor", "--no-such-flag"]).code(), Some(2));
+    assert_eq!(pagemill_with(&["run", "--help"]).code(), Some(0));
+}
+
+#[test]
+fn the_help_begins_with_examples() {
+    for verb in ["doctor", "run"] {
+        for flag in ["-h", "--help"] {
+            let run = pagemill_with(&[verb, flag]);
+            assert!(run.out.starts_with(&format!("Examples:\n  pagemill {verb}")), "{run:?}");
+        }
+    }
+}
+
+#[test]
 fn contradictions_are_refused() {
     for arguments in [["--ksm", "--mesh", "0n"], ["--ksm", "--backend", "remap"]] {
         let run = pagemill_with(&[&["run"], &arguments[..], &["--", "true"]].concat());
