@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | ok |
 //! | 1 | a finding: a threshold passed, a regression |
-//! | 2 | usage or error |
+//! | 2 | usage or error (of a wrapper: 125) |
 //! | 3 | not supported on this machine |
 //! | 4 | permission |
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
