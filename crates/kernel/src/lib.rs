@@ -1,1 +1,118 @@
-//! Every Linux interface pagemill uses, one file each.
+//! Every Linux interface pagemill uses, one file each, one safe wrapper a call.
+//!
+//! What lives in `/proc`, `/sys` and `/dev` is reached through a [`Linux`], whose root can be moved,
+//! so that tests run on snapshots of real machines. System calls always go to the running kernel.
+//!
+//! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
+
+pub mod cgroup;
+mod error;
+#[cfg(test)]
+mod fixtures;
+pub mod ksm;
+pub mod ksm_loan;
+pub mod maps;
+pub mod max_map_count;
+pub mod memfd;
+pub mod privilege;
+pub mod process;
+pub mod process_vm;
+pub mod psi;
+pub mod signal;
+pub mod smaps;
+pub mod thp;
+pub mod userfaultfd;
+pub mod yama;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use error::{Error, Kind, Result};
+
+/// Bytes of a page on this machine.
+pub fn page_size() -> usize {
+    // SAFETY: `sysconf` takes any number and only reads.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// The file systems through which the kernel talks.
+#[derive(Clone, Debug)]
+pub struct Linux {
+    root: PathBuf,
+}
+
+impl Default for Linux {
+    fn default() -> Self {
+        Self::live()
+    }
+}
+
+impl Linux {
+    /// The running kernel.
+    pub fn live() -> Self {
+        Self::at("/")
+    }
+
+    /// A tree that holds `proc`, `sys` and `dev` below `root`: a snapshot, or another mount namespace.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where the absolute path `path` is in this tree.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub fn release(&self) -> Result<String> {
+        self.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned())
+    }
+
+    /// Where the file `name` of process `pid` is.
+    pub fn process_file(&self, pid: u32, name: &str) -> PathBuf {
+        self.path(format!("/proc/{pid}/{name}"))
+    }
+
+    /// The whole content of a text file of the kernel, lossily decoded: names of files and commands
+    /// that it quotes need not be UTF-8.
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = self.path(path);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) => Err(Error::io("read", path.display(), error)),
+        }
+    }
+
+    /// As [`Linux::read`], for a file of process `pid`: a missing file of a missing process is
+    /// [`Kind::Gone`].
+    pub(crate) fn read_of(&self, pid: u32, name: &str) -> Result<String> {
+        self.read(format!("/proc/{pid}/{name}")).map_err(|error| match error.kind() {
+            Kind::NotFound if !self.path(format!("/proc/{pid}")).exists() => Error::io(
+                "read",
+                self.process_file(pid, name).display(),
+                io::Error::from_raw_os_error(libc::ESRCH),
+            ),
+            Kind::Permission => error.advise("run as root or as the user who owns the process"),
+            _ => error,
+        })
+    }
+
+    /// A file that holds one unsigned number.
+    pub(crate) fn read_number(&self, path: impl AsRef<Path>) -> Result<u64> {
+        let path = path.as_ref();
+        let text = self.read(path)?;
+        text.trim().parse().map_err(|_| {
+            Error::malformed(path.display(), format_args!("{:?} is no number", text.trim()))
+        })
+    }
+
+    /// Writes `value` to a file of the kernel in one write.
+    pub(crate) fn write(&self, path: impl AsRef<Path>, value: &str) -> Result<()> {
+        let path = self.path(path);
+        fs::write(&path, value).map_err(|error| {
+            Error::io("write", format_args!("{value:?} to {}", path.display()), error)
+        })
+    }
+}

@@ -16,11 +16,23 @@ pub struct Cli {
 
 /// The verbs, in the order of the documentation.
 #[derive(Debug, Subcommand)]
-pub enum Verb {}
+pub enum Verb {
+    /// Say what this machine and user can do, and how to mend what is missing
+    Doctor(verbs::doctor::Arguments),
+    /// Run a program, unchanged, on the compacting heap
+    Run(verbs::run::Arguments),
+    /// Print the man pages or a shell's completions
+    #[command(hide = true)]
+    Generate(verbs::generate::Arguments),
+}
 
 impl Verb {
     /// Runs the verb and says how it ended.
     pub fn run(self) -> anyhow::Result<Exit> {
-        match self {}
+        match self {
+            Self::Doctor(arguments) => verbs::doctor::run(&arguments),
+            Self::Run(arguments) => verbs::run::run(&arguments),
+            Self::Generate(arguments) => verbs::generate::run(&arguments),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | ok |
 //! | 1 | a finding: a threshold passed, a regression |
-//! | 2 | usage or error |
+//! | 2 | usage or error (of a wrapper: 125) |
 //! | 3 | not supported on this machine |
 //! | 4 | permission |
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
@@ -26,6 +26,21 @@ pub enum Exit {
     Permission,
     /// This code: a wrapper's child's, or 125 to 127.
     Code(u8),
+    /// As a wrapper's child did, which this signal killed.
+    Signal(i32),
+}
+
+/// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
+/// a wrapper's wrong usage is 125, since 2 may be its child's.
+pub fn code_of_usage(error: &clap::Error) -> ExitCode {
+    // With standard error closed there is nobody to tell.
+    let _ = error.print();
+    let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    match (error.use_stderr(), wraps) {
+        (false, _) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(125),
+        (true, false) => ExitCode::from(2),
+    }
 }
 
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.
@@ -36,6 +51,7 @@ pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Unsupported) => ExitCode::from(3),
         Ok(Exit::Permission) => ExitCode::from(4),
         Ok(Exit::Code(code)) => ExitCode::from(code),
+        Ok(Exit::Signal(signal)) => pagemill_kernel::signal::die_by(signal),
         Err(error) => {
             eprintln!("pagemill: {error:#}");
             ExitCode::from(2)

@@ -2,12 +2,20 @@
 //! colours and HTML.
 #![forbid(unsafe_code)]
 
+mod capability;
 mod cli;
 mod exit;
+mod governor;
+mod library;
+mod program;
+mod stats_page;
 mod verbs;
 
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    exit::code_of(cli::Cli::parse().verb.run())
+    match cli::Cli::try_parse() {
+        Ok(cli) => exit::code_of(cli.verb.run()),
+        Err(error) => exit::code_of_usage(&error),
+    }
 }

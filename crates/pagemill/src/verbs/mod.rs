@@ -1,1 +1,12 @@
 //! One file a verb. A verb parses nothing and prints its own result; what it computes lives below.
+
+pub mod doctor;
+pub mod generate;
+pub mod run;
+
+use pagemill_kernel::Linux;
+
+/// The machine: the running kernel, or the tree that `PAGEMILL_ROOT` names (for tests).
+pub fn machine() -> Linux {
+    std::env::var_os("PAGEMILL_ROOT").map_or_else(Linux::live, Linux::at)
+}

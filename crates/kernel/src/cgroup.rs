@@ -1,0 +1,447 @@
+//! Memory control groups, version 1 and 2: what a group of processes is charged, kernel memory
+//! included (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
+//!
+//! | here | version 2 | version 1 |
+//! |---|---|---|
+//! | current | `memory.current` | `memory.usage_in_bytes` |
+//! | kernel part | `kernel` in `memory.stat` (5.18) | `memory.kmem.usage_in_bytes` |
+//! | peak | `memory.peak` (5.19) | `memory.max_usage_in_bytes` |
+//! | limit | `memory.max` | `memory.limit_in_bytes` |
+//!
+//! A process's group is the path in `/proc/PID/cgroup` below the mount point of the hierarchy, less
+//! the part of the path that the mount itself starts at (`/proc/self/mountinfo`).
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::present;
+use crate::{Error, Kind, Linux, Result};
+
+/// Which interface a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// A memory control group that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    version: Version,
+    directory: PathBuf,
+    mount: PathBuf,
+}
+
+/// What a group is charged, bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// In total: anonymous memory, page cache, shared memory and kernel memory.
+    pub current: u64,
+    /// The part that the kernel uses on the group's behalf: page tables, mappings, sockets …
+    pub kernel: Option<u64>,
+    /// The highest value of `current` so far.
+    pub peak: Option<u64>,
+    /// The limit, if there is one.
+    pub limit: Option<u64>,
+}
+
+/// How often a group met its limits. What this version does not count is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Times that `memory.high` throttled it.
+    pub high: Option<u64>,
+    /// Times that it ran into its limit.
+    pub max: Option<u64>,
+    /// Processes killed for want of memory.
+    pub oom_kill: Option<u64>,
+}
+
+/// Where a hierarchy is mounted and which of its directories shows there.
+#[derive(Debug)]
+struct Mount {
+    version: Version,
+    at: PathBuf,
+    root: String,
+}
+
+impl Linux {
+    /// The memory control group of process `pid`. Fails with [`Kind::NotFound`] if no hierarchy with
+    /// the memory controller is mounted.
+    pub fn memory_cgroup(&self, pid: u32) -> Result<Group> {
+        let Mount { version, at, root } = self.memory_hierarchy()?;
+        let file = self.process_file(pid, "cgroup");
+        let text = self.read_of(pid, "cgroup")?;
+        let path = text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            match version {
+                Version::V1 => controllers.split(',').any(|name| name == "memory").then_some(path),
+                Version::V2 => (number == "0" && controllers.is_empty()).then_some(path),
+            }
+        });
+        let path = path.ok_or_else(|| Error::malformed(file.display(), "no memory group in it"))?;
+        let below = Path::new(path).strip_prefix(&root).map_err(|_| {
+            let why = format!("{path} is outside of what is mounted at {}", at.display());
+            Error::new(
+                Kind::NotFound,
+                "find",
+                format_args!("the memory cgroup of process {pid}"),
+                why,
+            )
+        })?;
+        let mount = self.path(at);
+        Ok(Group { version, directory: mount.join(below), mount })
+    }
+
+    /// The hierarchy that has the memory controller.
+    fn memory_hierarchy(&self) -> Result<Mount> {
+        let text = self.read("/proc/self/mountinfo")?;
+        let mounts: Vec<Mount> = text.lines().filter_map(parse_mount).collect();
+        let with_memory = |mount: &Mount| match mount.version {
+            Version::V1 => true,
+            Version::V2 => self
+                .read(mount.at.join("cgroup.controllers"))
+                .is_ok_and(|text| text.split_whitespace().any(|name| name == "memory")),
+        };
+        mounts.into_iter().find(with_memory).ok_or_else(|| {
+            Error::new(Kind::NotFound, "find", "a memory cgroup", "no hierarchy with it is mounted")
+                .advise("run: mount -t cgroup2 none /sys/fs/cgroup")
+        })
+    }
+}
+
+/// A line of mountinfo that mounts version 2, or version 1 with the memory controller.
+fn parse_mount(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(3);
+    let (root, at) = (left.next()?, left.next()?);
+    let mut right = right.split(' ');
+    let version = match (right.next()?, right.nth(1)?) {
+        ("cgroup2", _) => Version::V2,
+        ("cgroup", options) if options.split(',').any(|option| option == "memory") => Version::V1,
+        _ => return None,
+    };
+    Some(Mount { version, at: PathBuf::from(at), root: root.to_owned() })
+}
+
+impl Group {
+    /// Which interface it has.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it is charged. The root group of version 2 has no such files: [`Kind::NotFound`].
+    pub fn charge(&self) -> Result<Charge> {
+        Ok(match self.version {
+            Version::V1 => Charge {
+                current: self.number("memory.usage_in_bytes")?,
+                kernel: present(self.number("memory.kmem.usage_in_bytes"))?,
+                peak: present(self.number("memory.max_usage_in_bytes"))?,
+                // No limit is the largest number of pages that fits.
+                limit: present(self.number("memory.limit_in_bytes"))?
+                    .filter(|&limit| limit < 1 << 62),
+            },
+            Version::V2 => Charge {
+                current: self.number("memory.current")?,
+                kernel: self.stat()?.get("kernel").copied(),
+                peak: present(self.number("memory.peak"))?,
+                limit: present(self.read("memory.max"))?.and_then(|text| text.trim().parse().ok()),
+            },
+        })
+    }
+
+    /// `memory.stat`, as this version words it.
+    pub fn stat(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(pairs(&self.read("memory.stat")?))
+    }
+
+    /// How often it met its limits.
+    pub fn events(&self) -> Result<Events> {
+        Ok(match self.version {
+            Version::V1 => Events {
+                high: None,
+                max: present(self.number("memory.failcnt"))?,
+                oom_kill: present(self.read("memory.oom_control"))?
+                    .and_then(|text| pairs(&text).get("oom_kill").copied()),
+            },
+            Version::V2 => {
+                let events = pairs(&self.read("memory.events")?);
+                let event = |name: &str| events.get(name).copied();
+                Events { high: event("high"), max: event("max"), oom_kill: event("oom_kill") }
+            }
+        })
+    }
+
+    /// The group's own pressure file, for [`crate::psi`]; version 2 only.
+    pub fn pressure_file(&self) -> Option<PathBuf> {
+        (self.version == Version::V2).then(|| self.directory.join("memory.pressure"))
+    }
+
+    /// Moves a process with all its threads into this group. What it is charged for already stays
+    /// where it is.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// Makes the child that `command` will start enter this group before it executes the program, so
+    /// that all its memory is charged here.
+    pub fn start_inside(&self, command: &mut Command) -> Result<()> {
+        let path = self.directory.join("cgroup.procs");
+        let procs = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(|error| Error::io("open", path.display(), error))?;
+        let enter = move || {
+            // SAFETY: `procs` is an open descriptor that the closure owns, the buffer is a static
+            // byte; `write` is async-signal-safe.
+            match unsafe { libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) } {
+                1 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: between fork and exec the closure makes one async-signal-safe system call and
+        // neither allocates nor locks.
+        unsafe { command.pre_exec(enter) };
+        Ok(())
+    }
+
+    /// Creates a group named `name` for an experiment that starts from this one. Tried in turn: the
+    /// top of the hierarchy, beside this group, inside it. It is removed when dropped.
+    pub fn create(&self, name: &str) -> Result<Child> {
+        let beside = self.directory.parent().filter(|parent| parent.starts_with(&self.mount));
+        let mut places = vec![self.mount.as_path()];
+        places.extend(beside);
+        places.push(&self.directory);
+        places.dedup();
+        let mut first = None;
+        for place in places {
+            match self.create_in(place, name) {
+                Ok(child) => return Ok(child),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first
+            .expect("there is at least one place")
+            .advise("run as root, or: systemd-run --user --scope -p Delegate=yes -- pagemill …"))
+    }
+
+    fn create_in(&self, place: &Path, name: &str) -> Result<Child> {
+        if self.version == Version::V2 {
+            let control = place.join("cgroup.subtree_control");
+            let on = fs::read_to_string(&control)
+                .is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"));
+            if !on {
+                fs::write(&control, "+memory")
+                    .map_err(|error| Error::io("write +memory to", control.display(), error))?;
+            }
+        }
+        let directory = place.join(name);
+        fs::create_dir(&directory)
+            .map_err(|error| Error::io("create", directory.display(), error))?;
+        let group = Group { version: self.version, directory, mount: self.mount.clone() };
+        Ok(Child { group })
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let path = self.directory.join(name);
+        fs::read_to_string(&path).map_err(|error| Error::io("read", path.display(), error))
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        let text = self.read(name)?;
+        text.trim().parse().map_err(|_| {
+            Error::malformed(self.directory.join(name).display(), format_args!("{text:?}"))
+        })
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.directory.join(name);
+        fs::write(&path, value).map_err(|error| {
+            Error::io("write", format_args!("{value:?} to {}", path.display()), error)
+        })
+    }
+}
+
+/// Lines of `key value`.
+fn pairs(text: &str) -> BTreeMap<String, u64> {
+    let pair = |line: &str| {
+        let (key, value) = line.split_once(' ')?;
+        Some((key.to_owned(), value.trim().parse().ok()?))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+/// A group that was created here and goes when this is dropped, once no process is left in it.
+#[derive(Debug)]
+pub struct Child {
+    group: Group,
+}
+
+impl std::ops::Deref for Child {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // A process that was just waited for leaves its group a moment later.
+        for _ in 0..50 {
+            match fs::remove_dir(&self.group.directory) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with these files in it.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Linux) {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        for (path, content) in files {
+            let path = linux.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        (root, linux)
+    }
+
+    const V2: &[(&str, &str)] = &[
+        (
+            "/proc/self/mountinfo",
+            "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+        ),
+        ("/proc/7/cgroup", "0::/user.slice/app.scope\n"),
+        ("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n"),
+        ("/sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n"),
+        ("/sys/fs/cgroup/user.slice/app.scope/memory.current", "1048576\n"),
+        ("/sys/fs/cgroup/user.slice/app.scope/memory.peak", "2097152\n"),
+        ("/sys/fs/cgroup/user.slice/app.scope/memory.max", "max\n"),
+        ("/sys/fs/cgroup/user.slice/app.scope/memory.stat", "anon 4096\nfile 8192\nkernel 16384\n"),
+        (
+            "/sys/fs/cgroup/user.slice/app.scope/memory.events",
+            "low 0\nhigh 3\nmax 2\noom 1\noom_kill 1\n",
+        ),
+    ];
+
+    #[test]
+    fn a_version_2_group_is_found_and_read() {
+        let (_root, linux) = tree(V2);
+        let group = linux.memory_cgroup(7).unwrap();
+        assert_eq!(group.version(), Version::V2);
+        assert!(group.directory().ends_with("sys/fs/cgroup/user.slice/app.scope"));
+        let charge = group.charge().unwrap();
+        assert_eq!(charge.current, 1 << 20);
+        assert_eq!((charge.kernel, charge.peak, charge.limit), (Some(16_384), Some(2 << 20), None));
+        let events = group.events().unwrap();
+        assert_eq!((events.high, events.max, events.oom_kill), (Some(3), Some(2), Some(1)));
+        assert!(group.pressure_file().unwrap().ends_with("memory.pressure"));
+    }
+
+    #[test]
+    fn a_version_1_group_inside_a_container_is_found_below_its_mount() {
+        let (_root, linux) = tree(&[
+            (
+                "/proc/self/mountinfo",
+                "31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+                 35 31 0:31 /docker/ab /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+            ),
+            ("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n"),
+            ("/proc/7/cgroup", "8:pids:/docker/ab\n4:memory:/docker/ab/job\n0::/\n"),
+            ("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4096\n"),
+            ("/sys/fs/cgroup/memory/job/memory.kmem.usage_in_bytes", "1024\n"),
+            ("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("/sys/fs/cgroup/memory/job/memory.failcnt", "5\n"),
+            (
+                "/sys/fs/cgroup/memory/job/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
+        ]);
+        let group = linux.memory_cgroup(7).unwrap();
+        assert_eq!(group.version(), Version::V1);
+        assert!(group.directory().ends_with("sys/fs/cgroup/memory/job"));
+        let charge = group.charge().unwrap();
+        assert_eq!(
+            (charge.current, charge.kernel, charge.peak, charge.limit),
+            (4096, Some(1024), None, None)
+        );
+        assert_eq!(group.events().unwrap(), Events { high: None, max: Some(5), oom_kill: Some(2) });
+        assert_eq!(group.pressure_file(), None);
+    }
+
+    #[test]
+    fn a_group_outside_of_the_mount_is_an_error_that_says_so() {
+        let (_root, linux) = tree(&[
+            ("/proc/self/mountinfo", "35 31 0:31 /docker/ab /mnt rw - cgroup cgroup rw,memory\n"),
+            ("/proc/7/cgroup", "4:memory:/other\n"),
+        ]);
+        let error = linux.memory_cgroup(7).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.to_string().contains("/other is outside"), "{error}");
+    }
+
+    #[test]
+    fn without_the_memory_controller_there_is_no_group() {
+        let (_root, linux) = tree(&[
+            ("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/sys/fs/cgroup/cgroup.controllers", "cpu io\n"),
+        ]);
+        let error = linux.memory_cgroup(7).unwrap_err();
+        assert!(error.to_string().contains("no hierarchy"), "{error}");
+    }
+
+    #[test]
+    fn a_child_group_of_version_2_is_made_where_the_controller_is_passed_on_and_removed_again() {
+        let (_root, linux) = tree(V2);
+        let child = linux.memory_cgroup(7).unwrap().create("pagemill-test").unwrap();
+        let directory = child.directory().to_owned();
+        assert!(directory.ends_with("sys/fs/cgroup/pagemill-test"), "{}", directory.display());
+        assert!(directory.is_dir());
+        drop(child);
+        assert!(!directory.exists());
+    }
+
+    /// On the running kernel, where that is allowed.
+    #[test]
+    fn a_process_started_inside_a_group_is_charged_to_it() {
+        let group = Linux::live().memory_cgroup(std::process::id());
+        let name = format!("pagemill-test-{}", std::process::id());
+        let child = match group.and_then(|group| group.create(&name)) {
+            Ok(child) => child,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", "read wait"]).stdin(std::process::Stdio::piped());
+        child.start_inside(&mut command).unwrap();
+        let mut process = command.spawn().unwrap();
+        assert_eq!(&Linux::live().memory_cgroup(process.id()).unwrap(), &*child);
+        assert!(child.charge().unwrap().current > 0);
+        drop(process.stdin.take());
+        process.wait().unwrap();
+        let directory = child.directory().to_owned();
+        drop(child);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,128 @@
+//! What `execve(2)` makes of a file's privilege bits. A program that gains privileges runs in
+//! *secure-execution mode*: the loader ignores `LD_PRELOAD` (ld.so(8)).
+//!
+//! The kernel's rule (security/commoncap.c): the mode is on when the effective user or group would
+//! differ from the caller's real one, or when a caller other than root gains file capabilities.
+//! `no_new_privs` and a `nosuid` mount switch all of it off.
+
+use std::ffi::CString;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::{Error, Linux, Result};
+
+/// Why a program would gain privileges when this process executes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gain {
+    /// Set-user-ID, to this user.
+    User(u32),
+    /// Set-group-ID, to this group.
+    Group(u32),
+    /// File capabilities.
+    Capabilities,
+}
+
+/// What this process would gain by executing the file at `path`.
+pub fn gain(path: &Path) -> Result<Option<Gain>> {
+    let failed = |error| Error::io("look at", path.display(), error);
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    let me = std::process::id();
+    if Linux::live().status(me)?.no_new_privileges == Some(true) || no_suid(path)? {
+        return Ok(None);
+    }
+    // SAFETY: these calls take nothing, only read, and cannot fail.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    Ok(gain_of(&metadata, has_capabilities(path)?, user, group))
+}
+
+fn gain_of(file: &Metadata, capabilities: bool, user: u32, group: u32) -> Option<Gain> {
+    let mode = file.mode();
+    let all = |bits: u32| mode & bits == bits;
+    if all(libc::S_ISUID) && file.uid() != user {
+        return Some(Gain::User(file.uid()));
+    }
+    // Without the group's execute bit, set-group-ID once meant mandatory locking.
+    if all(libc::S_ISGID | libc::S_IXGRP) && file.gid() != group {
+        return Some(Gain::Group(file.gid()));
+    }
+    (capabilities && user != 0).then_some(Gain::Capabilities)
+}
+
+/// Whether the file system of `path` is mounted `nosuid`.
+fn no_suid(path: &Path) -> Result<bool> {
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    let name = c_path(path)?;
+    // SAFETY: `name` is a C string; `answer` is valid for writes of its type.
+    match unsafe { libc::statvfs(name.as_ptr(), answer.as_mut_ptr()) } {
+        // SAFETY: zeroed is a valid `statvfs`, and the call has filled it.
+        0 => Ok(unsafe { answer.assume_init() }.f_flag & libc::ST_NOSUID != 0),
+        _ => Err(Error::last("look at the file system of", path.display())),
+    }
+}
+
+/// Whether the file carries capabilities (`security.capability`).
+fn has_capabilities(path: &Path) -> Result<bool> {
+    let file = c_path(path)?;
+    let name = c"security.capability";
+    // SAFETY: both names are C strings; with a size of zero the buffer is not used.
+    let length = unsafe { libc::getxattr(file.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    if length >= 0 {
+        return Ok(length > 0);
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENODATA | libc::EOPNOTSUPP) => Ok(false),
+        _ => Err(Error::io("read the capabilities of", path.display(), error)),
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::malformed(path.display(), "a zero byte in a path"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Metadata of a file of ours with this mode.
+    fn file(mode: u32) -> (tempfile::NamedTempFile, Metadata) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+        let metadata = file.as_file().metadata().unwrap();
+        (file, metadata)
+    }
+
+    #[test]
+    fn set_user_id_counts_only_for_other_users() {
+        let (_file, metadata) = file(0o4755);
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        assert_eq!(gain_of(&metadata, false, owner + 1, group), Some(Gain::User(owner)));
+        assert_eq!(gain_of(&metadata, false, owner, group), None);
+    }
+
+    #[test]
+    fn set_group_id_counts_only_with_the_execute_bit_of_the_group() {
+        let (_file, metadata) = file(0o2755);
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        assert_eq!(gain_of(&metadata, false, owner, group + 1), Some(Gain::Group(group)));
+        let (_file, metadata) = file(0o2745);
+        assert_eq!(gain_of(&metadata, false, owner, group + 1), None);
+    }
+
+    #[test]
+    fn file_capabilities_count_for_everyone_but_root() {
+        let (_file, metadata) = file(0o755);
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        assert_eq!(gain_of(&metadata, true, owner.max(1), group), Some(Gain::Capabilities));
+        assert_eq!(gain_of(&metadata, true, 0, group), None);
+    }
+
+    #[test]
+    fn an_ordinary_program_gains_nothing() {
+        assert_eq!(gain(Path::new("/bin/sh")).unwrap(), None);
+    }
+}

@@ -1,0 +1,257 @@
+//! `/proc/PID/stat`, `status`, `schedstat` and `children`: who a process is, what it may do and what
+//! CPU time it took (proc_pid_stat(5), proc_pid_status(5)).
+
+use std::time::Duration;
+
+use crate::{Error, Kind, Linux, Result};
+
+/// `PF_KTHREAD`: the process is a thread of the kernel.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// The capabilities that pagemill's verbs ask for (capabilities(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Capability {
+    /// `CAP_SYS_PTRACE`: look into processes of other users.
+    SysPtrace = 19,
+    /// `CAP_SYS_ADMIN`: among much else, `map_files` and KSM for other processes.
+    SysAdmin = 21,
+}
+
+/// What `/proc/PID/stat` says of a process: identity and CPU time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The process.
+    pub pid: u32,
+    /// Name of the command, at most 15 bytes.
+    pub comm: String,
+    /// One letter: `R`unning, `S`leeping, `D` waiting for a disk, `Z`ombie, s`T`opped …
+    pub state: char,
+    /// Its parent.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Whether it is a thread of the kernel.
+    pub kernel_thread: bool,
+    /// Page faults that needed no I/O.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// CPU time in user mode, ended threads included; resolution one clock tick (10 ms).
+    pub user: Duration,
+    /// CPU time in kernel mode, likewise.
+    pub system: Duration,
+    /// Threads.
+    pub threads: u64,
+    /// When it started, in clock ticks since boot: with `pid` this names a process for good.
+    pub started: u64,
+}
+
+/// What `/proc/PID/status` says of a process: memory high-water mark and permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Real user.
+    pub uid: u32,
+    /// Effective user.
+    pub effective_uid: u32,
+    /// Highest resident set so far, bytes; absent for threads of the kernel.
+    pub peak_rss: Option<u64>,
+    /// Resident set, bytes; pages that are mapped twice count twice.
+    pub rss: Option<u64>,
+    /// Address space, bytes.
+    pub address_space: Option<u64>,
+    /// Effective capabilities, one bit each.
+    pub capabilities: u64,
+    /// Whether it can never gain privileges through `execve`.
+    pub no_new_privileges: Option<bool>,
+    /// Seccomp mode: 0 off, 1 strict, 2 filter.
+    pub seccomp: Option<u64>,
+}
+
+impl Status {
+    /// Whether it holds this capability.
+    pub fn can(&self, capability: Capability) -> bool {
+        self.capabilities >> (capability as u8) & 1 == 1
+    }
+}
+
+impl Linux {
+    /// Identity and CPU time of `pid`.
+    pub fn stat(&self, pid: u32) -> Result<Stat> {
+        let text = self.read_of(pid, "stat")?;
+        parse_stat(&text).ok_or_else(|| {
+            Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
+        })
+    }
+
+    /// Memory and permissions of `pid`.
+    pub fn status(&self, pid: u32) -> Result<Status> {
+        let text = self.read_of(pid, "status")?;
+        parse_status(&text).ok_or_else(|| {
+            Error::malformed(
+                self.process_file(pid, "status").display(),
+                "a documented line is missing",
+            )
+        })
+    }
+
+    /// All processes, in no particular order.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let proc = self.path("/proc");
+        let entries =
+            std::fs::read_dir(&proc).map_err(|error| Error::io("list", proc.display(), error))?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    /// The children of `pid` now. Where the kernel has no `children` files
+    /// (`CONFIG_PROC_CHILDREN`), all processes are asked for their parent.
+    pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
+        let tasks = self.process_file(pid, "task");
+        let entries = std::fs::read_dir(&tasks)
+            .map_err(|_| Error::new(Kind::Gone, "list", tasks.display(), "no such process"))?;
+        let mut children = Vec::new();
+        for task in entries.flatten() {
+            match std::fs::read_to_string(task.path().join("children")) {
+                Ok(text) => children
+                    .extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+                Err(_) if !task.path().exists() => {} // The thread has ended meanwhile.
+                Err(_) => return self.children_by_parent(pid),
+            }
+        }
+        Ok(children)
+    }
+
+    fn children_by_parent(&self, parent: u32) -> Result<Vec<u32>> {
+        let is_child = |pid: &u32| self.stat(*pid).is_ok_and(|stat| stat.parent == parent);
+        Ok(self.processes()?.into_iter().filter(is_child).collect())
+    }
+
+    /// The thread of the kernel with this name, if it is visible from this PID namespace.
+    pub fn kernel_thread(&self, comm: &str) -> Result<Option<u32>> {
+        let is_it =
+            |pid: &u32| self.stat(*pid).is_ok_and(|stat| stat.kernel_thread && stat.comm == comm);
+        Ok(self.processes()?.into_iter().find(is_it))
+    }
+
+    /// CPU time of a process with one thread, such as one of the kernel's: exact where the kernel
+    /// keeps scheduler statistics, in clock ticks elsewhere.
+    pub fn thread_cpu(&self, pid: u32) -> Result<Duration> {
+        let exact = self.read_of(pid, "schedstat").ok();
+        let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok());
+        match exact {
+            Some(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
+            None => self.stat(pid).map(|stat| stat.user + stat.system),
+        }
+    }
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name is in parentheses and may hold anything, parentheses included.
+    let (pid, rest) = text.split_once(" (")?;
+    let (comm, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // Numbered as in proc_pid_stat(5), where the state is field 3.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        pid: pid.parse().ok()?,
+        comm: comm.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: u32::try_from(number(4)?).ok()?,
+        group: u32::try_from(number(5)?).ok()?,
+        kernel_thread: number(9)? & KERNEL_THREAD != 0,
+        minor_faults: number(10)?,
+        major_faults: number(12)?,
+        user: ticks(number(14)?),
+        system: ticks(number(15)?),
+        threads: number(20)?,
+        started: number(22)?,
+    })
+}
+
+/// Clock ticks as time.
+fn ticks(count: u64) -> Duration {
+    // SAFETY: `sysconf` takes any number and only reads.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let per_second = u64::try_from(per_second).ok().filter(|&rate| rate > 0).unwrap_or(100);
+    Duration::from_nanos(count.saturating_mul(1_000_000_000 / per_second))
+}
+
+fn parse_status(text: &str) -> Option<Status> {
+    let value = |key: &str| {
+        text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
+    };
+    let bytes = |key| Some(value(key)?.strip_suffix(" kB")?.parse::<u64>().ok()? * 1024);
+    let mut uids = value("Uid")?.split_whitespace();
+    Some(Status {
+        uid: uids.next()?.parse().ok()?,
+        effective_uid: uids.next()?.parse().ok()?,
+        peak_rss: bytes("VmHWM"),
+        rss: bytes("VmRSS"),
+        address_space: bytes("VmSize"),
+        capabilities: u64::from_str_radix(value("CapEff")?, 16).ok()?,
+        no_new_privileges: value("NoNewPrivs").map(|bit| bit == "1"),
+        seccomp: value("Seccomp").and_then(|mode| mode.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_confuse_the_fields() {
+        let text = "7 (a) R (b) S 2 3 4 0 -1 2097216 10 0 11 0 250 50 0 0 25 5 6 0 23 0 0 1";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (7, "a) R (b", 'S'));
+        assert_eq!((stat.parent, stat.group, stat.started), (2, 3, 23));
+        assert_eq!(
+            (stat.user, stat.system),
+            (Duration::from_millis(2500), Duration::from_millis(500))
+        );
+        assert_eq!((stat.minor_faults, stat.major_faults, stat.threads), (10, 11, 6));
+        assert!(stat.kernel_thread);
+    }
+
+    #[test]
+    fn the_merging_thread_is_found_by_name_and_by_being_the_kernels() {
+        let linux = fixtures::debian();
+        assert_eq!(linux.kernel_thread("ksmd").unwrap(), Some(fixtures::KSMD));
+        assert_eq!(linux.kernel_thread("sleep").unwrap(), None, "a program is no kernel thread");
+    }
+
+    #[test]
+    fn the_status_of_a_real_process_reads() {
+        let status = fixtures::debian().status(fixtures::PROCESS).unwrap();
+        assert_eq!((status.uid, status.effective_uid), (0, 0));
+        assert_eq!(status.seccomp, Some(0));
+        assert!(status.can(Capability::SysAdmin) && status.can(Capability::SysPtrace));
+        assert!(status.peak_rss >= status.rss);
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_grows_with_work() {
+        let linux = Linux::live();
+        let me = std::process::id();
+        let before = linux.stat(me).unwrap();
+        let mut sum = 0_u64;
+        while linux.stat(me).unwrap().user + linux.stat(me).unwrap().system
+            < before.user + before.system + Duration::from_millis(30)
+        {
+            (0..100_000_u64).for_each(|i| sum = std::hint::black_box(sum ^ i));
+        }
+        assert_eq!(linux.stat(me).unwrap().started, before.started);
+    }
+
+    #[test]
+    fn a_child_is_among_the_children_of_this_process() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let linux = Linux::live();
+        let me = std::process::id();
+        assert!(linux.children(me).unwrap().contains(&child.id()));
+        assert!(linux.children_by_parent(me).unwrap().contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(linux.stat(child.id()).unwrap_err().kind(), Kind::Gone);
+    }
+}

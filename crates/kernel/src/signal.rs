@@ -1,0 +1,177 @@
+//! Signals for a program that supervises a child: wait for them in one place, pass them on, and end
+//! the way the child did.
+//!
+//! The signals of interest are blocked before the child is started and taken out of the queue by
+//! [`Signals::wait`], so no handler runs and none can be missed. The child starts with the mask that
+//! was there before.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr;
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// What a user, a terminal or a service manager sends to a program. `SIGKILL` and `SIGSTOP` cannot be
+/// waited for.
+pub const SENT_TO_PROGRAMS: &[i32] = &[
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+];
+
+/// A child has ended or stopped.
+pub const CHILD: i32 = libc::SIGCHLD;
+
+/// Stop a program until it is continued: the terminal's stop key, and its use from the background.
+pub const STOPS: &[i32] = &[libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
+/// A signal that was taken out of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Which.
+    pub signal: i32,
+    /// Whether the kernel sent it: the terminal's keys, which reach the whole foreground group.
+    pub from_kernel: bool,
+}
+
+/// Signals that this process waits for instead of being interrupted; dropping it restores the mask.
+pub struct Signals {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks `signals` for the calling thread, which should be the only one.
+    pub fn block(signals: &[i32]) -> Result<Self> {
+        let mut set = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set it is given.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: initialised by the call above.
+        let mut set = unsafe { set.assume_init() };
+        for &signal in signals {
+            // SAFETY: `set` is an initialised set; an invalid number is refused and changes nothing.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+        // SAFETY: `set` is initialised; `before` is valid for writes.
+        let refused = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, before.as_mut_ptr()) };
+        if refused != 0 {
+            return Err(Error::io("block", "signals", io::Error::from_raw_os_error(refused)));
+        }
+        // SAFETY: `pthread_sigmask` succeeded and so has written `before`.
+        Ok(Self { set, before: unsafe { before.assume_init() } })
+    }
+
+    /// Makes the child that `command` will start have the mask from before.
+    pub fn restore_in(&self, command: &mut Command) {
+        let before = self.before;
+        let restore = move || {
+            // SAFETY: `before` is an initialised set that the closure owns.
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) } {
+                0 => Ok(()),
+                refused => Err(io::Error::from_raw_os_error(refused)),
+            }
+        };
+        // SAFETY: between fork and exec the closure makes one async-signal-safe call and neither
+        // allocates nor locks.
+        unsafe { command.pre_exec(restore) };
+    }
+
+    /// Waits for one of the signals, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Received>> {
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the set and the timeout are initialised; `info` is valid for writes.
+        let signal = unsafe { libc::sigtimedwait(&self.set, info.as_mut_ptr(), &timeout) };
+        if signal < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+                _ => Err(Error::io("wait for", "signals", error)),
+            };
+        }
+        // SAFETY: zeroed is a valid `siginfo_t`, and the call has filled it.
+        let info = unsafe { info.assume_init() };
+        Ok(Some(Received { signal, from_kernel: info.si_code > 0 }))
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: `before` is an initialised set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+/// Sends `signal` to process `pid`.
+pub fn send(pid: u32, signal: i32) -> Result<()> {
+    // SAFETY: `kill` takes numbers only.
+    match unsafe { libc::kill(pid as libc::pid_t, signal) } {
+        0 => Ok(()),
+        _ => Err(Error::last("send", format_args!("signal {signal} to process {pid}"))),
+    }
+}
+
+/// Stops this process until somebody continues it.
+pub fn stop_myself() -> Result<()> {
+    send(std::process::id(), libc::SIGSTOP)
+}
+
+/// Ends this process by `signal`, so that whoever waits for it sees what the child's parent saw. No
+/// core is dumped: the child has dumped its own. If the signal does not kill, exits with 128 + signal.
+pub fn die_by(signal: i32) -> ! {
+    let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `no_core` is a valid limit; the other calls take numbers and constants only, and
+    // `set` is initialised by `sigemptyset` before it is used.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+        // A core handler behind a pipe ignores the limit but not this.
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128 + signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_blocked_signal_is_waited_for_and_its_sender_told_apart() {
+        // The test harness runs each test in a thread of its own, so the signal goes to this thread.
+        let signals = Signals::block(&[libc::SIGUSR1]).unwrap();
+        assert_eq!(signals.wait(Duration::ZERO).unwrap(), None);
+        // SAFETY: raising a signal that this thread blocks only queues it.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        let received = signals.wait(Duration::from_secs(5)).unwrap();
+        assert_eq!(received, Some(Received { signal: libc::SIGUSR1, from_kernel: false }));
+    }
+
+    #[test]
+    fn a_child_starts_with_the_mask_from_before() {
+        let signals = Signals::block(&[libc::SIGTERM]).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -TERM $$; exit 3"]);
+        signals.restore_in(&mut command);
+        let status = command.status().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGTERM));
+    }
+}

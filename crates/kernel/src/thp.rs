@@ -1,0 +1,115 @@
+//! Transparent huge pages (Documentation/admin-guide/mm/transhuge.rst): what the system allows.
+//!
+//! A setting is a line of words with the chosen one in brackets: `always [madvise] never`.
+
+use crate::error::present;
+use crate::{Error, Linux, Result};
+
+const DIRECTORY: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// A setting with a fixed set of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The value in force.
+    pub active: String,
+    /// All values that this kernel knows.
+    pub options: Vec<String>,
+}
+
+impl Choice {
+    /// Parses `a [b] c`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bare = |word: &str| word.trim_matches(['[', ']']).to_owned();
+        let active = text.split_whitespace().find(|word| word.starts_with('['))?;
+        Some(Self { active: bare(active), options: text.split_whitespace().map(bare).collect() })
+    }
+}
+
+/// One size of huge page that this kernel offers (multi-size THP, kernel 6.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Size of the page.
+    pub bytes: u64,
+    /// Whether anonymous memory uses it; absent for sizes of shared memory only.
+    pub enabled: Option<Choice>,
+    /// Whether shared memory uses it; absent before kernel 6.11.
+    pub shmem_enabled: Option<Choice>,
+}
+
+impl Linux {
+    /// Whether anonymous memory uses huge pages of the largest size.
+    pub fn thp_enabled(&self) -> Result<Choice> {
+        self.choice(&format!("{DIRECTORY}/enabled"))
+    }
+
+    /// Whether a page fault may wait for a huge page.
+    pub fn thp_defrag(&self) -> Result<Choice> {
+        self.choice(&format!("{DIRECTORY}/defrag"))
+    }
+
+    /// Whether shared memory, memfds included, uses huge pages.
+    pub fn thp_shmem_enabled(&self) -> Result<Choice> {
+        self.choice(&format!("{DIRECTORY}/shmem_enabled"))
+    }
+
+    /// Bytes of the largest size, which one page-table entry maps.
+    pub fn thp_pmd_size(&self) -> Result<u64> {
+        self.read_number(format!("{DIRECTORY}/hpage_pmd_size"))
+    }
+
+    /// The sizes on offer, smallest first; empty on kernels with one size only.
+    pub fn thp_sizes(&self) -> Result<Vec<Size>> {
+        let directory = self.path(DIRECTORY);
+        let entries = std::fs::read_dir(&directory)
+            .map_err(|error| Error::io("list", directory.display(), error))?;
+        let mut sizes = Vec::new();
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            let kibibytes =
+                name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
+            let Some(Ok(kibibytes)) = kibibytes.map(str::parse::<u64>) else { continue };
+            sizes.push(Size {
+                bytes: kibibytes * 1024,
+                enabled: present(self.choice(&format!("{DIRECTORY}/{name}/enabled")))?,
+                shmem_enabled: present(self.choice(&format!("{DIRECTORY}/{name}/shmem_enabled")))?,
+            });
+        }
+        sizes.sort_by_key(|size| size.bytes);
+        Ok(sizes)
+    }
+
+    /// A setting of the form `a [b] c`.
+    pub(crate) fn choice(&self, path: &str) -> Result<Choice> {
+        let text = self.read(path)?;
+        Choice::parse(&text).ok_or_else(|| Error::malformed(path, format_args!("{text:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn the_settings_of_a_real_machine_read() {
+        let linux = fixtures::debian();
+        assert_eq!(linux.thp_enabled().unwrap().active, "madvise");
+        assert_eq!(linux.thp_enabled().unwrap().options, ["always", "madvise", "never"]);
+        assert_eq!(linux.thp_shmem_enabled().unwrap().active, "never");
+        assert_eq!(linux.thp_defrag().unwrap().active, "madvise");
+        assert_eq!(linux.thp_pmd_size().unwrap(), 2 << 20);
+    }
+
+    #[test]
+    fn the_sizes_come_smallest_first_and_an_absent_setting_stays_absent() {
+        let sizes = fixtures::debian().thp_sizes().unwrap();
+        assert!(sizes.windows(2).all(|pair| pair[0].bytes < pair[1].bytes));
+        assert_eq!(sizes.first().unwrap().bytes, 8 << 10);
+        assert_eq!(sizes.first().unwrap().enabled, None, "8 KiB is for shared memory only");
+        assert_eq!(sizes.last().unwrap().enabled.as_ref().unwrap().active, "inherit");
+    }
+
+    #[test]
+    fn a_line_without_a_choice_is_refused() {
+        assert_eq!(Choice::parse("always madvise never"), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! `pagemill generate`: man pages and shell completions, from the same description of the command
+//! line that parses it. For packagers; hidden from the help.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+
+/// What to print.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The kind of file
+    target: Target,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Target {
+    /// All manual pages, one after the other (`man -l` shows them)
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints the file on standard output.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut command = Cli::command();
+    let mut text = Vec::new();
+    match arguments.target {
+        Target::Man => {
+            command.build();
+            man(&command, &mut text).context("cannot write the manual page")?;
+        }
+        Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),
+        Target::Zsh => clap_complete::generate(Shell::Zsh, &mut command, "pagemill", &mut text),
+        Target::Fish => clap_complete::generate(Shell::Fish, &mut command, "pagemill", &mut text),
+    }
+    io::stdout().write_all(&text).context("cannot write to standard output")?;
+    Ok(Exit::Ok)
+}
+
+fn man(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
+    clap_mangen::Man::new(command.clone()).render(text)?;
+    for verb in
+        command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+    {
+        clap_mangen::Man::new(verb.clone()).render(text)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `pagemill run`: a program, unchanged, on the compacting heap.
+//!
+//! Everything that can go wrong is found out before the program is executed. Then this process
+//! becomes the program. Only with `--ksm` it stays as the parent, to govern `ksmd`; it then passes
+//! signals on and ends as the program did.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use pagemill_heap::config::{Config, NAMES};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, ksm_loan};
+
+use crate::exit::Exit;
+use crate::governor::{self, Governor, Start};
+use crate::library;
+use crate::program::{self, NoProgram, Refusal, Verdict};
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill run -- redis-server --save ''      with the default configuration, 1y
+  pagemill run --mesh 2y -- ruby app.rb       shuffle at each free, too
+  sudo pagemill run --ksm -- redis-server     let the kernel merge the pages (back end ksm)
+  pagemill run --mesh 0n -- ./bench           the same heap without compaction
+";
+
+const AFTER: &str = "\
+The program keeps its standard streams, and its exit status is passed through. Other exits:
+125 pagemill itself failed, or the library cannot work in this program; 126 the program cannot be
+executed; 127 it was not found.";
+
+/// What to run, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Configuration of the heap: 0n 1n 2n do not compact, 0y 1y 2y do (the digit is the degree of
+    /// randomisation), h is hardened [default: $PAGEMILL_MESH or 1y]
+    #[arg(long, value_name = "CONFIG")]
+    mesh: Option<String>,
+
+    /// Let ksmd, the kernel's merging thread, do the merging: run it while the program has pages
+    /// for it, and restore its settings afterwards. Needs root; opens a side channel between
+    /// programs that offer memory to it (docs/concepts/ksm.md)
+    #[arg(long)]
+    ksm: bool,
+
+    /// How pages are compacted [default: $PAGEMILL_BACKEND or auto]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// ksm where ksmd runs, otherwise remap
+    Auto,
+    /// Identical pages, merged by the kernel
+    Ksm,
+    /// Pages remapped onto one image
+    Remap,
+    /// No compaction
+    None,
+}
+
+impl Backend {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ksm => "ksm",
+            Self::Remap => "remap",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Runs the program. A failure of our own is 125, as for any wrapper.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    match prepare_and_run(arguments) {
+        Err(error) => {
+            eprintln!("pagemill: {error:#}");
+            Ok(Exit::Code(125))
+        }
+        outcome => outcome,
+    }
+}
+
+fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
+    let config = configuration(arguments.mesh.clone().or_else(|| env::var("PAGEMILL_MESH").ok()))?;
+    let backend = backend(arguments, &config)?;
+    let [name, rest @ ..] = arguments.command.as_slice() else {
+        anyhow::bail!("no program is named");
+    };
+    let search = env::var_os("PATH");
+    let path = match program::find(name, search.as_deref()) {
+        Ok(path) => path,
+        Err(NoProgram::Missing) => {
+            eprintln!("pagemill: cannot run {}: not found", name.display());
+            return Ok(Exit::Code(127));
+        }
+        Err(NoProgram::NotExecutable(path)) => {
+            let path = path.display();
+            eprintln!(
+                "pagemill: cannot run {path}: it is not an executable file (run: chmod +x {path})"
+            );
+            return Ok(Exit::Code(126));
+        }
+    };
+    if let Verdict::Refused(Refusal { reason, way, .. }) =
+        program::inspect(&path, search.as_deref()).verdict
+    {
+        anyhow::bail!("{} cannot use the preload library: {reason} ({way})", path.display());
+    }
+    let library = library::find()?;
+    let mut command = Command::new(&path);
+    command
+        .arg0(name)
+        .args(rest)
+        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
+        .env("PAGEMILL_MESH", config);
+    if let Some(backend) = backend {
+        command.env("PAGEMILL_BACKEND", backend.name());
+    }
+
+    let linux = super::machine();
+    recover(&linux);
+    if arguments.ksm {
+        match Governor::start(&linux) {
+            Ok(Start::Governor(governor)) => return supervise(command, &path, *governor),
+            Ok(Start::Running) => {} // ksmd runs by somebody else's will, which we leave alone.
+            Err(error) => {
+                eprintln!(
+                    "pagemill: --ksm has no effect, the back end is chosen as without it: {error}"
+                );
+                command.env("PAGEMILL_BACKEND", Backend::Auto.name());
+            }
+        }
+    }
+    Ok(cannot_execute(&path, &command.exec()))
+}
+
+/// The configuration's name, checked.
+fn configuration(name: Option<String>) -> Result<String> {
+    let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
+    anyhow::ensure!(
+        Config::parse(name.as_bytes()).is_some(),
+        "unknown configuration {name:?} (choose one of: {})",
+        NAMES.join(" ")
+    );
+    Ok(name)
+}
+
+/// The back end that the flags ask for; `None` leaves the choice to the environment.
+fn backend(arguments: &Arguments, config: &str) -> Result<Option<Backend>> {
+    if !arguments.ksm {
+        return Ok(arguments
+            .backend
+            .or_else(|| env::var_os("PAGEMILL_BACKEND").is_none().then_some(Backend::Auto)));
+    }
+    let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
+    anyhow::ensure!(
+        compacts,
+        "--ksm has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)"
+    );
+    if let Some(other @ (Backend::Remap | Backend::None)) = arguments.backend {
+        anyhow::bail!("--ksm and --backend {} contradict each other", other.name());
+    }
+    Ok(Some(Backend::Ksm))
+}
+
+/// Restores what a governor that was killed has left behind.
+fn recover(linux: &Linux) {
+    let directory = governor::journal_directory(linux);
+    match ksm_loan::recover(linux, &directory) {
+        Ok(None) => {}
+        Ok(Some(_)) => {
+            eprintln!(
+                "pagemill: restored the settings of ksmd, which a killed pagemill run --ksm had left changed"
+            );
+        }
+        // Without the right to look there is nothing that this user could have left.
+        Err(error) if error.kind() == pagemill_kernel::Kind::Permission => {}
+        Err(error) => eprintln!("pagemill: {error}"),
+    }
+}
+
+/// Says why the program could not be executed; the exit code is the one env(1) would choose.
+fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
+    eprintln!("pagemill: cannot execute {}: {error}", path.display());
+    Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Runs the program as a child in the same process group, under the governor.
+fn supervise(mut command: Command, path: &Path, mut governor: Governor) -> Result<Exit> {
+    let mut watched = vec![signal::CHILD];
+    watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
+    watched.extend_from_slice(signal::STOPS);
+    let signals = Signals::block(&watched)?;
+    signals.restore_in(&mut command);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(cannot_execute(path, &error)),
+    };
+    governor.watch(child.id());
+    let status = attend(&mut child, &signals, &mut governor);
+    if let Err(error) = governor.stop() {
+        eprintln!("pagemill: the settings of ksmd are not restored: {error}");
+    }
+    let status = status?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Code(125),
+    })
+}
+
+/// Governs and passes signals on until the child has ended.
+fn attend(child: &mut Child, signals: &Signals, governor: &mut Governor) -> Result<ExitStatus> {
+    let mut failed = false;
+    loop {
+        let pause = if failed {
+            Duration::from_secs(1)
+        } else {
+            governor.tick().unwrap_or_else(|error| {
+                eprintln!("pagemill: ksmd is no longer governed: {error}");
+                failed = true;
+                Duration::from_secs(1)
+            })
+        };
+        let received = signals.wait(pause)?;
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        let Some(received) = received.filter(|received| received.signal != signal::CHILD) else {
+            continue;
+        };
+        // The terminal's own signals have reached the child already: it is in the same group. One
+        // that the child has ended before is lost like any signal to an ended process.
+        if !received.from_kernel {
+            let _ = signal::send(child.id(), received.signal);
+        }
+        if signal::STOPS.contains(&received.signal) {
+            // While stopped we cannot govern.
+            if let Err(error) = governor.rest() {
+                eprintln!("pagemill: ksmd is no longer governed: {error}");
+                failed = true;
+            }
+            signal::stop_myself()?;
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! `pagemill run`, from the outside.
+
+#[cfg(test)]
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use support::{Machine, compiled, library, pagemill, pagemill_with, ran, skip, until};
+use tempfile::TempDir;
+
+const TERM: i32 = 15;
+const SEGV: i32 = 11;
+const KILL: i32 = 9;
+
+#[test]
+fn the_exit_status_of_the_program_is_passed_through() {
+    for code in [0, 1, 3, 125, 255] {
+        let script = format!("exit {code}");
+        assert_eq!(pagemill_with(&["run", "--", "sh", "-c", &script]).code(), Some(code));
+    }
+}
+
+#[test]
+fn the_program_keeps_its_standard_streams_and_arguments() {
+    let mut child = pagemill()
+        .args(["run", "sh", "-c", "cat; echo \"$1 $2\" >&2", "name", "--mesh", "-x y"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"in and out").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"in and out");
+    assert_eq!(output.stderr, b"--mesh -x y\n");
+}
+
+#[test]
+fn death_by_a_signal_is_passed_through() {
+    for signal in [TERM, SEGV, KILL] {
+        let script = format!("kill -{signal} $$");
+        let run = pagemill_with(&["run", "--", "sh", "-c", &script]);
+        assert_eq!(run.status.signal(), Some(signal), "{run:?}");
+    }
+}
+
+#[test]
+fn the_library_and_the_default_configuration_reach_the_program() {
+    let script = "echo $LD_PRELOAD $PAGEMILL_MESH $PAGEMILL_BACKEND";
+    let run = pagemill_with(&["run", "--", "sh", "-c", script]);
+    assert_eq!(run.out.trim(), format!("{} 1y auto", library().display()), "{run:?}");
+}
+
+#[test]
+fn the_library_is_really_loaded() {
+    let run = pagemill_with(&["run", "--", "sh", "-c", "cat /proc/self/maps"]);
+    assert!(run.out.contains(library().to_str().unwrap()), "{run:?}");
+}
+
+#[test]
+fn what_was_preloaded_before_is_kept_behind_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(other) = compiled(&directory, "other.so", "int other;", &["-shared", "-fPIC"]) else {
+        return;
+    };
+    let mut command = pagemill();
+    command.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", &other);
+    let run = ran(&mut command);
+    assert_eq!(run.out.trim(), format!("{}:{}", library().display(), other.display()), "{run:?}");
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_and_the_environment_before_the_default() {
+    let with = |arguments: &[&str]| {
+        let mut command = pagemill();
+        command
+            .env("PAGEMILL_MESH", "2n")
+            .env("PAGEMILL_BACKEND", "remap")
+            .arg("run")
+            .args(arguments);
+        ran(command.args(["--", "sh", "-c", "echo $PAGEMILL_MESH $PAGEMILL_BACKEND"])).out
+    };
+    assert_eq!(with(&[]), "2n remap\n");
+    assert_eq!(with(&["--mesh", "0y", "--backend", "none"]), "0y none\n");
+}
+
+#[test]
+fn an_unknown_configuration_lists_the_valid_ones() {
+    let run = pagemill_with(&["run", "--mesh", "3y", "--", "true"]);
+    assert_eq!(run.code(), Some(125));
+    for name in ["3y", "0n", "1n", "2n", "0y", "1y", "2y", "h"] {
+        assert!(run.err.contains(name), "{name} in {}", run.err);
+    }
+}
+
+#[test]
+fn a_missing_program_is_127_and_named() {
+    for name in ["no-such-program", "/no/such/program"] {
+        let run = pagemill_with(&["run", "--", name]);
+        assert_eq!(run.code(), Some(127), "{run:?}");
+        assert!(run.err.contains(name), "{run:?}");
+    }
+}
+
+#[test]
+fn a_program_that_may_not_be_executed_is_126() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("program");
+    fs::write(&path, "#!/bin/sh\n").unwrap();
+    let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
+    assert_eq!(run.code(), Some(126), "{run:?}");
+    assert!(run.err.contains("chmod +x"), "{run:?}");
+    let run = pagemill_with(&["run", "--", directory.path().to_str().unwrap()]);
+    assert_eq!(run.code(), Some(126), "a directory: {run:?}");
+}
+
+#[test]
+fn a_missing_library_is_125_and_says_how_to_build_it() {
+    let run = ran(pagemill().args(["run", "--", "true"]).env("PAGEMILL_LIB", "/no/such/lib.so"));
+    assert_eq!(run.code(), Some(125));
+    assert!(run.err.contains("/no/such/lib.so"), "{run:?}");
+}
+
+#[test]
+fn a_static_program_is_refused_before_it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }";
+    let Some(path) = compiled(&directory, "program", source, &["-static"]) else { return };
+    let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
+    assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
+    assert!(
+        run.err.contains("statically linked") && run.err.contains("without -static"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_program_with_an_allocator_of_its_own_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = "#include <stddef.h>\nvoid *je_malloc(size_t n) { (void)n; return 0; }\nint main(void) { return 0; }";
+    let Some(path) = compiled(&directory, "program", source, &[]) else { return };
+    let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
+    assert_eq!(run.code(), Some(125), "{run:?}");
+    assert!(run.err.contains("jemalloc"), "{run:?}");
+}
+
+#[test]
+fn a_set_user_id_program_is_refused_with_the_reason_and_the_way() {
+    const NOBODY: u32 = 65_534;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sh");
+    fs::copy("/bin/sh", &path).unwrap();
+    if let Err(error) = chown(&path, Some(NOBODY), None) {
+        skip::<()>(&format!("cannot give a file away: {error}"));
+        return;
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
+    let run = pagemill_with(&["run", "--", path.to_str().unwrap(), "-c", "echo ran"]);
+    assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
+    assert!(run.err.contains("set-user-ID") && run.err.contains("plain copy"), "{run:?}");
+}
+
+#[test]
+fn wrong_usage_is_125_because_2_may_be_the_programs() {
+    for arguments in
+        [&["run"][..], &["run", "--no-such-flag", "true"], &["run", "--backend", "x", "true"]]
+    {
+        assert_eq!(pagemill_with(arguments).code(), Some(125), "{arguments:?}");
+    }
+    assert_eq!(pagemill_with(&["run", "--", "sh", "-c", "exit 2"]).code(), Some(2));
+    assert_eq!(pagemill_with(&["doctor", "--no-such-flag"]).code(), Some(2));
+    assert_eq!(pagemill_with(&["run", "--help"]).code(), Some(0));
+}
+
+#[test]
+fn the_help_begins_with_examples() {
+    for verb in ["doctor", "run"] {
+        for flag in ["-h", "--help"] {
+            let run = pagemill_with(&[verb, flag]);
+            assert!(run.out.starts_with(&format!("Examples:\n  pagemill {verb}")), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn contradictions_are_refused() {
+    for arguments in [["--ksm", "--mesh", "0n"], ["--ksm", "--backend", "remap"]] {
+        let run = pagemill_with(&[&["run"], &arguments[..], &["--", "true"]].concat());
+        assert_eq!(run.code(), Some(125), "{run:?}");
+    }
+}
+
+// From here on the governor, on a machine whose KSM settings are files.
+
+/// A library that says what `FAKE_PENDING` pages are waiting to be merged; with `FAKE_MERGE` it
+/// really offers that many identical pages and waits until half of them are merged.
+const FAKE: &str = r#"
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((aligned(4096))) uint64_t pagemill_stats[512];
+static volatile uint64_t *pending = &pagemill_stats[PENDING];
+static void *merge(void *unused) {
+    (void)unused;
+    char *pages = mmap(0, *pending * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 42, *pending * 4096);
+    madvise(pages, *pending * 4096, MADV_MERGEABLE);
+    for (;;) {
+        uint64_t merged = 0;
+        FILE *file = fopen("/proc/self/ksm_merging_pages", "r");
+        if (file && fscanf(file, "%lu", &merged) == 1 && merged >= *pending / 2) break;
+        if (file) fclose(file);
+        usleep(1000);
+    }
+    *pending = 0;
+    return 0;
+}
+__attribute__((constructor)) static void start(void) {
+    const char *text = getenv("FAKE_PENDING");
+    *pending = text ? strtoul(text, 0, 10) : 0;
+    pagemill_stats[1] = 1;
+    pagemill_stats[2] = 4096;
+    pagemill_stats[3] = getpid();
+    memcpy(pagemill_stats, "PGMLHEAP", 8);
+    pthread_t thread;
+    if (getenv("FAKE_MERGE")) pthread_create(&thread, 0, merge, 0);
+}
+"#;
+
+fn fake_library(directory: &TempDir) -> Option<PathBuf> {
+    let offset = std::mem::offset_of!(pagemill_heap::stats::StatsPage, ksm_pending) / 8;
+    let define = format!("-DPENDING={offset}");
+    compiled(directory, "libpagemill-fake.so", FAKE, &["-shared", "-fPIC", "-pthread", &define])
+}
+
+/// Starts `sh -c SCRIPT` on the fake library under the governor. The script should read a line.
+fn governed(root: &Path, library: &Path, pending: u64, script: &str) -> Child {
+    pagemill()
+        .env("PAGEMILL_ROOT", root)
+        .env("PAGEMILL_LIB", library)
+        .env("FAKE_PENDING", pending.to_string())
+        .args(["run", "--ksm", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("pagemill starts")
+}
+
+fn kill(pid: u32, signal: &str) {
+    assert!(
+        Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(pid.to_string())
+            .status()
+            .expect("kill starts")
+            .success()
+    );
+}
+
+/// The child that `pagemill run --ksm` has started.
+fn child_of(run: &Child) -> u32 {
+    let file = format!("/proc/{0}/task/{0}/children", run.id());
+    let mut pid = None;
+    until("the child's start", || {
+        let children = fs::read_to_string(&file).expect("the wrapper lives");
+        pid = children.split_whitespace().next().map(|pid| pid.parse().expect("a number"));
+        pid.is_some()
+    });
+    pid.expect("there is one by now")
+}
+
+#[test]
+fn ksmd_runs_while_pages_are_pending_and_everything_is_restored() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    let before = machine.ksm_settings();
+    let mut run = governed(machine.root(), &library, 100, "read line; exit 7");
+    until("merging", || machine.ksm("run") == "1");
+    assert_ne!(machine.ksm("pages_to_scan"), "100");
+    assert_eq!(machine.ksm("smart_scan"), "0");
+    assert!(machine.journal().exists());
+    // The pages never merge, so after some whole scans ksmd is put to rest.
+    machine.set_ksm("full_scans", "1000");
+    until("giving up", || machine.ksm_settings() == before);
+    drop(run.stdin.take());
+    assert_eq!(run.wait().unwrap().code(), Some(7));
+    assert_eq!(machine.ksm_settings(), before);
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn a_program_with_nothing_to_merge_never_starts_ksmd() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    let before = machine.ksm_settings();
+    let mut run = governed(machine.root(), &library, 0, "echo started; read line");
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(700)); // More than one census.
+    assert_eq!(machine.ksm_settings(), before);
+    drop(run.stdin.take());
+    run.wait().unwrap();
+}
+
+#[test]
+fn a_descendant_with_pending_pages_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    let script = "unset FAKE_PENDING; FAKE_PENDING=50 sh -c 'read line'; exit 0";
+    let mut run = governed(machine.root(), &library, 0, script);
+    until("merging", || machine.ksm("run") == "1");
+    drop(run.stdin.take());
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_eq!(machine.ksm("run"), "0");
+}
+
+#[test]
+fn settings_of_a_running_ksmd_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    machine.set_ksm("run", "1");
+    let before = machine.ksm_settings();
+    let mut run = governed(machine.root(), &library, 100, "echo $PAGEMILL_BACKEND");
+    let output = run.stdin.take().map(|_| run.wait_with_output().unwrap()).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ksm\n");
+    assert_eq!(machine.ksm_settings(), before);
+}
+
+#[test]
+fn signals_reach_the_program_and_its_death_is_passed_through() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    let before = machine.ksm_settings();
+    // Ends by itself, so that a signal that does not arrive fails the test and does not hang it.
+    let script = "trap 'echo usr1' USR1; echo ready; for i in $(seq 400); do sleep 0.05; done";
+    let mut run = governed(machine.root(), &library, 100, script);
+    let mut out = BufReader::new(run.stdout.take().unwrap()).lines();
+    assert_eq!(out.next().unwrap().unwrap(), "ready");
+    kill(run.id(), "USR1");
+    assert_eq!(out.next().unwrap().unwrap(), "usr1");
+    kill(run.id(), "TERM");
+    assert_eq!(run.wait().unwrap().signal(), Some(TERM));
+    assert_eq!(machine.ksm_settings(), before);
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn after_kill_9_the_next_start_restores_what_was_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let machine = Machine::new();
+    let before = machine.ksm_settings();
+    let mut run = governed(machine.root(), &library, 100, "read line");
+    let child = child_of(&run);
+    until("merging", || machine.ksm("run") == "1");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(machine.ksm("run"), "1", "nobody was there to restore it");
+    assert!(machine.journal().exists());
+
+    let next = ran(pagemill().env("PAGEMILL_ROOT", machine.root()).args(["run", "--", "true"]));
+    assert_eq!(next.code(), Some(0));
+    assert!(next.err.contains("restored the settings of ksmd"), "{next:?}");
+    assert_eq!(machine.ksm_settings(), before);
+    assert!(!machine.journal().exists());
+    // The program outlives its parent until its input ends; it may have ended already.
+    let _ = Command::new("kill").arg(child.to_string()).stderr(Stdio::null()).status();
+}
+
+#[test]
+fn without_the_right_to_set_ksm_the_program_runs_all_the_same() {
+    let machine = Machine::new();
+    fs::write(machine.root().join("run"), "no directory").unwrap();
+    let mut command = pagemill();
+    command.env("PAGEMILL_ROOT", machine.root()).args(["run", "--ksm", "--"]);
+    let run = ran(command.args(["sh", "-c", "echo $PAGEMILL_BACKEND; exit 5"]));
+    assert_eq!((run.code(), run.out.as_str()), (Some(5), "auto\n"), "{run:?}");
+    assert!(run.err.contains("--ksm has no effect"), "{run:?}");
+}
+
+/// On the real kernel: offers 2,000 identical pages and waits for ksmd to merge them.
+#[test]
+fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let read =
+        |name: &str| fs::read_to_string(format!("/sys/kernel/mm/ksm/{name}")).unwrap_or_default();
+    let settings = || ["run", "pages_to_scan", "sleep_millisecs", "smart_scan"].map(read);
+    let before = settings();
+    if before[0] != "0\n"
+        || fs::OpenOptions::new().write(true).open("/sys/kernel/mm/ksm/run").is_err()
+    {
+        skip::<()>("ksmd runs already, is absent, or may not be set by this user");
+        return;
+    }
+    let mut run = pagemill()
+        .env("PAGEMILL_LIB", &library)
+        .env("FAKE_PENDING", "2000")
+        .env("FAKE_MERGE", "1")
+        .args(["run", "--ksm", "--", "sh", "-c", "read line; exit 0"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let merged = format!("/proc/{}/ksm_merging_pages", child_of(&run));
+    until("merging", || {
+        fs::read_to_string(&merged).is_ok_and(|text| text.trim().parse::<u64>().unwrap() >= 1000)
+    });
+    until("resting", || settings() == before);
+    drop(run.stdin.take());
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+}
