@@ -8,6 +8,7 @@ mod exit;
 mod governor;
 mod library;
 mod program;
+mod report;
 mod stats_page;
 mod verbs;
 
