@@ -4,4 +4,5 @@
 //! events, randomness from a seed that the caller records.
 #![forbid(unsafe_code)]
 
+pub mod heap;
 pub mod statistics;

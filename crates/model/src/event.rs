@@ -55,6 +55,11 @@ row! {
         ksmd_cpu: Option<Nanos> = "ksmd_cpu_ns",
         /// Pages of this process that KSM has merged, images included (`/proc/PID/ksm_stat`).
         ksm_merging_pages: Option<u64> = "ksm_merging_pages",
+        /// Pages of this process that ksmd keeps an entry for and looks at (`ksm_rmap_items`).
+        ksm_items: Option<u64> = "ksm_items",
+        /// The same over all processes (`/sys/kernel/mm/ksm`: pages shared, sharing, unshared and
+        /// volatile).
+        ksm_items_all: Option<u64> = "ksm_items_all",
 
         /// Configuration in force, such as `1y`.
         config: Option<String> = "config",
