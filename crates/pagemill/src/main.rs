@@ -8,7 +8,9 @@ mod exit;
 mod governor;
 mod library;
 mod program;
+mod heap_words;
 mod report;
+mod sampler;
 mod stats_page;
 mod verbs;
 
