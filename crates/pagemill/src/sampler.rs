@@ -13,7 +13,7 @@
 //! | `ksm_*` | `/proc/PID/ksm_stat`, `/sys/kernel/mm/ksm` |
 //! | the rest | the statistics page |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +43,7 @@ pub struct Sampler {
     cgroup: Option<Group>,
     ksmd: Option<u32>,
     not_measured: BTreeMap<&'static str, String>,
+    used: BTreeSet<&'static str>,
 }
 
 impl Sampler {
@@ -67,6 +68,7 @@ impl Sampler {
             cgroup: None,
             ksmd: None,
             not_measured: BTreeMap::new(),
+            used: BTreeSet::new(),
             linux,
         };
         sampler.cgroup = sampler.find_cgroup();
@@ -89,6 +91,11 @@ impl Sampler {
     /// The statistics page, once a sample has found it.
     pub fn page(&self) -> Option<Page> {
         self.page
+    }
+
+    /// The kernel's interfaces that gave values.
+    pub fn used(&self) -> Vec<String> {
+        self.used.iter().map(|name| (*name).to_owned()).collect()
     }
 
     /// What the samples so far lack, and why.
@@ -117,6 +124,7 @@ impl Sampler {
         let snapshot = self.snapshot()?;
         match self.linux.smaps_rollup(self.pid) {
             Ok(usage) => {
+                self.used.insert("/proc/PID/smaps_rollup");
                 let bytes = |value: Option<u64>| value.map(Bytes);
                 sample.pss = bytes(usage.pss);
                 sample.rss = bytes(usage.rss);
@@ -131,6 +139,7 @@ impl Sampler {
         if let Some(group) = &self.cgroup {
             match group.charge() {
                 Ok(charge) => {
+                    self.used.insert("memory cgroup");
                     sample.cgroup = Some(Bytes(charge.current));
                     sample.cgroup_kernel = charge.kernel.map(Bytes);
                     if charge.kernel.is_none() {
@@ -143,6 +152,7 @@ impl Sampler {
         self.ksm(&mut sample);
         match snapshot {
             Some(snapshot) => {
+                self.used.insert("statistics page by process_vm_readv");
                 fill(&mut sample, snapshot);
                 self.not_measured.remove(HEAP);
             }
@@ -160,12 +170,16 @@ impl Sampler {
     fn ksm(&mut self, sample: &mut HeapSample) {
         if let Some(ksmd) = self.ksmd {
             match self.linux.thread_cpu(ksmd) {
-                Ok(cpu) => sample.ksmd_cpu = Some(nanos(cpu)),
+                Ok(cpu) => {
+                    self.used.insert("scheduler statistics of ksmd");
+                    sample.ksmd_cpu = Some(nanos(cpu));
+                }
                 Err(error) => self.lacks("ksmd_cpu_ns", error),
             }
         }
         match self.linux.ksm_stat(self.pid) {
             Ok(stat) => {
+                self.used.insert("/proc/PID/ksm_stat");
                 sample.ksm_items = stat.rmap_items;
                 sample.ksm_merging_pages = stat.merging_pages;
             }

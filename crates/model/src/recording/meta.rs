@@ -28,16 +28,21 @@ pub struct Meta {
     /// Machine type, such as `x86_64`.
     pub machine: String,
     /// Page size, bytes.
+    #[serde(rename = "page_size_bytes")]
     pub page_size: Bytes,
     /// The clock of all stamps.
     pub clock: String,
     /// That clock when the recording began.
+    #[serde(rename = "started_ns")]
     pub started: Nanos,
     /// Wall clock at the same moment, ns since 1970 UTC.
+    #[serde(rename = "started_unix_ns")]
     pub started_unix: Nanos,
     /// The clock when it ended; `None` for a run that was cut off.
+    #[serde(rename = "ended_ns")]
     pub ended: Option<Nanos>,
     /// Time between samples that was asked for.
+    #[serde(rename = "interval_ns")]
     pub interval: Nanos,
     /// Datasets, which are the names of directories.
     pub datasets: Vec<String>,

@@ -228,6 +228,7 @@ fn record(
     let meta = writer.meta_mut();
     sampler.comm().clone_into(&mut meta.comm);
     meta.not_measured.extend(sampler.not_measured());
+    meta.capabilities = sampler.used();
     meta.exit_status = status.map(|status| u64::from(code_of(status)));
     let path = writer.finish(nanos(clock::monotonic()))?;
     eprintln!("recorded {samples} samples of {} ({pid}) in {}", sampler.comm(), path.display());
@@ -294,12 +295,6 @@ fn meta(args: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) -> Me
         started: nanos(clock::monotonic()),
         started_unix: nanos(unix),
         interval: nanos(interval),
-        capabilities: vec![
-            "statistics page by process_vm_readv".into(),
-            "/proc/PID/smaps_rollup".into(),
-            "memory cgroup".into(),
-            "/proc/PID/ksm_stat".into(),
-        ],
         not_measured: vec![NotMeasured {
             what: "child processes".into(),
             why: "a recording follows one process (record a child with -p)".into(),
