@@ -56,6 +56,15 @@ pub fn degradations(bits: u64) -> Vec<String> {
     words
 }
 
+/// Name of a bucket of the occupancy histogram: the last one holds full spans.
+pub fn occupancy_label(index: usize, buckets: usize) -> String {
+    if index + 1 == buckets {
+        return "full".to_owned();
+    }
+    let percent = |index: usize| index * 100 / (buckets - 1);
+    format!("{}-{} %", percent(index), percent(index + 1))
+}
+
 /// Rows of a table: share, and the bucket that it lies in.
 pub fn percentiles(pauses: &Pauses) -> Vec<Vec<String>> {
     let row = |(share, from, below): &(f64, _, _)| {

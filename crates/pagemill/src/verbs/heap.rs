@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use clap::Args;
 use pagemill_analysis::heap::{HeapFold, HeapView, fragmentation_score, mean_occupancy};
-use pagemill_kernel::{Kind, Linux};
+use pagemill_kernel::Kind;
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos};
 use serde_json::{Value, json};
 
@@ -15,15 +16,20 @@ use crate::heap_words;
 use crate::report::text;
 use crate::sampler::Sampler;
 
-/// Shows what the heap of a running program says about itself, and the kernel's view of it.
-///
-/// Examples:
-///   pagemill heap 4711
-///   pagemill heap 4711 --watch 500ms
-///   pagemill heap 4711 --json | jq .sample.footprint_bytes
-///   pagemill heap 4711 --compact        # asks for a compaction pass and waits for it
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+const EXAMPLES: &str = "\
+Examples:
+  pagemill heap 4711
+  pagemill heap 4711 --watch 500ms
+  pagemill heap 4711 --json | jq .sample.footprint_bytes
+  pagemill heap 4711 --compact          ask for a compaction pass and wait for it
+";
+
+const AFTER: &str = "\
+Exit status: 0 shown; 2 there is no such process or it has no pagemill heap; 4 it may not be looked into.";
+
+/// Which process to look at, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// The process.
     pid: u32,
@@ -51,8 +57,8 @@ const WATCH_FLOOR: Nanos = Nanos(10_000_000);
 const SCHEMA: u64 = 1;
 
 /// Runs the verb.
-pub fn run(args: &Arguments) -> Result<Exit> {
-    match frames(args) {
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    match frames(arguments) {
         Err(error) => match error.downcast::<pagemill_kernel::Error>() {
             Ok(kernel) if kernel.kind() == Kind::Permission => {
                 eprintln!("pagemill: {kernel}");
@@ -65,32 +71,32 @@ pub fn run(args: &Arguments) -> Result<Exit> {
     }
 }
 
-fn frames(args: &Arguments) -> Result<Exit> {
-    let mut sampler = Sampler::attach(Linux::live(), args.pid)?;
+fn frames(arguments: &Arguments) -> Result<Exit> {
+    let mut sampler = Sampler::attach(super::machine(), arguments.pid)?;
     let first = next(&mut sampler)?;
     if first.is_none() {
-        bail!("process {} has ended", args.pid);
+        bail!("process {} has ended", arguments.pid);
     }
     if sampler.page().is_none() {
         bail!(
             "process {} ({}) has no pagemill heap (start the program with: pagemill run --mesh 1y -- CMD)",
-            args.pid,
+            arguments.pid,
             sampler.comm()
         );
     }
-    if args.compact {
-        compact(&sampler, args.pid)?;
+    if arguments.compact {
+        compact(&sampler, arguments.pid)?;
     }
     let mut fold = HeapFold::default();
-    let interval = args.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
-    let clear = interval.is_some() && !args.json && std::io::stdout().is_terminal();
+    let interval = arguments.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
+    let clear = interval.is_some() && !arguments.json && std::io::stdout().is_terminal();
     while let Some(sample) = next(&mut sampler)? {
         fold.event(&Event::Heap(Box::new(sample.clone())));
         let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
         let mut out = std::io::stdout().lock();
-        let written = if args.json && interval.is_some() {
+        let written = if arguments.json && interval.is_some() {
             writeln!(out, "{}", frame.json())
-        } else if args.json {
+        } else if arguments.json {
             writeln!(out, "{:#}", frame.json())
         } else {
             let before = if clear { "\x1b[H\x1b[2J" } else { "" };
@@ -105,7 +111,7 @@ fn frames(args: &Arguments) -> Result<Exit> {
         let Some(interval) = interval else { return Ok(Exit::Ok) };
         thread::sleep(interval);
     }
-    eprintln!("process {} has ended", args.pid);
+    eprintln!("process {} has ended", arguments.pid);
     Ok(Exit::Ok)
 }
 
@@ -353,11 +359,7 @@ impl Frame<'_> {
         let most = histogram.iter().copied().max().unwrap_or(1).max(1);
         out.push_str(&format!("\nspans by live share (mean {:.0} %)\n", mean * 100.0));
         for (index, count) in histogram.iter().enumerate() {
-            let label = if index + 1 == histogram.len() {
-                "full".to_owned()
-            } else {
-                format!("{}-{} %", index * 10, index * 10 + 10)
-            };
+            let label = heap_words::occupancy_label(index, histogram.len());
             let bar = text::bar(*count as f64 / most as f64, 40);
             out.push_str(format!("{label:>9} {count:>9} {bar}").trim_end());
             out.push('\n');

@@ -6,33 +6,40 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, Linux, clock, userfaultfd};
+use pagemill_kernel::{Error, Kind, clock, userfaultfd};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Nanos, Source as _};
 
 use crate::exit::Exit;
-use crate::library;
 use crate::sampler::{Sampler, nanos};
+use crate::verbs::run::{self, Prepared};
 
-/// Records a program's memory over time.
-///
-/// Examples:
-///   pagemill record --with heap -- redis-server --save ''
-///   pagemill record --with heap -p 4711 --for 30s
-///   pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+const EXAMPLES: &str = "\
+Examples:
+  pagemill record --with heap -- redis-server --save ''
+  pagemill record --with heap -p 4711 --for 30s
+  pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
+";
+
+const AFTER: &str = "\
+Ctrl-C stops and keeps what was recorded. A command's exit status is passed through; 125 pagemill itself \
+failed, 126 the command cannot be executed, 127 it was not found. With -p: 4 the process may not be looked into.";
+
+/// What to record, and where to.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// What to record, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT")]
+    #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT", value_enum)]
     with: Vec<What>,
     /// Directory to write [default: pagemill-COMM.PID].
     #[arg(short, long, value_name = "DIR")]
@@ -49,9 +56,9 @@ pub struct Arguments {
     /// Keep at most this much on disk: the oldest samples go first.
     #[arg(long, value_name = "SIZE")]
     max_size: Option<Bytes>,
-    /// Configuration of the heap that the command runs on.
-    #[arg(long, default_value = "1y", value_name = "CONFIG", value_parser = configuration, conflicts_with = "pid")]
-    mesh: String,
+    /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
+    #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
+    mesh: Option<String>,
     /// Attach to a running process.
     #[arg(short, long, value_name = "PID", required_unless_present = "command")]
     pid: Option<u32>,
@@ -73,29 +80,20 @@ const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
 /// How often the progress line is written.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-fn configuration(name: &str) -> Result<String, String> {
-    match pagemill_heap::config::Config::parse(name.as_bytes()) {
-        Some(_) => Ok(name.to_owned()),
-        None => {
-            Err(format!("valid configurations are {}", pagemill_heap::config::NAMES.join(", ")))
-        }
-    }
-}
-
 /// Runs the verb.
-pub fn run(args: &Arguments) -> Result<Exit> {
+pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
     let signals = Signals::block(&ignored)?;
     let mut child = None;
-    let pid = match args.pid {
+    let pid = match arguments.pid {
         Some(pid) => pid,
-        None => match launch(args, &signals)? {
+        None => match launch(arguments, &signals)? {
             Launched::Running(running) => child.insert(running).id(),
-            Launched::Failed(code) => return Ok(Exit::Code(code)),
+            Launched::Refused(exit) => return Ok(exit),
         },
     };
-    let recorded = record(args, &signals, pid, child.as_mut());
+    let recorded = record(arguments, &signals, pid, child.as_mut());
     let Some(mut child) = child else { return attached(recorded) };
     // The program is never left behind because recording it failed: it ends in its own time.
     let status = match &recorded {
@@ -105,7 +103,10 @@ pub fn run(args: &Arguments) -> Result<Exit> {
     if let Err(error) = recorded {
         eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
     }
-    Ok(Exit::Code(code_of(status)))
+    Ok(match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(code_of(status)),
+    })
 }
 
 /// How recording an attached process ended.
@@ -124,58 +125,50 @@ fn attached(recorded: Result<Option<ExitStatus>>) -> Result<Exit> {
 
 enum Launched {
     Running(Child),
-    /// Not started; the reason has been said. The code is that of env(1).
-    Failed(u8),
+    /// Not started; the reason has been said.
+    Refused(Exit),
 }
 
 /// Starts the command under the heap.
-fn launch(args: &Arguments, signals: &Signals) -> Result<Launched> {
-    let fail = |code, message: String| {
-        eprintln!("pagemill: {message}");
-        Ok(Launched::Failed(code))
-    };
-    let library = match library::find() {
-        Ok(library) => library,
-        Err(error) => return fail(125, format!("{error:#}")),
-    };
-    // `required_unless_present` of --pid sees to it that there is a command.
-    let (program, rest) = args.command.split_first().context("no command was given")?;
-    let mut command = Command::new(program);
-    command.args(rest);
-    let before = std::env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", library::preload(&library, before.as_deref()));
-    command.env("PAGEMILL_MESH", &args.mesh);
-    signals.restore_in(&mut command);
-    match command.spawn() {
-        Ok(child) => Ok(Launched::Running(child)),
+fn launch(arguments: &Arguments, signals: &Signals) -> Result<Launched> {
+    let config = arguments.mesh.clone().or_else(|| std::env::var("PAGEMILL_MESH").ok());
+    let prepared =
+        run::configuration(config).and_then(|config| run::prepare(&arguments.command, &config));
+    let (mut command, path) = match prepared {
+        Ok(Prepared::Ready(command, path)) => (command, path),
+        Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
         Err(error) => {
-            let missing = error.kind() == ErrorKind::NotFound;
-            let why = if missing { "there is no such program".into() } else { error.to_string() };
-            fail(
-                if missing { 127 } else { 126 },
-                format!("cannot run {}: {why}", program.display()),
-            )
+            eprintln!("pagemill: {error:#}");
+            return Ok(Launched::Refused(Exit::Code(125)));
         }
-    }
+    };
+    signals.restore_in(&mut command);
+    Ok(match command.spawn() {
+        Ok(child) => Launched::Running(child),
+        Err(error) => Launched::Refused(run::cannot_execute(&path, &error)),
+    })
 }
 
 /// Records until the process ends, `--for` is over or a signal asks to stop. The child's status if it
 /// has ended.
 fn record(
-    args: &Arguments,
+    arguments: &Arguments,
     signals: &Signals,
     pid: u32,
     mut child: Option<&mut Child>,
 ) -> Result<Option<ExitStatus>> {
-    let mut sampler = Sampler::attach(Linux::live(), pid)?;
+    let mut sampler = Sampler::attach(super::machine(), pid)?;
     // A process that may not be looked into is refused before anything is written.
     let mut event = sampler.sample()?.map(|sample| pagemill_model::Event::Heap(Box::new(sample)));
-    let output = args.output.clone().unwrap_or_else(|| default_name(sampler.comm(), pid));
-    let interval = Duration::from(args.interval.max(INTERVAL_FLOOR));
-    let meta = meta(args, &sampler, pid, interval);
-    let mut writer = Writer::create(&output, meta, args.force, args.max_size)?;
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(sampler.comm(), pid));
+    let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
+    let mut meta = meta(arguments, &sampler, pid, interval);
+    if let Some(first) = &event {
+        meta.started = first.time();
+    }
+    let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     let begun = Instant::now();
-    let end = args.duration.map(|duration| begun + Duration::from(duration));
+    let end = arguments.duration.map(|duration| begun + Duration::from(duration));
     let mut due = begun;
     let mut progress = Progress::new(begun);
     let mut samples = 0;
@@ -277,7 +270,7 @@ fn default_name(comm: &str, pid: u32) -> PathBuf {
     PathBuf::from(format!("pagemill-{plain}.{pid}"))
 }
 
-fn meta(args: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) -> Meta {
+fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) -> Meta {
     let words = |words: &[OsString]| {
         words.iter().map(|word| OsStr::to_string_lossy(word).into_owned()).collect()
     };
@@ -285,7 +278,7 @@ fn meta(args: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) -> Me
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
         tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
-        command: words(&args.command),
+        command: words(&arguments.command),
         pid: pid.into(),
         comm: sampler.comm().into(),
         kernel: release.trim().into(),

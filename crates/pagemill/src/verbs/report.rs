@@ -9,20 +9,23 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use pagemill_analysis::heap::{HeapFold, HeapView};
 use pagemill_model::Fold as _;
 use pagemill_model::recording::Reader;
 
 use crate::exit::Exit;
 
-/// Shows what a recording says.
-///
-/// Examples:
-///   pagemill report pagemill-redis-server.4711
-///   pagemill report REC --json | jq .view.pss_bytes.peak
-///   pagemill report REC --html report.html
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+const EXAMPLES: &str = "\
+Examples:
+  pagemill report pagemill-redis-server.4711
+  pagemill report REC --json | jq .view.pss_bytes.peak
+  pagemill report REC --html report.html
+";
+
+/// Which recording to show, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory that `pagemill record` wrote.
     #[arg(value_name = "REC")]
@@ -45,17 +48,17 @@ struct Report {
 }
 
 /// Runs the verb.
-pub fn run(args: &Arguments) -> Result<Exit> {
-    let mut reader = Reader::open(&args.recording)?;
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut reader = Reader::open(&arguments.recording)?;
     let mut fold = HeapFold::default();
     fold.drain(&mut reader)?;
     let report = Report { view: fold.view(), reader };
-    if args.json {
+    if arguments.json {
         println!("{:#}", json::value(&report));
-    } else if let Some(path) = &args.html {
+    } else if let Some(path) = &arguments.html {
         let html = page::html(&report);
         let mut options = fs::File::options();
-        options.write(true).create(true).truncate(true).create_new(!args.force);
+        options.write(true).create(true).truncate(true).create_new(!arguments.force);
         let mut file = match options.open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 bail!("{} exists (use -f to overwrite it)", path.display())

@@ -1,7 +1,8 @@
 //! The report as one HTML file.
 
 use super::{Report, summary};
-use crate::report::chart::{LineChart, Series};
+use crate::heap_words;
+use crate::report::chart::{Bar, BarChart, LineChart, Series};
 use crate::report::html::Page;
 
 /// The whole file.
@@ -21,7 +22,7 @@ pub(super) fn html(report: &Report) -> String {
     };
     page.heading("Memory").chart(&chart.svg());
     page.table(&summary::MEMORY_HEADER, &summary::memory(&report.view));
-    page.paragraph(summary::FORMULA);
+    page.preformatted(summary::FORMULA);
     if let Some(score) = &report.view.score {
         let chart = LineChart {
             title: "Fragmentation score over time".into(),
@@ -37,6 +38,21 @@ pub(super) fn html(report: &Report) -> String {
         if !rows.is_empty() {
             page.heading(title).table(&["", ""], &rows);
         }
+    }
+    if let Some(histogram) = report.view.last.as_ref().and_then(|last| last.occupancy.as_ref()) {
+        let bars = histogram.iter().enumerate().map(|(index, count)| Bar {
+            label: heap_words::occupancy_label(index, histogram.len()),
+            value: *count as f64,
+            interval: None,
+            colour: 0,
+        });
+        let chart = BarChart {
+            title: "Spans by live share, at the end".into(),
+            unit: "spans".into(),
+            bars: bars.collect(),
+            reference: None,
+        };
+        page.heading("Occupancy").chart(&chart.svg());
     }
     let pauses = summary::pauses(&report.view);
     if !pauses.is_empty() {
