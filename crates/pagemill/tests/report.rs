@@ -1,6 +1,7 @@
 //! `pagemill report` over recordings that the test writes, so that every figure is known.
 
 #[expect(dead_code, reason = "each test file uses its part of the stand-in")]
+#[expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 mod stand_in;
 
 use std::fs;
