@@ -432,6 +432,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_documentation_has_every_column_in_these_words() {
+        let page = include_str!("../../../docs/concepts/recordings.md");
+        let table: String = HeapSample::COLUMNS
+            .iter()
+            .map(|Column { name, shape, meaning }| {
+                let shape = match shape {
+                    Shape::Number => "BIGINT",
+                    Shape::Numbers => "BIGINT[]",
+                    Shape::Text => "VARCHAR",
+                };
+                format!("| `{name}` | {shape} | {} |\n", meaning.trim())
+            })
+            .collect();
+        assert!(page.contains(&table), "docs/concepts/recordings.md should have\n{table}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 

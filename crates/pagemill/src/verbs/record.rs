@@ -135,7 +135,7 @@ fn launch(arguments: &Arguments, signals: &Signals) -> Result<Launched> {
     let prepared =
         run::configuration(config).and_then(|config| run::prepare(&arguments.command, &config));
     let (mut command, path) = match prepared {
-        Ok(Prepared::Ready(command, path)) => (command, path),
+        Ok(Prepared::Ready(command, path)) => (*command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
         Err(error) => {
             eprintln!("pagemill: {error:#}");
@@ -213,10 +213,8 @@ fn record(
         event = sampler.next_event()?;
     }
     progress.clear();
-    if event.is_none() && status.is_none() {
-        if let Some(child) = child {
-            status = child.try_wait().context("cannot wait for the program")?;
-        }
+    if let Some(child) = child.filter(|_| status.is_none()) {
+        status = child.try_wait().context("cannot wait for the program")?;
     }
     let meta = writer.meta_mut();
     sampler.comm().clone_into(&mut meta.comm);

@@ -97,7 +97,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     let config = configuration(arguments.mesh.clone().or_else(|| env::var("PAGEMILL_MESH").ok()))?;
     let backend = backend(arguments, &config)?;
     let (mut command, path) = match prepare(&arguments.command, &config)? {
-        Prepared::Ready(command, path) => (command, path),
+        Prepared::Ready(command, path) => (*command, path),
         Prepared::Refused(exit) => return Ok(exit),
     };
     if let Some(backend) = backend {
@@ -124,7 +124,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
 /// A command under the heap, or the reason that has been said and the exit that follows from it.
 pub(super) enum Prepared {
     /// The command and the file that it will execute.
-    Ready(Command, PathBuf),
+    Ready(Box<Command>, PathBuf),
     /// There is nothing to execute.
     Refused(Exit),
 }
@@ -162,7 +162,7 @@ pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
         .args(rest)
         .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
         .env("PAGEMILL_MESH", config);
-    Ok(Prepared::Ready(command, path))
+    Ok(Prepared::Ready(Box::new(command), path))
 }
 
 /// The configuration's name, checked.
