@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pagemill_kernel::cgroup::Group;
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
@@ -25,9 +25,9 @@ use pagemill_model::{Bytes, Event, HeapSample, Nanos, Source};
 
 use crate::stats_page::{self, Page, Snapshot};
 
-/// Looks for a heap before giving up until the process executes another program: the loader maps
+/// For how long a heap is looked for, until the process executes another program: the loader maps
 /// the library a moment after the program has started.
-const LOOKS: u32 = 20;
+const LOOK_FOR: Duration = Duration::from_secs(2);
 
 /// Samples of one process, as a source of events.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Sampler {
     /// Distinguishes the process from a later one with the same number.
     started: u64,
     page: Option<Page>,
-    looks_left: u32,
+    look_until: Instant,
     program: Option<PathBuf>,
     cgroup: Option<Group>,
     ksmd: Option<u32>,
@@ -63,7 +63,7 @@ impl Sampler {
             comm: stat.comm,
             started: stat.started,
             page: None,
-            looks_left: LOOKS,
+            look_until: Instant::now() + LOOK_FOR,
             program: None,
             cgroup: None,
             ksmd: None,
@@ -156,13 +156,16 @@ impl Sampler {
                 fill(&mut sample, snapshot);
                 self.not_measured.remove(HEAP);
             }
-            None if self.page.is_some() => {
-                self.lacks(HEAP, "the heap has not started: the program has not allocated yet")
+            // The reason may change: the loader maps the library a moment after the start.
+            None => {
+                let why = match self.page {
+                    Some(_) => "the heap has not started: the program has not allocated yet",
+                    None => {
+                        "the process does not run on pagemill's heap (start it with: pagemill run -- CMD)"
+                    }
+                };
+                self.not_measured.insert(HEAP, why.to_owned());
             }
-            None => self.lacks(
-                HEAP,
-                "the process does not run on pagemill's heap (start it with: pagemill run -- CMD)",
-            ),
         }
         Ok(Some(sample))
     }
@@ -201,7 +204,7 @@ impl Sampler {
         if program != self.program {
             self.program = program;
             self.page = None;
-            self.looks_left = LOOKS;
+            self.look_until = Instant::now() + LOOK_FOR;
         }
         if let Some(page) = self.page {
             match page.read() {
@@ -210,14 +213,13 @@ impl Sampler {
                 // The process has ended or executes the same program anew.
                 Err(_) => {
                     self.page = None;
-                    self.looks_left = LOOKS;
+                    self.look_until = Instant::now() + LOOK_FOR;
                 }
             }
         }
-        if self.looks_left == 0 {
+        if Instant::now() > self.look_until {
             return Ok(None);
         }
-        self.looks_left -= 1;
         match stats_page::locate(&self.linux, self.pid) {
             Ok(page) => self.page = page,
             Err(error) if error.kind() == Kind::Permission => return Err(error),

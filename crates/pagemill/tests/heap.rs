@@ -92,6 +92,20 @@ fn a_heap_that_does_not_compact_says_so_instead_of_waiting() {
 }
 
 #[test]
+fn a_heap_that_has_not_started_is_not_shown_as_an_empty_one() {
+    let stand_in = StandIn::not_started();
+    let sleeper = stand_in.sleeper();
+    let (code, out, _) = run(pagemill().arg("heap").arg(sleeper.pid().to_string()));
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with(&format!("sleep ({})   the heap has not started\n", sleeper.pid())));
+    assert!(!out.contains("\nfootprint") && !out.contains("\npasses"), "{out}");
+    assert!(out.contains("the program has not allocated yet"), "{out}");
+    let (code, _, err) = run(pagemill().args(["heap", "--compact"]).arg(sleeper.pid().to_string()));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("has not started: there is nothing to compact"), "{err}");
+}
+
+#[test]
 fn watching_prints_a_frame_a_line_and_ends_with_the_process() {
     let stand_in = StandIn::build(CONFIG_1Y, 0);
     let sleeper = stand_in.sleeper();

@@ -205,19 +205,25 @@ impl Frame<'_> {
     fn text(&self) -> String {
         let sample = self.sample;
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
-        let mut out = format!(
-            "{} ({})   configuration {}, back end {}, barrier {}\n\n",
-            self.sampler.comm(),
-            sample.pid.unwrap_or(0),
-            word(&sample.config),
-            word(&sample.backend),
-            word(&sample.barrier)
-        );
-        out.push_str(&text::table(&["heap", "", ""], &self.heap_rows()));
-        out.push('\n');
-        out.push_str(&text::table(&["kernel's view", "", ""], &self.kernel_rows()));
-        out.push('\n');
-        out.push_str(&text::table(&["compaction", "", ""], &self.compaction_rows()));
+        let heap = match sample.live {
+            Some(_) => format!(
+                "configuration {}, back end {}, barrier {}",
+                word(&sample.config),
+                word(&sample.backend),
+                word(&sample.barrier)
+            ),
+            None => "the heap has not started".to_owned(),
+        };
+        let mut out = format!("{} ({})   {heap}\n", self.sampler.comm(), sample.pid.unwrap_or(0));
+        for (title, rows) in [
+            ("heap", self.heap_rows()),
+            ("kernel's view", self.kernel_rows()),
+            ("compaction", self.compaction_rows()),
+        ] {
+            if !rows.is_empty() {
+                out.push_str(&format!("\n{}", text::table(&[title, "", ""], &rows)));
+            }
+        }
         self.occupancy(&mut out);
         let pauses = self.totals().pauses;
         if let Some(pauses) = pauses.filter(|pauses| pauses.count > 0) {

@@ -32,9 +32,18 @@ macro_rules! at {
 impl StandIn {
     /// Builds the library for a heap in the configuration with this index.
     pub fn build(config: u64, degraded: u64) -> Self {
+        Self::with_magic(MAGIC, config, degraded)
+    }
+
+    /// Builds the library for a program that never allocates.
+    pub fn not_started() -> Self {
+        Self::with_magic(0, 0, 0)
+    }
+
+    fn with_magic(magic: u64, config: u64, degraded: u64) -> Self {
         let room = tempfile::tempdir().unwrap();
         let words = [
-            (at!(magic), MAGIC),
+            (at!(magic), magic),
             (at!(version), VERSION),
             (at!(size), size_of::<StatsPage>() as u64),
             (at!(config), config),
