@@ -177,11 +177,20 @@ fn a_recording_is_not_overwritten_unless_asked() {
             .env("PAGEMILL_LIB", &stand_in.library))
     };
     assert_eq!(record(&[], "true").0, Some(0));
-    // The program still runs: its exit code is what the caller asked for.
+    // Found out before the program is started: it was started to be recorded.
     let (code, _, err) = record(&[], "false");
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(125));
     assert!(err.contains("rec exists (use -f to overwrite it, or -o for another name)"), "{err}");
     assert_eq!(record(&["-f"], "true").0, Some(0));
+}
+
+#[test]
+fn wrong_usage_is_125_for_a_wrapper_and_2_otherwise() {
+    assert_eq!(run(pagemill().args(["record", "--interval", "5", "--", "true"])).0, Some(125));
+    assert_eq!(run(pagemill().args(["record", "--interval", "5", "-p", "1"])).0, Some(2));
+    let (code, _, err) = run(pagemill().arg("record"));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--pid"), "{err}");
 }
 
 #[test]

@@ -75,6 +75,24 @@ fn text_has_the_table_the_chart_the_costs_and_what_is_missing() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    record(&rec, true);
+    let mut child = pagemill()
+        .args(["report", "--json"])
+        .arg(&rec)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
 fn json_is_named_as_the_columns_are() {
     let room = tempfile::tempdir().unwrap();
     let rec = room.path().join("rec");

@@ -64,6 +64,29 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Whether a recording could begin at `path`: an error says why not, `true` means that another
+    /// recording has to be removed for it.
+    pub fn check(path: &Path, force: bool) -> Result<bool> {
+        let mut entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::io("use", path, error)),
+        };
+        if entries.next().is_none() {
+            return Ok(false);
+        }
+        let exists = |why: &str| {
+            Err(Error::new(Kind::Exists, format_args!("{} exists {why}", path.display())))
+        };
+        match Reader::open(path) {
+            Err(error) if error.kind() == Kind::NoRecording => exists(
+                "and is no recording, so it is not overwritten (choose another name with -o)",
+            ),
+            _ if force => Ok(true),
+            _ => exists("(use -f to overwrite it, or -o for another name)"),
+        }
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -148,24 +171,8 @@ impl Writer {
 
 /// Makes `path` a place for a new recording, or says why it is none.
 fn make_room(path: &Path, force: bool) -> Result<()> {
-    let mut entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("use", path, error)),
-    };
-    if entries.next().is_none() {
+    if !Writer::check(path, force)? {
         return Ok(());
-    }
-    let exists =
-        |why: &str| Err(Error::new(Kind::Exists, format_args!("{} exists {why}", path.display())));
-    match Reader::open(path) {
-        Err(error) if error.kind() == Kind::NoRecording => {
-            return exists(
-                "and is no recording, so it is not overwritten (choose another name with -o)",
-            );
-        }
-        _ if !force => return exists("(use -f to overwrite it, or -o for another name)"),
-        _ => {}
     }
     // Only what a recording consists of; a file that someone put beside it makes this fail.
     let remove =

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use clap::Args;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, clock, userfaultfd};
+use pagemill_kernel::{Error, Kind, clock};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Nanos, Source as _};
 
@@ -86,6 +86,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     ignored.push(signal::CHILD);
     let signals = Signals::block(&ignored)?;
     let mut child = None;
+    // Found out before a command is started: it was started to be recorded.
+    if let Some(output) = &arguments.output
+        && let Err(error) = Writer::check(output, arguments.force)
+    {
+        eprintln!("pagemill: {error:#}");
+        return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
+    }
     let pid = match arguments.pid {
         Some(pid) => pid,
         None => match launch(arguments, &signals)? {
@@ -281,7 +288,7 @@ fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) 
         comm: sampler.comm().into(),
         kernel: release.trim().into(),
         machine: std::env::consts::ARCH.into(),
-        page_size: Bytes(userfaultfd::page_size() as u64),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
         clock: "CLOCK_MONOTONIC".into(),
         started: nanos(clock::monotonic()),
         started_unix: nanos(unix),

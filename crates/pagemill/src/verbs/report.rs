@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     fold.drain(&mut reader)?;
     let report = Report { view: fold.view(), reader };
     if arguments.json {
-        println!("{:#}", json::value(&report));
+        show(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {
         let html = page::html(&report);
         let mut options = fs::File::options();
@@ -69,7 +69,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());
     } else {
-        print!("{}", summary::text(&report));
+        show(&summary::text(&report));
     }
     Ok(Exit::Ok)
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
