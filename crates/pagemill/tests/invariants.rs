@@ -3,10 +3,13 @@
 //! | rule | why |
 //! |---|---|
 //! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
+//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
 //! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
 //! | `heap` has no dependency, `preload` only `heap` | what malloc runs on must not allocate through itself |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload` | unsafe has three rooms |
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,6 +24,10 @@ const BINARY: &str = "pagemill";
 
 /// Rooms that may not see the machine.
 const PURE: [&str; 4] = ["model", "analysis", "policy", "sim"];
+/// Rooms whose sources name no clock, thread, file or process; `model` reads and writes recordings.
+const WITHOUT_WORLD: [&str; 3] = ["analysis", "policy", "sim"];
+const WORLD: [&str; 7] =
+    ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
 /// Crates through which a program talks to the operating system.
 const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
 const MAY_BE_UNSAFE: [&str; 3] = ["kernel", "heap", "preload"];
@@ -66,8 +73,9 @@ fn reaches(rooms: &BTreeMap<String, Room>, from: &str) -> BTreeSet<String> {
     seen
 }
 
-/// What is wrong, one line each. `source` gives the text of a root file.
-fn violations(metadata: &Value, source: impl Fn(&str) -> String) -> Vec<String> {
+/// What is wrong, one line each. `source` gives the text of a crate's files by its root file, the root
+/// file first.
+fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<String> {
     let rooms = rooms(metadata);
     let mut wrong = Vec::new();
     for (name, room) in &rooms {
@@ -93,12 +101,34 @@ fn violations(metadata: &Value, source: impl Fn(&str) -> String) -> Vec<String> 
         if name != BINARY && room.depends.iter().any(|name| name.starts_with("clap")) {
             wrong.push(format!("{short} depends on clap"));
         }
-        let forbids = source(&room.root).contains("#![forbid(unsafe_code)]");
+        let files = source(&room.root);
+        if WITHOUT_WORLD.contains(&short) {
+            let named = WORLD.iter().filter(|word| files.iter().any(|file| file.contains(**word)));
+            wrong.extend(named.map(|word| format!("{short} names {word}")));
+        }
+        let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
         if !MAY_BE_UNSAFE.contains(&short) && !forbids {
             wrong.push(format!("{short} does not forbid unsafe code"));
         }
     }
     wrong
+}
+
+/// The texts of a root file and of all files below its directory.
+fn files(root: &str) -> Vec<String> {
+    let mut texts = vec![fs::read_to_string(root).unwrap()];
+    let mut directories = vec![Path::new(root).parent().unwrap().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts
 }
 
 #[test]
@@ -116,7 +146,7 @@ fn the_workspace_keeps_its_invariants() {
     {
         assert!(rooms(&metadata).contains_key(room), "cargo metadata does not list {room}");
     }
-    let wrong = violations(&metadata, |path| fs::read_to_string(path).unwrap());
+    let wrong = violations(&metadata, files);
     assert_eq!(wrong, Vec::<String>::new());
 }
 
@@ -142,8 +172,8 @@ fn sound() -> Value {
     ] })
 }
 
-fn safe(_: &str) -> String {
-    "#![forbid(unsafe_code)]".into()
+fn safe(_: &str) -> Vec<String> {
+    vec!["#![forbid(unsafe_code)]".into()]
 }
 
 /// The violations after package `name` depends on `on` too.
@@ -197,8 +227,14 @@ fn flags_outside_of_the_binary_are_found() {
 }
 
 #[test]
+fn a_pure_room_that_reads_the_clock_is_found() {
+    let clock = |root: &str| [safe(root), vec!["use std::time::Instant;".into()]].concat();
+    assert_eq!(violations(&sound(), clock), ["analysis names Instant", "policy names Instant"]);
+}
+
+#[test]
 fn a_crate_that_allows_unsafe_code_is_found() {
-    let wrong = violations(&sound(), |_| String::new());
+    let wrong = violations(&sound(), |_| vec![String::new()]);
     assert_eq!(
         wrong,
         ["pagemill", "analysis", "model", "policy"]

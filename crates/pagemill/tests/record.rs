@@ -1,7 +1,8 @@
 //! `pagemill record`: what lies on disk afterwards, and what the program noticed (nothing).
 
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
 #[expect(dead_code, reason = "each test file uses its part of the stand-in")]
-#[expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 mod stand_in;
 
 use std::fs;
