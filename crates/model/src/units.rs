@@ -99,15 +99,16 @@ impl FromStr for Bytes {
         let expected = "expected a size such as 4096, 4K, 2M or 1.5GiB";
         let (number, suffix) = split(text);
         let suffix = suffix.to_ascii_lowercase();
-        let mut letters = suffix.chars();
-        let factor = match letters.next() {
-            None => Some(1.0),
-            Some(letter) => SIZES.iter().find(|(_, known, _)| *known == letter).map(|size| size.2),
+        let factor = match suffix.as_str() {
+            "" | "b" => Some(1.0),
+            _ => {
+                let unit = |(_, letter, factor): &(_, char, f64)| {
+                    let rest = suffix.strip_prefix(*letter)?;
+                    matches!(rest, "" | "b" | "ib").then_some(*factor)
+                };
+                SIZES.iter().skip(1).find_map(unit)
+            }
         };
-        let rest = letters.as_str();
-        let factor = factor.filter(|_| {
-            rest.is_empty() || (rest != "b" || suffix != "bb") && matches!(rest, "b" | "ib")
-        });
         whole(number, factor).map(Self).ok_or_else(|| invalid(text, expected))
     }
 }
@@ -177,7 +178,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
         }
-        for text in ["", "M", "-1", "4X", "2MM", "1e3", "1.2.3", "99999999999E", "4bb", "ten"] {
+        for text in
+            ["", "M", "-1", "4X", "2MM", "1e3", "1.2.3", "99999999999E", "4bb", "4bib", "ten"]
+        {
             let error = text.parse::<Bytes>().unwrap_err();
             assert_eq!(error.kind(), Kind::Unit, "{text}");
             assert!(error.to_string().contains("expected a size"), "{error}");
