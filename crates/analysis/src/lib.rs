@@ -1,2 +1,8 @@
 //! Pure folds from events to views, and statistics.
+//!
+//! Nothing here opens a file, reads a clock or starts a thread: time comes from the stamps of the
+//! events, randomness from a seed that the caller records.
 #![forbid(unsafe_code)]
+
+pub mod heap;
+pub mod statistics;

@@ -6,6 +6,7 @@
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
 pub mod cgroup;
+pub mod clock;
 mod error;
 #[cfg(test)]
 mod fixtures;

@@ -1,2 +1,22 @@
-//! The words of pagemill: units, events, views, decisions, recordings and the traits between them.
+//! The words of pagemill: units, events, recordings and the traits between them.
+//!
+//! ```text
+//!  Source ──► Event ──► Fold ──► view
+//!    ▲          │
+//!    └─ replay ─┴──► recording::Writer ──► directory on disk ──► recording::Reader (a Source again)
+//! ```
+//!
+//! A value that was not measured is absent (`None`), never zero.
 #![forbid(unsafe_code)]
+
+pub mod dataset;
+mod error;
+pub mod event;
+pub mod flow;
+pub mod recording;
+pub mod units;
+
+pub use error::{Error, Kind, Result};
+pub use event::{Event, HeapSample};
+pub use flow::{Fold, Source};
+pub use units::{Bytes, Nanos};

@@ -21,6 +21,12 @@ pub enum Verb {
     Doctor(verbs::doctor::Arguments),
     /// Run a program, unchanged, on the compacting heap
     Run(verbs::run::Arguments),
+    /// Record a program's memory over time
+    Record(verbs::record::Arguments),
+    /// Show what a recording says: text, JSON or one HTML file
+    Report(verbs::report::Arguments),
+    /// Show the heap of a running program, without stopping it
+    Heap(verbs::heap::Arguments),
     /// Print the man pages or a shell's completions
     #[command(hide = true)]
     Generate(verbs::generate::Arguments),
@@ -32,6 +38,9 @@ impl Verb {
         match self {
             Self::Doctor(arguments) => verbs::doctor::run(&arguments),
             Self::Run(arguments) => verbs::run::run(&arguments),
+            Self::Record(arguments) => verbs::record::run(&arguments),
+            Self::Report(arguments) => verbs::report::run(&arguments),
+            Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),
         }
     }

@@ -35,7 +35,13 @@ pub enum Exit {
 pub fn code_of_usage(error: &clap::Error) -> ExitCode {
     // With standard error closed there is nobody to tell.
     let _ = error.print();
-    let wraps = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    let mut words = std::env::args_os().skip(1);
+    let wraps = match words.next() {
+        Some(verb) if verb == "run" => true,
+        // Without a command it attaches to a process and wraps nothing.
+        Some(verb) if verb == "record" => words.any(|word| word == "--"),
+        _ => false,
+    };
     match (error.use_stderr(), wraps) {
         (false, _) => ExitCode::SUCCESS,
         (true, true) => ExitCode::from(125),

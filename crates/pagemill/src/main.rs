@@ -6,8 +6,11 @@ mod capability;
 mod cli;
 mod exit;
 mod governor;
+mod heap_words;
 mod library;
 mod program;
+mod report;
+mod sampler;
 mod stats_page;
 mod verbs;
 

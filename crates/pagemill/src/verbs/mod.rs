@@ -2,6 +2,9 @@
 
 pub mod doctor;
 pub mod generate;
+pub mod heap;
+pub mod record;
+pub mod report;
 pub mod run;
 
 use pagemill_kernel::Linux;

@@ -7,7 +7,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -96,36 +96,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     let config = configuration(arguments.mesh.clone().or_else(|| env::var("PAGEMILL_MESH").ok()))?;
     let backend = backend(arguments, &config)?;
-    let [name, rest @ ..] = arguments.command.as_slice() else {
-        anyhow::bail!("no program is named");
+    let (mut command, path) = match prepare(&arguments.command, &config)? {
+        Prepared::Ready(command, path) => (*command, path),
+        Prepared::Refused(exit) => return Ok(exit),
     };
-    let search = env::var_os("PATH");
-    let path = match program::find(name, search.as_deref()) {
-        Ok(path) => path,
-        Err(NoProgram::Missing) => {
-            eprintln!("pagemill: cannot run {}: not found", name.display());
-            return Ok(Exit::Code(127));
-        }
-        Err(NoProgram::NotExecutable(path)) => {
-            let path = path.display();
-            eprintln!(
-                "pagemill: cannot run {path}: it is not an executable file (run: chmod +x {path})"
-            );
-            return Ok(Exit::Code(126));
-        }
-    };
-    if let Verdict::Refused(Refusal { reason, way, .. }) =
-        program::inspect(&path, search.as_deref()).verdict
-    {
-        anyhow::bail!("{} cannot use the preload library: {reason} ({way})", path.display());
-    }
-    let library = library::find()?;
-    let mut command = Command::new(&path);
-    command
-        .arg0(name)
-        .args(rest)
-        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
-        .env("PAGEMILL_MESH", config);
     if let Some(backend) = backend {
         command.env("PAGEMILL_BACKEND", backend.name());
     }
@@ -147,8 +121,52 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     Ok(cannot_execute(&path, &command.exec()))
 }
 
+/// A command under the heap, or the reason that has been said and the exit that follows from it.
+pub(super) enum Prepared {
+    /// The command and the file that it will execute.
+    Ready(Box<Command>, PathBuf),
+    /// There is nothing to execute.
+    Refused(Exit),
+}
+
+/// Makes the command that runs `command` under the heap in the configuration `config`, after
+/// finding out whether that can work. An error is 125 for a wrapper.
+pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
+    let [name, rest @ ..] = command else {
+        anyhow::bail!("no program is named");
+    };
+    let search = env::var_os("PATH");
+    let path = match program::find(name, search.as_deref()) {
+        Ok(path) => path,
+        Err(NoProgram::Missing) => {
+            eprintln!("pagemill: cannot run {}: not found", name.display());
+            return Ok(Prepared::Refused(Exit::Code(127)));
+        }
+        Err(NoProgram::NotExecutable(path)) => {
+            let path = path.display();
+            eprintln!(
+                "pagemill: cannot run {path}: it is not an executable file (run: chmod +x {path})"
+            );
+            return Ok(Prepared::Refused(Exit::Code(126)));
+        }
+    };
+    if let Verdict::Refused(Refusal { reason, way, .. }) =
+        program::inspect(&path, search.as_deref()).verdict
+    {
+        anyhow::bail!("{} cannot use the preload library: {reason} ({way})", path.display());
+    }
+    let library = library::find()?;
+    let mut command = Command::new(&path);
+    command
+        .arg0(name)
+        .args(rest)
+        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
+        .env("PAGEMILL_MESH", config);
+    Ok(Prepared::Ready(Box::new(command), path))
+}
+
 /// The configuration's name, checked.
-fn configuration(name: Option<String>) -> Result<String> {
+pub(super) fn configuration(name: Option<String>) -> Result<String> {
     let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
     anyhow::ensure!(
         Config::parse(name.as_bytes()).is_some(),
@@ -193,7 +211,7 @@ fn recover(linux: &Linux) {
 }
 
 /// Says why the program could not be executed; the exit code is the one env(1) would choose.
-fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
+pub(super) fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     eprintln!("pagemill: cannot execute {}: {error}", path.display());
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }

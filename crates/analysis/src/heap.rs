@@ -1,0 +1,480 @@
+//! The story of a heap: samples of it folded into memory over time, pauses and costs.
+//!
+//! Terms:
+//! - **fragmentation score** = 1 - live / footprint, in [0, 1]: the share of the heap's physical
+//!   memory that holds nothing of the program. 0 is perfect; 0.6 means that 60 % could go. Where
+//!   merged memory or pages that were never touched make the footprint smaller than the live
+//!   bytes, the score is 0.
+//! - **mean occupancy** = average live share of small-object spans, each span weighing the same,
+//!   each bucket of the histogram counting as its middle.
+//! - **ksmd's share**: `ksmd` works for every process and the kernel keeps no account of whom.
+//!   Between two samples this process is charged ksmd's CPU time times its share of the pages that
+//!   ksmd looks at (`ksm_items / ksm_items_all` of the later sample).
+//! - an **epoch** is the life of one heap: a process that executes another program starts another
+//!   heap, whose totals begin at zero again.
+//!
+//! Always true: a total over the recording is never negative and never forgets an epoch; a value
+//! that was measured nowhere is `None`; means weigh each sample by the time until the next one.
+
+use pagemill_model::{Bytes, Event, Fold, HeapSample, Nanos};
+
+/// Shares at which pauses are reported.
+pub const PAUSE_SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// What the samples add up to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeapView {
+    /// Samples seen.
+    pub samples: u64,
+    /// From the first sample to the last.
+    pub duration: Nanos,
+    /// Proportional set size of the process.
+    pub pss: Option<Summary>,
+    /// Resident set size, which counts aliases twice.
+    pub rss: Option<Summary>,
+    /// Charge of its cgroup, kernel memory included.
+    pub cgroup: Option<Summary>,
+    /// Kernel memory in that charge.
+    pub cgroup_kernel: Option<Summary>,
+    /// Physical bytes behind the heap.
+    pub footprint: Option<Summary>,
+    /// Bytes allocated.
+    pub live: Option<Summary>,
+    /// Fragmentation score.
+    pub score: Option<Summary>,
+    /// Mean occupancy of spans at the last sample that has it.
+    pub occupancy: Option<f64>,
+    /// Times for which pages could not be written.
+    pub pauses: Option<Pauses>,
+    /// CPU time of the process during the recording.
+    pub cpu: Option<Nanos>,
+    /// Its share of ksmd's.
+    pub ksmd_cpu: Option<Nanos>,
+    /// CPU time of the heap's helper thread (part of `cpu`).
+    pub helper_cpu: Option<Nanos>,
+    /// Wall time of compaction.
+    pub compact: Option<Nanos>,
+    /// Compaction passes.
+    pub passes: Option<u64>,
+    /// Pages that lost their sharing.
+    pub unmerged_pages: Option<u64>,
+    /// Groups given up.
+    pub aborted_groups: Option<u64>,
+    /// The last sample with a heap in it, or else the last one.
+    pub last: Option<HeapSample>,
+}
+
+/// A quantity over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Average over time.
+    pub mean: f64,
+    /// Highest sample.
+    pub peak: f64,
+    /// Last sample.
+    pub last: f64,
+    /// Every sample: seconds since the first sample of the recording, value. Bytes for sizes.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Pauses of the recording. The histogram has buckets that double, so a percentile is known to lie
+/// in a bucket, not where in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pauses {
+    /// How many.
+    pub count: u64,
+    /// For each of [`PAUSE_SHARES`]: the bucket that holds it, from, up to but not including. Empty
+    /// if there was no pause.
+    pub percentiles: Vec<(f64, Nanos, Nanos)>,
+    /// The longest since the heap started, exact.
+    pub longest: Option<Nanos>,
+    /// Pauses by bucket: entry i counts those in [2^i, 2^(i+1)) ns.
+    pub buckets: Vec<u64>,
+}
+
+/// The bucket of a doubling histogram that holds the `share`-quantile: from, up to but not
+/// including, in the histogram's unit. `None` if the histogram is empty.
+pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<(u64, u64)> {
+    let total: u64 = buckets.iter().sum();
+    // The rank of the value, counted from one (nearest-rank definition).
+    let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    let index = buckets.iter().position(|count| {
+        seen += count;
+        seen >= rank && total > 0
+    })?;
+    let bound = |index: usize| 1u64.checked_shl(index as u32).unwrap_or(u64::MAX);
+    Some((if index == 0 { 0 } else { bound(index) }, bound(index + 1)))
+}
+
+/// 1 - live / footprint, see the module's terms. `None` without a footprint.
+pub fn fragmentation_score(live: Bytes, footprint: Bytes) -> Option<f64> {
+    (footprint.0 > 0).then(|| (1.0 - live.0 as f64 / footprint.0 as f64).max(0.0))
+}
+
+/// Mean occupancy of a histogram whose last bucket holds full spans and whose others divide
+/// [0, 1) evenly. `None` without a span.
+pub fn mean_occupancy(histogram: &[u64]) -> Option<f64> {
+    let total: u64 = histogram.iter().sum();
+    let partial = histogram.len().checked_sub(1).filter(|_| total > 0)?;
+    let middle =
+        |index: usize| if index == partial { 1.0 } else { (index as f64 + 0.5) / partial as f64 };
+    let sum: f64 = histogram.iter().enumerate().map(|(index, n)| *n as f64 * middle(index)).sum();
+    Some(sum / total as f64)
+}
+
+/// Folds heap samples into a [`HeapView`].
+#[derive(Clone, Debug, Default)]
+pub struct HeapFold {
+    samples: u64,
+    first: Option<Nanos>,
+    end: Nanos,
+    epoch: Option<Nanos>,
+    pss: Series,
+    rss: Series,
+    cgroup: Series,
+    cgroup_kernel: Series,
+    footprint: Series,
+    live: Series,
+    score: Series,
+    cpu: Total,
+    ksmd: Ksmd,
+    helper_cpu: Total,
+    compact: Total,
+    passes: Total,
+    unmerged_pages: Total,
+    aborted_groups: Total,
+    pauses: Vec<Total>,
+    longest: Option<Nanos>,
+    occupancy: Option<f64>,
+    last: Option<HeapSample>,
+}
+
+impl Fold for HeapFold {
+    type View = HeapView;
+
+    fn event(&mut self, event: &Event) {
+        let Event::Heap(sample) = event;
+        let first = *self.first.get_or_insert(sample.time);
+        self.samples += 1;
+        self.end = sample.time;
+        let at = sample.time.since(first).seconds();
+        let bytes = |value: Option<Bytes>| value.map(|value| value.0 as f64);
+        self.pss.push(at, bytes(sample.pss));
+        self.rss.push(at, bytes(sample.rss));
+        self.cgroup.push(at, bytes(sample.cgroup));
+        self.cgroup_kernel.push(at, bytes(sample.cgroup_kernel));
+        self.footprint.push(at, bytes(sample.footprint));
+        self.live.push(at, bytes(sample.live));
+        let score = sample.live.zip(sample.footprint).and_then(|(l, f)| fragmentation_score(l, f));
+        self.score.push(at, score);
+        if let Some(histogram) = &sample.occupancy {
+            self.occupancy = mean_occupancy(histogram);
+        }
+        let nanos = |value: Option<Nanos>| value.map(|value| value.0);
+        self.cpu.push(nanos(sample.cpu), Base::First);
+        self.ksmd.push(sample);
+
+        // A heap that began within the recording counts from zero, one that was there before from
+        // its first sample.
+        let base = match sample.started {
+            Some(started) if self.epoch.is_some_and(|epoch| epoch != started) => Base::Restart,
+            Some(started) if started >= first => Base::Zero,
+            _ => Base::First,
+        };
+        self.epoch = sample.started.or(self.epoch);
+        self.helper_cpu.push(nanos(sample.helper_cpu), base);
+        self.compact.push(nanos(sample.compact), base);
+        self.passes.push(sample.passes, base);
+        self.unmerged_pages.push(sample.unmerged_pages, base);
+        self.aborted_groups.push(sample.aborted_groups, base);
+        for (index, count) in sample.pauses.iter().flatten().enumerate() {
+            if self.pauses.len() <= index {
+                self.pauses.push(Total::default());
+            }
+            self.pauses[index].push(Some(*count), base);
+        }
+        self.longest = self.longest.max(sample.longest_pause);
+        if sample.live.is_some() || self.last.as_ref().is_none_or(|last| last.live.is_none()) {
+            self.last = Some(sample.as_ref().clone());
+        }
+    }
+
+    fn view(&self) -> HeapView {
+        let buckets: Vec<u64> = self.pauses.iter().filter_map(Total::value).collect();
+        let percentiles = PAUSE_SHARES.iter().filter_map(|share| {
+            let (from, to) = bucket_of_share(&buckets, *share)?;
+            Some((*share, Nanos(from), Nanos(to)))
+        });
+        let pauses = (!self.pauses.is_empty()).then(|| Pauses {
+            count: buckets.iter().sum(),
+            percentiles: percentiles.collect(),
+            longest: self.longest,
+            buckets: buckets.clone(),
+        });
+        HeapView {
+            samples: self.samples,
+            duration: self.end.since(self.first.unwrap_or_default()),
+            pss: self.pss.summary(),
+            rss: self.rss.summary(),
+            cgroup: self.cgroup.summary(),
+            cgroup_kernel: self.cgroup_kernel.summary(),
+            footprint: self.footprint.summary(),
+            live: self.live.summary(),
+            score: self.score.summary(),
+            occupancy: self.occupancy,
+            pauses,
+            cpu: self.cpu.value().map(Nanos),
+            ksmd_cpu: self.ksmd.value(),
+            helper_cpu: self.helper_cpu.value().map(Nanos),
+            compact: self.compact.value().map(Nanos),
+            passes: self.passes.value(),
+            unmerged_pages: self.unmerged_pages.value(),
+            aborted_groups: self.aborted_groups.value(),
+            last: self.last.clone(),
+        }
+    }
+}
+
+/// Samples of one quantity.
+#[derive(Clone, Debug, Default)]
+struct Series(Vec<(f64, f64)>);
+
+impl Series {
+    fn push(&mut self, at: f64, value: Option<f64>) {
+        self.0.extend(value.map(|value| (at, value)));
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        let last = self.0.last()?.1;
+        let (mut area, mut span) = (0.0, 0.0);
+        for pair in self.0.windows(2) {
+            let width = pair[1].0 - pair[0].0;
+            area += pair[0].1 * width;
+            span += width;
+        }
+        let peak = self.0.iter().map(|point| point.1).fold(f64::MIN, f64::max);
+        // Rounding must not lift the mean above the peak.
+        let mean = if span > 0.0 { (area / span).min(peak) } else { last };
+        Some(Summary { mean, peak, last, points: self.0.clone() })
+    }
+}
+
+/// From where a total counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Base {
+    /// From the first value seen.
+    First,
+    /// From zero.
+    Zero,
+    /// From zero again: another heap.
+    Restart,
+}
+
+/// A counter that only grows within an epoch, summed over the epochs.
+#[derive(Clone, Debug, Default)]
+struct Total {
+    sum: u64,
+    last: Option<u64>,
+}
+
+impl Total {
+    fn push(&mut self, value: Option<u64>, base: Base) {
+        let Some(value) = value else { return };
+        let from = match (self.last, base) {
+            (_, Base::Restart) | (None, Base::Zero) => 0,
+            (None, Base::First) => value,
+            (Some(last), _) => last,
+        };
+        self.sum += value.saturating_sub(from);
+        self.last = Some(value);
+    }
+
+    fn value(&self) -> Option<u64> {
+        self.last.map(|_| self.sum)
+    }
+}
+
+/// The process's share of ksmd's CPU time.
+#[derive(Clone, Debug, Default)]
+struct Ksmd {
+    last: Option<Nanos>,
+    share: f64,
+    measured: bool,
+}
+
+impl Ksmd {
+    fn push(&mut self, sample: &HeapSample) {
+        let Some(now) = sample.ksmd_cpu else { return };
+        if let (Some(last), Some(own), Some(all)) =
+            (self.last, sample.ksm_items, sample.ksm_items_all)
+        {
+            self.measured = true;
+            if all > 0 {
+                self.share += now.since(last).0 as f64 * (own as f64 / all as f64).min(1.0);
+            }
+        }
+        self.last = Some(now);
+    }
+
+    fn value(&self) -> Option<Nanos> {
+        self.measured.then_some(Nanos(self.share.round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fold(samples: impl IntoIterator<Item = HeapSample>) -> HeapView {
+        let mut fold = HeapFold::default();
+        for sample in samples {
+            fold.event(&Event::Heap(Box::new(sample)));
+        }
+        fold.view()
+    }
+
+    fn at(seconds: u64) -> HeapSample {
+        HeapSample { time: Nanos(seconds * 1_000_000_000), ..HeapSample::default() }
+    }
+
+    #[test]
+    fn means_weigh_samples_by_their_time() {
+        let pss = |seconds, bytes| HeapSample { pss: Some(Bytes(bytes)), ..at(seconds) };
+        let view = fold([pss(10, 100), pss(11, 400), pss(20, 50)]);
+        let summary = view.pss.unwrap();
+        // 1 s of 100 and 9 s of 400.
+        assert_eq!((summary.mean, summary.peak, summary.last), (370.0, 400.0, 50.0));
+        assert_eq!(summary.points[2], (10.0, 50.0));
+        assert_eq!((view.samples, view.duration), (3, Nanos(10_000_000_000)));
+    }
+
+    #[test]
+    fn what_was_never_measured_is_absent() {
+        let view = fold([at(1), at(2)]);
+        assert_eq!((view.pss, view.live, view.score, view.pauses), (None, None, None, None));
+        assert_eq!(
+            (view.cpu, view.ksmd_cpu, view.passes, view.occupancy),
+            (None, None, None, None)
+        );
+        assert_eq!(fold([]), HeapView::default());
+    }
+
+    #[test]
+    fn a_heap_that_was_there_before_counts_from_its_first_sample_and_a_new_one_from_zero() {
+        let passes = |seconds, started: u64, passes| HeapSample {
+            passes: Some(passes),
+            started: Some(Nanos(started * 1_000_000_000)),
+            ..at(seconds)
+        };
+        assert_eq!(fold([passes(10, 3, 100), passes(20, 3, 130)]).passes, Some(30));
+        assert_eq!(fold([at(1), passes(10, 3, 100), passes(20, 3, 130)]).passes, Some(130));
+        // The process executes another program at 12 s: 30, then 7 of the new heap.
+        let restarted =
+            fold([passes(10, 3, 100), passes(11, 3, 130), passes(20, 12, 5), passes(21, 12, 7)]);
+        assert_eq!(restarted.passes, Some(37));
+    }
+
+    #[test]
+    fn ksmd_is_charged_by_the_share_of_pages_it_looks_at() {
+        let ksmd = |seconds, cpu, own| HeapSample {
+            ksmd_cpu: Some(Nanos(cpu)),
+            ksm_items: Some(own),
+            ksm_items_all: Some(100),
+            ..at(seconds)
+        };
+        // 1,000 ns before we looked; then 400 at one quarter and 600 at one half.
+        let view = fold([ksmd(1, 1_000, 0), ksmd(2, 1_400, 25), ksmd(3, 2_000, 50)]);
+        assert_eq!(view.ksmd_cpu, Some(Nanos(400)));
+        // Without knowing the share nothing is charged, and nothing is claimed.
+        let blind = fold([1, 2].map(|s| HeapSample { ksmd_cpu: Some(Nanos(s)), ..at(s) }));
+        assert_eq!(blind.ksmd_cpu, None);
+    }
+
+    #[test]
+    fn pause_percentiles_are_the_bounds_of_their_bucket() {
+        let mut buckets = vec![0; 40];
+        buckets[10] = 90; // 1.024 to 2.048 us
+        buckets[12] = 9;
+        buckets[20] = 1; // 1.05 to 2.1 ms
+        let sample = HeapSample {
+            pauses: Some(buckets),
+            longest_pause: Some(Nanos(1_234_567)),
+            started: Some(Nanos(1_500_000_000)),
+            ..at(2)
+        };
+        let pauses = fold([at(1), sample]).pauses.unwrap();
+        assert_eq!((pauses.count, pauses.longest), (100, Some(Nanos(1_234_567))));
+        assert_eq!(
+            pauses.percentiles,
+            [
+                (0.5, Nanos(1 << 10), Nanos(1 << 11)),
+                (0.9, Nanos(1 << 10), Nanos(1 << 11)),
+                (0.99, Nanos(1 << 12), Nanos(1 << 13)),
+                (0.999, Nanos(1 << 20), Nanos(1 << 21)),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_score_is_the_share_that_holds_nothing() {
+        let score = |live, footprint| fragmentation_score(Bytes(live), Bytes(footprint));
+        assert_eq!(score(25, 100), Some(0.75));
+        assert_eq!(score(100, 100), Some(0.0));
+        assert_eq!(score(150, 100), Some(0.0));
+        assert_eq!(score(0, 0), None);
+        assert_eq!(mean_occupancy(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4]), Some(1.0));
+        assert_eq!(mean_occupancy(&[3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]), Some((0.15 + 1.0) / 4.0));
+        assert_eq!(mean_occupancy(&[0; 11]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_lies_in_the_bucket_that_is_named(
+            mut pauses in prop::collection::vec(1u64..1 << 39, 1..60), share in 0.0..=1.0f64
+        ) {
+            let mut buckets = [0; 40];
+            for pause in &pauses {
+                buckets[pause.ilog2() as usize] += 1;
+            }
+            pauses.sort_unstable();
+            let rank = ((share * pauses.len() as f64).ceil() as usize).max(1);
+            let (from, to) = bucket_of_share(&buckets, share).unwrap();
+            prop_assert!((from..to).contains(&pauses[rank - 1]));
+        }
+
+        #[test]
+        fn totals_add_up_over_epochs(epochs in prop::collection::vec(
+            prop::collection::vec(0u64..1000, 1..5), 1..5))
+        {
+            let mut samples = vec![at(0)];
+            let mut grown = 0;
+            for (epoch, steps) in epochs.iter().enumerate() {
+                let mut count = 0;
+                for step in steps {
+                    count += step;
+                    grown += step;
+                    samples.push(HeapSample {
+                        passes: Some(count),
+                        started: Some(Nanos(1 + epoch as u64)),
+                        ..at(samples.len() as u64)
+                    });
+                }
+            }
+            prop_assert_eq!(fold(samples).passes, Some(grown));
+        }
+
+        #[test]
+        fn mean_and_last_never_exceed_the_peak(values in prop::collection::vec((1u64..50, 0u64..1 << 50), 1..20)) {
+            let mut now = 0;
+            let samples: Vec<_> = values.iter().map(|(step, bytes)| {
+                now += step;
+                HeapSample { live: Some(Bytes(*bytes)), ..at(now) }
+            }).collect();
+            let live = fold(samples).live.unwrap();
+            prop_assert!(live.mean <= live.peak && live.last <= live.peak && live.mean >= 0.0);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! How rows become Parquet and back.
+//!
+//! A *row* type lists its columns once, with the [`row!`] macro: field, column name, meaning. Three
+//! shapes of column are enough: a number (`INT64`; signed, because SQL subtracts), a list of
+//! numbers (`LIST` of `INT64`) and text (`BYTE_ARRAY`, UTF-8). All but the stamp may be absent.
+//!
+//! ```text
+//!   optional number   value, or definition level 0
+//!   list              level 0 = absent, 1 = empty, 2 = an entry; repetition level 0 starts a row
+//! ```
+//!
+//! Always true: decoding what was encoded gives equal rows; a column that the file lacks is absent
+//! in every row, and a column that only the file has is passed over; no input bytes make the
+//! decoder read more rows than the file has bytes for.
+
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{Type, TypePtr};
+
+use crate::units::{Bytes, Nanos};
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One number.
+    Number,
+    /// A list of numbers.
+    Numbers,
+    /// Text.
+    Text,
+}
+
+/// A column of a dataset.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Name in the file.
+    pub name: &'static str,
+    /// What it holds.
+    pub shape: Shape,
+    /// Meaning and unit.
+    pub meaning: &'static str,
+}
+
+/// One value of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Not measured.
+    Absent,
+    /// One number.
+    Number(u64),
+    /// A list of numbers.
+    Numbers(Vec<u64>),
+    /// Text.
+    Text(String),
+}
+
+/// A type whose values fill a column.
+pub trait Field: Sized {
+    /// What its column holds.
+    const SHAPE: Shape;
+    /// The value as a cell.
+    fn to_cell(&self) -> Cell;
+    /// The value of a cell; `None` if the cell has another shape or lacks what must be there.
+    fn from_cell(cell: Cell) -> Option<Self>;
+}
+
+/// A type whose values are the rows of a dataset.
+pub trait Row: Sized {
+    /// Name of the dataset: its directory in a recording.
+    const DATASET: &'static str;
+    /// The columns, in file order.
+    const COLUMNS: &'static [Column];
+    /// The row's cells, in the order of [`Row::COLUMNS`].
+    fn cells(&self) -> Vec<Cell>;
+    /// The row with these cells; `None` if a cell does not fit its column.
+    fn from_cells(cells: impl Iterator<Item = Cell>) -> Option<Self>;
+}
+
+impl Field for Nanos {
+    const SHAPE: Shape = Shape::Number;
+    fn to_cell(&self) -> Cell {
+        Cell::Number(self.0)
+    }
+    fn from_cell(cell: Cell) -> Option<Self> {
+        match cell {
+            Cell::Number(value) => Some(Self(value)),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! optional_field {
+    ($type:ty, $shape:ident, $value:ident => $to:expr, $from:expr) => {
+        impl Field for Option<$type> {
+            const SHAPE: Shape = Shape::$shape;
+            fn to_cell(&self) -> Cell {
+                self.as_ref().map_or(Cell::Absent, |$value| Cell::$shape($to))
+            }
+            fn from_cell(cell: Cell) -> Option<Self> {
+                match cell {
+                    Cell::Absent => Some(None),
+                    Cell::$shape(value) => Some(Some($from(value))),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+optional_field!(u64, Number, value => *value, std::convert::identity);
+optional_field!(Bytes, Number, value => value.0, Bytes);
+optional_field!(Nanos, Number, value => value.0, Nanos);
+optional_field!(Vec<u64>, Numbers, value => value.clone(), std::convert::identity);
+optional_field!(String, Text, value => value.clone(), std::convert::identity);
+
+/// Defines a row type: each field with its meaning, its type and the name of its column.
+macro_rules! row {
+    (
+        $(#[doc = $about:literal])*
+        pub struct $row:ident in $dataset:literal {
+            $($(#[doc = $meaning:literal])+ $field:ident: $type:ty = $column:literal,)*
+        }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $row {
+            $($(#[doc = $meaning])+ pub $field: $type,)*
+        }
+
+        impl $crate::dataset::Row for $row {
+            const DATASET: &'static str = $dataset;
+            const COLUMNS: &'static [$crate::dataset::Column] = &[
+                $($crate::dataset::Column {
+                    name: $column,
+                    shape: <$type as $crate::dataset::Field>::SHAPE,
+                    meaning: concat!($($meaning),+),
+                },)*
+            ];
+            fn cells(&self) -> Vec<$crate::dataset::Cell> {
+                vec![$($crate::dataset::Field::to_cell(&self.$field)),*]
+            }
+            fn from_cells(mut cells: impl Iterator<Item = $crate::dataset::Cell>) -> Option<Self> {
+                Some(Self { $($field: $crate::dataset::Field::from_cell(cells.next()?)?,)* })
+            }
+        }
+    };
+}
+pub(crate) use row;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Rows as the bytes of one Parquet file.
+pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_created_by(concat!("pagemill ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    let mut writer = SerializedFileWriter::new(
+        Vec::new(),
+        schema(R::DATASET, R::COLUMNS)?,
+        Arc::new(properties),
+    )?;
+    let table: Vec<Vec<Cell>> = rows.iter().map(Row::cells).collect();
+    let mut group = writer.next_row_group()?;
+    for (index, column) in R::COLUMNS.iter().enumerate() {
+        let Some(mut into) = group.next_column()? else { return Err("a column is missing".into()) };
+        let mut levels = Levels::default();
+        let mut numbers: Vec<i64> = Vec::new();
+        let mut texts: Vec<ByteArray> = Vec::new();
+        // More than 2^63 of anything does not occur; saturate rather than wrap.
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        for row in &table {
+            match &row[index] {
+                Cell::Absent => levels.push(0, 0),
+                Cell::Number(value) => {
+                    levels.push(1, 0);
+                    numbers.push(signed(*value));
+                }
+                Cell::Text(value) => {
+                    levels.push(1, 0);
+                    texts.push(ByteArray::from(value.as_str()));
+                }
+                Cell::Numbers(values) => {
+                    if values.is_empty() {
+                        levels.push(1, 0);
+                    }
+                    for (at, value) in values.iter().enumerate() {
+                        levels.push(2, i16::from(at > 0));
+                        numbers.push(signed(*value));
+                    }
+                }
+            }
+        }
+        let definition = Some(levels.definition.as_slice());
+        let repetition = (column.shape == Shape::Numbers).then_some(levels.repetition.as_slice());
+        match column.shape {
+            Shape::Text => into.typed::<ByteArrayType>().write_batch(&texts, definition, None)?,
+            Shape::Number | Shape::Numbers => {
+                into.typed::<Int64Type>().write_batch(&numbers, definition, repetition)?
+            }
+        };
+        into.close()?;
+    }
+    group.close()?;
+    Ok(writer.into_inner()?)
+}
+
+#[derive(Default)]
+struct Levels {
+    definition: Vec<i16>,
+    repetition: Vec<i16>,
+}
+
+impl Levels {
+    fn push(&mut self, definition: i16, repetition: i16) {
+        self.definition.push(definition);
+        self.repetition.push(repetition);
+    }
+}
+
+fn schema(name: &str, columns: &[Column]) -> Outcome<TypePtr> {
+    let fields = columns.iter().map(|column| {
+        let number = |name, repetition| {
+            Type::primitive_type_builder(name, Physical::INT64).with_repetition(repetition).build()
+        };
+        Ok(Arc::new(match column.shape {
+            Shape::Number => number(column.name, Repetition::OPTIONAL)?,
+            Shape::Text => Type::primitive_type_builder(column.name, Physical::BYTE_ARRAY)
+                .with_repetition(Repetition::OPTIONAL)
+                .with_logical_type(Some(LogicalType::String))
+                .with_converted_type(ConvertedType::UTF8)
+                .build()?,
+            Shape::Numbers => {
+                let element = Arc::new(number("element", Repetition::REQUIRED)?);
+                let list = Type::group_type_builder("list")
+                    .with_repetition(Repetition::REPEATED)
+                    .with_fields(vec![element])
+                    .build()?;
+                Type::group_type_builder(column.name)
+                    .with_repetition(Repetition::OPTIONAL)
+                    .with_logical_type(Some(LogicalType::List))
+                    .with_converted_type(ConvertedType::LIST)
+                    .with_fields(vec![Arc::new(list)])
+                    .build()?
+            }
+        }))
+    });
+    let fields = fields.collect::<Outcome<Vec<_>>>()?;
+    Ok(Arc::new(Type::group_type_builder(name).with_fields(fields).build()?))
+}
+
+/// The rows in the bytes of a Parquet file.
+pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
+    let size = bytes.len();
+    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes))?;
+    let mut rows = Vec::new();
+    for index in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(index)?;
+        let count = usize::try_from(group.metadata().num_rows())?;
+        // A column of equal values takes a few bytes a page whatever its length, so this is not
+        // exact; it keeps a damaged count from becoming a huge allocation.
+        if count > size.saturating_mul(64) {
+            return Err(format!("{count} rows in {size} bytes").into());
+        }
+        let paths: Vec<String> =
+            group.metadata().columns().iter().map(|column| column.column_path().string()).collect();
+        let mut columns = Vec::with_capacity(R::COLUMNS.len());
+        for column in R::COLUMNS {
+            let path = match column.shape {
+                Shape::Numbers => format!("{}.list.element", column.name),
+                Shape::Number | Shape::Text => column.name.to_owned(),
+            };
+            let cells = match paths.iter().position(|known| *known == path) {
+                Some(at) => read_column(group.get_column_reader(at)?, column, count)?,
+                None => vec![Cell::Absent; count],
+            };
+            columns.push(cells.into_iter());
+        }
+        for at in 0..count {
+            let cells = columns.iter_mut().filter_map(Iterator::next);
+            rows.push(R::from_cells(cells).ok_or_else(|| format!("row {at} is not whole"))?);
+        }
+    }
+    Ok(rows)
+}
+
+fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Outcome<Vec<Cell>> {
+    let number =
+        |value: i64| u64::try_from(value).map_err(|_| format!("{} is negative", column.name));
+    let cells = match (reader, column.shape) {
+        (ColumnReader::Int64ColumnReader(reader), Shape::Number) => {
+            let (levels, values) = read_all::<Int64Type>(reader, rows)?;
+            let mut values = values.into_iter();
+            let mut cell = |level: &i16| match level {
+                0 => Ok(Cell::Absent),
+                _ => Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Cell::Number(number(
+                    values.next().ok_or("a value is missing")?,
+                )?)),
+            };
+            levels.definition.iter().map(&mut cell).collect::<Outcome<Vec<_>>>()?
+        }
+        (ColumnReader::ByteArrayColumnReader(reader), Shape::Text) => {
+            let (levels, values) = read_all::<ByteArrayType>(reader, rows)?;
+            let mut values = values.into_iter();
+            let mut cell = |level: &i16| -> Outcome<Cell> {
+                if *level == 0 {
+                    return Ok(Cell::Absent);
+                }
+                let value = values.next().ok_or("a value is missing")?;
+                Ok(Cell::Text(String::from_utf8_lossy(value.data()).into_owned()))
+            };
+            levels.definition.iter().map(&mut cell).collect::<Outcome<Vec<_>>>()?
+        }
+        (ColumnReader::Int64ColumnReader(reader), Shape::Numbers) => {
+            let (levels, values) = read_all::<Int64Type>(reader, rows)?;
+            let mut values = values.into_iter();
+            let mut cells: Vec<Cell> = Vec::with_capacity(rows);
+            for (definition, repetition) in levels.definition.iter().zip(&levels.repetition) {
+                if *repetition == 0 {
+                    let absent = *definition == 0;
+                    cells.push(if absent { Cell::Absent } else { Cell::Numbers(Vec::new()) });
+                }
+                if *definition > 1 {
+                    let value = number(values.next().ok_or("a value is missing")?)?;
+                    match cells.last_mut() {
+                        Some(Cell::Numbers(list)) => list.push(value),
+                        _ => return Err(format!("{} goes on with no start", column.name).into()),
+                    }
+                }
+            }
+            cells
+        }
+        _ => return Err(format!("column {} has another type", column.name).into()),
+    };
+    if cells.len() != rows {
+        return Err(format!("column {} has {} of {rows} rows", column.name, cells.len()).into());
+    }
+    Ok(cells)
+}
+
+fn read_all<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+) -> Outcome<(Levels, Vec<T::T>)> {
+    let (mut levels, mut values) = (Levels::default(), Vec::new());
+    let mut done = 0;
+    while done < rows {
+        let (read, _, _) = reader.read_records(
+            rows - done,
+            Some(&mut levels.definition),
+            Some(&mut levels.repetition),
+            &mut values,
+        )?;
+        if read == 0 {
+            break;
+        }
+        done += read;
+    }
+    Ok((levels, values))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::event::HeapSample;
+
+    pub(crate) fn samples() -> impl Strategy<Value = Vec<HeapSample>> {
+        let small = || prop::option::of(0..1u64 << 62);
+        let list = prop::option::of(prop::collection::vec(0..1u64 << 40, 0..5));
+        let row = (0..1u64 << 62, small(), small(), list, prop::option::of("[a-zé]{0,6}"));
+        prop::collection::vec(
+            row.prop_map(|(time, pss, live, pauses, backend)| HeapSample {
+                time: Nanos(time),
+                pss: pss.map(Bytes),
+                live: live.map(Bytes),
+                pauses,
+                backend,
+                ..HeapSample::default()
+            }),
+            1..40,
+        )
+    }
+
+    #[test]
+    fn a_column_that_the_file_lacks_is_absent_and_a_new_one_is_passed_over() {
+        row! {
+            /// The same dataset as another version writes it.
+            pub struct Other in "heap" {
+                /// When.
+                time: Nanos = "time_ns",
+                /// New.
+                novelty: Option<u64> = "novelty",
+            }
+        }
+        let rows = [Other { time: Nanos(3), novelty: Some(4) }];
+        let read: Vec<HeapSample> = decode(encode(&rows).unwrap()).unwrap();
+        assert_eq!(read, [HeapSample { time: Nanos(3), ..HeapSample::default() }]);
+    }
+
+    #[test]
+    fn a_row_without_its_stamp_is_refused() {
+        row! {
+            /// Not a heap sample.
+            pub struct Stampless in "heap" {
+                /// Some bytes.
+                pss: Option<Bytes> = "pss_bytes",
+            }
+        }
+        let bytes = encode(&[Stampless { pss: Some(Bytes(1)) }]).unwrap();
+        let error = decode::<HeapSample>(bytes).unwrap_err();
+        assert_eq!(error.to_string(), "row 0 is not whole");
+    }
+
+    #[test]
+    fn column_names_are_unique_and_carry_their_unit() {
+        let mut names: Vec<_> = HeapSample::COLUMNS.iter().map(|column| column.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), HeapSample::COLUMNS.len());
+        for Column { name, meaning, .. } in HeapSample::COLUMNS {
+            assert!(!name.ends_with("_ns") || meaning.contains(" ns"), "{name}: {meaning}");
+            assert!(!name.ends_with("_bytes") || meaning.contains("ytes"), "{name}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_every_column_in_these_words() {
+        let page = include_str!("../../../docs/concepts/recordings.md");
+        let table: String = HeapSample::COLUMNS
+            .iter()
+            .map(|Column { name, shape, meaning }| {
+                let shape = match shape {
+                    Shape::Number => "BIGINT",
+                    Shape::Numbers => "BIGINT[]",
+                    Shape::Text => "VARCHAR",
+                };
+                format!("| `{name}` | {shape} | {} |\n", meaning.trim())
+            })
+            .collect();
+        assert!(page.contains(&table), "docs/concepts/recordings.md should have\n{table}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn rows_survive_the_file(rows in samples()) {
+            let read: Vec<HeapSample> = decode(encode(&rows).unwrap()).unwrap();
+            prop_assert_eq!(read, rows);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(decode::<HeapSample>(bytes.clone()).is_err());
+            // With the marks of the format at both ends, so that the footer is looked at.
+            let mut marked = b"PAR1".to_vec();
+            marked.extend(&bytes);
+            marked.extend((bytes.len() as u32 / 2).to_le_bytes());
+            marked.extend(b"PAR1");
+            prop_assert!(decode::<HeapSample>(marked).is_err());
+        }
+    }
+}

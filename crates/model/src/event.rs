@@ -1,0 +1,138 @@
+//! What happened: one type for each dataset of a recording.
+
+use crate::dataset::row;
+use crate::units::{Bytes, Nanos};
+
+/// An event of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A heap and its process, looked at once.
+    Heap(Box<HeapSample>),
+}
+
+impl Event {
+    /// When it happened, on the clock that the recording names.
+    pub fn time(&self) -> Nanos {
+        match self {
+            Self::Heap(sample) => sample.time,
+        }
+    }
+}
+
+row! {
+    /// One look at a process: the kernel's accounting of it, and what its heap says about itself.
+    ///
+    /// Columns without a value were not measured; `meta.json` says why. Totals count from the
+    /// start of the process (`cpu_ns`, `ksmd_cpu_ns`: from its or the system's start), so a rate
+    /// is the difference between two rows.
+    pub struct HeapSample in "heap" {
+        /// Moment of the sample, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+
+        /// Proportional set size, bytes: each page shared out among its mappings
+        /// (`/proc/PID/smaps_rollup`, Pss).
+        pss: Option<Bytes> = "pss_bytes",
+        /// Resident set size, bytes: a page counts once for each mapping (smaps_rollup, Rss).
+        rss: Option<Bytes> = "rss_bytes",
+        /// Anonymous part of `pss_bytes` (Pss_Anon).
+        pss_anon: Option<Bytes> = "pss_anon_bytes",
+        /// Shared memory part of `pss_bytes`, which holds the images of the remap back end
+        /// (Pss_Shmem).
+        pss_shmem: Option<Bytes> = "pss_shmem_bytes",
+        /// Proportional swapped-out size, bytes (SwapPss).
+        swap: Option<Bytes> = "swap_bytes",
+        /// Charge of the process's memory cgroup, bytes, user and kernel memory.
+        cgroup: Option<Bytes> = "cgroup_bytes",
+        /// Kernel memory in that charge, bytes.
+        cgroup_kernel: Option<Bytes> = "cgroup_kernel_bytes",
+        /// Mappings (VMAs) of the process.
+        mappings: Option<u64> = "mappings",
+        /// CPU time of all threads of the process, user and system, ns.
+        cpu: Option<Nanos> = "cpu_ns",
+        /// CPU time of the kernel's `ksmd` thread since boot, ns; it serves every process.
+        ksmd_cpu: Option<Nanos> = "ksmd_cpu_ns",
+        /// Pages of this process that KSM has merged, images included (`/proc/PID/ksm_stat`).
+        ksm_merging_pages: Option<u64> = "ksm_merging_pages",
+        /// Pages of this process that ksmd keeps an entry for and looks at (`ksm_rmap_items`).
+        ksm_items: Option<u64> = "ksm_items",
+        /// The same over all processes (`/sys/kernel/mm/ksm`: pages shared, sharing, unshared and
+        /// volatile).
+        ksm_items_all: Option<u64> = "ksm_items_all",
+
+        /// Configuration in force, such as `1y`.
+        config: Option<String> = "config",
+        /// Back end in force: `none`, `ksm`, `remap`.
+        backend: Option<String> = "backend",
+        /// Barrier in force: `none`, `write-protect`, `move`, `single-thread`.
+        barrier: Option<String> = "barrier",
+        /// Why the heap does less than asked: bits, see docs/concepts/recordings.md.
+        degraded: Option<u64> = "degraded",
+        /// When the heap started, ns of CLOCK_MONOTONIC.
+        started: Option<Nanos> = "started_ns",
+        /// When the heap last refreshed its numbers, ns of CLOCK_MONOTONIC.
+        refreshed: Option<Nanos> = "refreshed_ns",
+        /// Bytes allocated to the program or in a thread's cache.
+        live: Option<Bytes> = "live_bytes",
+        /// Physical bytes behind the heap, merged pages counted once.
+        footprint: Option<Bytes> = "footprint_bytes",
+        /// Highest `footprint_bytes` that the heap saw.
+        footprint_peak: Option<Bytes> = "footprint_peak_bytes",
+        /// Address space taken for objects, bytes.
+        mapped: Option<Bytes> = "mapped_bytes",
+        /// The heap's own tables, bytes.
+        metadata: Option<Bytes> = "metadata_bytes",
+        /// Bytes in large objects.
+        large: Option<Bytes> = "large_bytes",
+        /// Free pages that are still resident, bytes.
+        dirty: Option<Bytes> = "dirty_bytes",
+        /// Free slots in thread caches, bytes (part of `live_bytes`).
+        cached: Option<Bytes> = "cached_bytes",
+        /// Thread caches in use.
+        threads: Option<u64> = "threads",
+        /// Small-object spans by live share: entry i holds shares in [i/10, (i+1)/10), the last
+        /// one full spans.
+        occupancy: Option<Vec<u64>> = "occupancy",
+        /// Compaction passes begun.
+        passes: Option<u64> = "passes",
+        /// Groups of pages that share one image now.
+        groups: Option<u64> = "groups",
+        /// Virtual bytes in those groups.
+        merged: Option<Bytes> = "merged_bytes",
+        /// Bytes that merging saves now.
+        saved: Option<Bytes> = "saved_bytes",
+        /// Bytes of free pages given back, total.
+        released: Option<Bytes> = "released_bytes",
+        /// Pages that lost their sharing to a write, total.
+        unmerged_pages: Option<u64> = "unmerged_pages",
+        /// Groups given up before they were in force, total.
+        aborted_groups: Option<u64> = "aborted_groups",
+        /// Mappings that compaction holds now.
+        vmas: Option<u64> = "vmas",
+        /// Mappings that compaction may hold.
+        vma_budget: Option<u64> = "vma_budget",
+        /// Wall time of compaction, ns, total.
+        compact: Option<Nanos> = "compact_ns",
+        /// CPU time of the heap's helper thread, ns, total (part of `cpu_ns`).
+        helper_cpu: Option<Nanos> = "helper_cpu_ns",
+        /// Pauses by length, total: entry i counts those in [2^i, 2^(i+1)) ns.
+        pauses: Option<Vec<u64>> = "pauses",
+        /// The longest of them, ns.
+        longest_pause: Option<Nanos> = "longest_pause_ns",
+        /// Passes begun because of the fragmentation score, total.
+        trigger_score: Option<u64> = "trigger_score",
+        /// Passes begun because the program was idle, total.
+        trigger_idle: Option<u64> = "trigger_idle",
+        /// Passes begun because of memory pressure, total.
+        trigger_psi: Option<u64> = "trigger_psi",
+        /// Passes begun because the cgroup neared its limit, total.
+        trigger_cgroup: Option<u64> = "trigger_cgroup",
+        /// Passes begun on request, total.
+        trigger_request: Option<u64> = "trigger_request",
+        /// Passes not begun because the gain was below the cost, total.
+        gated: Option<u64> = "gated",
+        /// Pages offered to ksmd that it has not merged yet.
+        ksm_pending: Option<u64> = "ksm_pending",
+    }
+}

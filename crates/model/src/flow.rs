@@ -1,0 +1,31 @@
+//! The traits between the rooms.
+
+use crate::error::Result;
+use crate::event::Event;
+
+/// Where events come from: a running system, or a recording that is read again.
+pub trait Source {
+    /// The next event; `None` when there are no more. Stamps do not decrease.
+    fn next_event(&mut self) -> Result<Option<Event>>;
+}
+
+/// A pure summary of events. It has no clock and no other input, so folding a recording gives
+/// what folding the live system gave.
+pub trait Fold {
+    /// What the events add up to.
+    type View;
+
+    /// Takes in one event.
+    fn event(&mut self, event: &Event);
+
+    /// The summary of the events so far.
+    fn view(&self) -> Self::View;
+
+    /// Folds all that is left in a source.
+    fn drain(&mut self, source: &mut dyn Source) -> Result<()> {
+        while let Some(event) = source.next_event()? {
+            self.event(&event);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What a recording says about itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Nanos};
+
+/// Version of the directory layout and of the meaning of columns. New columns do not change it.
+pub const SCHEMA: u64 = 1;
+
+/// The content of `meta.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meta {
+    /// [`SCHEMA`] of the writer; also what marks the file as ours.
+    pub pagemill_recording: u64,
+    /// Whether the writer has finished.
+    pub state: State,
+    /// Name and version of the writer.
+    pub tool: String,
+    /// The command that was started; empty if a running process was attached to.
+    pub command: Vec<String>,
+    /// The process.
+    pub pid: u64,
+    /// Its name (`/proc/PID/comm`).
+    pub comm: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Machine type, such as `x86_64`.
+    pub machine: String,
+    /// Page size, bytes.
+    #[serde(rename = "page_size_bytes")]
+    pub page_size: Bytes,
+    /// The clock of all stamps.
+    pub clock: String,
+    /// That clock when the recording began.
+    #[serde(rename = "started_ns")]
+    pub started: Nanos,
+    /// Wall clock at the same moment, ns since 1970 UTC.
+    #[serde(rename = "started_unix_ns")]
+    pub started_unix: Nanos,
+    /// The clock when it ended; `None` for a run that was cut off.
+    #[serde(rename = "ended_ns")]
+    pub ended: Option<Nanos>,
+    /// Time between samples that was asked for.
+    #[serde(rename = "interval_ns")]
+    pub interval: Nanos,
+    /// Datasets, which are the names of directories.
+    pub datasets: Vec<String>,
+    /// What the recorder used: kernel interfaces and the like.
+    pub capabilities: Vec<String>,
+    /// What it could not measure.
+    pub not_measured: Vec<NotMeasured>,
+    /// What it measured and lost.
+    pub losses: Losses,
+    /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.
+    pub exit_status: Option<u64>,
+}
+
+/// Whether the writer has finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// In the making, or cut off.
+    #[default]
+    Recording,
+    /// Whole.
+    Finished,
+}
+
+/// A quantity without values, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotMeasured {
+    /// Columns or a group of them.
+    pub what: String,
+    /// The reason, with the remedy if there is one.
+    pub why: String,
+}
+
+/// What was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Losses {
+    /// Samples that were due and not taken because the recorder was late.
+    pub missed_samples: u64,
+    /// Samples in parts that were removed to stay below the size limit.
+    pub removed_samples: u64,
+}

@@ -1,0 +1,181 @@
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Kind;
+use crate::event::{Event, HeapSample};
+use crate::flow::Source;
+use crate::units::{Bytes, Nanos};
+
+fn sample(millis: u64) -> Event {
+    Event::Heap(Box::new(HeapSample {
+        time: Nanos(millis * 1_000_000),
+        pss: Some(Bytes(millis << 20)),
+        pauses: Some(vec![millis, 0, 1]),
+        ..HeapSample::default()
+    }))
+}
+
+fn read(path: &Path) -> crate::Result<Vec<Event>> {
+    let mut reader = Reader::open(path)?;
+    let mut events = Vec::new();
+    while let Some(event) = reader.next_event()? {
+        events.push(event);
+    }
+    Ok(events)
+}
+
+fn write(path: &Path, millis: impl Iterator<Item = u64>) {
+    let mut writer = Writer::create(path, Meta::default(), false, None).unwrap();
+    for millis in millis {
+        writer.event(&sample(millis)).unwrap();
+    }
+    writer.finish(Nanos(9)).unwrap();
+}
+
+fn parts(path: &Path) -> Vec<std::path::PathBuf> {
+    let mut parts: Vec<_> =
+        fs::read_dir(path.join("heap")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    parts.sort();
+    parts
+}
+
+#[test]
+fn a_recording_reads_back_as_it_was_written() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    write(&path, (0..100).map(|i| i * 100));
+    let expected: Vec<Event> = (0..100).map(|i| sample(i * 100)).collect();
+    assert_eq!(read(&path).unwrap(), expected);
+    // Ten seconds: parts of 1, 2, 4 s and the rest.
+    assert_eq!(parts(&path).len(), 4);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!((reader.meta().state, reader.truncated_at()), (State::Finished, None));
+}
+
+#[test]
+fn a_killed_run_keeps_every_finished_part_and_says_where_it_ends() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let mut writer = Writer::create(&path, Meta::default(), false, None).unwrap();
+    for millis in 0..25 {
+        writer.event(&sample(millis * 100)).unwrap();
+    }
+    // Killed: no finish, and half a file under its temporary name.
+    drop(writer);
+    fs::write(path.join("heap/.part-00001-0123456789abcdef.parquet.tmp"), b"PAR1 half").unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let mut count = 0;
+    while reader.next_event().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 11);
+    assert_eq!(reader.truncated_at(), Some(Nanos(1_000_000_000)));
+}
+
+#[test]
+fn what_is_no_recording_is_refused_in_one_line() {
+    let room = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| {
+        let error = Reader::open(path).unwrap_err();
+        assert!(!error.to_string().contains('\n'));
+        (error.kind(), error.to_string())
+    };
+    let (kind, message) = refused(&room.path().join("nowhere"));
+    assert_eq!(kind, Kind::NoRecording);
+    assert!(message.ends_with("nowhere is no recording: it does not exist"), "{message}");
+    assert!(refused(room.path()).1.ends_with("it has no meta.json"));
+
+    fs::write(room.path().join(META), r#"{"name": "other"}"#).unwrap();
+    assert!(refused(room.path()).1.ends_with("its meta.json is not pagemill's"));
+
+    fs::write(room.path().join(META), r#"{"pagemill_recording": 99, "state": 7}"#).unwrap();
+    let (kind, message) = refused(room.path());
+    assert_eq!(kind, Kind::Newer);
+    assert!(message.contains("format 99, this pagemill reads up to 1"), "{message}");
+
+    fs::write(room.path().join(META), r#"{"pagemill_recording": 1, "state": "#).unwrap();
+    assert_eq!(refused(room.path()).0, Kind::Damaged);
+}
+
+#[test]
+fn nothing_is_overwritten_without_force_and_only_recordings_with_it() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let create = |force| Writer::create(&path, Meta::default(), force, None);
+    create(false).unwrap();
+    let error = create(false).unwrap_err();
+    assert_eq!(error.kind(), Kind::Exists);
+    assert!(
+        error.to_string().ends_with("rec exists (use -f to overwrite it, or -o for another name)")
+    );
+    create(true).unwrap();
+    assert_eq!(read(&path).unwrap(), []);
+
+    let other = room.path().join("home");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("thesis.tex"), "years of work").unwrap();
+    let error = Writer::create(&other, Meta::default(), true, None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Exists);
+    assert!(other.join("thesis.tex").exists());
+}
+
+#[test]
+fn a_bounded_recording_drops_its_oldest_parts_and_counts_them() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let mut writer = Writer::create(&path, Meta::default(), false, Some(Bytes(1))).unwrap();
+    for millis in 0..40 {
+        writer.event(&sample(millis * 100)).unwrap();
+    }
+    writer.finish(Nanos(9)).unwrap();
+    let events = read(&path).unwrap();
+    let lost = Reader::open(&path).unwrap().meta().losses.removed_samples;
+    assert_eq!(parts(&path).len(), 1);
+    assert_eq!(events.len() as u64 + lost, 40);
+    assert_eq!(events.last(), Some(&sample(3_900)));
+}
+
+#[test]
+fn a_damaged_part_is_named() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    write(&path, 0..5);
+    let part = parts(&path).remove(0);
+    let mut bytes = fs::read(&part).unwrap();
+    bytes[20] ^= 0x40;
+    fs::write(&part, bytes).unwrap();
+    let error = read(&path).unwrap_err();
+    assert_eq!(error.kind(), Kind::Damaged);
+    assert!(error.to_string().contains("part-00000-"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_meta_json_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        let room = tempfile::tempdir().unwrap();
+        fs::write(room.path().join(META), &text).unwrap();
+        let _ = read(room.path());
+        // And with the mark of the format, so that the fields are looked at.
+        let marked = [br#"{"pagemill_recording":1,"#.as_slice(), &text, b"}"].concat();
+        fs::write(room.path().join(META), &marked).unwrap();
+        let _ = read(room.path());
+    }
+
+    #[test]
+    fn a_part_with_a_flipped_or_missing_byte_is_refused(at in any::<prop::sample::Index>(), bit in 0..8u32, cut: bool) {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("rec");
+        write(&path, 0..8);
+        let part = parts(&path).remove(0);
+        let mut bytes = fs::read(&part).unwrap();
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at) } else { bytes[at] ^= 1 << bit }
+        fs::write(&part, &bytes).unwrap();
+        prop_assert_eq!(read(&path).unwrap_err().kind(), Kind::Damaged);
+    }
+}

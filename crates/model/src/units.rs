@@ -1,0 +1,241 @@
+//! Quantities with their unit, read from and shown to people.
+//!
+//! Sizes are IEC: `2M` is 2 MiB, and prints as `2.0 MiB`. Times read `100ms`, `1.5s`, `2m`.
+//! Always true: what `Display` prints parses back to within the precision that it printed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Kind};
+
+/// A number of bytes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// A number of nanoseconds: a duration, or a moment of the clock that a recording names.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Bytes {
+    /// The same in MiB, for charts.
+    pub fn mib(self) -> f64 {
+        self.0 as f64 / (1 << 20) as f64
+    }
+}
+
+impl Nanos {
+    /// The same in seconds, for charts.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// From then to now; zero if `earlier` is the later one.
+    pub fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<Nanos> for std::time::Duration {
+    fn from(nanos: Nanos) -> Self {
+        Self::from_nanos(nanos.0)
+    }
+}
+
+/// Units of sizes, smallest first: what is printed, and the letter that is read.
+const SIZES: [(&str, char, f64); 7] = [
+    ("B  ", 'b', 1.0),
+    ("KiB", 'k', 1024.0),
+    ("MiB", 'm', 1048576.0),
+    ("GiB", 'g', 1073741824.0),
+    ("TiB", 't', 1099511627776.0),
+    ("PiB", 'p', 1125899906842624.0),
+    ("EiB", 'e', 1152921504606846976.0),
+];
+
+/// Ten characters wide, so that columns of sizes line up: ` 176.0 MiB`.
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = *self;
+        if bytes < 1024 {
+            return write!(f, "{bytes:>6} B  ");
+        }
+        // The next unit from where rounding would print 1024.0.
+        let (name, _, unit) = SIZES
+            .iter()
+            .skip(1)
+            .find(|(_, _, unit)| bytes as f64 / unit < 1023.95)
+            .unwrap_or(&SIZES[SIZES.len() - 1]);
+        write!(f, "{:>6.1} {name}", bytes as f64 / unit)
+    }
+}
+
+/// Nine characters wide: `   1.5 ms`.
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(nanos) = *self;
+        let (name, unit) = match nanos {
+            0..1_000 => return write!(f, "{nanos:>6} ns"),
+            1_000..999_950 => ("us", 1e3),
+            999_950..999_950_000 => ("ms", 1e6),
+            _ => ("s ", 1e9),
+        };
+        write!(f, "{:>6.1} {name}", nanos as f64 / unit)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = Error;
+
+    /// Reads `4096`, `4K`, `4KiB`, `1.5 MiB`; letters in either case, always powers of 1024.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let expected = "expected a size such as 4096, 4K, 2M or 1.5GiB";
+        let (number, suffix) = split(text);
+        let suffix = suffix.to_ascii_lowercase();
+        let factor = match suffix.as_str() {
+            "" | "b" => Some(1.0),
+            _ => {
+                let unit = |(_, letter, factor): &(_, char, f64)| {
+                    let rest = suffix.strip_prefix(*letter)?;
+                    matches!(rest, "" | "b" | "ib").then_some(*factor)
+                };
+                SIZES.iter().skip(1).find_map(unit)
+            }
+        };
+        whole(number, factor).map(Self).ok_or_else(|| invalid(text, expected))
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = Error;
+
+    /// Reads `250us`, `100ms`, `1.5s`, `2m`, `1h`; a bare number is refused, for nobody could tell
+    /// its unit.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let expected = "expected a time such as 250us, 100ms, 1.5s, 2m or 1h";
+        let (number, suffix) = split(text);
+        let factor = match suffix {
+            "ns" => Some(1.0),
+            "us" | "µs" => Some(1e3),
+            "ms" => Some(1e6),
+            "s" => Some(1e9),
+            "m" | "min" => Some(60e9),
+            "h" => Some(3600e9),
+            _ => None,
+        };
+        whole(number, factor).map(Self).ok_or_else(|| invalid(text, expected))
+    }
+}
+
+fn invalid(text: &str, expected: &str) -> Error {
+    Error::new(Kind::Unit, format_args!("{text:?}: {expected}"))
+}
+
+/// The number at the start of `text` and the unit after it.
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+/// `number` times `factor`, rounded; `None` if it is no number or does not fit.
+fn whole(number: &str, factor: Option<f64>) -> Option<u64> {
+    let factor = factor?;
+    // Whole numbers are exact up to the limit of the type.
+    if let Ok(exact) = number.parse::<u64>() {
+        return exact.checked_mul(factor as u64);
+    }
+    let value = (number.parse::<f64>().ok()? * factor).round();
+    (value >= 0.0 && value < u64::MAX as f64).then_some(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4K", 4096),
+            ("4k", 4096),
+            ("2M", 2 << 20),
+            ("2MB", 2 << 20),
+            ("2MiB", 2 << 20),
+            (" 1.5 GiB ", 3 << 29),
+            ("17 B", 17),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
+        }
+        for text in
+            ["", "M", "-1", "4X", "2MM", "1e3", "1.2.3", "99999999999E", "4bb", "4bib", "ten"]
+        {
+            let error = text.parse::<Bytes>().unwrap_err();
+            assert_eq!(error.kind(), Kind::Unit, "{text}");
+            assert!(error.to_string().contains("expected a size"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, nanos) in [
+            ("7ns", 7),
+            ("250us", 250_000),
+            ("100ms", 100_000_000),
+            ("1.5s", 1_500_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+        ] {
+            assert_eq!(text.parse::<Nanos>().unwrap(), Nanos(nanos), "{text}");
+        }
+        for text in ["", "100", "ms", "-1s", "1 day", "1e9s"] {
+            assert!(text.parse::<Nanos>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn columns_of_sizes_and_times_line_up() {
+        assert_eq!(Bytes(0).to_string(), "     0 B  ");
+        assert_eq!(Bytes(1536).to_string(), "   1.5 KiB");
+        assert_eq!(Bytes(176 << 20).to_string(), " 176.0 MiB");
+        assert_eq!(Bytes((1 << 20) - 1).to_string(), "   1.0 MiB");
+        assert_eq!(Nanos(999).to_string(), "   999 ns");
+        assert_eq!(Nanos(1_500_000).to_string(), "   1.5 ms");
+        assert_eq!(Nanos(999_999).to_string(), "   1.0 ms");
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_print_ten_wide_and_read_back(bytes: u64) {
+            let text = Bytes(bytes).to_string();
+            prop_assert_eq!(text.chars().count(), 10);
+            // The largest values round up to 16 EiB, which does not fit any more.
+            prop_assume!(bytes < u64::MAX - (1 << 59));
+            let read = text.parse::<Bytes>().unwrap().0;
+            prop_assert!(read.abs_diff(bytes) as f64 <= bytes as f64 * 0.051, "{text}");
+        }
+
+        #[test]
+        fn times_print_and_read_back(nanos in 0..1u64 << 50) {
+            let text = Nanos(nanos).to_string();
+            let read = text.parse::<Nanos>().unwrap().0;
+            prop_assert!(read.abs_diff(nanos) as f64 <= nanos as f64 * 0.051, "{text}");
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = (text.parse::<Bytes>(), text.parse::<Nanos>());
+        }
+    }
+}

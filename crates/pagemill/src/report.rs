@@ -1,0 +1,7 @@
+//! How results are shown: text in the terminal, one self-contained HTML file, charts in SVG.
+//!
+//! Nothing here knows what it shows: the verbs bring names, numbers and units.
+
+pub mod chart;
+pub mod html;
+pub mod text;

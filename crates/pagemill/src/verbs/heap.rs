@@ -1,0 +1,392 @@
+//! `heap`: the statistics of a running heap, without stopping the program.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use pagemill_analysis::heap::{HeapFold, HeapView, fragmentation_score, mean_occupancy};
+use pagemill_kernel::Kind;
+use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos};
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::heap_words;
+use crate::report::text;
+use crate::sampler::Sampler;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill heap 4711
+  pagemill heap 4711 --watch 500ms
+  pagemill heap 4711 --json | jq .sample.footprint_bytes
+  pagemill heap 4711 --compact          ask for a compaction pass and wait for it
+";
+
+const AFTER: &str = "\
+Exit status: 0 shown; 2 there is no such process or it has no pagemill heap; 4 it may not be looked into.";
+
+/// Which process to look at, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// The process.
+    pid: u32,
+    /// Print a frame again and again, every INTERVAL, until the process ends.
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
+    watch: Option<Nanos>,
+    /// Print one frame (the default).
+    #[arg(long, conflicts_with = "watch")]
+    once: bool,
+    /// Print JSON, one line a frame with --watch.
+    #[arg(long)]
+    json: bool,
+    /// Ask the heap for a compaction pass and wait until it is done.
+    #[arg(long)]
+    compact: bool,
+}
+
+/// How long a requested pass may take. It works in slices beside the program, which may be busy.
+const COMPACT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The shortest time between frames: each costs the process a walk of its page tables.
+const WATCH_FLOOR: Nanos = Nanos(10_000_000);
+
+/// Version of the JSON.
+const SCHEMA: u64 = 1;
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    match frames(arguments) {
+        Err(error) => match error.downcast::<pagemill_kernel::Error>() {
+            Ok(kernel) if kernel.kind() == Kind::Permission => {
+                eprintln!("pagemill: {kernel}");
+                Ok(Exit::Permission)
+            }
+            Ok(kernel) => Err(kernel.into()),
+            Err(error) => Err(error),
+        },
+        outcome => outcome,
+    }
+}
+
+fn frames(arguments: &Arguments) -> Result<Exit> {
+    let mut sampler = Sampler::attach(super::machine(), arguments.pid)?;
+    let first = next(&mut sampler)?;
+    if first.is_none() {
+        bail!("process {} has ended", arguments.pid);
+    }
+    if sampler.page().is_none() {
+        bail!(
+            "process {} ({}) has no pagemill heap (start the program with: pagemill run --mesh 1y -- CMD)",
+            arguments.pid,
+            sampler.comm()
+        );
+    }
+    if arguments.compact {
+        compact(&sampler, arguments.pid)?;
+    }
+    let mut fold = HeapFold::default();
+    let interval = arguments.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
+    let clear = interval.is_some() && !arguments.json && std::io::stdout().is_terminal();
+    while let Some(sample) = next(&mut sampler)? {
+        fold.event(&Event::Heap(Box::new(sample.clone())));
+        let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
+        let mut out = std::io::stdout().lock();
+        let written = if arguments.json && interval.is_some() {
+            writeln!(out, "{}", frame.json())
+        } else if arguments.json {
+            writeln!(out, "{:#}", frame.json())
+        } else {
+            let before = if clear { "\x1b[H\x1b[2J" } else { "" };
+            let after = if interval.is_some() && !clear { "\n" } else { "" };
+            write!(out, "{before}{}{after}", frame.text())
+        };
+        // Whoever read us has seen enough.
+        if written.and_then(|()| out.flush()).is_err() {
+            return Ok(Exit::Ok);
+        }
+        drop(out);
+        let Some(interval) = interval else { return Ok(Exit::Ok) };
+        thread::sleep(interval);
+    }
+    eprintln!("process {} has ended", arguments.pid);
+    Ok(Exit::Ok)
+}
+
+fn next(sampler: &mut Sampler) -> Result<Option<HeapSample>> {
+    Ok(sampler.sample()?)
+}
+
+/// Asks for a pass and waits for it; what it gained goes to stderr.
+fn compact(sampler: &Sampler, pid: u32) -> Result<()> {
+    let Some(page) = sampler.page() else { bail!("process {pid} has no pagemill heap") };
+    let Some(before) = page.read()? else {
+        bail!("the heap of process {pid} has not started: there is nothing to compact")
+    };
+    if before.config_name().is_some_and(|name| !name.ends_with('y')) {
+        bail!(
+            "the heap of process {pid} does not compact: its configuration is {} (start the program with: \
+             pagemill run --mesh 1y -- CMD)",
+            before.config_name().unwrap_or("unknown")
+        );
+    }
+    let request = page.request_compaction()?;
+    let begun = Instant::now();
+    let after = loop {
+        thread::sleep(Duration::from_millis(5));
+        match page.read()? {
+            Some(now) if now.request_done.is_some_and(|done| done >= request) => break now,
+            _ if begun.elapsed() > COMPACT_PATIENCE => bail!(
+                "the heap of process {pid} has not compacted within {} s: {}",
+                COMPACT_PATIENCE.as_secs(),
+                heap_words::degradations(before.degraded.unwrap_or(0)).first().map_or(
+                    "its helper thread is not running or the program is stopped",
+                    String::as_str
+                )
+            ),
+            _ => {}
+        }
+    };
+    let size = |bytes: Option<u64>| Bytes(bytes.unwrap_or(0)).to_string().trim().to_owned();
+    let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    eprintln!(
+        "compacted in {}: footprint {} -> {}",
+        time.to_string().trim(),
+        size(before.footprint_bytes),
+        size(after.footprint_bytes)
+    );
+    Ok(())
+}
+
+/// One look at the heap.
+struct Frame<'a> {
+    sampler: &'a Sampler,
+    sample: &'a HeapSample,
+    view: HeapView,
+}
+
+impl Frame<'_> {
+    fn score(&self) -> Option<f64> {
+        fragmentation_score(self.sample.live?, self.sample.footprint?)
+    }
+
+    /// The part of the pages that ksmd looks at which is this process's.
+    fn ksmd_share(&self) -> Option<f64> {
+        let all = self.sample.ksm_items_all.filter(|all| *all > 0)?;
+        Some((self.sample.ksm_items? as f64 / all as f64).min(1.0))
+    }
+
+    fn json(&self) -> Value {
+        let missing = self.sampler.not_measured();
+        json!({
+            "schema": SCHEMA,
+            "comm": self.sampler.comm(),
+            "sample": heap_words::sample_json(self.sample),
+            "fragmentation_score": self.score(),
+            "mean_occupancy": self.sample.occupancy.as_deref().and_then(mean_occupancy),
+            "pauses": self.totals().pauses.as_ref().map(heap_words::pauses_json),
+            "ksmd_share": self.ksmd_share(),
+            "degraded": heap_words::degradations(self.sample.degraded.unwrap_or(0)),
+            "not_measured": missing,
+        })
+    }
+
+    /// Totals since the heap started, from this sample alone.
+    fn totals(&self) -> HeapView {
+        let mut fold = HeapFold::default();
+        let origin = HeapSample { time: Nanos(0), ..HeapSample::default() };
+        fold.event(&Event::Heap(Box::new(origin)));
+        fold.event(&Event::Heap(Box::new(self.sample.clone())));
+        fold.view()
+    }
+
+    fn text(&self) -> String {
+        let sample = self.sample;
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+        let heap = match sample.live {
+            Some(_) => format!(
+                "configuration {}, back end {}, barrier {}",
+                word(&sample.config),
+                word(&sample.backend),
+                word(&sample.barrier)
+            ),
+            None => "the heap has not started".to_owned(),
+        };
+        let mut out = format!("{} ({})   {heap}\n", self.sampler.comm(), sample.pid.unwrap_or(0));
+        for (title, rows) in [
+            ("heap", self.heap_rows()),
+            ("kernel's view", self.kernel_rows()),
+            ("compaction", self.compaction_rows()),
+        ] {
+            if !rows.is_empty() {
+                out.push_str(&format!("\n{}", text::table(&[title, "", ""], &rows)));
+            }
+        }
+        self.occupancy(&mut out);
+        let pauses = self.totals().pauses;
+        if let Some(pauses) = pauses.filter(|pauses| pauses.count > 0) {
+            out.push_str(&format!(
+                "\npauses (pages of a group not writable; a share is known to within its bucket)\n{}",
+                text::table(&[], &heap_words::percentiles(&pauses))
+            ));
+            let longest = pauses.longest.map_or(String::new(), |longest| {
+                format!(", longest {}", longest.to_string().trim())
+            });
+            out.push_str(&format!("{} pauses{longest}\n", pauses.count));
+        }
+        let notes = [
+            ("degraded", heap_words::degradations(sample.degraded.unwrap_or(0))),
+            (
+                "not measured",
+                self.sampler
+                    .not_measured()
+                    .iter()
+                    .map(|missing| format!("{}: {}", missing.what, missing.why))
+                    .collect(),
+            ),
+        ];
+        for (title, lines) in notes {
+            for line in lines {
+                out.push_str(&format!("\n{title}: {line}\n"));
+            }
+        }
+        out
+    }
+
+    fn heap_rows(&self) -> Vec<Vec<String>> {
+        let sample = self.sample;
+        let mut rows = Rows::default();
+        rows.size("live", sample.live, "allocated, or in a thread's cache");
+        rows.size(
+            "footprint",
+            sample.footprint,
+            "physical memory of the heap, merged pages counted once",
+        );
+        rows.size("  peak", sample.footprint_peak, "");
+        rows.size("  free and resident", sample.dirty, "given back after a while");
+        rows.size("  in thread caches", sample.cached, "");
+        rows.size("  large objects", sample.large, "");
+        rows.size("own tables", sample.metadata, "");
+        rows.size("address space", sample.mapped, "");
+        rows.add(
+            "fragmentation score",
+            self.score().map(|score| format!("{score:.2}")),
+            "1 - live / footprint",
+        );
+        rows.add("thread caches", sample.threads.map(|threads| threads.to_string()), "");
+        rows.0
+    }
+
+    fn kernel_rows(&self) -> Vec<Vec<String>> {
+        let sample = self.sample;
+        let mut rows = Rows::default();
+        rows.size(
+            "Pss",
+            sample.pss,
+            "a page shared by n mappings counts 1/n in each: the one to believe",
+        );
+        rows.size("Rss", sample.rss, "counts a merged page once for each alias, so too high");
+        rows.size("swapped out", sample.swap.filter(|swap| swap.0 > 0), "");
+        rows.size(
+            "cgroup charge",
+            sample.cgroup,
+            "all processes in the group, kernel memory included",
+        );
+        rows.size("  kernel memory", sample.cgroup_kernel, "");
+        rows.add("mappings", sample.mappings.map(|count| count.to_string()), "");
+        rows.0
+    }
+
+    fn compaction_rows(&self) -> Vec<Vec<String>> {
+        let sample = self.sample;
+        let number = |value: Option<u64>| value.map(|value| value.to_string());
+        let mut rows = Rows::default();
+        rows.add("groups in force", number(sample.groups), "sets of pages that share one image");
+        rows.size("  merged", sample.merged, "");
+        rows.size("  saved", sample.saved, "");
+        rows.size("free pages given back", sample.released, "in total");
+        rows.add(
+            "un-merged pages",
+            number(sample.unmerged_pages),
+            "written to after merging, in total",
+        );
+        rows.add(
+            "groups given up",
+            number(sample.aborted_groups),
+            "changed, pinned or over budget, in total",
+        );
+        let budget =
+            sample.vma_budget.map_or(String::new(), |budget| format!("of {budget} allowed"));
+        rows.add("mappings held", number(sample.vmas), &budget);
+        rows.add("passes", number(sample.passes), &self.triggers());
+        rows.time("time of compaction", sample.compact, "wall time, in total");
+        rows.time("CPU of the helper", sample.helper_cpu, "part of the process's CPU time");
+        rows.time("CPU of the process", sample.cpu, "");
+        let share = self.ksmd_share().map_or_else(
+            || "since boot, for all processes".into(),
+            |share| format!("since boot, for all processes; {:.1} % of the pages it looks at are this one's", share * 100.0),
+        );
+        rows.time("CPU of ksmd", sample.ksmd_cpu, &share);
+        if self.view.samples > 1 {
+            rows.time("  this process's share", self.view.ksmd_cpu, "since this view began");
+        }
+        rows.add(
+            "waiting for ksmd",
+            number(sample.ksm_pending.filter(|_| sample.backend.as_deref() == Some("ksm"))),
+            "pages offered, not merged yet",
+        );
+        rows.0
+    }
+
+    fn triggers(&self) -> String {
+        let sample = self.sample;
+        let triggers = [
+            ("score", sample.trigger_score),
+            ("idle", sample.trigger_idle),
+            ("pressure", sample.trigger_psi),
+            ("cgroup", sample.trigger_cgroup),
+            ("request", sample.trigger_request),
+            ("not worth it", sample.gated),
+        ];
+        let some: Vec<String> = triggers
+            .into_iter()
+            .filter_map(|(name, count)| {
+                count.filter(|count| *count > 0).map(|count| format!("{name} {count}"))
+            })
+            .collect();
+        some.join(", ")
+    }
+
+    fn occupancy(&self, out: &mut String) {
+        let Some(histogram) = self.sample.occupancy.as_deref() else { return };
+        let Some(mean) = mean_occupancy(histogram) else { return };
+        let most = histogram.iter().copied().max().unwrap_or(1).max(1);
+        out.push_str(&format!("\nspans by live share (mean {:.0} %)\n", mean * 100.0));
+        for (index, count) in histogram.iter().enumerate() {
+            let label = heap_words::occupancy_label(index, histogram.len());
+            let bar = text::bar(*count as f64 / most as f64, 40);
+            out.push_str(format!("{label:>9} {count:>9} {bar}").trim_end());
+            out.push('\n');
+        }
+    }
+}
+
+/// Rows of name, value and remark; a value that was not measured leaves its row out.
+#[derive(Default)]
+struct Rows(Vec<Vec<String>>);
+
+impl Rows {
+    fn add(&mut self, name: &str, value: Option<String>, remark: &str) {
+        self.0.extend(value.map(|value| vec![name.to_owned(), value, remark.to_owned()]));
+    }
+
+    fn size(&mut self, name: &str, value: Option<Bytes>, remark: &str) {
+        self.add(name, value.map(|value| value.to_string()), remark);
+    }
+
+    fn time(&mut self, name: &str, value: Option<Nanos>, remark: &str) {
+        self.add(name, value.map(|value| value.to_string()), remark);
+    }
+}

@@ -1,0 +1,56 @@
+//! The report as JSON: stable names, fields are only added, absent means not measured.
+
+use pagemill_analysis::heap::Summary;
+use pagemill_model::Nanos;
+use serde_json::{Map, Value, json};
+
+use super::{Report, summary};
+use crate::heap_words;
+
+/// Version of this output.
+const SCHEMA: u64 = 1;
+
+/// The whole report.
+pub(super) fn value(report: &Report) -> Value {
+    let view = &report.view;
+    let mut fields = Map::new();
+    let quantities = [
+        ("pss_bytes", &view.pss),
+        ("rss_bytes", &view.rss),
+        ("cgroup_bytes", &view.cgroup),
+        ("cgroup_kernel_bytes", &view.cgroup_kernel),
+        ("footprint_bytes", &view.footprint),
+        ("live_bytes", &view.live),
+        ("fragmentation_score", &view.score),
+    ];
+    for (name, quantity) in quantities {
+        if let Some(Summary { mean, peak, last, .. }) = quantity {
+            fields.insert(name.into(), json!({ "mean": mean, "peak": peak, "last": last }));
+        }
+    }
+    let nanos = |time: Option<Nanos>| time.map(|time| time.0);
+    let numbers = [
+        ("cpu_ns", nanos(view.cpu)),
+        ("helper_cpu_ns", nanos(view.helper_cpu)),
+        ("ksmd_cpu_share_ns", nanos(view.ksmd_cpu)),
+        ("compact_ns", nanos(view.compact)),
+        ("passes", view.passes),
+        ("unmerged_pages", view.unmerged_pages),
+        ("aborted_groups", view.aborted_groups),
+    ];
+    for (name, number) in numbers {
+        fields.extend(number.map(|number| (name.to_owned(), json!(number))));
+    }
+    fields.extend(view.occupancy.map(|share| ("mean_occupancy".to_owned(), json!(share))));
+    fields.extend(view.pauses.as_ref().map(|p| ("pauses".to_owned(), heap_words::pauses_json(p))));
+    fields.insert("samples".into(), json!(view.samples));
+    fields.insert("duration_ns".into(), json!(view.duration.0));
+    json!({
+        "schema": SCHEMA,
+        "meta": report.reader.meta(),
+        "truncated_at_ns": report.reader.truncated_at().map(|at| at.0),
+        "view": fields,
+        "degraded": summary::degraded(report),
+        "last": view.last.as_ref().map(heap_words::sample_json),
+    })
+}

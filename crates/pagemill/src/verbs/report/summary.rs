@@ -1,0 +1,198 @@
+//! The report's words and figures, for the terminal and for HTML.
+
+use pagemill_analysis::heap::{HeapView, Summary};
+use pagemill_model::{Bytes, Nanos};
+
+use super::Report;
+use crate::heap_words;
+use crate::report::chart::Series;
+use crate::report::text;
+
+/// The whole report as text.
+pub(super) fn text(report: &Report) -> String {
+    let mut out = String::new();
+    for (label, value) in header(report) {
+        out.push_str(&format!("{label:<10}{value}\n"));
+    }
+    let memory = memory(&report.view);
+    if memory.is_empty() {
+        out.push_str("\nno memory was measured\n");
+    } else {
+        out.push('\n');
+        out.push_str(&text::table(&MEMORY_HEADER, &memory));
+        out.push_str(&format!("\n{FORMULA}\n\n"));
+        out.push_str(&text::chart(&series(&report.view), "MiB", "s", 72, 14));
+    }
+    for (title, rows) in [("compaction", compaction(&report.view)), ("CPU", cpu(&report.view))] {
+        if !rows.is_empty() {
+            out.push_str(&format!("\n{title}\n{}", text::table(&[], &rows)));
+        }
+    }
+    let pauses = pauses(&report.view);
+    if !pauses.is_empty() {
+        out.push_str(&format!("\n{PAUSES}\n{}", text::table(&PAUSE_HEADER, &pauses)));
+    }
+    for (title, lines) in [
+        ("degraded", degraded(report)),
+        ("not measured", not_measured(report)),
+        ("losses", losses(report)),
+    ] {
+        if !lines.is_empty() {
+            out.push_str(&format!("\n{title}\n"));
+            for line in lines {
+                out.push_str(&format!("  {line}\n"));
+            }
+        }
+    }
+    out
+}
+
+pub(super) const MEMORY_HEADER: [&str; 4] = ["memory", "mean", "peak", "last"];
+pub(super) const PAUSE_HEADER: [&str; 2] = ["share", "pause"];
+pub(super) const PAUSES: &str = "pauses (times for which a group's pages could not be written; a share is known to within its bucket)";
+pub(super) const FORMULA: &str = "Pss = sum over pages of page size / mappings of the page: merged pages count once. \
+Rss counts them once an alias, so it is too high.\nfragmentation score = 1 - live / footprint";
+
+/// Who, where, how long.
+pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
+    let meta = report.reader.meta();
+    let view = &report.view;
+    let mut lines = Vec::new();
+    if !meta.command.is_empty() {
+        lines.push(("command", meta.command.join(" ")));
+    }
+    lines.push(("process", format!("{} ({})", meta.comm, meta.pid)));
+    lines.push(("kernel", format!("{} {}", meta.kernel, meta.machine)));
+    let duration = view.duration.to_string();
+    let mut length = format!("{}, {} samples", duration.trim(), view.samples);
+    if let Some(at) = report.reader.truncated_at() {
+        length.push_str(&format!(
+            ", truncated at {}: the recorder did not finish",
+            at.to_string().trim()
+        ));
+    }
+    lines.push(("length", length));
+    if let Some(status) = meta.exit_status {
+        lines.push(("exit", status.to_string()));
+    }
+    if let Some(last) = &view.last {
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+        if last.live.is_some() {
+            lines.push((
+                "heap",
+                format!(
+                    "{}, back end {}, barrier {}",
+                    word(&last.config),
+                    word(&last.backend),
+                    word(&last.barrier)
+                ),
+            ));
+        }
+    }
+    lines
+}
+
+/// Mean, peak and last of each quantity that was measured.
+pub(super) fn memory(view: &HeapView) -> Vec<Vec<String>> {
+    let sizes = [
+        ("Pss", &view.pss),
+        ("cgroup charge", &view.cgroup),
+        ("  kernel part", &view.cgroup_kernel),
+        ("heap footprint", &view.footprint),
+        ("heap live", &view.live),
+        ("Rss", &view.rss),
+    ];
+    let size = |value: f64| Bytes(value.max(0.0) as u64).to_string();
+    let mut rows = Vec::new();
+    for (name, summary) in sizes {
+        if let Some(Summary { mean, peak, last, .. }) = summary {
+            rows.push(vec![name.to_owned(), size(*mean), size(*peak), size(*last)]);
+        }
+    }
+    if let Some(Summary { mean, peak, last, .. }) = &view.score {
+        let score = |value: &f64| format!("{value:.2}");
+        rows.push(vec!["fragmentation score".into(), score(mean), score(peak), score(last)]);
+    }
+    rows
+}
+
+/// The lines of the chart: MiB over seconds.
+pub(super) fn series(view: &HeapView) -> Vec<Series> {
+    [
+        ("Rss", &view.rss),
+        ("Pss", &view.pss),
+        ("heap footprint", &view.footprint),
+        ("heap live", &view.live),
+    ]
+    .into_iter()
+    .filter_map(|(name, summary)| {
+        let points = &summary.as_ref()?.points;
+        let mib = |(at, bytes): &(f64, f64)| (*at, bytes / 1048576.0);
+        Some(Series { name: name.into(), points: points.iter().map(mib).collect() })
+    })
+    .collect()
+}
+
+pub(super) fn compaction(view: &HeapView) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: Option<String>| {
+        rows.extend(value.map(|value| vec![name.to_owned(), value]));
+    };
+    let last = view.last.as_ref();
+    let number = |value: Option<u64>| value.map(|value| value.to_string());
+    row("passes", number(view.passes));
+    row("time of compaction, total", view.compact.map(|time| time.to_string()));
+    row("groups in force at the end", number(last.and_then(|last| last.groups)));
+    row(
+        "saved by merging at the end",
+        last.and_then(|last| last.saved).map(|saved| saved.to_string()),
+    );
+    row(
+        "given back as free pages",
+        last.and_then(|last| last.released).map(|size| size.to_string()),
+    );
+    row("pages un-merged by writes", number(view.unmerged_pages));
+    row("groups given up", number(view.aborted_groups));
+    row("mean occupancy of spans", view.occupancy.map(|share| format!("{:.0} %", share * 100.0)));
+    rows
+}
+
+pub(super) fn cpu(view: &HeapView) -> Vec<Vec<String>> {
+    let rows = [
+        ("process", view.cpu),
+        ("  the heap's helper thread in that", view.helper_cpu),
+        ("ksmd, by its share of pages looked at", view.ksmd_cpu),
+    ];
+    let row = |(name, time): (&str, Option<Nanos>)| Some(vec![name.to_owned(), time?.to_string()]);
+    rows.into_iter().filter_map(row).collect()
+}
+
+pub(super) fn pauses(view: &HeapView) -> Vec<Vec<String>> {
+    let Some(pauses) = &view.pauses else { return Vec::new() };
+    let mut rows = heap_words::percentiles(pauses);
+    rows.push(vec!["count".into(), pauses.count.to_string()]);
+    rows.extend(pauses.longest.map(|longest| vec!["longest, exact".into(), longest.to_string()]));
+    rows
+}
+
+pub(super) fn degraded(report: &Report) -> Vec<String> {
+    let bits = report.view.last.as_ref().and_then(|last| last.degraded);
+    heap_words::degradations(bits.unwrap_or(0))
+}
+
+pub(super) fn not_measured(report: &Report) -> Vec<String> {
+    let lines = report.reader.meta().not_measured.iter();
+    lines.map(|missing| format!("{}: {}", missing.what, missing.why)).collect()
+}
+
+pub(super) fn losses(report: &Report) -> Vec<String> {
+    let losses = report.reader.meta().losses;
+    [
+        (losses.missed_samples, "samples missed: the recorder was late (use a longer --interval)"),
+        (losses.removed_samples, "oldest samples removed to stay below --max-size"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect()
+}

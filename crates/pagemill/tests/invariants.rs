@@ -1,0 +1,243 @@
+//! The workspace's invariants (ARCHITECTURE.md), read from `cargo metadata` and the crates' sources.
+//!
+//! | rule | why |
+//! |---|---|
+//! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
+//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
+//! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
+//! | `heap` has no dependency, `preload` only `heap` | what malloc runs on must not allocate through itself |
+//! | only the binary depends on `clap` | only it knows flags |
+//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload` | unsafe has three rooms |
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+/// Crates of a name that starts like this are ours.
+const PREFIX: &str = "pagemill-";
+const BINARY: &str = "pagemill";
+
+/// Rooms that may not see the machine.
+const PURE: [&str; 4] = ["model", "analysis", "policy", "sim"];
+/// Rooms whose sources name no clock, thread, file or process; `model` reads and writes recordings.
+const WITHOUT_WORLD: [&str; 3] = ["analysis", "policy", "sim"];
+const WORLD: [&str; 7] =
+    ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
+/// Crates through which a program talks to the operating system.
+const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
+const MAY_BE_UNSAFE: [&str; 3] = ["kernel", "heap", "preload"];
+
+/// A crate of the workspace: what it depends on (not for its tests), and its root source file.
+struct Room {
+    depends: BTreeSet<String>,
+    root: String,
+}
+
+fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let room = |package: &Value| {
+        let run_time = |dependency: &&Value| dependency["kind"] != "dev";
+        let depends = list(&package["dependencies"])
+            .iter()
+            .filter(run_time)
+            .map(|d| text(&d["name"]))
+            .collect();
+        let code = |target: &&Value| {
+            list(&target["kind"])
+                .iter()
+                .any(|kind| ["lib", "rlib", "cdylib", "bin"].iter().any(|known| kind == known))
+        };
+        let root = list(&package["targets"]).iter().find(code).map(|t| text(&t["src_path"]));
+        (text(&package["name"]), Room { depends, root: root.unwrap_or_default() })
+    };
+    list(&metadata["packages"]).iter().map(room).collect()
+}
+
+/// Every crate of the workspace that `from` reaches.
+fn reaches(rooms: &BTreeMap<String, Room>, from: &str) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(name) = open.pop() {
+        for next in rooms.get(&name).into_iter().flat_map(|room| &room.depends) {
+            if rooms.contains_key(next) && seen.insert(next.clone()) {
+                open.push(next.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// What is wrong, one line each. `source` gives the text of a crate's files by its root file, the root
+/// file first.
+fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let rooms = rooms(metadata);
+    let mut wrong = Vec::new();
+    for (name, room) in &rooms {
+        let short = name.strip_prefix(PREFIX).unwrap_or(name);
+        let reached = reaches(&rooms, name);
+        let reaches = |other: &str| reached.contains(&format!("{PREFIX}{other}"));
+        if PURE.contains(&short) {
+            if reaches("kernel") {
+                wrong.push(format!("{short} reaches kernel"));
+            }
+            let system = room.depends.iter().filter(|name| SYSTEM.contains(&name.as_str()));
+            wrong.extend(system.map(|name| format!("{short} depends on {name}")));
+        }
+        if short == "kernel" && reaches("policy") {
+            wrong.push("kernel reaches policy".into());
+        }
+        if short == "heap" && !room.depends.is_empty() {
+            wrong.push(format!("heap depends on {:?}", room.depends));
+        }
+        if short == "preload" && room.depends != BTreeSet::from([format!("{PREFIX}heap")]) {
+            wrong.push(format!("preload depends on {:?}", room.depends));
+        }
+        if name != BINARY && room.depends.iter().any(|name| name.starts_with("clap")) {
+            wrong.push(format!("{short} depends on clap"));
+        }
+        let files = source(&room.root);
+        if WITHOUT_WORLD.contains(&short) {
+            let named = WORLD.iter().filter(|word| files.iter().any(|file| file.contains(**word)));
+            wrong.extend(named.map(|word| format!("{short} names {word}")));
+        }
+        let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
+        if !MAY_BE_UNSAFE.contains(&short) && !forbids {
+            wrong.push(format!("{short} does not forbid unsafe code"));
+        }
+    }
+    wrong
+}
+
+/// The texts of a root file and of all files below its directory.
+fn files(root: &str) -> Vec<String> {
+    let mut texts = vec![fs::read_to_string(root).unwrap()];
+    let mut directories = vec![Path::new(root).parent().unwrap().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts
+}
+
+#[test]
+fn the_workspace_keeps_its_invariants() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for room in
+        ["pagemill", "pagemill-heap", "pagemill-preload", "pagemill-kernel", "pagemill-analysis"]
+    {
+        assert!(rooms(&metadata).contains_key(room), "cargo metadata does not list {room}");
+    }
+    let wrong = violations(&metadata, files);
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// A workspace that keeps every rule; each test below breaks one.
+fn sound() -> Value {
+    let package = |name: &str, depends: &[&str], kind: &str| {
+        let depends: Vec<Value> =
+            depends.iter().map(|name| json!({ "name": name, "kind": null })).collect();
+        json!({
+            "name": name,
+            "dependencies": depends,
+            "targets": [{ "kind": [kind], "src_path": name }],
+        })
+    };
+    json!({ "packages": [
+        package("pagemill-model", &["serde"], "lib"),
+        package("pagemill-analysis", &["pagemill-model"], "lib"),
+        package("pagemill-policy", &["pagemill-model"], "lib"),
+        package("pagemill-kernel", &["libc"], "lib"),
+        package("pagemill-heap", &[], "lib"),
+        package("pagemill-preload", &["pagemill-heap"], "cdylib"),
+        package("pagemill", &["clap", "pagemill-kernel", "pagemill-analysis"], "bin"),
+    ] })
+}
+
+fn safe(_: &str) -> Vec<String> {
+    vec!["#![forbid(unsafe_code)]".into()]
+}
+
+/// The violations after package `name` depends on `on` too.
+fn with_dependency(name: &str, on: &str, kind: Value) -> Vec<String> {
+    let mut metadata = sound();
+    let packages = metadata["packages"].as_array_mut().unwrap();
+    let package = packages.iter_mut().find(|package| package["name"] == name).unwrap();
+    package["dependencies"].as_array_mut().unwrap().push(json!({ "name": on, "kind": kind }));
+    violations(&metadata, safe)
+}
+
+#[test]
+fn a_sound_workspace_passes() {
+    assert_eq!(violations(&sound(), safe), Vec::<String>::new());
+}
+
+#[test]
+fn a_pure_room_that_reaches_the_machine_is_found_even_by_a_detour() {
+    assert_eq!(
+        with_dependency("pagemill-analysis", "libc", Value::Null),
+        ["analysis depends on libc"]
+    );
+    assert_eq!(
+        with_dependency("pagemill-model", "pagemill-kernel", Value::Null),
+        ["analysis reaches kernel", "model reaches kernel", "policy reaches kernel"]
+    );
+    assert_eq!(
+        with_dependency("pagemill-kernel", "pagemill-policy", Value::Null),
+        ["kernel reaches policy"]
+    );
+}
+
+#[test]
+fn a_heap_with_a_dependency_is_found() {
+    assert_eq!(
+        with_dependency("pagemill-heap", "spin", Value::Null),
+        [r#"heap depends on {"spin"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload", "libc", Value::Null),
+        [r#"preload depends on {"libc", "pagemill-heap"}"#]
+    );
+    // What only builds it counts too; what only tests it does not.
+    assert_eq!(with_dependency("pagemill-heap", "cc", json!("build")).len(), 1);
+    assert_eq!(with_dependency("pagemill-heap", "proptest", json!("dev")), Vec::<String>::new());
+}
+
+#[test]
+fn flags_outside_of_the_binary_are_found() {
+    assert_eq!(with_dependency("pagemill-kernel", "clap", Value::Null), ["kernel depends on clap"]);
+}
+
+#[test]
+fn a_pure_room_that_reads_the_clock_is_found() {
+    let clock = |root: &str| [safe(root), vec!["use std::time::Instant;".into()]].concat();
+    assert_eq!(violations(&sound(), clock), ["analysis names Instant", "policy names Instant"]);
+}
+
+#[test]
+fn a_crate_that_allows_unsafe_code_is_found() {
+    let wrong = violations(&sound(), |_| vec![String::new()]);
+    assert_eq!(
+        wrong,
+        ["pagemill", "analysis", "model", "policy"]
+            .map(|name| format!("{name} does not forbid unsafe code"))
+    );
+}
