@@ -1,6 +1,7 @@
 //! The compacting allocator: `no_std`, no dependencies.
 #![cfg_attr(not(test), no_std)]
 
+pub mod compact;
 pub mod config;
 pub mod os;
 pub mod stats;
