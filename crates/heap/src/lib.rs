@@ -4,4 +4,5 @@
 pub mod compact;
 pub mod config;
 pub mod os;
+pub mod plan;
 pub mod stats;
