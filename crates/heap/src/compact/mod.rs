@@ -8,6 +8,16 @@
 
 use core::ops::Range;
 
+mod copy;
+mod engine;
+mod groups;
+mod ksm;
+mod remap;
+mod restore;
+mod table;
+
+pub use engine::{Compactor, Progress, Scan, Settings};
+
 /// A system call's error number (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);

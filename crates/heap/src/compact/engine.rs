@@ -1,0 +1,770 @@
+//! The engine: scans spans, gives free pages back, plans, and commits a group or a batch at a time.
+//!
+//! A **pass** goes through the stages below, one [`Compactor::step`] at a time; a step ends when
+//! its budget is used up, and the caller decides when the next one begins.
+//!
+//! ```text
+//!  begin ─► Release ─► Classes ─► (Commit ─► Classes)* ─► Restore ─► idle
+//!            pages free    one class: unit      groups        dead, written and
+//!            in two scans  size, groups         in order      sparse units undone
+//! ```
+//!
+//! Properties: a step does not begin a group that it expects to exceed the budget by more than one
+//! group's time; what a step blocks it has merged or unblocked when it returns; no lock is held over a
+//! system call (the heap's are taken inside [`Spans`] only).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::copy::window;
+use super::groups::Groups;
+use super::table::Table;
+use super::{Able, Bits, Kernel, SpanView, Spans};
+use crate::os::Os;
+use crate::plan::{self, Gain, Geometry, Limits, NONE, Scratch};
+use crate::stats::{Backend, Barrier, StatsPage, degraded};
+
+/// Bytes of a chunk, the unit of preparation.
+const CHUNK: usize = 2 << 20;
+
+/// Spans looked at when a class's unit size is chosen.
+const SAMPLE_SPANS: usize = 512;
+
+/// Unit sizes tried, in pages.
+const UNIT_SIZES: [u8; 5] = [16, 8, 4, 2, 1];
+
+/// Bounds and prices; see [`Settings::DEFAULT`] for the sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Longest time for which a batch of units should stay write-protected.
+    pub pause_ns: u64,
+    /// Mappings that compaction may hold; see [`crate::trigger::mapping_budget`].
+    pub mappings: usize,
+    /// Bytes that a mapping must save to be worth it.
+    pub mapping_price: u32,
+    /// Bytes that a microsecond of work must save.
+    pub work_price: u32,
+    /// Live share (in 1/256) above which a span is left alone.
+    pub full: u16,
+}
+
+impl Settings {
+    /// A mapping costs 256 bytes of kernel memory and 0.2 us at each fork, which copies the entries of
+    /// seven private pages in that time (measured, Linux 6.18): 1 KiB. 80 % is the paper's bound
+    /// (Mesh, section 4.5).
+    pub const DEFAULT: Self =
+        Self { pause_ns: 200_000, mappings: 8192, mapping_price: 1024, work_price: 64, full: 205 };
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Spans seen.
+    pub spans: u64,
+    /// Bytes of their live slots.
+    pub live_bytes: u64,
+    /// Bytes of their pages that are believed to be resident.
+    pub resident_bytes: u64,
+    /// Bytes of wholly free pages that could be given back now.
+    pub releasable_bytes: u64,
+    /// Bytes that merging is expected to save: a bound from the live share of each class.
+    pub mergeable_bytes: u64,
+    /// Units that this takes, in pages.
+    pub mergeable_pages: u64,
+}
+
+impl Scan {
+    /// The fragmentation score: the share of resident bytes, in thousandths, that is not live.
+    pub fn score(&self) -> u32 {
+        let waste = self.resident_bytes.saturating_sub(self.live_bytes);
+        (waste * 1000).checked_div(self.resident_bytes).unwrap_or(0) as u32
+    }
+}
+
+/// Where a step left off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The pass goes on.
+    More,
+    /// The pass is over, or none was begun.
+    Done,
+}
+
+/// What the engine remembers of a span between scans.
+#[derive(Clone, Copy)]
+pub(crate) struct Note {
+    generation: u32,
+    /// Pages that were wholly free at the last scan.
+    free: u16,
+    /// Pages that were wholly free at the last two scans.
+    idle: u16,
+    /// Pages known to be given back.
+    given: u16,
+    /// Pages in a group.
+    pub merged: u16,
+    /// How often its units were written soon after being merged.
+    pub heat: u8,
+    /// Second before which it is left alone.
+    pub cool_at: u32,
+}
+
+impl Note {
+    const NEW: Self =
+        Self { generation: 0, free: 0, idle: 0, given: 0, merged: 0, heat: 0, cool_at: 0 };
+}
+
+#[derive(Clone, Copy)]
+struct Class {
+    /// Bytes of the pages, of live slots, and pages of candidates for merging.
+    live: u64,
+    pages: u64,
+}
+
+/// A unit that takes part in a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub start: usize,
+    pub span: u32,
+    pub page: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Release { span: usize },
+    Classes { next: usize },
+    Commit { class: usize, group: u32 },
+    Restore { unit: usize },
+}
+
+/// The current plan.
+pub(crate) struct Plan {
+    /// Units by address.
+    pub units: Table<Candidate>,
+    order: Table<u32>,
+    group: Table<u32>,
+    sizes: Table<u32>,
+    /// Units by group, and where each group's begin.
+    pub members: Table<u32>,
+    pub starts: Table<u32>,
+    /// Memory for bitmaps, as words.
+    bits: Table<u64>,
+    unions: Table<u64>,
+    pub groups: u32,
+    pub geometry: Geometry,
+    /// Slots of a unit.
+    pub slots: usize,
+    /// Which of the class's unit keys comes next, and the unit size chosen.
+    next_key: u8,
+    unit: u8,
+}
+
+/// The compaction engine of one heap.
+pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
+    pub(crate) spans: S,
+    pub(crate) kernel: K,
+    pub(crate) os: &'a O,
+    pub(crate) stats: &'a StatsPage,
+    /// Bounds and prices; may be changed between steps.
+    pub settings: Settings,
+    pub(crate) backend: Backend,
+    pub(crate) able: Able,
+    pub(crate) page: usize,
+    stage: Stage,
+    pub(crate) pass: u32,
+    pub(crate) notes: Table<Note>,
+    classes: Table<Class>,
+    chunks: Table<usize>,
+    pub(crate) groups: Groups,
+    pub(crate) plan: Plan,
+    /// Bytes to compose images in, and to move pages to.
+    pub(crate) stage_at: usize,
+    pub(crate) aside_at: usize,
+    /// Time a unit stays write-protected, nanoseconds: a moving mean.
+    pub(crate) unit_ns: u64,
+    /// Whether something that may pin pages was seen in this pass.
+    pub(crate) pins: bool,
+    /// Pages offered to `ksmd` and not merged, counted while units are looked at.
+    pub(crate) pending: u64,
+    urgent: bool,
+    last: Scan,
+}
+
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    // Only the helper thread writes the counters of compaction, so a load and a store will do.
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
+    /// An engine with nothing merged yet.
+    ///
+    /// # Safety
+    /// `kernel` works on this process, and nobody else remaps or decommits pages that are blocked in
+    /// `spans`. If the kernel says [`Able::Alone`], every call of [`Compactor::step`] is made by the
+    /// process's only thread with all signals blocked.
+    pub unsafe fn new(
+        spans: S,
+        kernel: K,
+        os: &'a O,
+        stats: &'a StatsPage,
+        backend: Backend,
+    ) -> Self {
+        Self {
+            spans,
+            kernel,
+            os,
+            stats,
+            settings: Settings::DEFAULT,
+            backend,
+            able: Able::Nothing,
+            page: os.page_size(),
+            stage: Stage::Idle,
+            pass: 0,
+            notes: Table::new(),
+            classes: Table::new(),
+            chunks: Table::new(),
+            groups: Groups::new(),
+            plan: Plan {
+                units: Table::new(),
+                order: Table::new(),
+                group: Table::new(),
+                sizes: Table::new(),
+                members: Table::new(),
+                starts: Table::new(),
+                bits: Table::new(),
+                unions: Table::new(),
+                groups: 0,
+                geometry: Geometry { slot_size: 0, phase: 0, pages: 0, page_size: 0 },
+                slots: 0,
+                next_key: 0,
+                unit: 0,
+            },
+            stage_at: 0,
+            aside_at: 0,
+            unit_ns: 12_000,
+            pins: false,
+            pending: 0,
+            urgent: false,
+            last: Scan::default(),
+        }
+    }
+
+    /// The heap behind the engine.
+    pub fn spans(&self) -> &S {
+        &self.spans
+    }
+
+    /// The kernel behind the engine.
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    /// Physical bytes that merging saves now, by the engine's own count.
+    pub fn saved_bytes(&self) -> u64 {
+        self.groups.saved_pages() * self.page as u64
+    }
+
+    /// What the last scan found.
+    pub fn last_scan(&self) -> Scan {
+        self.last
+    }
+
+    /// Looks at every span once: occupancy histogram, score, free pages, expected gain.
+    pub fn scan(&mut self) -> Scan {
+        let mut scan = Scan::default();
+        let mut histogram = [0u64; crate::stats::OCCUPANCY_BUCKETS];
+        let count = self.spans.count();
+        if !self.notes.resize(self.os, count, Note::NEW) {
+            self.degrade(degraded::NO_MEMORY);
+            return self.last;
+        }
+        self.classes.clear();
+        let now = self.seconds();
+        for index in 0..count {
+            let Some((_, view)) = self.look(index) else { continue };
+            let live = plan::population(&view.live);
+            let bucket = (live * 10 / u32::from(view.slots).max(1)).min(10);
+            histogram[bucket as usize] += 1;
+            let free = self.free_pages(&view);
+            let note = &mut self.notes[index];
+            let settled = note.merged;
+            // A page seen with live slots is resident again.
+            note.given &= free;
+            let absent = note.given | settled;
+            let resident = u64::from(view.pages) - u64::from(absent.count_ones());
+            let idle = free & note.free & !absent;
+            note.free = free;
+            note.idle = idle;
+            let live_bytes = u64::from(live) * u64::from(view.slot_size);
+            scan.spans += 1;
+            scan.live_bytes += live_bytes;
+            scan.resident_bytes += resident * self.page as u64;
+            scan.releasable_bytes += u64::from(idle.count_ones()) * self.page as u64;
+            if self.mergeable(index, &view, live, now) {
+                let class = usize::from(view.class);
+                if class >= self.classes.len()
+                    && !self.classes.resize(self.os, class + 1, Class { live: 0, pages: 0 })
+                {
+                    continue;
+                }
+                let entry = &mut self.classes[class];
+                entry.live += live_bytes;
+                entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+            }
+        }
+        scan.resident_bytes += self.groups.image_pages * self.page as u64;
+        for class in self.classes.iter() {
+            // Groups fill to about 90 % of what the live bytes need when slots are sparse; a class
+            // that is more than a third live merges in pairs at best.
+            let bytes = class.pages * self.page as u64;
+            let needed = class.live + class.live / 8;
+            if class.live * 3 < bytes && bytes > needed {
+                scan.mergeable_bytes += bytes - needed;
+                scan.mergeable_pages += class.pages;
+            }
+        }
+        for (counter, spans) in self.stats.occupancy.iter().zip(histogram) {
+            counter.store(spans, Relaxed);
+        }
+        self.last = scan;
+        scan
+    }
+
+    /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
+    /// that were free only now and write-hot spans are tried again.
+    pub fn begin(&mut self, urgent: bool) {
+        self.able = self.kernel.barrier();
+        self.urgent = urgent;
+        self.pins = false;
+        self.pass = self.pass.wrapping_add(1);
+        self.stage = Stage::Release { span: 0 };
+        add(&self.stats.passes, 1);
+        let barrier = match (self.backend, self.able) {
+            (Backend::Remap, Able::Alone) => Barrier::SingleThread,
+            (Backend::Remap, Able::WriteProtect { .. }) => Barrier::WriteProtect,
+            _ => Barrier::None,
+        };
+        self.stats.barrier.store(barrier as u64, Relaxed);
+        if self.backend == Backend::Remap && self.able == Able::Nothing {
+            self.degrade(degraded::NO_BARRIER);
+        }
+    }
+
+    /// Works for about `budget_ns`.
+    pub fn step(&mut self, budget_ns: u64) -> Progress {
+        let begin = self.kernel.now_ns();
+        while self.stage != Stage::Idle {
+            self.stage = match self.stage {
+                Stage::Idle => Stage::Idle,
+                Stage::Release { span } => self.release(span),
+                Stage::Classes { next } => self.plan_class(next),
+                Stage::Commit { class, group } => self.commit(class, group),
+                Stage::Restore { unit } => self.restore_some(unit),
+            };
+            if self.kernel.now_ns().wrapping_sub(begin) >= budget_ns {
+                break;
+            }
+        }
+        let done = self.stage == Stage::Idle;
+        if done {
+            self.drop_plan();
+        }
+        add(&self.stats.compact_ns, self.kernel.now_ns().wrapping_sub(begin));
+        self.publish();
+        if done { Progress::Done } else { Progress::More }
+    }
+
+    /// Frees the engine's tables. Merged units stay as they are; nothing can be restored afterwards,
+    /// so this is for a child of `fork` that starts its own engine, and for tests.
+    pub fn end(&mut self) {
+        self.drop_plan();
+        self.groups.release(self.os, &self.kernel);
+        self.notes.release(self.os);
+        self.classes.release(self.os);
+        self.chunks.release(self.os);
+        for (at, len) in [(self.stage_at, self.stage_len()), (self.aside_at, self.aside_len())] {
+            if at != 0 {
+                // SAFETY: both areas are the engine's own mappings of these lengths and not used again.
+                unsafe { self.os.unmap(at as *mut u8, len) };
+            }
+        }
+        (self.stage_at, self.aside_at) = (0, 0);
+    }
+
+    pub(crate) fn degrade(&self, bit: u64) {
+        self.stats.degraded.fetch_or(bit, Relaxed);
+    }
+
+    pub(crate) fn seconds(&self) -> u32 {
+        (self.kernel.now_ns() / 1_000_000_000) as u32
+    }
+
+    /// The span of this index, its state, and a note that belongs to it.
+    pub(crate) fn look(&mut self, index: usize) -> Option<(S::Ref, SpanView)> {
+        let span = self.spans.at(index)?;
+        let view = self.spans.inspect(span)?;
+        let note = self.notes.get_mut(index)?;
+        if note.generation != view.generation {
+            // Blocked pages keep the generation, so nothing of this note is merged.
+            *note = Note { generation: view.generation, ..Note::NEW };
+        }
+        Some((span, view))
+    }
+
+    fn free_pages(&self, view: &SpanView) -> u16 {
+        let geometry = Geometry {
+            slot_size: view.slot_size,
+            phase: 0,
+            pages: view.pages,
+            page_size: self.page as u32,
+        };
+        !geometry.touched(&view.live) & (u32::MAX >> (32 - u32::from(view.pages))) as u16
+    }
+
+    fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {
+        let note = &self.notes[index];
+        live > 0
+            && live * 256 < u32::from(view.slots) * u32::from(self.settings.full)
+            && (self.urgent || note.cool_at <= now)
+            && note.merged.count_ones() < u32::from(view.pages)
+    }
+
+    /// Gives pages back that were free in two scans.
+    fn release(&mut self, first: usize) -> Stage {
+        let last = (first + 64).min(self.notes.len());
+        for index in first..last {
+            let note = self.notes[index];
+            let wanted = if self.urgent { note.free } else { note.idle };
+            if wanted & !note.given & !note.merged == 0 {
+                continue;
+            }
+            let Some((span, view)) = self.look(index) else { continue };
+            let note = self.notes[index];
+            let mut pages = wanted & self.free_pages(&view) & !note.given & !note.merged;
+            while pages != 0 {
+                let from = pages.trailing_zeros();
+                let count = (pages >> from).trailing_ones();
+                let run = (((1u32 << count) - 1) << from) as u16;
+                pages &= !run;
+                let range = from as u8..(from + count) as u8;
+                let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
+                    continue;
+                };
+                if run & !self.free_pages(&SpanView { live, ..view }) == 0 {
+                    let len = count as usize * self.page;
+                    let start = view.start + from as usize * self.page;
+                    // SAFETY: the pages are blocked and had no live slot when they were, so nobody uses
+                    // a byte of them; they are anonymous, since no merged page is among them.
+                    unsafe { self.kernel.decommit(start, len) };
+                    self.notes[index].given |= run;
+                    add(&self.stats.released_bytes, len as u64);
+                }
+                self.spans.unblock(span, view.generation, range);
+            }
+        }
+        if last < self.notes.len() {
+            return Stage::Release { span: last };
+        }
+        let now = self.kernel.now_ns();
+        self.spans.purge(now, self.urgent);
+        Stage::Classes { next: 0 }
+    }
+
+    fn can_merge(&self) -> bool {
+        match self.backend {
+            Backend::None => false,
+            Backend::Ksm => true,
+            Backend::Remap => self.able != Able::Nothing,
+        }
+    }
+
+    /// Plans the next key of the next class that is worth it.
+    fn plan_class(&mut self, next: usize) -> Stage {
+        if next >= self.classes.len() || !self.can_merge() {
+            return Stage::Restore { unit: 0 };
+        }
+        let class = self.classes[next];
+        let gain = (class.pages * self.page as u64).saturating_sub(class.live);
+        if gain < 16 * self.page as u64 {
+            return Stage::Classes { next: next + 1 };
+        }
+        let planned = if self.plan.next_key == 0 { self.choose(next) } else { Some(()) };
+        let planned = planned.and_then(|()| {
+            let key = self.plan.next_key;
+            self.plan.next_key += 1;
+            self.fill(next, self.plan.unit, key, usize::MAX).then(|| self.pack())?
+        });
+        if planned.is_some_and(|gain| gain.groups > 0) {
+            return Stage::Commit { class: next, group: 0 };
+        }
+        self.after_key(next)
+    }
+
+    fn after_key(&mut self, class: usize) -> Stage {
+        // A class has at most one key a page of a span.
+        if self.plan.next_key < 16 && self.plan.unit != 0 {
+            Stage::Classes { next: class }
+        } else {
+            self.plan.next_key = 0;
+            self.plan.unit = 0;
+            Stage::Classes { next: class + 1 }
+        }
+    }
+
+    /// Chooses the unit size of a class by planning a sample with each; `None` if none is worth it.
+    fn choose(&mut self, class: usize) -> Option<()> {
+        self.plan.unit = 0;
+        if self.backend == Backend::Ksm {
+            self.plan.unit = 1;
+            return Some(());
+        }
+        let held = self.groups.units as usize;
+        let left = self.settings.mappings.saturating_sub(held) as i64;
+        let mut best = 0;
+        for unit in UNIT_SIZES {
+            if !self.fill(class, unit, 0, SAMPLE_SPANS) {
+                continue;
+            }
+            let Some(gain) = self.pack() else { continue };
+            let pages: u64 = u64::from(self.plan.geometry.pages) * self.plan.units.len() as u64;
+            let scale = (self.classes[class].pages / pages.max(1)).max(1) as i64;
+            let saved = i64::from(gain.saved()) * self.page as i64;
+            let work = i64::from(gain.units) * (6 + i64::from(unit) / 2);
+            let mut value = saved
+                - i64::from(gain.runs) * i64::from(self.settings.mapping_price)
+                - work * i64::from(self.settings.work_price);
+            let runs = i64::from(gain.runs) * scale;
+            if runs > left {
+                // Only a part can be mapped.
+                value = value * left / runs.max(1);
+            }
+            if value > best {
+                best = value;
+                self.plan.unit = unit;
+            }
+        }
+        if best > 0 { Some(()) } else { None }
+    }
+
+    /// Collects the units of a class that have the `key`-th of its keys (phase and length), at most
+    /// those of `spans` spans; `false` if there is no such key, nothing to group, or no memory.
+    fn fill(&mut self, class: usize, unit: u8, key: u8, spans: usize) -> bool {
+        self.plan.units.clear();
+        let now = self.seconds();
+        let mut seen = 0;
+        for index in 0..self.notes.len() {
+            let Some((_, view)) = self.look(index) else { continue };
+            let live = plan::population(&view.live);
+            if usize::from(view.class) != class || !self.mergeable(index, &view, live, now) {
+                continue;
+            }
+            let Some((phase, pages)) = nth_key(&view, unit, key, self.page) else { return false };
+            let mut page = 0;
+            while page < view.pages {
+                let len = unit.min(view.pages - page);
+                let merged = self.notes[index].merged >> page & ((1u32 << len) - 1) as u16 != 0;
+                if !merged && (phase_of(&view, page, self.page), len) == (phase, pages) {
+                    let start = view.start + usize::from(page) * self.page;
+                    let candidate = Candidate { start, span: index as u32, page };
+                    if !self.plan.units.push(self.os, candidate) {
+                        self.degrade(degraded::NO_MEMORY);
+                        return false;
+                    }
+                }
+                page += len;
+            }
+            if seen == 0 {
+                let geometry = Geometry {
+                    slot_size: view.slot_size,
+                    phase,
+                    pages,
+                    page_size: self.page as u32,
+                };
+                self.plan.geometry = geometry;
+                let bytes = usize::from(pages) * self.page + phase as usize;
+                self.plan.slots = bytes.div_ceil(view.slot_size as usize);
+            }
+            seen += 1;
+            if seen >= spans {
+                break;
+            }
+        }
+        self.plan.units.sort_unstable_by_key(|unit| unit.start);
+        self.plan.units.len() >= 2
+    }
+
+    /// Groups the collected units; `None` if there is no memory.
+    fn pack(&mut self) -> Option<Gain> {
+        let packed = match self.plan.slots {
+            0..=64 => self.pack_words::<1>(),
+            65..=128 => self.pack_words::<2>(),
+            _ => self.pack_words::<4>(),
+        };
+        if packed.is_none() {
+            self.degrade(degraded::NO_MEMORY);
+        }
+        packed
+    }
+
+    fn pack_words<const W: usize>(&mut self) -> Option<Gain> {
+        let n = self.plan.units.len();
+        let plan = &mut self.plan;
+        let room = plan.order.resize(self.os, n, 0)
+            && plan.group.resize(self.os, n, NONE)
+            && plan.sizes.resize(self.os, n, 0)
+            && plan.members.resize(self.os, n, 0)
+            && plan.starts.resize(self.os, n + 1, 0)
+            && plan.bits.resize(self.os, n * W, 0)
+            && plan.unions.resize(self.os, n * W, 0);
+        if !room {
+            return None;
+        }
+        for unit in 0..n {
+            let candidate = self.plan.units[unit];
+            let view = self.look(candidate.span as usize).map(|(_, view)| view);
+            let bits =
+                view.map_or([0; 4], |view| self.unit_bits(&view, candidate.page, &view.live));
+            self.plan.bits[unit * W..(unit + 1) * W].copy_from_slice(&bits[..W]);
+        }
+        let members = match self.backend {
+            Backend::Ksm => super::remap::BATCH as u32,
+            // A group is frozen as a whole.
+            _ => self.batch_units() as u32,
+        };
+        let plan = &mut self.plan;
+        let len = usize::from(plan.geometry.pages) * self.page;
+        let units = &plan.units;
+        let adjacent = |unit: usize| units[unit - 1].start + len == units[unit].start;
+        let (bits, _) = plan.bits.as_chunks::<W>();
+        let (unions, _) = plan.unions.as_chunks_mut::<W>();
+        let scratch = Scratch { order: &mut plan.order, unions, sizes: &mut plan.sizes };
+        let limits = Limits { members, ..Limits::DEFAULT };
+        plan.groups = plan::pack(bits, limits, scratch, &mut plan.group);
+        plan::arrange(
+            &mut plan.group,
+            plan.groups,
+            adjacent,
+            &mut plan.members,
+            &mut plan.starts,
+            &mut plan.sizes,
+        );
+        Some(plan::gain(bits, adjacent, &plan.geometry, &plan.group, unions))
+    }
+
+    /// The bits of `live` that belong to the unit at `page` of the plan's geometry.
+    pub(crate) fn unit_bits(&self, view: &SpanView, page: u8, live: &Bits) -> Bits {
+        let first = usize::from(page) * self.page / view.slot_size as usize;
+        window(live, first, self.plan.slots)
+    }
+
+    /// Units that can be frozen at once without exceeding the bound on a pause.
+    pub(crate) fn batch_units(&self) -> usize {
+        ((self.settings.pause_ns / self.unit_ns.max(1)) as usize).clamp(4, super::remap::BATCH)
+    }
+
+    fn commit(&mut self, class: usize, group: u32) -> Stage {
+        if group >= self.plan.groups {
+            return self.after_key(class);
+        }
+        let next = match self.backend {
+            Backend::Ksm => self.commit_ksm(group),
+            _ => self.commit_remap(group),
+        };
+        match next {
+            Some(group) => Stage::Commit { class, group },
+            None => Stage::Restore { unit: 0 },
+        }
+    }
+
+    fn restore_some(&mut self, unit: usize) -> Stage {
+        match self.restore(unit) {
+            Some(next) => Stage::Restore { unit: next },
+            None => Stage::Idle,
+        }
+    }
+
+    /// Prepares the chunks that a range lies in, each once.
+    pub(crate) fn prepare(&mut self, start: usize, len: usize) -> bool {
+        let mut chunk = start / CHUNK * CHUNK;
+        while chunk < start + len {
+            if let Err(place) = self.chunks.binary_search(&chunk) {
+                if !self.chunks.push(self.os, chunk) {
+                    return false;
+                }
+                self.chunks[place..].rotate_right(1);
+                self.kernel.settle(chunk, CHUNK);
+                let ready = match (self.backend, self.able) {
+                    (Backend::Ksm, _) => self.kernel.mergeable(chunk, CHUNK).is_ok(),
+                    // The unit alone is registered where the whole chunk cannot be.
+                    (Backend::Remap, Able::WriteProtect { .. }) => {
+                        let _ =
+                            self.kernel.register(chunk, CHUNK, super::Registration::WriteProtect);
+                        true
+                    }
+                    _ => true,
+                };
+                if !ready {
+                    self.degrade(degraded::NO_KSM);
+                    return false;
+                }
+            }
+            chunk += CHUNK;
+        }
+        true
+    }
+
+    pub(crate) fn stage_len(&self) -> usize {
+        16 * self.page
+    }
+
+    pub(crate) fn aside_len(&self) -> usize {
+        16 * self.page * super::remap::BATCH
+    }
+
+    /// The area where images are composed; 0 if there is no memory.
+    pub(crate) fn stage_area(&mut self) -> usize {
+        if self.stage_at == 0 {
+            self.stage_at = self.os.map(self.stage_len(), self.page) as usize;
+        }
+        self.stage_at
+    }
+
+    fn drop_plan(&mut self) {
+        let plan = &mut self.plan;
+        plan.units.release(self.os);
+        plan.order.release(self.os);
+        plan.group.release(self.os);
+        plan.sizes.release(self.os);
+        plan.members.release(self.os);
+        plan.starts.release(self.os);
+        plan.bits.release(self.os);
+        plan.unions.release(self.os);
+        plan.groups = 0;
+        plan.next_key = 0;
+    }
+
+    fn publish(&self) {
+        let page = self.page as u64;
+        self.stats.groups.store(self.groups.live, Relaxed);
+        self.stats.merged_bytes.store(self.groups.merged_pages * page, Relaxed);
+        self.stats.saved_bytes.store(self.groups.saved_pages() * page, Relaxed);
+        if self.backend == Backend::Remap {
+            // An upper bound: neighbours that follow each other in an image are one mapping.
+            self.stats.vmas.store(self.groups.units, Relaxed);
+            self.stats.vma_budget.store(self.settings.mappings as u64, Relaxed);
+        }
+    }
+}
+
+/// Bytes by which the first slot that overlaps `page` begins before it.
+fn phase_of(view: &SpanView, page: u8, page_size: usize) -> u32 {
+    ((usize::from(page) * page_size) % view.slot_size as usize) as u32
+}
+
+/// The `key`-th distinct (phase, pages) of the span's units, in order of address.
+fn nth_key(view: &SpanView, unit: u8, key: u8, page_size: usize) -> Option<(u32, u8)> {
+    let of = |page: u8| (phase_of(view, page, page_size), unit.min(view.pages - page));
+    let starts = || (0..view.pages).step_by(usize::from(unit));
+    let fresh =
+        starts().filter(|page| !starts().any(|other| other < *page && of(other) == of(*page)));
+    fresh.map(of).nth(usize::from(key))
+}
