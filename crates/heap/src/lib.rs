@@ -6,3 +6,4 @@ pub mod config;
 pub mod os;
 pub mod plan;
 pub mod stats;
+pub mod trigger;

@@ -90,7 +90,9 @@ impl Objects {
         let expected = value(span, slot, self.writes[self.index(span, slot)].load(Relaxed));
         (0..self.region.words())
             // SAFETY: the slot is live and belongs to the caller's thread.
-            .filter(|word| unsafe { self.region.at(span, slot).add(*word).read_volatile() } != expected)
+            .filter(
+                |word| unsafe { self.region.at(span, slot).add(*word).read_volatile() } != expected,
+            )
             .count()
     }
 
@@ -147,7 +149,7 @@ fn stats() -> &'static StatsPage {
 fn report(name: &str, stats: &StatsPage) {
     println!(
         "{name}: passes {} groups {} merged {} KiB saved {} KiB released {} KiB unmerged {} aborted {} \
-         longest pause {} us, compaction {} ms, degraded {:#x}",
+         pauses {:?} longest {} us, compaction {} ms, degraded {:#x}",
         stats.passes.load(Relaxed),
         stats.groups.load(Relaxed),
         stats.merged_bytes.load(Relaxed) >> 10,
@@ -155,6 +157,7 @@ fn report(name: &str, stats: &StatsPage) {
         stats.released_bytes.load(Relaxed) >> 10,
         stats.unmerged_pages.load(Relaxed),
         stats.aborted_groups.load(Relaxed),
+        pauses(stats),
         stats.longest_pause_ns.load(Relaxed) / 1000,
         stats.compact_ns.load(Relaxed) / 1_000_000,
         stats.degraded.load(Relaxed),
@@ -166,7 +169,25 @@ fn pass(engine: &mut Compactor<'_, &Region, &LibcKernel, LibcOs>) {
     engine.scan();
     engine.scan();
     engine.begin(true);
-    while engine.step(500_000) == Progress::More {}
+    while engine.step(500_000) == Progress::More {
+        // As the helper thread does: the next slice begins with a fresh share of the CPU.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Pauses by length: at most 0.2 ms, 1 ms, 2 ms, and more.
+fn pauses(stats: &StatsPage) -> [u64; 4] {
+    let mut counts = [0; 4];
+    for (bucket, count) in stats.pauses.iter().enumerate() {
+        let class = match 1u64 << bucket {
+            ..131_073 => 0,
+            ..524_289 => 1,
+            ..1_048_577 => 2,
+            _ => 3,
+        };
+        counts[class] += count.load(Relaxed);
+    }
+    counts
 }
 
 #[test]
@@ -174,7 +195,8 @@ fn memory_comes_back_and_contents_stay() {
     let _turn = turn();
     let Some(kernel) = kernel() else { return };
     // The big class of the Redis test: 256 bytes, 9.2 % live; and one that straddles pages.
-    for (slot_size, pages, per_mille) in [(256, 16, 92), (240, 15, 92), (512, 16, 92), (64, 4, 60)] {
+    for (slot_size, pages, per_mille) in [(256, 16, 92), (240, 15, 92), (512, 16, 92), (64, 4, 60)]
+    {
         let objects = Objects::new(1000, pages, slot_size, per_mille);
         let stats = stats();
         let before = rollup("Pss:");
@@ -185,6 +207,8 @@ fn memory_comes_back_and_contents_stay() {
         let cpu = clock(libc::CLOCK_THREAD_CPUTIME_ID);
         pass(&mut engine);
         let cpu = clock(libc::CLOCK_THREAD_CPUTIME_ID) - cpu;
+        // Pages of images count once they are mapped again, which reading every object does.
+        assert_eq!(objects.wrong_in_all(), 0);
         let after = rollup("Pss:");
         let maps = pagemill_heap::compact::Kernel::map_count(&&kernel) - maps;
         report(&format!("{slot_size} B"), stats);
@@ -195,7 +219,6 @@ fn memory_comes_back_and_contents_stay() {
             cpu / 1_000_000,
             engine.last_scan()
         );
-        assert_eq!(objects.wrong_in_all(), 0);
         let told = stats.saved_bytes.load(Relaxed) + stats.released_bytes.load(Relaxed);
         assert!(told > 1 << 20, "the engine saved {told} bytes");
         let seen = before.saturating_sub(after);
@@ -254,4 +277,295 @@ fn no_write_is_lost_while_threads_write() {
             assert!(writes > 1000 && stats.merged_bytes.load(Relaxed) > 0);
         });
     }
+}
+
+#[test]
+fn system_calls_write_into_objects_without_errors() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let objects = Objects::new(400, 16, 256, 90);
+    let stop = AtomicBool::new(false);
+    let (stats, calls) = (stats(), AtomicU64::new(0));
+    // /dev/zero by read and pread, and a pipe, into live objects that nobody else writes.
+    let work = |thread: usize| {
+        let zero = fs::File::open("/dev/zero").expect("/dev/zero opens");
+        let mut pipe = [0; 2];
+        // SAFETY: `pipe` has room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        let mut random = Random(500 + thread as u64);
+        let mut errors = 0;
+        while !stop.load(Relaxed) {
+            let (span, slot) = (random.below(400), random.below(objects.region.slots));
+            let index = objects.index(span, slot);
+            if index % 2 != thread || !objects.live[index].load(Relaxed) {
+                continue;
+            }
+            let to = objects.region.at(span, slot);
+            let len = objects.region.slot_size;
+            let kind = random.below(3);
+            // SAFETY: the slot is live, belongs to this thread and is `len` bytes long.
+            let n = unsafe {
+                match kind {
+                    0 => libc::read(zero.as_raw_fd(), to.cast(), len),
+                    1 => libc::pread(zero.as_raw_fd(), to.cast(), len, 0),
+                    _ => {
+                        let bytes = vec![0x5Au8; len];
+                        libc::write(pipe[1], bytes.as_ptr().cast(), len);
+                        libc::read(pipe[0], to.cast(), len)
+                    }
+                }
+            };
+            let expected = if kind == 2 { 0x5A5A_5A5A_5A5A_5A5A } else { 0 };
+            errors += usize::from(n != len as isize);
+            // SAFETY: as above.
+            let wrong =
+                (0..len / 8).filter(|w| unsafe { to.add(*w).read_volatile() } != expected).count();
+            errors += wrong;
+            objects.fill(span, slot, calls.fetch_add(1, Relaxed));
+            // Slow enough that merging finds pages that are not written at once.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        errors
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|thread| scope.spawn(move || work(thread))).collect();
+        // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+        let mut engine =
+            unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) {
+            pass(&mut engine);
+        }
+        stop.store(true, Relaxed);
+        let errors: usize = threads.into_iter().map(|t| t.join().expect("no panic")).sum();
+        report("system calls", stats);
+        println!("  {} calls, {errors} errors or wrong words", calls.load(Relaxed));
+        assert_eq!(errors, 0);
+        assert_eq!(objects.wrong_in_all(), 0);
+        assert!(calls.load(Relaxed) > 1000);
+    });
+}
+
+/// What a child finds wrong in objects that nobody writes, as its exit status.
+fn child_status(objects: &Objects, quiet: usize) -> i32 {
+    let wrong: usize = (0..quiet)
+        .flat_map(|span| (0..objects.region.slots).map(move |slot| (span, slot)))
+        .filter(|(span, slot)| objects.live[objects.index(*span, *slot)].load(Relaxed))
+        .map(|(span, slot)| objects.wrong(span, slot))
+        .sum();
+    i32::from(wrong != 0)
+}
+
+#[test]
+fn children_of_fork_and_clone_see_what_their_parent_had() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let objects = Objects::new(500, 16, 256, 90);
+    let stop = AtomicBool::new(false);
+    let (stats, forks) = (stats(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let storm = scope.spawn(|| {
+            let mut failed = 0;
+            while !stop.load(Relaxed) {
+                let raw = forks.fetch_add(1, Relaxed) % 2 == 1;
+                // SAFETY: the child only reads memory, sleeps and exits without running anything else.
+                let child = unsafe {
+                    if raw {
+                        libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t
+                    } else {
+                        libc::fork()
+                    }
+                };
+                if child == 0 {
+                    // The parent goes on compacting and dissolving meanwhile.
+                    // SAFETY: as above.
+                    unsafe {
+                        let first = child_status(&objects, 500);
+                        libc::usleep(3000);
+                        libc::_exit(first | child_status(&objects, 500) << 1);
+                    }
+                }
+                assert!(child > 0, "fork fails");
+                let mut status = 0;
+                // SAFETY: the child exists and `status` is a valid place.
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                failed += u64::from(status != 0);
+            }
+            failed
+        });
+        let begin = Instant::now();
+        let mut merged = 0;
+        while begin.elapsed() < Duration::from_secs(3) {
+            // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+            let mut engine =
+                unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+            pass(&mut engine);
+            merged += stats.groups.load(Relaxed);
+            engine.dissolve_all();
+            assert_eq!(objects.region.blocked_pages(), 0, "all is unblocked at the end");
+            engine.end();
+        }
+        stop.store(true, Relaxed);
+        let failed = storm.join().expect("no panic");
+        report("forks", stats);
+        println!(
+            "  {} children, {failed} of them saw wrong bytes, {merged} groups",
+            forks.load(Relaxed)
+        );
+        assert_eq!(failed, 0);
+        assert_eq!(objects.wrong_in_all(), 0);
+        assert!(merged > 100 && forks.load(Relaxed) > 20);
+    });
+}
+
+#[test]
+fn devices_write_into_objects_that_are_moved_aside() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    if !kernel.moves {
+        println!("skipped: this kernel has no UFFDIO_MOVE (needs Linux 6.8)");
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("pagemill-direct-{}", std::process::id()));
+    let pattern: Vec<u8> = (0..1 << 20).map(|i: usize| (i / 512) as u8 ^ 0xA5).collect();
+    fs::write(&path, &pattern).expect("the file is written");
+    let name = std::ffi::CString::new(path.to_str().expect("a plain path")).expect("no NUL");
+    // SAFETY: a C string and flags.
+    let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_DIRECT) };
+    if fd < 0 {
+        println!("skipped: no O_DIRECT on {path:?}: {}", std::io::Error::last_os_error());
+        fs::remove_file(&path).expect("the file is there");
+        return;
+    }
+    kernel.claim_pins.store(true, Relaxed);
+    let objects = Objects::new(400, 16, 512, 90);
+    let stop = AtomicBool::new(false);
+    let (stats, reads) = (stats(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut random = Random(9);
+            let mut errors = 0;
+            while !stop.load(Relaxed) {
+                let (span, slot) = (random.below(400), random.below(objects.region.slots));
+                if !objects.live[objects.index(span, slot)].load(Relaxed) {
+                    continue;
+                }
+                let to = objects.region.at(span, slot);
+                let block = random.below(2048);
+                // SAFETY: the slot is live, nobody else writes it, and it is 512 bytes long.
+                let n = unsafe { libc::pread(fd, to.cast(), 512, block as i64 * 512) };
+                let expected = u64::from_ne_bytes([block as u8 ^ 0xA5; 8]);
+                // SAFETY: as above.
+                let wrong = (0..64).filter(|w| unsafe { to.add(*w).read_volatile() } != expected);
+                errors += wrong.count() + usize::from(n != 512);
+                objects.fill(span, slot, reads.fetch_add(1, Relaxed));
+            }
+            errors
+        });
+        // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+        let mut engine =
+            unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) {
+            pass(&mut engine);
+            kernel.claim_pins.store(false, Relaxed);
+            // Without a reader in flight units could leave; with one only the path for pins is safe.
+            kernel.claim_pins.store(true, Relaxed);
+        }
+        stop.store(true, Relaxed);
+        let errors = reader.join().expect("no panic");
+        report("direct reads", stats);
+        println!(
+            "  {} reads, {errors} errors or wrong words; {} KiB moved, {} moves refused",
+            reads.load(Relaxed),
+            kernel.moved.load(Relaxed) >> 10,
+            kernel.refused.load(Relaxed)
+        );
+        assert_eq!(errors, 0);
+        assert_eq!(objects.wrong_in_all(), 0);
+        assert!(kernel.moved.load(Relaxed) > 0 && reads.load(Relaxed) > 100);
+    });
+    // SAFETY: the descriptor was opened above.
+    unsafe { libc::close(fd) };
+    fs::remove_file(&path).expect("the file is there");
+}
+
+/// KSM's settings, put back at the end.
+struct KsmSettings(Vec<(&'static str, String)>);
+
+impl KsmSettings {
+    const ROOT: &'static str = "/sys/kernel/mm/ksm/";
+
+    fn set(values: &[(&'static str, &str)]) -> Result<Self, String> {
+        let mut old = Vec::new();
+        for (name, value) in values {
+            let path = format!("{}{name}", Self::ROOT);
+            let before = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+            fs::write(&path, value).map_err(|e| format!("{path}: {e}"))?;
+            old.push((*name, before.trim().to_owned()));
+        }
+        Ok(Self(old))
+    }
+}
+
+impl Drop for KsmSettings {
+    fn drop(&mut self) {
+        for (name, value) in self.0.iter().rev() {
+            if let Err(error) = fs::write(format!("{}{name}", Self::ROOT), value) {
+                println!("cannot restore {name}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ksm_merges_while_threads_write() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let settings =
+        KsmSettings::set(&[("sleep_millisecs", "5"), ("pages_to_scan", "20000"), ("run", "1")]);
+    let _settings = match settings {
+        Ok(settings) => settings,
+        Err(reason) => return println!("skipped: KSM cannot be set: {reason}"),
+    };
+    let objects = Objects::new(700, 16, 256, 92);
+    let stop = AtomicBool::new(false);
+    let stats = stats();
+    let before = rollup("Pss:");
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|thread| {
+                let (objects, stop) = (&objects, &stop);
+                scope.spawn(move || objects.churn(thread, 2, stop, 1))
+            })
+            .collect();
+        // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+        let mut engine =
+            unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Ksm) };
+        let begin = Instant::now();
+        let mut least = before;
+        while begin.elapsed() < Duration::from_secs(4) {
+            pass(&mut engine);
+            std::thread::sleep(Duration::from_millis(200));
+            least = least.min(rollup("Pss:"));
+        }
+        stop.store(true, Relaxed);
+        let (mut writes, mut wrong) = (0, 0);
+        for thread in threads {
+            let (w, bad) = thread.join().expect("a writer does not panic");
+            writes += w;
+            wrong += bad;
+        }
+        report("ksm", stats);
+        println!(
+            "  Pss {} -> at best {} KiB, {writes} writes, {wrong} wrong words, {} pages pending",
+            before >> 10,
+            least >> 10,
+            stats.ksm_pending.load(Relaxed)
+        );
+        assert_eq!(wrong, 0);
+        assert_eq!(objects.wrong_in_all(), 0);
+        assert!(writes > 1000);
+        assert!(before - least > 8 << 20, "KSM gave {} bytes back", before - least);
+    });
 }

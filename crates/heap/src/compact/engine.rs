@@ -525,14 +525,15 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                 continue;
             }
             let Some(gain) = self.pack() else { continue };
-            let pages: u64 = u64::from(self.plan.geometry.pages) * self.plan.units.len() as u64;
-            let scale = (self.classes[class].pages / pages.max(1)).max(1) as i64;
-            let saved = i64::from(gain.saved()) * self.page as i64;
-            let work = i64::from(gain.units) * (6 + i64::from(unit) / 2);
+            // The sample stands for the whole class, and the first key for all keys.
+            let seen = self.plan.geometry.pages as usize * self.plan.units.len();
+            let whole = |part: u64| (part * self.classes[class].pages / seen.max(1) as u64) as i64;
+            let saved = whole(u64::from(gain.saved()) * self.page as u64);
+            let runs = whole(u64::from(gain.runs));
+            let work = whole(u64::from(gain.units) * (6 + u64::from(unit) / 2));
             let mut value = saved
-                - i64::from(gain.runs) * i64::from(self.settings.mapping_price)
+                - runs * i64::from(self.settings.mapping_price)
                 - work * i64::from(self.settings.work_price);
-            let runs = i64::from(gain.runs) * scale;
             if runs > left {
                 // Only a part can be mapped.
                 value = value * left / runs.max(1);

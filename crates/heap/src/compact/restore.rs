@@ -54,16 +54,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if !left {
                 continue;
             }
-            let mask = (((1u32 << unit.pages) - 1) << unit.page) as u16;
-            let now = self.seconds();
-            let note = &mut self.notes[unit.span as usize];
-            note.merged &= !mask;
             if written {
+                let now = self.seconds();
+                let note = &mut self.notes[unit.span as usize];
                 note.cool_at = now.saturating_add(COOL_SECONDS << note.heat.min(10));
                 note.heat = note.heat.saturating_add(1);
             }
-            self.groups.remove(&self.kernel, index as u32);
-            self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
+            self.release_unit(index as u32, span, &view);
         }
         if last < self.groups.merged.len() {
             return Some(last);
@@ -72,6 +69,32 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.stats.ksm_pending.store(self.pending, Relaxed);
         }
         None
+    }
+
+    /// Takes every unit that can be out of its group, with its live bytes; returns how many remain. For
+    /// a program that wants its heap as it was, and for tests; not sliced.
+    pub fn dissolve_all(&mut self) -> u64 {
+        self.able = self.kernel.barrier();
+        for index in 0..self.groups.merged.len() {
+            let unit = self.groups.merged[index];
+            if unit.group == END {
+                continue;
+            }
+            let Some((span, view)) = self.look(unit.span as usize) else { continue };
+            if self.leave(&unit, &view) {
+                self.release_unit(index as u32, span, &view);
+            }
+        }
+        self.groups.units
+    }
+
+    /// Forgets a unit that left its group, and unblocks its slots.
+    fn release_unit(&mut self, index: u32, span: S::Ref, view: &SpanView) {
+        let unit = self.groups.merged[index as usize];
+        let mask = (((1u32 << unit.pages) - 1) << unit.page) as u16;
+        self.notes[unit.span as usize].merged &= !mask;
+        self.groups.remove(&self.kernel, index);
+        self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
     }
 
     fn geometry_of(&self, unit: &Merged, view: &SpanView) -> (Geometry, super::Bits) {

@@ -208,9 +208,7 @@ impl Kernel for &LibcKernel {
 
     fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
         // SAFETY: the slice is readable.
-        let n = unsafe {
-            libc::pwrite(image.0, from.as_ptr().cast(), from.len(), offset as i64)
-        };
+        let n = unsafe { libc::pwrite(image.0, from.as_ptr().cast(), from.len(), offset as i64) };
         if n == from.len() as isize { Ok(()) } else { Err(errno()) }
     }
 
@@ -370,8 +368,8 @@ impl Region {
     pub fn take(&self, span: usize, slot: usize) -> bool {
         let mut state = self.spans[span].lock().unwrap();
         let bit = 1 << (slot % 64);
-        let free = state.live[slot / 64] & bit == 0
-            && self.overlaps(state.pages)[slot / 64] & bit == 0;
+        let free =
+            state.live[slot / 64] & bit == 0 && self.overlaps(state.pages)[slot / 64] & bit == 0;
         if free {
             state.live[slot / 64] |= bit;
         }
