@@ -213,6 +213,33 @@ fn by_group(group: &[u32], groups: u32, members: &mut [u32], starts: &mut [u32])
     starts[0] = 0;
 }
 
+/// How many units of `slots` slots, none empty, of which `share` (in 1/256) are live at random, [`pack`] is expected to
+/// put into a group; 1 if next to none find a partner.
+///
+/// A unit fits a group whose slots are taken with probability `u` with probability `(1 - u)^live`; the
+/// group grows as long as that is above one in 128, a quarter of the probes (calibrated against
+/// `pack`; a test compares them).
+pub fn expected_members(share: u32, slots: u32) -> u32 {
+    let mut members = 1;
+    let mut taken = share;
+    while share > 0 && taken < 256 && members < 32 {
+        // share/256 * slots * log2(256 / (256 - taken)) <= 7
+        if u64::from(share * slots) * u64::from(8 * 256 - log2_256(256 - taken)) > 7 * 256 * 256 {
+            break;
+        }
+        members += 1;
+        taken += share;
+    }
+    members
+}
+
+/// `256 * log2(x)` for `1 <= x <= 256`, by linear interpolation between powers of two (at most 22 too
+/// small).
+fn log2_256(x: u32) -> u32 {
+    let power = x.ilog2();
+    power * 256 + ((x << 8 >> power) - 256)
+}
+
 /// What a plan costs and saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gain {
@@ -386,6 +413,39 @@ mod tests {
             [bits.iter().enumerate().fold(0u64, |word, (i, bit)| word | u64::from(*bit) << i)]
         });
         prop::collection::vec(word, 0..120)
+    }
+
+    #[test]
+    fn the_estimate_is_near_what_the_planner_does() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u32
+        };
+        for slots in [16, 64, 256] {
+            for share in [8, 13, 26, 51, 77, 102] {
+                let units: Vec<[u64; 4]> = (0..4096)
+                    .map(|_| {
+                        let mut bits = [0; 4];
+                        for slot in 0..slots {
+                            bits[slot as usize / 64] |= u64::from(random() < share) << (slot % 64);
+                        }
+                        bits
+                    })
+                    .collect();
+                let occupied = units.iter().filter(|bits| population(bits) > 0).count() as f64;
+                let (group, groups) = plan(&units, Limits { members: 32, ..Limits::DEFAULT });
+                let grouped = group.iter().filter(|group| **group != NONE).count() as f64;
+                let found = occupied / (occupied - grouped + f64::from(groups));
+                let live: u32 = units.iter().map(population).sum();
+                let share = (f64::from(live) * 256.0 / occupied / f64::from(slots)) as u32;
+                let told = f64::from(expected_members(share, slots));
+                assert!(
+                    told < found * 2.2 && found < told * 1.7,
+                    "{slots} slots, {share}/256 live: told {told}, found {found}"
+                );
+            }
+        }
     }
 
     proptest! {

@@ -89,10 +89,15 @@ pub enum Progress {
     Done,
 }
 
+/// Class of a [`Note`] whose span does not take part in merging.
+const UNLISTED: u16 = u16::MAX;
+
 /// What the engine remembers of a span between scans.
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
     generation: u32,
+    /// Class under which the last scan listed it, or [`UNLISTED`].
+    class: u16,
     /// Pages that were wholly free at the last scan.
     free: u16,
     /// Pages that were wholly free at the last two scans.
@@ -108,15 +113,42 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    const NEW: Self =
-        Self { generation: 0, free: 0, idle: 0, given: 0, merged: 0, heat: 0, cool_at: 0 };
+    const NEW: Self = Self {
+        generation: 0,
+        class: UNLISTED,
+        free: 0,
+        idle: 0,
+        given: 0,
+        merged: 0,
+        heat: 0,
+        cool_at: 0,
+    };
 }
 
 #[derive(Clone, Copy)]
 struct Class {
-    /// Bytes of the pages, of live slots, and pages of candidates for merging.
+    /// Bytes of live slots in candidates for merging.
     live: u64,
+    /// Their pages that hold any.
     pages: u64,
+    slot_size: u32,
+    /// Where they end in the list of spans by class.
+    end: u32,
+}
+
+impl Class {
+    const NEW: Self = Self { live: 0, pages: 0, slot_size: 0, end: 0 };
+
+    /// Bytes that merging is expected to save.
+    fn gain(&self, page: usize) -> u64 {
+        let bytes = self.pages * page as u64;
+        let share = (self.live * 256).checked_div(bytes);
+        let slots = (page as u64).checked_div(u64::from(self.slot_size));
+        let (Some(share), Some(slots)) = (share, slots) else { return 0 };
+        let members = u64::from(plan::expected_members(share as u32, slots.max(1) as u32));
+        // Not below what the live bytes need.
+        (bytes - bytes / members).min(bytes.saturating_sub(self.live + self.live / 8))
+    }
 }
 
 /// A unit that takes part in a plan.
@@ -173,6 +205,8 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     pub(crate) pass: u32,
     pub(crate) notes: Table<Note>,
     classes: Table<Class>,
+    /// Spans by class, each class's up to its `end`.
+    listed: Table<u32>,
     chunks: Table<usize>,
     pub(crate) groups: Groups,
     pub(crate) plan: Plan,
@@ -221,6 +255,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             pass: 0,
             notes: Table::new(),
             classes: Table::new(),
+            listed: Table::new(),
             chunks: Table::new(),
             groups: Groups::new(),
             plan: Plan {
@@ -286,6 +321,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             histogram[bucket as usize] += 1;
             let free = self.free_pages(&view);
             let note = &mut self.notes[index];
+            note.class = UNLISTED;
             let settled = note.merged;
             // A page seen with live slots is resident again.
             note.given &= free;
@@ -302,31 +338,48 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             if self.mergeable(index, &view, live, now) {
                 let class = usize::from(view.class);
                 if class >= self.classes.len()
-                    && !self.classes.resize(self.os, class + 1, Class { live: 0, pages: 0 })
+                    && !self.classes.resize(self.os, class + 1, Class::NEW)
                 {
                     continue;
                 }
+                self.notes[index].class = view.class;
                 let entry = &mut self.classes[class];
+                entry.end += 1;
                 entry.live += live_bytes;
+                entry.slot_size = view.slot_size;
                 entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
             }
         }
         scan.resident_bytes += self.groups.image_pages * self.page as u64;
         for class in self.classes.iter() {
-            // Groups fill to about 90 % of what the live bytes need when slots are sparse; a class
-            // that is more than a third live merges in pairs at best.
-            let bytes = class.pages * self.page as u64;
-            let needed = class.live + class.live / 8;
-            if class.live * 3 < bytes && bytes > needed {
-                scan.mergeable_bytes += bytes - needed;
-                scan.mergeable_pages += class.pages;
-            }
+            let gain = class.gain(self.page);
+            scan.mergeable_bytes += gain;
+            scan.mergeable_pages += if gain > 0 { class.pages } else { 0 };
         }
+        self.list_by_class();
         for (counter, spans) in self.stats.occupancy.iter().zip(histogram) {
             counter.store(spans, Relaxed);
         }
         self.last = scan;
         scan
+    }
+
+    /// Sorts the spans that take part in merging by class (a counting sort).
+    fn list_by_class(&mut self) {
+        let mut total = 0;
+        for class in self.classes.iter_mut() {
+            total += core::mem::replace(&mut class.end, total);
+        }
+        if !self.listed.resize(self.os, total as usize, 0) {
+            self.classes.clear();
+            return;
+        }
+        for (index, note) in (0u32..).zip(self.notes.iter()) {
+            if let Some(class) = self.classes.get_mut(usize::from(note.class)) {
+                self.listed[class.end as usize] = index;
+                class.end += 1;
+            }
+        }
     }
 
     /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
@@ -373,13 +426,29 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         if done { Progress::Done } else { Progress::More }
     }
 
+    /// Makes the engine the child's own after a `fork` whose handler kept it quiet: what was merged stays
+    /// merged and can be restored, images get new files, and chunks are prepared again for the child's
+    /// userfaultfd. A child of a `fork` that no handler saw must not use the engine at all: it may have
+    /// been copied in the middle of a step.
+    pub fn forked(&mut self) {
+        self.stage = Stage::Idle;
+        self.chunks.clear();
+        self.groups.disown();
+        if self.aside_at != 0 {
+            // SAFETY: the area is the engine's own and empty between steps.
+            unsafe { self.os.unmap(self.aside_at as *mut u8, self.aside_len()) };
+            self.aside_at = 0;
+        }
+    }
+
     /// Frees the engine's tables. Merged units stay as they are; nothing can be restored afterwards,
-    /// so this is for a child of `fork` that starts its own engine, and for tests.
+    /// so this is for the end of a process's compaction.
     pub fn end(&mut self) {
         self.drop_plan();
         self.groups.release(self.os, &self.kernel);
         self.notes.release(self.os);
         self.classes.release(self.os);
+        self.listed.release(self.os);
         self.chunks.release(self.os);
         for (at, len) in [(self.stage_at, self.stage_len()), (self.aside_at, self.aside_len())] {
             if at != 0 {
@@ -483,8 +552,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             return Stage::Restore { unit: 0 };
         }
         let class = self.classes[next];
-        let gain = (class.pages * self.page as u64).saturating_sub(class.live);
-        if gain < 16 * self.page as u64 {
+        if class.gain(self.page) < 16 * self.page as u64 {
             return Stage::Classes { next: next + 1 };
         }
         let planned = if self.plan.next_key == 0 { self.choose(next) } else { Some(()) };
@@ -552,7 +620,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.plan.units.clear();
         let now = self.seconds();
         let mut seen = 0;
-        for index in 0..self.notes.len() {
+        let begin = class.checked_sub(1).map_or(0, |before| self.classes[before].end);
+        for at in begin..self.classes[class].end {
+            let index = self.listed[at as usize] as usize;
             let Some((_, view)) = self.look(index) else { continue };
             let live = plan::population(&view.live);
             if usize::from(view.class) != class || !self.mergeable(index, &view, live, now) {
@@ -704,6 +774,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                     _ => true,
                 };
                 if !ready {
+                    self.chunks.remove(place);
                     self.degrade(degraded::NO_KSM);
                     return false;
                 }

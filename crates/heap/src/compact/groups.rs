@@ -234,16 +234,7 @@ impl Groups {
         let size = size.max(pages);
         let image = kernel.image_create(size as usize * page_size).ok()?;
         let segment = Segment { image: Some(image), pages: size, used: pages, groups: 0, live: 0 };
-        let reused = self.segments.iter().rposition(|segment| segment.image.is_none());
-        // Only the last segment is given out from: an entry may be reused only if it is the last.
-        let stored = match reused {
-            Some(index) if index + 1 == self.segments.len() => {
-                self.segments[index] = segment;
-                true
-            }
-            _ => self.segments.push(os, segment),
-        };
-        if !stored {
+        if !self.segments.push(os, segment) {
             kernel.image_close(image);
             return None;
         }
@@ -259,6 +250,13 @@ impl Groups {
         index + 1 < self.segments.len() && {
             let segment = &self.segments[index];
             segment.live * 4 < segment.groups
+        }
+    }
+
+    /// Forgets the files, which belong to the parent's descriptor table; the mappings stay.
+    pub(crate) fn disown(&mut self) {
+        for segment in self.segments.iter_mut() {
+            segment.image = None;
         }
     }
 

@@ -58,7 +58,7 @@ impl<T: Copy> Table<T> {
             return false;
         }
         // SAFETY: `len < capacity`, so the place lies in the mapping; it is page aligned, which is
-        // enough for every `T` of the engine (checked by `reserve`'s size arithmetic being in `T`s).
+        // enough for every `T` of the engine: words and structs of words.
         unsafe { self.start.add(self.len).write(value) };
         self.len += 1;
         true
@@ -75,6 +75,12 @@ impl<T: Copy> Table<T> {
         }
         self.len = len;
         true
+    }
+
+    /// Takes the value at `index` out; later ones move up.
+    pub(crate) fn remove(&mut self, index: usize) {
+        self[index..].rotate_left(1);
+        self.len -= 1;
     }
 
     /// Forgets the values and keeps the memory.

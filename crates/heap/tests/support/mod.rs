@@ -108,6 +108,10 @@ pub struct LibcKernel {
     pub claim_pins: AtomicBool,
     pub moved: AtomicU64,
     pub refused: AtomicU64,
+    /// Fails one in this many calls that can fail, at random; 0 for none.
+    pub fail_one_in: AtomicUsize,
+    pub failed: AtomicU64,
+    random: Mutex<Random>,
 }
 
 fn errno() -> Errno {
@@ -137,10 +141,23 @@ impl LibcKernel {
                     claim_pins: AtomicBool::new(false),
                     moved: AtomicU64::new(0),
                     refused: AtomicU64::new(0),
+                    fail_one_in: AtomicUsize::new(0),
+                    failed: AtomicU64::new(0),
+                    random: Mutex::new(Random(0xFA11)),
                 });
             }
         }
         Err(format!("UFFDIO_API: {} (needs Linux 6.4)", io::Error::last_os_error()))
+    }
+
+    /// `ENOMEM` now and then, if the test asked for it.
+    fn fault(&self) -> Sys<()> {
+        let one_in = self.fail_one_in.load(Relaxed);
+        if one_in != 0 && self.random.lock().expect("no test thread panics").below(one_in) == 0 {
+            self.failed.fetch_add(1, Relaxed);
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok(())
     }
 
     fn ioctl<const N: usize>(&self, request: u64, mut argument: [u64; N]) -> Sys<[u64; N]> {
@@ -167,6 +184,7 @@ impl Kernel for &LibcKernel {
     }
 
     fn register(&self, start: usize, len: usize, how: Registration) -> Sys<()> {
+        self.fault()?;
         let mode = match how {
             Registration::WriteProtect => 2,
             Registration::Missing => 3,
@@ -179,6 +197,9 @@ impl Kernel for &LibcKernel {
     }
 
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
+        if on {
+            self.fault()?;
+        }
         self.ioctl(UFFDIO_WRITEPROTECT, [start as u64, len as u64, u64::from(on)]).map(drop)
     }
 
@@ -197,6 +218,7 @@ impl Kernel for &LibcKernel {
     }
 
     fn image_create(&self, len: usize) -> Sys<Image> {
+        self.fault()?;
         // SAFETY: the name is a C string.
         let fd = unsafe { libc::memfd_create(c"test-image".as_ptr(), libc::MFD_CLOEXEC) };
         // SAFETY: `fd` is checked by the call itself.
@@ -207,6 +229,7 @@ impl Kernel for &LibcKernel {
     }
 
     fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
+        self.fault()?;
         // SAFETY: the slice is readable.
         let n = unsafe { libc::pwrite(image.0, from.as_ptr().cast(), from.len(), offset as i64) };
         if n == from.len() as isize { Ok(()) } else { Err(errno()) }
@@ -218,6 +241,7 @@ impl Kernel for &LibcKernel {
     }
 
     unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
+        self.fault()?;
         // SAFETY: the caller vouches for the range.
         let mapped = unsafe {
             libc::mmap(
@@ -233,6 +257,7 @@ impl Kernel for &LibcKernel {
     }
 
     unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
+        self.fault()?;
         // SAFETY: the caller vouches for the range.
         let mapped = unsafe {
             libc::mmap(
@@ -252,6 +277,7 @@ impl Kernel for &LibcKernel {
     }
 
     unsafe fn replace(&self, from: usize, at: usize, len: usize) -> Sys<()> {
+        self.fault()?;
         // SAFETY: the caller vouches for both ranges.
         let moved = unsafe {
             libc::mremap(
@@ -271,11 +297,18 @@ impl Kernel for &LibcKernel {
     }
 
     fn settle(&self, start: usize, len: usize) {
-        // SAFETY: advice about huge pages changes no content.
-        unsafe { libc::madvise(start as *mut _, len, libc::MADV_NOHUGEPAGE) };
+        // SAFETY: advice about huge pages and reclaim changes no content. Cold advice for a part of a huge
+        // page splits it.
+        unsafe {
+            libc::madvise(start as *mut _, len, libc::MADV_NOHUGEPAGE);
+            if len >= CHUNK {
+                libc::madvise(start as *mut _, PAGE, libc::MADV_COLD);
+            }
+        }
     }
 
     fn mergeable(&self, start: usize, len: usize) -> Sys<()> {
+        self.fault()?;
         // SAFETY: merging changes no content.
         if unsafe { libc::madvise(start as *mut _, len, libc::MADV_MERGEABLE) } == 0 {
             Ok(())
@@ -285,6 +318,7 @@ impl Kernel for &LibcKernel {
     }
 
     fn pagemap(&self, start: usize, entries: &mut [u64]) -> Sys<()> {
+        self.fault()?;
         use std::os::unix::fs::FileExt;
         let mut bytes = vec![0; entries.len() * 8];
         self.pagemap.read_exact_at(&mut bytes, (start / PAGE * 8) as u64).map_err(|_| errno())?;
@@ -328,13 +362,16 @@ pub struct Region {
 
 impl Region {
     /// `count` spans of `pages` pages, nothing live.
-    pub fn new(count: usize, pages: usize, slot_size: usize) -> Self {
+    pub fn new(count: usize, pages: usize, slot_size: usize, huge: bool) -> Self {
         let len = (count * pages * PAGE).next_multiple_of(CHUNK) + CHUNK;
         let raw = LibcOs.map(len, PAGE) as usize;
         assert_ne!(raw, 0, "no memory for the test");
         let start = raw.next_multiple_of(CHUNK);
         // SAFETY: advice about huge pages changes no content.
-        unsafe { libc::madvise(raw as *mut _, len, libc::MADV_NOHUGEPAGE) };
+        unsafe {
+            let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+            libc::madvise(raw as *mut _, len, advice)
+        };
         let spans = (0..count).map(|_| Mutex::new(State::default())).collect();
         let slots = (pages * PAGE / slot_size).min(256);
         Self { start, slot_size, pages, slots, spans, blocks: AtomicUsize::new(0) }
@@ -366,7 +403,7 @@ impl Region {
 
     /// Makes a slot live if it is free and not blocked.
     pub fn take(&self, span: usize, slot: usize) -> bool {
-        let mut state = self.spans[span].lock().unwrap();
+        let mut state = self.spans[span].lock().expect("no test thread panics");
         let bit = 1 << (slot % 64);
         let free =
             state.live[slot / 64] & bit == 0 && self.overlaps(state.pages)[slot / 64] & bit == 0;
@@ -377,12 +414,15 @@ impl Region {
     }
 
     pub fn free(&self, span: usize, slot: usize) {
-        let mut state = self.spans[span].lock().unwrap();
+        let mut state = self.spans[span].lock().expect("no test thread panics");
         state.live[slot / 64] &= !(1 << (slot % 64));
     }
 
     pub fn blocked_pages(&self) -> u32 {
-        self.spans.iter().map(|span| span.lock().unwrap().pages.count_ones()).sum()
+        self.spans
+            .iter()
+            .map(|span| span.lock().expect("no test thread panics").pages.count_ones())
+            .sum()
     }
 }
 
@@ -404,7 +444,7 @@ unsafe impl Spans for &Region {
     }
 
     fn inspect(&self, span: u32) -> Option<SpanView> {
-        let state = self.spans[span as usize].lock().unwrap();
+        let state = self.spans[span as usize].lock().expect("no test thread panics");
         Some(SpanView {
             start: self.start + span as usize * self.pages * PAGE,
             class: 3,
@@ -418,7 +458,7 @@ unsafe impl Spans for &Region {
     }
 
     fn block(&self, span: u32, generation: u32, pages: Range<u8>) -> Option<Bits> {
-        let mut state = self.spans[span as usize].lock().unwrap();
+        let mut state = self.spans[span as usize].lock().expect("no test thread panics");
         if state.generation != generation || state.pages & mask(&pages) != 0 {
             return None;
         }
@@ -428,7 +468,7 @@ unsafe impl Spans for &Region {
     }
 
     fn unblock(&self, span: u32, generation: u32, pages: Range<u8>) {
-        let mut state = self.spans[span as usize].lock().unwrap();
+        let mut state = self.spans[span as usize].lock().expect("no test thread panics");
         assert_eq!(state.generation, generation, "a blocked span keeps its generation");
         assert_eq!(state.pages & mask(&pages), mask(&pages), "only what is blocked is unblocked");
         state.pages &= !mask(&pages);
