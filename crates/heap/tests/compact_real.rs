@@ -166,11 +166,12 @@ fn report(name: &str, stats: &StatsPage) {
     );
 }
 
-/// Two scans, and a whole pass in slices of half a millisecond.
+/// Two scans, and a whole pass in slices of half a millisecond; every other one is urgent.
 fn pass(engine: &mut Compactor<'_, &Region, &LibcKernel, LibcOs>) {
-    engine.scan();
-    engine.scan();
-    engine.begin(true);
+    let urgent = engine.passes() % 2 == 1;
+    engine.scan_for(urgent);
+    engine.scan_for(urgent);
+    engine.begin(urgent);
     while engine.step(500_000) == Progress::More {
         // As the helper thread does: the next slice begins with a fresh share of the CPU.
         std::thread::sleep(Duration::from_micros(200));
@@ -272,7 +273,8 @@ fn no_write_is_lost_while_threads_write() {
             );
             assert_eq!(wrong, 0);
             assert_eq!(objects.wrong_in_all(), 0);
-            assert!(writes > 1000 && stats.merged_bytes.load(Relaxed) > 0);
+            let paused: u64 = pauses(stats).iter().sum();
+            assert!(writes > 1000 && paused > 100, "{writes} writes, {paused} pauses");
         });
     }
 }
@@ -660,5 +662,56 @@ fn dead_units_become_ordinary_memory() {
             objects.live[objects.index(span, slot)].store(true, Relaxed);
         }
     }
+    assert_eq!(objects.wrong_in_all(), 0);
+}
+
+#[test]
+fn a_single_thread_needs_no_barrier() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    kernel.alone.store(true, Relaxed);
+    let objects = Objects::new(300, 16, 256, 92);
+    let stats = stats();
+    // SAFETY: nobody but this thread touches the region, so for the region the process has one thread.
+    let mut engine =
+        unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+    pass(&mut engine);
+    report("alone", stats);
+    assert!(engine.saved_bytes() > 8 << 20);
+    assert_eq!(objects.wrong_in_all(), 0);
+    assert_eq!(engine.dissolve_all(), 0);
+    assert_eq!(objects.wrong_in_all(), 0);
+}
+
+#[test]
+fn a_child_goes_on_with_what_its_parent_merged() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let objects = Objects::new(300, 16, 256, 92);
+    let stats = stats();
+    // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+    let mut engine =
+        unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+    pass(&mut engine);
+    let blocked = objects.region.blocked_pages();
+    assert!(blocked > 1000);
+    // SAFETY: the child has one thread, which runs the engine and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut whole = kernel.forked();
+        engine.forked(&kernel);
+        whole &= engine.dissolve_all() == 0 && objects.region.blocked_pages() == 0;
+        whole &= objects.wrong_in_all() == 0;
+        pass(&mut engine);
+        whole &= engine.saved_bytes() > 8 << 20 && objects.wrong_in_all() == 0;
+        // SAFETY: ends the child without running anything of the parent's.
+        unsafe { libc::_exit(if whole { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child exists and `status` is a valid place.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child compacts on its own");
+    assert_eq!(objects.region.blocked_pages(), blocked);
+    assert_eq!(engine.dissolve_all(), 0);
     assert_eq!(objects.wrong_in_all(), 0);
 }

@@ -4,10 +4,12 @@
 //! its budget is used up, and the caller decides when the next one begins.
 //!
 //! ```text
-//!  begin ─► Release ─► Classes ─► (Commit ─► Classes)* ─► Restore ─► idle
-//!            pages free    one class: unit      groups        dead, written and
-//!            in two scans  size, groups         in order      sparse units undone
+//!  begin ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
+//!            one class: unit      groups         pages free    dead, written and
+//!            size, groups         in order       in two scans  sparse units undone
 //! ```
+//!
+//! Merging a unit gives its free pages back too, so `Release` comes after; an urgent pass releases first.
 //!
 //! Properties: a step does not begin a group that it expects to exceed the budget by more than one
 //! group's time; what a step blocks it has merged or unblocked when it returns; no lock is held over a
@@ -37,7 +39,7 @@ const UNIT_SIZES: [u8; 5] = [16, 8, 4, 2, 1];
 pub struct Settings {
     /// Longest time for which a batch of units should stay write-protected.
     pub pause_ns: u64,
-    /// Mappings that compaction may hold; see [`crate::trigger::mapping_budget`].
+    /// Mappings that compaction may hold: see [`crate::trigger::mapping_budget`].
     pub mappings: usize,
     /// Bytes that a mapping must save to be worth it.
     pub mapping_price: u32,
@@ -103,7 +105,7 @@ pub(crate) struct Note {
     /// Pages that were wholly free at the last two scans.
     idle: u16,
     /// Pages known to be given back.
-    given: u16,
+    pub given: u16,
     /// Pages in a group.
     pub merged: u16,
     /// How often its units were written soon after being merged.
@@ -298,13 +300,26 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.groups.saved_pages() * self.page as u64
     }
 
+    /// Passes begun.
+    pub fn passes(&self) -> u32 {
+        self.pass
+    }
+
     /// What the last scan found.
     pub fn last_scan(&self) -> Scan {
         self.last
     }
 
-    /// Looks at every span once: occupancy histogram, score, free pages, expected gain.
+    /// Looks at every span once: occupancy histogram, score, free pages, expected gain. Write-hot spans
+    /// that are left alone for a while do not count.
     pub fn scan(&mut self) -> Scan {
+        self.scan_for(false)
+    }
+
+    /// As [`Compactor::scan`]; if `urgent`, write-hot spans count too, and take part in the pass that
+    /// [`Compactor::begin`] begins with the same argument.
+    pub fn scan_for(&mut self, urgent: bool) -> Scan {
+        self.urgent = urgent;
         let mut scan = Scan::default();
         let mut histogram = [0u64; crate::stats::OCCUPANCY_BUCKETS];
         let count = self.spans.count();
@@ -389,7 +404,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.urgent = urgent;
         self.pins = false;
         self.pass = self.pass.wrapping_add(1);
-        self.stage = Stage::Release { span: 0 };
+        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
         add(&self.stats.passes, 1);
         let barrier = match (self.backend, self.able) {
             (Backend::Remap, Able::Alone) => Barrier::SingleThread,
@@ -427,10 +442,12 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     }
 
     /// Makes the engine the child's own after a `fork` whose handler kept it quiet: what was merged stays
-    /// merged and can be restored, images get new files, and chunks are prepared again for the child's
-    /// userfaultfd. A child of a `fork` that no handler saw must not use the engine at all: it may have
+    /// merged and can be restored, images get new files, and chunks are prepared again for `kernel`, which
+    /// has the child's own userfaultfd and page map. The old one is dropped and no file of it closed: the
+    /// numbers mean nothing here. A child of a `fork` that no handler saw must not use the engine at all: it may have
     /// been copied in the middle of a step.
-    pub fn forked(&mut self) {
+    pub fn forked(&mut self, kernel: K) {
+        self.kernel = kernel;
         self.stage = Stage::Idle;
         self.chunks.clear();
         self.groups.disown();
@@ -535,7 +552,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         }
         let now = self.kernel.now_ns();
         self.spans.purge(now, self.urgent);
-        Stage::Classes { next: 0 }
+        if self.urgent { Stage::Classes { next: 0 } } else { Stage::Restore { unit: 0 } }
     }
 
     fn can_merge(&self) -> bool {
@@ -549,7 +566,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     /// Plans the next key of the next class that is worth it.
     fn plan_class(&mut self, next: usize) -> Stage {
         if next >= self.classes.len() || !self.can_merge() {
-            return Stage::Restore { unit: 0 };
+            return self.after_classes();
         }
         let class = self.classes[next];
         if class.gain(self.page) < 16 * self.page as u64 {
@@ -742,8 +759,12 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         };
         match next {
             Some(group) => Stage::Commit { class, group },
-            None => Stage::Restore { unit: 0 },
+            None => self.after_classes(),
         }
+    }
+
+    fn after_classes(&self) -> Stage {
+        if self.urgent { Stage::Restore { unit: 0 } } else { Stage::Release { span: 0 } }
     }
 
     fn restore_some(&mut self, unit: usize) -> Stage {

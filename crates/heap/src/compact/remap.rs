@@ -185,15 +185,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     fn freeze(&mut self, batch: &mut Batch<S::Ref>) {
         let len = self.unit_len();
         let protects = matches!(self.able, Able::WriteProtect { .. });
-        if protects {
-            for at in 0..batch.len {
-                if let Some(unit) = batch.units[at]
-                    && !self.prepare(unit.start, len)
-                {
-                    self.degrade(degraded::NO_MEMORY);
-                    batch.cut(0).for_each(|unit| self.unblock_unit(&unit));
-                    return;
-                }
+        for at in 0..batch.len {
+            if let Some(unit) = batch.units[at]
+                && !self.prepare(unit.start, len)
+            {
+                self.degrade(degraded::NO_MEMORY);
+                batch.cut(0).for_each(|unit| self.unblock_unit(&unit));
+                return;
             }
         }
         let begin = self.kernel.now_ns();
@@ -293,7 +291,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 };
                 self.groups.add_member(self.os, group, member);
                 let mask = ((1u32 << pages) - 1) as u16;
-                self.notes[unit.index as usize].merged |= mask << unit.page;
+                let note = &mut self.notes[unit.index as usize];
+                note.merged |= mask << unit.page;
+                // The mapping gave back the unit's free pages too.
+                let free = (mask & !touched) << unit.page & !note.given;
+                note.given |= free;
+                let bytes = u64::from(free.count_ones()) * self.page as u64;
+                add(&self.stats.released_bytes, bytes);
                 self.kernel.wake(unit.start, len);
             } else {
                 self.degrade(if place.is_some() {

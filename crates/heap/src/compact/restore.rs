@@ -38,7 +38,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let last = (first + SLICE).min(self.groups.merged.len());
         for index in first..last {
             let unit = self.groups.merged[index];
-            if unit.group == END {
+            // A unit of this very pass is counted as offered; there is nothing else to see yet.
+            let new = unit.pass == self.pass;
+            self.pending += u64::from(new && unit.group != END);
+            if unit.group == END || new {
                 continue;
             }
             let Some((span, view)) = self.look(unit.span as usize) else { continue };

@@ -6,8 +6,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 
 use pagemill_heap::compact::{
     Able, Bits, Errno, Image, Kernel, Registration, SpanView, Spans, Sys,
@@ -103,9 +103,13 @@ const UFFDIO_WRITEPROTECT: u64 = ioc(3, 6, 24);
 pub struct LibcKernel {
     uffd: RawFd,
     pagemap: fs::File,
+    /// What a child uses instead of the two above, which are its parent's.
+    child: OnceLock<(RawFd, fs::File)>,
     pub moves: bool,
     /// Says that something may be pinned, whatever the process holds.
     pub claim_pins: AtomicBool,
+    /// Says that the caller is the only thread.
+    pub alone: AtomicBool,
     pub moved: AtomicU64,
     pub refused: AtomicU64,
     /// Fails one in this many calls that can fail, at random; 0 for none.
@@ -137,8 +141,10 @@ impl LibcKernel {
                 return Ok(Self {
                     uffd,
                     pagemap,
+                    child: OnceLock::new(),
                     moves: features & FEATURE_MOVE != 0,
                     claim_pins: AtomicBool::new(false),
+                    alone: AtomicBool::new(false),
                     moved: AtomicU64::new(0),
                     refused: AtomicU64::new(0),
                     fail_one_in: AtomicUsize::new(0),
@@ -148,6 +154,15 @@ impl LibcKernel {
             }
         }
         Err(format!("UFFDIO_API: {} (needs Linux 6.4)", io::Error::last_os_error()))
+    }
+
+    /// Gives a child of `fork` its own userfaultfd and page map.
+    pub fn forked(&self) -> bool {
+        Self::new().is_ok_and(|own| self.child.set((own.uffd, own.pagemap)).is_ok())
+    }
+
+    fn uffd(&self) -> RawFd {
+        self.child.get().map_or(self.uffd, |(uffd, _)| *uffd)
     }
 
     /// `ENOMEM` now and then, if the test asked for it.
@@ -162,7 +177,7 @@ impl LibcKernel {
 
     fn ioctl<const N: usize>(&self, request: u64, mut argument: [u64; N]) -> Sys<[u64; N]> {
         // SAFETY: every request in this file is called with the words of its own struct.
-        if unsafe { libc::ioctl(self.uffd, request, argument.as_mut_ptr()) } == 0 {
+        if unsafe { libc::ioctl(self.uffd(), request, argument.as_mut_ptr()) } == 0 {
             Ok(argument)
         } else {
             Err(errno())
@@ -180,6 +195,9 @@ impl Kernel for &LibcKernel {
     }
 
     fn barrier(&self) -> Able {
+        if self.alone.load(Relaxed) {
+            return Able::Alone;
+        }
         Able::WriteProtect { moves: self.moves }
     }
 
@@ -206,7 +224,7 @@ impl Kernel for &LibcKernel {
     unsafe fn move_pages(&self, to: usize, from: usize, len: usize) -> usize {
         let mut argument = [to as u64, from as u64, len as u64, 2, 0u64];
         // SAFETY: a struct uffdio_move; the caller vouches for the ranges.
-        let done = unsafe { libc::ioctl(self.uffd, UFFDIO_MOVE, argument.as_mut_ptr()) };
+        let done = unsafe { libc::ioctl(self.uffd(), UFFDIO_MOVE, argument.as_mut_ptr()) };
         let moved = if done == 0 { len } else { (argument[4] as i64).max(0) as usize };
         self.moved.fetch_add(moved as u64, Relaxed);
         self.refused.fetch_add(u64::from(moved < len), Relaxed);
@@ -321,7 +339,8 @@ impl Kernel for &LibcKernel {
         self.fault()?;
         use std::os::unix::fs::FileExt;
         let mut bytes = vec![0; entries.len() * 8];
-        self.pagemap.read_exact_at(&mut bytes, (start / PAGE * 8) as u64).map_err(|_| errno())?;
+        let file = self.child.get().map_or(&self.pagemap, |(_, pagemap)| pagemap);
+        file.read_exact_at(&mut bytes, (start / PAGE * 8) as u64).map_err(|_| errno())?;
         for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *entry = u64::from_le_bytes(*bytes);
         }
@@ -391,6 +410,9 @@ impl Region {
 
     fn overlaps(&self, pages: u16) -> Bits {
         let mut bits = [0; 4];
+        if pages == 0 {
+            return bits;
+        }
         for slot in 0..self.slots {
             let (first, last) =
                 (slot * self.slot_size / PAGE, ((slot + 1) * self.slot_size - 1) / PAGE);
