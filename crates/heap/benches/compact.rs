@@ -95,8 +95,6 @@ fn main() {
             fork_us(),
             (2u64 << p99.unwrap_or(0)) / 1000,
         );
-        // SAFETY: the region is used no more.
-        unsafe { libc::munmap(region.start as *mut _, 2734 * 16 * PAGE) };
         engine.end();
     }
 }

@@ -377,6 +377,16 @@ pub struct Region {
     pub slots: usize,
     spans: Vec<Mutex<State>>,
     pub blocks: AtomicUsize,
+    /// The whole mapping.
+    raw: (usize, usize),
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the region any more. Its mappings must go: a test process may hold as
+        // few as any other.
+        unsafe { LibcOs.unmap(self.raw.0 as *mut u8, self.raw.1) };
+    }
 }
 
 impl Region {
@@ -393,7 +403,7 @@ impl Region {
         };
         let spans = (0..count).map(|_| Mutex::new(State::default())).collect();
         let slots = (pages * PAGE / slot_size).min(256);
-        Self { start, slot_size, pages, slots, spans, blocks: AtomicUsize::new(0) }
+        Self { start, slot_size, pages, slots, spans, blocks: AtomicUsize::new(0), raw: (raw, len) }
     }
 
     pub fn spans(&self) -> usize {
