@@ -8,6 +8,7 @@
 
 use core::ops::Range;
 
+mod classes;
 mod copy;
 mod engine;
 mod groups;
