@@ -1,0 +1,661 @@
+//! The engine: scans spans, gives free pages back, plans, and commits a group or a batch at a time.
+//!
+//! A **pass** goes through the stages below, one [`Compactor::step`] at a time; a step ends when
+//! its budget is used up, and the caller decides when the next one begins.
+//!
+//! ```text
+//!  begin ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
+//!            one class: unit      groups         pages free    dead, written and
+//!            size, groups         in order       in two scans  sparse units undone
+//! ```
+//!
+//! Merging a unit gives its free pages back too, so `Release` comes after; an urgent pass releases first.
+//!
+//! Properties: a step does not begin a group that it expects to exceed the budget by more than one
+//! group's time; what a step blocks it has merged or unblocked when it returns; no lock is held over a
+//! system call (the heap's are taken inside [`Spans`] only).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::groups::Groups;
+use super::table::Table;
+use super::{Able, Kernel, SpanView, Spans};
+use crate::os::Os;
+use crate::plan::{self, Geometry};
+use crate::stats::{Backend, Barrier, StatsPage, degraded};
+
+/// Bytes of a chunk, the unit of preparation.
+const CHUNK: usize = 2 << 20;
+
+/// Bounds and prices; see [`Settings::DEFAULT`] for the sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Longest time for which a batch of units should stay write-protected.
+    pub pause_ns: u64,
+    /// Mappings that compaction may hold: see [`crate::trigger::mapping_budget`].
+    pub mappings: usize,
+    /// Bytes that a mapping must save to be worth it.
+    pub mapping_price: u32,
+    /// Bytes that a microsecond of work must save.
+    pub work_price: u32,
+    /// Live share (in 1/256) above which a span is left alone.
+    pub full: u16,
+}
+
+impl Settings {
+    /// A mapping costs 256 bytes of kernel memory and 0.2 us at each fork, which copies the entries of
+    /// seven private pages in that time (measured, Linux 6.18): 1 KiB. 80 % is the paper's bound
+    /// (Mesh, section 4.5).
+    pub const DEFAULT: Self =
+        Self { pause_ns: 200_000, mappings: 8192, mapping_price: 1024, work_price: 64, full: 205 };
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Spans seen.
+    pub spans: u64,
+    /// Bytes of their live slots.
+    pub live_bytes: u64,
+    /// Bytes of their pages that are believed to be resident.
+    pub resident_bytes: u64,
+    /// Bytes of wholly free pages that could be given back now.
+    pub releasable_bytes: u64,
+    /// Bytes that merging is expected to save: a bound from the live share of each class.
+    pub mergeable_bytes: u64,
+    /// Units that this takes, in pages.
+    pub mergeable_pages: u64,
+}
+
+impl Scan {
+    /// The fragmentation score: the share of resident bytes, in thousandths, that is not live.
+    pub fn score(&self) -> u32 {
+        let waste = self.resident_bytes.saturating_sub(self.live_bytes);
+        (waste * 1000).checked_div(self.resident_bytes).unwrap_or(0) as u32
+    }
+}
+
+/// Where a step left off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The pass goes on.
+    More,
+    /// The pass is over, or none was begun.
+    Done,
+}
+
+/// Class of a [`Note`] whose span does not take part in merging.
+const UNLISTED: u16 = u16::MAX;
+
+/// What the engine remembers of a span between scans.
+#[derive(Clone, Copy)]
+pub(crate) struct Note {
+    pub(super) generation: u32,
+    /// Class under which the last scan listed it, or [`UNLISTED`].
+    pub(super) class: u16,
+    /// Pages that were wholly free at the last scan.
+    pub(super) free: u16,
+    /// Pages that were wholly free at the last two scans.
+    pub(super) idle: u16,
+    /// Pages known to be given back.
+    pub given: u16,
+    /// Pages in a group.
+    pub merged: u16,
+    /// How often its units were written soon after being merged.
+    pub heat: u8,
+    /// Second before which it is left alone.
+    pub cool_at: u32,
+}
+
+impl Note {
+    const NEW: Self = Self {
+        generation: 0,
+        class: UNLISTED,
+        free: 0,
+        idle: 0,
+        given: 0,
+        merged: 0,
+        heat: 0,
+        cool_at: 0,
+    };
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Class {
+    /// Bytes of live slots in candidates for merging.
+    pub(super) live: u64,
+    /// Their pages that hold any.
+    pub(super) pages: u64,
+    pub(super) slot_size: u32,
+    /// Where they end in the list of spans by class.
+    pub(super) end: u32,
+}
+
+impl Class {
+    const NEW: Self = Self { live: 0, pages: 0, slot_size: 0, end: 0 };
+
+    /// Bytes that merging is expected to save.
+    pub(super) fn gain(&self, page: usize) -> u64 {
+        let bytes = self.pages * page as u64;
+        let share = (self.live * 256).checked_div(bytes);
+        let slots = (page as u64).checked_div(u64::from(self.slot_size));
+        let (Some(share), Some(slots)) = (share, slots) else { return 0 };
+        let members = u64::from(plan::expected_members(share as u32, slots.max(1) as u32));
+        // Not below what the live bytes need.
+        (bytes - bytes / members).min(bytes.saturating_sub(self.live + self.live / 8))
+    }
+}
+
+/// A unit that takes part in a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub start: usize,
+    pub span: u32,
+    pub page: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Idle,
+    Release { span: usize },
+    Classes { next: usize },
+    Commit { class: usize, group: u32 },
+    Restore { unit: usize },
+}
+
+/// The current plan.
+pub(crate) struct Plan {
+    /// Units by address.
+    pub units: Table<Candidate>,
+    pub(super) order: Table<u32>,
+    pub(super) group: Table<u32>,
+    pub(super) sizes: Table<u32>,
+    /// Units by group, and where each group's begin.
+    pub members: Table<u32>,
+    pub starts: Table<u32>,
+    /// Memory for bitmaps, as words.
+    pub(super) bits: Table<u64>,
+    pub(super) unions: Table<u64>,
+    pub groups: u32,
+    pub geometry: Geometry,
+    /// Slots of a unit.
+    pub slots: usize,
+    /// Which of the class's unit keys comes next, and the unit size chosen.
+    pub(super) next_key: u8,
+    pub(super) unit: u8,
+}
+
+/// The compaction engine of one heap.
+pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
+    pub(crate) spans: S,
+    pub(crate) kernel: K,
+    pub(crate) os: &'a O,
+    pub(crate) stats: &'a StatsPage,
+    /// Bounds and prices; may be changed between steps.
+    pub settings: Settings,
+    pub(crate) backend: Backend,
+    pub(crate) able: Able,
+    pub(crate) page: usize,
+    pub(super) stage: Stage,
+    pub(crate) pass: u32,
+    pub(crate) notes: Table<Note>,
+    pub(super) classes: Table<Class>,
+    /// Spans by class, each class's up to its `end`.
+    pub(super) listed: Table<u32>,
+    pub(super) chunks: Table<usize>,
+    pub(crate) groups: Groups,
+    pub(crate) plan: Plan,
+    /// Bytes to compose images in, and to move pages to.
+    pub(crate) stage_at: usize,
+    pub(crate) aside_at: usize,
+    /// Time a unit stays write-protected, nanoseconds: a moving mean.
+    pub(crate) unit_ns: u64,
+    /// Whether something that may pin pages was seen in this pass.
+    pub(crate) pins: bool,
+    /// Pages offered to `ksmd` and not merged, counted while units are looked at.
+    pub(crate) pending: u64,
+    pub(super) urgent: bool,
+    pub(super) last: Scan,
+}
+
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    // Only the helper thread writes the counters of compaction, so a load and a store will do.
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
+    /// An engine with nothing merged yet.
+    ///
+    /// # Safety
+    /// `kernel` works on this process, and nobody else remaps or decommits pages that are blocked in
+    /// `spans`. If the kernel says [`Able::Alone`], every call of [`Compactor::step`] is made by the
+    /// process's only thread with all signals blocked.
+    pub unsafe fn new(
+        spans: S,
+        kernel: K,
+        os: &'a O,
+        stats: &'a StatsPage,
+        backend: Backend,
+    ) -> Self {
+        Self {
+            spans,
+            kernel,
+            os,
+            stats,
+            settings: Settings::DEFAULT,
+            backend,
+            able: Able::Nothing,
+            page: os.page_size(),
+            stage: Stage::Idle,
+            pass: 0,
+            notes: Table::new(),
+            classes: Table::new(),
+            listed: Table::new(),
+            chunks: Table::new(),
+            groups: Groups::new(),
+            plan: Plan {
+                units: Table::new(),
+                order: Table::new(),
+                group: Table::new(),
+                sizes: Table::new(),
+                members: Table::new(),
+                starts: Table::new(),
+                bits: Table::new(),
+                unions: Table::new(),
+                groups: 0,
+                geometry: Geometry { slot_size: 0, phase: 0, pages: 0, page_size: 0 },
+                slots: 0,
+                next_key: 0,
+                unit: 0,
+            },
+            stage_at: 0,
+            aside_at: 0,
+            unit_ns: 12_000,
+            pins: false,
+            pending: 0,
+            urgent: false,
+            last: Scan::default(),
+        }
+    }
+
+    /// The heap behind the engine.
+    pub fn spans(&self) -> &S {
+        &self.spans
+    }
+
+    /// The kernel behind the engine.
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    /// Physical bytes that merging saves now, by the engine's own count.
+    pub fn saved_bytes(&self) -> u64 {
+        self.groups.saved_pages() * self.page as u64
+    }
+
+    /// Passes begun.
+    pub fn passes(&self) -> u32 {
+        self.pass
+    }
+
+    /// What the last scan found.
+    pub fn last_scan(&self) -> Scan {
+        self.last
+    }
+
+    /// Looks at every span once: occupancy histogram, score, free pages, expected gain. Write-hot spans
+    /// that are left alone for a while do not count.
+    pub fn scan(&mut self) -> Scan {
+        self.scan_for(false)
+    }
+
+    /// As [`Compactor::scan`]; if `urgent`, write-hot spans count too, and take part in the pass that
+    /// [`Compactor::begin`] begins with the same argument.
+    pub fn scan_for(&mut self, urgent: bool) -> Scan {
+        self.urgent = urgent;
+        let mut scan = Scan::default();
+        let mut histogram = [0u64; crate::stats::OCCUPANCY_BUCKETS];
+        let count = self.spans.count();
+        if !self.notes.resize(self.os, count, Note::NEW) {
+            self.degrade(degraded::NO_MEMORY);
+            return self.last;
+        }
+        self.classes.clear();
+        let now = self.seconds();
+        for index in 0..count {
+            let Some((_, view)) = self.look(index) else { continue };
+            let live = plan::population(&view.live);
+            let bucket = (live * 10 / u32::from(view.slots).max(1)).min(10);
+            histogram[bucket as usize] += 1;
+            let free = self.free_pages(&view);
+            let note = &mut self.notes[index];
+            note.class = UNLISTED;
+            let settled = note.merged;
+            // A page seen with live slots is resident again.
+            note.given &= free;
+            let absent = note.given | settled;
+            let resident = u64::from(view.pages) - u64::from(absent.count_ones());
+            let idle = free & note.free & !absent;
+            note.free = free;
+            note.idle = idle;
+            let live_bytes = u64::from(live) * u64::from(view.slot_size);
+            scan.spans += 1;
+            scan.live_bytes += live_bytes;
+            scan.resident_bytes += resident * self.page as u64;
+            scan.releasable_bytes += u64::from(idle.count_ones()) * self.page as u64;
+            if self.mergeable(index, &view, live, now) {
+                let class = usize::from(view.class);
+                if class >= self.classes.len()
+                    && !self.classes.resize(self.os, class + 1, Class::NEW)
+                {
+                    continue;
+                }
+                self.notes[index].class = view.class;
+                let entry = &mut self.classes[class];
+                entry.end += 1;
+                entry.live += live_bytes;
+                entry.slot_size = view.slot_size;
+                entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+            }
+        }
+        scan.resident_bytes += self.groups.image_pages * self.page as u64;
+        for class in self.classes.iter() {
+            let gain = class.gain(self.page);
+            scan.mergeable_bytes += gain;
+            scan.mergeable_pages += if gain > 0 { class.pages } else { 0 };
+        }
+        self.list_by_class();
+        for (counter, spans) in self.stats.occupancy.iter().zip(histogram) {
+            counter.store(spans, Relaxed);
+        }
+        self.last = scan;
+        scan
+    }
+
+    /// Sorts the spans that take part in merging by class (a counting sort).
+    fn list_by_class(&mut self) {
+        let mut total = 0;
+        for class in self.classes.iter_mut() {
+            total += core::mem::replace(&mut class.end, total);
+        }
+        if !self.listed.resize(self.os, total as usize, 0) {
+            self.classes.clear();
+            return;
+        }
+        for (index, note) in (0u32..).zip(self.notes.iter()) {
+            if let Some(class) = self.classes.get_mut(usize::from(note.class)) {
+                self.listed[class.end as usize] = index;
+                class.end += 1;
+            }
+        }
+    }
+
+    /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
+    /// that were free only now and write-hot spans are tried again.
+    pub fn begin(&mut self, urgent: bool) {
+        self.able = self.kernel.barrier();
+        self.urgent = urgent;
+        self.pins = false;
+        self.pass = self.pass.wrapping_add(1);
+        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
+        add(&self.stats.passes, 1);
+        let barrier = match (self.backend, self.able) {
+            (Backend::Remap, Able::Alone) => Barrier::SingleThread,
+            (Backend::Remap, Able::WriteProtect { .. }) => Barrier::WriteProtect,
+            _ => Barrier::None,
+        };
+        self.stats.barrier.store(barrier as u64, Relaxed);
+        if self.backend == Backend::Remap && self.able == Able::Nothing {
+            self.degrade(degraded::NO_BARRIER);
+        }
+    }
+
+    /// Works for about `budget_ns`.
+    pub fn step(&mut self, budget_ns: u64) -> Progress {
+        let begin = self.kernel.now_ns();
+        while self.stage != Stage::Idle {
+            self.stage = match self.stage {
+                Stage::Idle => Stage::Idle,
+                Stage::Release { span } => self.release(span),
+                Stage::Classes { next } => self.plan_class(next),
+                Stage::Commit { class, group } => self.commit(class, group),
+                Stage::Restore { unit } => self.restore_some(unit),
+            };
+            if self.kernel.now_ns().wrapping_sub(begin) >= budget_ns {
+                break;
+            }
+        }
+        let done = self.stage == Stage::Idle;
+        if done {
+            self.drop_plan();
+        }
+        add(&self.stats.compact_ns, self.kernel.now_ns().wrapping_sub(begin));
+        self.publish();
+        if done { Progress::Done } else { Progress::More }
+    }
+
+    /// Makes the engine the child's own after a `fork` whose handler kept it quiet: what was merged stays
+    /// merged and can be restored, images get new files, and chunks are prepared again for `kernel`, which
+    /// has the child's own userfaultfd and page map. The old one is dropped and no file of it closed: the
+    /// numbers mean nothing here. A child of a `fork` that no handler saw must not use the engine at all: it may have
+    /// been copied in the middle of a step.
+    pub fn forked(&mut self, kernel: K) {
+        self.kernel = kernel;
+        self.stage = Stage::Idle;
+        self.chunks.clear();
+        self.groups.disown();
+        if self.aside_at != 0 {
+            // SAFETY: the area is the engine's own and empty between steps.
+            unsafe { self.os.unmap(self.aside_at as *mut u8, self.aside_len()) };
+            self.aside_at = 0;
+        }
+    }
+
+    /// Frees the engine's tables. Merged units stay as they are; nothing can be restored afterwards,
+    /// so this is for the end of a process's compaction.
+    pub fn end(&mut self) {
+        self.drop_plan();
+        self.groups.release(self.os, &self.kernel);
+        self.notes.release(self.os);
+        self.classes.release(self.os);
+        self.listed.release(self.os);
+        self.chunks.release(self.os);
+        for (at, len) in [(self.stage_at, self.stage_len()), (self.aside_at, self.aside_len())] {
+            if at != 0 {
+                // SAFETY: both areas are the engine's own mappings of these lengths and not used again.
+                unsafe { self.os.unmap(at as *mut u8, len) };
+            }
+        }
+        (self.stage_at, self.aside_at) = (0, 0);
+    }
+
+    pub(crate) fn degrade(&self, bit: u64) {
+        self.stats.degraded.fetch_or(bit, Relaxed);
+    }
+
+    pub(crate) fn seconds(&self) -> u32 {
+        (self.kernel.now_ns() / 1_000_000_000) as u32
+    }
+
+    /// The span of this index, its state, and a note that belongs to it.
+    pub(crate) fn look(&mut self, index: usize) -> Option<(S::Ref, SpanView)> {
+        let span = self.spans.at(index)?;
+        let view = self.spans.inspect(span)?;
+        let note = self.notes.get_mut(index)?;
+        if note.generation != view.generation {
+            // Blocked pages keep the generation, so nothing of this note is merged.
+            *note = Note { generation: view.generation, ..Note::NEW };
+        }
+        Some((span, view))
+    }
+
+    fn free_pages(&self, view: &SpanView) -> u16 {
+        let geometry = Geometry {
+            slot_size: view.slot_size,
+            phase: 0,
+            pages: view.pages,
+            page_size: self.page as u32,
+        };
+        !geometry.touched(&view.live) & (u32::MAX >> (32 - u32::from(view.pages))) as u16
+    }
+
+    pub(super) fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {
+        let note = &self.notes[index];
+        live > 0
+            && live * 256 < u32::from(view.slots) * u32::from(self.settings.full)
+            && (self.urgent || note.cool_at <= now)
+            && note.merged.count_ones() < u32::from(view.pages)
+    }
+
+    /// Gives pages back that were free in two scans.
+    fn release(&mut self, first: usize) -> Stage {
+        let last = (first + 64).min(self.notes.len());
+        for index in first..last {
+            let note = self.notes[index];
+            let wanted = if self.urgent { note.free } else { note.idle };
+            if wanted & !note.given & !note.merged == 0 {
+                continue;
+            }
+            let Some((span, view)) = self.look(index) else { continue };
+            let note = self.notes[index];
+            let mut pages = wanted & self.free_pages(&view) & !note.given & !note.merged;
+            while pages != 0 {
+                let from = pages.trailing_zeros();
+                let count = (pages >> from).trailing_ones();
+                let run = (((1u32 << count) - 1) << from) as u16;
+                pages &= !run;
+                let range = from as u8..(from + count) as u8;
+                let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
+                    continue;
+                };
+                if run & !self.free_pages(&SpanView { live, ..view }) == 0 {
+                    let len = count as usize * self.page;
+                    let start = view.start + from as usize * self.page;
+                    // SAFETY: the pages are blocked and had no live slot when they were, so nobody uses
+                    // a byte of them; they are anonymous, since no merged page is among them.
+                    unsafe { self.kernel.decommit(start, len) };
+                    self.notes[index].given |= run;
+                    add(&self.stats.released_bytes, len as u64);
+                }
+                self.spans.unblock(span, view.generation, range);
+            }
+        }
+        if last < self.notes.len() {
+            return Stage::Release { span: last };
+        }
+        let now = self.kernel.now_ns();
+        self.spans.purge(now, self.urgent);
+        if self.urgent { Stage::Classes { next: 0 } } else { Stage::Restore { unit: 0 } }
+    }
+
+    pub(super) fn can_merge(&self) -> bool {
+        match self.backend {
+            Backend::None => false,
+            Backend::Ksm => true,
+            Backend::Remap => self.able != Able::Nothing,
+        }
+    }
+
+    /// Units that can be frozen at once without exceeding the bound on a pause.
+    pub(crate) fn batch_units(&self) -> usize {
+        ((self.settings.pause_ns / self.unit_ns.max(1)) as usize).clamp(4, super::remap::BATCH)
+    }
+
+    fn commit(&mut self, class: usize, group: u32) -> Stage {
+        if group >= self.plan.groups {
+            return self.after_key(class);
+        }
+        let next = match self.backend {
+            Backend::Ksm => self.commit_ksm(group),
+            _ => self.commit_remap(group),
+        };
+        match next {
+            Some(group) => Stage::Commit { class, group },
+            None => self.after_classes(),
+        }
+    }
+
+    pub(super) fn after_classes(&self) -> Stage {
+        if self.urgent { Stage::Restore { unit: 0 } } else { Stage::Release { span: 0 } }
+    }
+
+    fn restore_some(&mut self, unit: usize) -> Stage {
+        match self.restore(unit) {
+            Some(next) => Stage::Restore { unit: next },
+            None => Stage::Idle,
+        }
+    }
+
+    /// Prepares the chunks that a range lies in, each once.
+    pub(crate) fn prepare(&mut self, start: usize, len: usize) -> bool {
+        let mut chunk = start / CHUNK * CHUNK;
+        while chunk < start + len {
+            if let Err(place) = self.chunks.binary_search(&chunk) {
+                if !self.chunks.push(self.os, chunk) {
+                    return false;
+                }
+                self.chunks[place..].rotate_right(1);
+                self.kernel.settle(chunk, CHUNK);
+                let ready = match (self.backend, self.able) {
+                    (Backend::Ksm, _) => self.kernel.mergeable(chunk, CHUNK).is_ok(),
+                    // The unit alone is registered where the whole chunk cannot be.
+                    (Backend::Remap, Able::WriteProtect { .. }) => {
+                        let _ =
+                            self.kernel.register(chunk, CHUNK, super::Registration::WriteProtect);
+                        true
+                    }
+                    _ => true,
+                };
+                if !ready {
+                    self.chunks.remove(place);
+                    self.degrade(degraded::NO_KSM);
+                    return false;
+                }
+            }
+            chunk += CHUNK;
+        }
+        true
+    }
+
+    pub(crate) fn stage_len(&self) -> usize {
+        16 * self.page
+    }
+
+    pub(crate) fn aside_len(&self) -> usize {
+        16 * self.page * super::remap::BATCH
+    }
+
+    /// The area where images are composed; 0 if there is no memory.
+    pub(crate) fn stage_area(&mut self) -> usize {
+        if self.stage_at == 0 {
+            self.stage_at = self.os.map(self.stage_len(), self.page) as usize;
+        }
+        self.stage_at
+    }
+
+    fn drop_plan(&mut self) {
+        let plan = &mut self.plan;
+        plan.units.release(self.os);
+        plan.order.release(self.os);
+        plan.group.release(self.os);
+        plan.sizes.release(self.os);
+        plan.members.release(self.os);
+        plan.starts.release(self.os);
+        plan.bits.release(self.os);
+        plan.unions.release(self.os);
+        plan.groups = 0;
+        plan.next_key = 0;
+    }
+
+    fn publish(&self) {
+        let page = self.page as u64;
+        self.stats.groups.store(self.groups.live, Relaxed);
+        self.stats.merged_bytes.store(self.groups.merged_pages * page, Relaxed);
+        self.stats.saved_bytes.store(self.groups.saved_pages() * page, Relaxed);
+        if self.backend == Backend::Remap {
+            // An upper bound: neighbours that follow each other in an image are one mapping.
+            self.stats.vmas.store(self.groups.units, Relaxed);
+            self.stats.vma_budget.store(self.settings.mappings as u64, Relaxed);
+        }
+    }
+}

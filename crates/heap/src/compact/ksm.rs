@@ -1,0 +1,106 @@
+//! The `ksm` back end: pages of a group are made identical, and the kernel merges them.
+//!
+//! ```text
+//!  page A  a □ □ a □     after filling:  a b c a □     every page of the group has the same bytes
+//!  page B  □ b □ □ □     (□ = zero)      a b c a □     as long as nobody writes
+//!  page C  □ □ c □ □                     a b c a □
+//! ```
+//!
+//! Only dead slots are written, which nobody else uses while they are blocked. Live slots of other
+//! pages are read while the program may be writing them: then the pages differ, `ksmd` does not
+//! merge them, and nothing is lost. There is no pause, no mapping and nothing to undo at fork.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::copy::{copy, runs};
+use super::engine::{Compactor, add};
+use super::groups::{END, Merged};
+use super::remap::{BATCH, Batch, Frozen};
+use super::{Bits, Kernel, Spans};
+use crate::os::Os;
+
+impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
+    /// Makes the pages of one planned group identical. Returns the group to go on with, or `None` if
+    /// KSM cannot be used.
+    pub(crate) fn commit_ksm(&mut self, group: u32) -> Option<u32> {
+        let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
+        if self.stage_area() == 0 || !self.groups.reserve(self.os, size as usize) {
+            self.degrade(crate::stats::degraded::NO_MEMORY);
+            return None;
+        }
+        let mut members = Batch::new();
+        self.block_group(group, &mut members, BATCH);
+        if members.units().count() < 2 {
+            members.units().for_each(|unit| self.unblock_unit(unit));
+            add(&self.stats.aborted_groups, 1);
+            return Some(group + 1);
+        }
+        for unit in members.units() {
+            if !self.prepare(unit.start, self.page) {
+                members.units().for_each(|unit| self.unblock_unit(unit));
+                return None;
+            }
+        }
+        let union = self.gather(&members);
+        let image_pages = self.plan.geometry.touched(&union).count_ones() as u8;
+        let index = self.groups.add_group(self.os, END, image_pages);
+        let mut offered = 0;
+        for unit in members.units() {
+            self.fill_dead(unit);
+            let member = Merged {
+                span: unit.index,
+                generation: unit.generation,
+                group: index,
+                next: END,
+                page: unit.page,
+                pages: 1,
+                touched: 1,
+                lost: 0,
+                pass: self.pass,
+            };
+            self.groups.add_member(self.os, index, member);
+            self.notes[unit.index as usize].merged |= 1 << unit.page;
+            offered += 1;
+        }
+        let pending = self.stats.ksm_pending.load(Relaxed);
+        self.stats.ksm_pending.store(pending + offered, Relaxed);
+        Some(group + 1)
+    }
+
+    /// Composes the page that all members shall be; returns the union of their live slots.
+    fn gather(&self, members: &Batch<S::Ref>) -> Bits {
+        let stage = self.stage_at as *mut u8;
+        let geometry = self.plan.geometry;
+        let mut union = [0u64; 4];
+        // SAFETY: the stage is the engine's own, at least a page long.
+        unsafe { stage.write_bytes(0, self.page) };
+        for unit in members.units() {
+            union.iter_mut().zip(&unit.live).for_each(|(a, b)| *a |= b);
+            let phase = geometry.phase as usize;
+            for run in runs(unit.live, geometry.slot_size as usize, phase, self.page) {
+                // SAFETY: the run lies in the unit's page, which is mapped, and in the stage, which nobody else
+                // uses. The program may write the slots meanwhile, which `copy` is made for.
+                unsafe {
+                    let from = (unit.start + run.start) as *const u8;
+                    copy(stage.add(run.start), from, run.len());
+                }
+            }
+        }
+        union
+    }
+
+    /// Fills what is not live in the unit's page with what the stage has there.
+    fn fill_dead(&self, unit: &Frozen<S::Ref>) {
+        let stage = self.stage_at as *const u8;
+        let geometry = self.plan.geometry;
+        let mut at = 0;
+        let phase = geometry.phase as usize;
+        let live = runs(unit.live, geometry.slot_size as usize, phase, self.page);
+        for run in live.chain(core::iter::once(self.page..self.page)) {
+            // SAFETY: `at..run.start` holds dead slots only (and bytes of no slot). The page is blocked, so
+            // nobody uses them but the engine; the stage is as long as a page.
+            unsafe { copy((unit.start + at) as *mut u8, stage.add(at), run.start - at) };
+            at = run.end;
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! When to compact, and whether it pays: pure decisions over numbers that others measure.
+//!
+//! Terms: a **trigger** is a reason to begin a pass; the **gate** compares what the pass is expected to
+//! save with what it is expected to cost; both are in nanoseconds of CPU time, as in CBMM (USENIX
+//! ATC 2022, section 3.1), by one exchange rate for memory:
+//!
+//! ```text
+//!  value = bytes x seconds that they stay saved x NS_PER_GIB_SECOND / 2^30
+//!  run if a trigger holds, the pause after the last pass is over, value >= cost x reluctance,
+//!      and the CPU share stays within its bound
+//! ```
+//!
+//! Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do".
+//! After a pass that gained less than it cost the pause doubles; a good one halves it.
+//!
+//! Properties that always hold (tested): a request with anything to gain runs; more gain or less
+//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; poor passes make
+//! the next pause longer, up to a bound.
+
+/// What memory is worth: nanoseconds of one CPU for a GiB held for a second. Public clouds price a
+/// vCPU like 7.5 GiB (Google Compute Engine N2 on demand: $0.031611 a vCPU hour, $0.004237 a GiB hour).
+pub const NS_PER_GIB_SECOND: u64 = 1_000_000_000 * 10 / 75;
+
+/// How long memory is expected to stay saved before anything was measured. A heap that is
+/// fragmented now was so for a while; a minute is short for a server and long for a script.
+pub const LIFETIME_PRIOR_S: u32 = 60;
+
+/// Share of the process's CPU time that compaction may use without pressure, in thousandths, beyond
+/// [`BURST_NS`]. The bound on server CPU is 1.15 in all, helper, un-merging and faults included.
+pub const CPU_SHARE: u64 = 80;
+
+/// CPU time that compaction may use in a process that has used little itself.
+pub const BURST_NS: u64 = 20_000_000;
+
+/// Fragmentation score (thousandths of resident bytes that are not live) from which on a pass is
+/// considered. An allocator without churn stands at 100 to 200.
+pub const SCORE: u32 = 250;
+
+/// Score that is enough when the program is idle or memory is short.
+pub const SCORE_LOW: u32 = 80;
+
+/// Without activity for this long, the program counts as idle.
+pub const IDLE_NS: u64 = 100_000_000;
+
+/// PSI "some" share (thousandths of wall time stalled on memory) that counts as pressure; 15 % in
+/// two seconds is the level at which `systemd-oomd` and `oomd` begin to look.
+pub const PSI: u32 = 150;
+
+/// Share of the cgroup's limit (thousandths) from which on memory counts as short.
+pub const CGROUP: u32 = 900;
+
+/// Pause between two passes that gain, and the longest after passes that do not.
+pub const PAUSE_NS: u64 = 100_000_000;
+/// See [`PAUSE_NS`].
+pub const PAUSE_MAX_NS: u64 = 60_000_000_000;
+
+/// Times that the value must exceed the cost without any pressure: an estimate may be off by two.
+const RELUCTANCE: u64 = 2;
+
+/// What pressure multiplies the value of memory by.
+const URGENCY: u64 = 16;
+
+/// Work a page until it is measured, by what is done: measured on Linux 6.18, Zen 5.
+pub mod cost {
+    /// Giving a free page back, nanoseconds.
+    pub const RELEASE_NS: u64 = 500;
+    /// Merging a page by remapping units of eight, refault included, nanoseconds.
+    pub const REMAP_NS: u64 = 1_600;
+    /// Merging a page by KSM, `ksmd` included (6 to 21 us), nanoseconds.
+    pub const KSM_NS: u64 = 12_000;
+    /// What a mapping costs at each fork, nanoseconds.
+    pub const FORK_MAPPING_NS: u64 = 200;
+    /// What a private page costs at each fork, nanoseconds.
+    pub const FORK_PAGE_NS: u64 = 28;
+}
+
+/// Why a pass begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The user asked.
+    Request,
+    /// The cgroup nears its limit.
+    Cgroup,
+    /// Tasks stall on memory.
+    Psi,
+    /// The program is idle.
+    Idle,
+    /// The heap is fragmented.
+    Score,
+}
+
+/// Why none begins although a trigger holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// There is nothing to give back or merge.
+    NothingToGain,
+    /// The pause after the last pass is not over.
+    Resting,
+    /// The memory is not worth the work.
+    TooDear,
+    /// Compaction has used its share of the process's CPU time.
+    CpuShare,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Begin a pass.
+    Run {
+        /// The strongest trigger.
+        why: Why,
+        /// Whether memory is short: give everything back at once.
+        urgent: bool,
+    },
+    /// A trigger holds, but no pass begins.
+    Gated {
+        /// The strongest trigger.
+        why: Why,
+        /// What stands against it.
+        by: Gate,
+    },
+    /// No trigger holds.
+    Rest,
+}
+
+/// What is known when the decision is made. Absent figures are 0 (limits: `u64::MAX`).
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs {
+    /// Monotonic clock.
+    pub now_ns: u64,
+    /// The user asked for a pass that has not run yet.
+    pub request: bool,
+    /// [`crate::compact::Scan::score`].
+    pub score: u32,
+    /// Time since the program last refilled or flushed a cache.
+    pub idle_ns: u64,
+    /// PSI "some", in thousandths of the last two seconds.
+    pub psi: u32,
+    /// What the cgroup is charged.
+    pub cgroup_usage: u64,
+    /// What it may be charged.
+    pub cgroup_limit: u64,
+    /// Bytes that giving pages back and merging are expected to save.
+    pub gain_bytes: u64,
+    /// CPU time that this is expected to take.
+    pub cost_ns: u64,
+    /// CPU time of the process so far.
+    pub process_ns: u64,
+    /// CPU time of compaction so far.
+    pub spent_ns: u64,
+}
+
+/// What earlier passes taught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    /// When the last pass ended; 0 if there was none.
+    ended_ns: u64,
+    /// How long to rest after it.
+    pause_ns: u64,
+    /// How long saved bytes stay saved, in seconds.
+    lifetime_s: u32,
+    /// Cost of the passes so far over their estimates, in thousandths.
+    dearness: u32,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl History {
+    /// Nothing learned yet.
+    pub const fn new() -> Self {
+        Self { ended_ns: 0, pause_ns: PAUSE_NS, lifetime_s: LIFETIME_PRIOR_S, dearness: 1000 }
+    }
+
+    /// Learns from a pass that ended: bytes that it saved, what it took and what had been expected.
+    pub fn record(&mut self, now_ns: u64, gained: u64, cost_ns: u64, expected_ns: u64) {
+        let poor = value_ns(gained, self.lifetime_s) < cost_ns;
+        self.pause_ns = if poor { self.pause_ns * 2 } else { self.pause_ns / 2 };
+        self.pause_ns = self.pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS);
+        self.ended_ns = now_ns;
+        if let Some(ratio) = cost_ns.saturating_mul(1000).checked_div(expected_ns) {
+            let ratio = ratio.clamp(100, 10_000) as u32;
+            self.dearness = (self.dearness * 3 + ratio) / 4;
+        }
+    }
+
+    /// Learns how long memory stays saved: of `saved` bytes, `kept` were still so `elapsed_ns` later.
+    pub fn survived(&mut self, saved: u64, kept: u64, elapsed_ns: u64) {
+        let seconds = elapsed_ns / 1_000_000_000;
+        if saved == 0 || seconds == 0 {
+            return;
+        }
+        let lost = saved.saturating_sub(kept).max(1);
+        let lifetime = seconds.saturating_mul(saved) / lost;
+        let lifetime = lifetime.clamp(1, 3600) as u32;
+        self.lifetime_s = (self.lifetime_s * 3 + lifetime) / 4;
+        self.lifetime_s = self.lifetime_s.max(1);
+    }
+
+    /// How long saved bytes are expected to stay saved, in seconds.
+    pub fn lifetime_s(&self) -> u32 {
+        self.lifetime_s
+    }
+
+    /// When the next pass may begin.
+    pub fn rested_at(&self) -> u64 {
+        if self.ended_ns == 0 { 0 } else { self.ended_ns.saturating_add(self.pause_ns) }
+    }
+}
+
+/// What `bytes` for `seconds` are worth, in nanoseconds of CPU time.
+pub fn value_ns(bytes: u64, seconds: u32) -> u64 {
+    let product = u128::from(bytes) * u128::from(seconds) * u128::from(NS_PER_GIB_SECOND);
+    u64::try_from(product >> 30).unwrap_or(u64::MAX)
+}
+
+/// Bytes that a microsecond of work must save for the time they stay saved: the price that
+/// [`crate::compact::Settings::work_price`] wants.
+pub fn work_price(history: &History, urgent: bool) -> u32 {
+    let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(history.lifetime_s);
+    (if urgent { per_us / URGENCY } else { per_us }).clamp(1, 1 << 16) as u32
+}
+
+/// The expected CPU time of a pass, from a scan.
+pub fn expected_cost(releasable_pages: u64, mergeable_pages: u64, merge_ns: u64) -> u64 {
+    releasable_pages * cost::RELEASE_NS + mergeable_pages * merge_ns
+}
+
+/// Mappings that compaction may hold: half of the limit less what others hold, and so few that a fork
+/// takes at most a fifth longer than it would without compaction, whose aliases need no page
+/// tables copied (`heap_pages` are those copied now, `aliased_pages` those that merging takes out). A
+/// thousand are always allowed by the second bound: they cost 0.2 ms.
+pub fn mapping_budget(
+    max_map_count: usize,
+    others: usize,
+    heap_pages: u64,
+    aliased_pages: u64,
+) -> usize {
+    let by_limit = (max_map_count / 2).saturating_sub(others);
+    let by_fork = (heap_pages / 5 + aliased_pages) * cost::FORK_PAGE_NS / cost::FORK_MAPPING_NS;
+    by_limit.min(usize::try_from(by_fork).unwrap_or(usize::MAX).max(1024))
+}
+
+fn trigger(inputs: &Inputs) -> Option<(Why, bool)> {
+    let near = inputs.cgroup_limit != u64::MAX
+        && u128::from(inputs.cgroup_usage) * 1000
+            >= u128::from(inputs.cgroup_limit) * u128::from(CGROUP);
+    if inputs.request {
+        Some((Why::Request, true))
+    } else if near {
+        Some((Why::Cgroup, true))
+    } else if inputs.psi >= PSI {
+        Some((Why::Psi, true))
+    } else if inputs.idle_ns >= IDLE_NS && inputs.score >= SCORE_LOW {
+        Some((Why::Idle, false))
+    } else if inputs.score >= SCORE {
+        Some((Why::Score, false))
+    } else {
+        None
+    }
+}
+
+/// Decides whether a pass begins now.
+pub fn decide(inputs: &Inputs, history: &History) -> Decision {
+    let Some((why, urgent)) = trigger(inputs) else { return Decision::Rest };
+    let gated = |by| Decision::Gated { why, by };
+    if inputs.gain_bytes == 0 {
+        return gated(Gate::NothingToGain);
+    }
+    if why == Why::Request {
+        return Decision::Run { why, urgent };
+    }
+    if inputs.now_ns < history.rested_at() {
+        return gated(Gate::Resting);
+    }
+    let worth = value_ns(inputs.gain_bytes, history.lifetime_s);
+    let cost = u128::from(inputs.cost_ns) * u128::from(history.dearness) / 1000;
+    let (worth, cost) = if urgent {
+        (u128::from(worth) * u128::from(URGENCY), cost)
+    } else {
+        (u128::from(worth), cost * u128::from(RELUCTANCE))
+    };
+    if worth < cost {
+        return gated(Gate::TooDear);
+    }
+    let allowed = BURST_NS + inputs.process_ns / 1000 * CPU_SHARE;
+    // A pass may be cut short at any group, so it begins while any of the share is left.
+    if !urgent && inputs.spent_ns >= allowed {
+        return gated(Gate::CpuShare);
+    }
+    Decision::Run { why, urgent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn inputs() -> impl Strategy<Value = Inputs> {
+        let flags = (any::<bool>(), 0u32..1000, 0u64..1 << 28, 0u32..400);
+        let sizes = (0u64..1 << 34, 0u64..1 << 32, 0u64..1 << 36);
+        (flags, sizes, 0u64..1 << 38, 0u64..1 << 34, prop::option::of(1u64..1 << 36)).prop_map(
+            |(flags, (gain_bytes, cost_ns, process_ns), now_ns, spent_ns, limit)| Inputs {
+                now_ns,
+                request: flags.0,
+                score: flags.1,
+                idle_ns: flags.2,
+                psi: flags.3,
+                cgroup_usage: 1 << 33,
+                cgroup_limit: limit.unwrap_or(u64::MAX),
+                gain_bytes,
+                cost_ns,
+                process_ns,
+                spent_ns,
+            },
+        )
+    }
+
+    fn histories() -> impl Strategy<Value = History> {
+        prop::collection::vec((0u64..1 << 30, 0u64..1 << 30, 1u64..1 << 30), 0..12).prop_map(
+            |passes| {
+                let mut history = History::new();
+                for (index, (gained, cost, expected)) in (1u64..).zip(passes) {
+                    history.record(index * 1_000_000_000, gained, cost, expected);
+                }
+                history
+            },
+        )
+    }
+
+    fn runs(decision: Decision) -> bool {
+        matches!(decision, Decision::Run { .. })
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_with_anything_to_gain_runs(inputs in inputs(), history in histories()) {
+            let inputs = Inputs { request: true, ..inputs };
+            prop_assert_eq!(runs(decide(&inputs, &history)), inputs.gain_bytes > 0);
+        }
+
+        #[test]
+        fn more_gain_or_less_cost_never_gates(
+            inputs in inputs(), history in histories(), more in 0u64..1 << 34, less in 0u64..1 << 32,
+        ) {
+            let better = Inputs {
+                gain_bytes: inputs.gain_bytes + more,
+                cost_ns: inputs.cost_ns.saturating_sub(less),
+                ..inputs
+            };
+            prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&better, &history)));
+        }
+
+        #[test]
+        fn pressure_never_gates(inputs in inputs(), history in histories()) {
+            let pressed = Inputs { psi: PSI, ..inputs };
+            prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&pressed, &history)));
+        }
+
+        #[test]
+        fn poor_passes_rest_longer_up_to_a_bound(history in histories(), cost in 1u64..1 << 40) {
+            let mut next = history;
+            next.record(5, 0, cost, cost);
+            prop_assert!(next.pause_ns >= history.pause_ns && next.pause_ns <= PAUSE_MAX_NS);
+            for pass in 0..20 {
+                next.record(pass, 0, cost, cost);
+            }
+            prop_assert_eq!(next.pause_ns, PAUSE_MAX_NS);
+            next.record(5, 1 << 40, 1, 1);
+            prop_assert!(next.pause_ns < PAUSE_MAX_NS, "a good pass shortens the pause");
+        }
+
+        #[test]
+        fn the_budget_keeps_half_of_the_limit_free(
+            limit in 0usize..1 << 20, others in 0usize..1 << 20, heap in 0u64..1 << 30, aliased in 0u64..1 << 30,
+        ) {
+            let budget = mapping_budget(limit, others, heap, aliased);
+            prop_assert!(budget == 0 || budget + others <= limit / 2);
+        }
+    }
+
+    #[test]
+    fn memory_that_dies_young_is_worth_less() {
+        let mut history = History::new();
+        let before = value_ns(1 << 20, history.lifetime_s());
+        for _ in 0..8 {
+            history.survived(1 << 20, 1 << 18, 1_000_000_000);
+        }
+        assert!(history.lifetime_s() < 10, "{history:?}");
+        assert!(value_ns(1 << 20, history.lifetime_s()) < before);
+        assert!(work_price(&history, false) > work_price(&History::new(), false));
+    }
+
+    #[test]
+    fn a_heap_without_churn_is_left_alone() {
+        let quiet = Inputs {
+            now_ns: 1 << 40,
+            request: false,
+            score: 60,
+            idle_ns: 1 << 40,
+            psi: 0,
+            cgroup_usage: 0,
+            cgroup_limit: u64::MAX,
+            gain_bytes: 1 << 30,
+            cost_ns: 1,
+            process_ns: 1 << 40,
+            spent_ns: 0,
+        };
+        assert_eq!(decide(&quiet, &History::new()), Decision::Rest);
+        let worn = Inputs { score: 600, idle_ns: 0, ..quiet };
+        assert_eq!(
+            decide(&worn, &History::new()),
+            Decision::Run { why: Why::Score, urgent: false }
+        );
+        let dear = Inputs { cost_ns: u64::MAX, ..worn };
+        assert_eq!(
+            decide(&dear, &History::new()),
+            Decision::Gated { why: Why::Score, by: Gate::TooDear }
+        );
+    }
+}
