@@ -11,7 +11,7 @@ fn pagemill(arguments: &[&str], directory: &Path) -> Output {
         .current_dir(directory)
         .env_remove("MESH_LIB")
         .output()
-        .unwrap()
+        .expect("the binary was built for this test")
 }
 
 fn stdout(output: &Output) -> String {

@@ -16,6 +16,7 @@ use anyhow::{Result, bail};
 
 use super::artifact;
 use super::experiment::Program;
+use crate::library;
 
 /// All arms that have a name.
 pub const NAMES: [&str; 15] = [
@@ -93,7 +94,6 @@ pub fn expand(names: &[String]) -> Result<Vec<&'static str>> {
 /// What was found on this machine, looked up once.
 #[derive(Debug)]
 pub struct Machine {
-    executable: PathBuf,
     root: bool,
     run_has_ksm: bool,
     bundled: Option<Result<PathBuf, String>>,
@@ -112,20 +112,20 @@ impl Machine {
             .find_map(|line| line.strip_prefix("Uid:"))
             .and_then(|ids| ids.split_whitespace().nth(1))
             == Some("0");
-        Self { executable: executable.to_owned(), root, run_has_ksm, bundled: None }
+        Self { root, run_has_ksm, bundled: None }
     }
 
     /// The arm of this name for this program, or why it cannot run.
     pub fn arm(&mut self, name: &'static str, program: &Program) -> Result<Arm, String> {
         let allocator = match name {
-            "glibc" => library("the C library", "libc6", &["libc.so.6"])?,
-            "jemalloc" => library("jemalloc", "libjemalloc2", &["libjemalloc.so.2"])?,
+            "glibc" => distributed("the C library", "libc6", &["libc.so.6"])?,
+            "jemalloc" => distributed("jemalloc", "libjemalloc2", &["libjemalloc.so.2"])?,
             "mimalloc" => {
                 let files = ["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3"];
-                library("mimalloc", "libmimalloc2.0", &files)?
+                distributed("mimalloc", "libmimalloc2.0", &files)?
             }
             "tcmalloc" => {
-                library("tcmalloc", "libtcmalloc-minimal4", &["libtcmalloc_minimal.so.4"])?
+                distributed("tcmalloc", "libtcmalloc-minimal4", &["libtcmalloc_minimal.so.4"])?
             }
             "mesh" => match std::env::var_os("MESH_LIB").map(PathBuf::from) {
                 Some(path) if path.is_file() => Allocator::Library(path),
@@ -146,9 +146,9 @@ impl Machine {
     }
 
     fn ours(&self, name: &'static str) -> Result<Allocator, String> {
-        let library = self.executable.with_file_name("libpagemill.so");
+        let library = library::find().map_err(|error| error.to_string())?;
         let bytes = std::fs::read(&library)
-            .map_err(|_| "libpagemill.so is not beside this binary (run: ./pagemill)".to_owned())?;
+            .map_err(|error| format!("cannot read {}: {error}", library.display()))?;
         let symbol = b"pagemill_stats";
         if !bytes.windows(symbol.len()).any(|window| window == symbol) {
             return Err(format!("{} has no heap in it", library.display()));
@@ -178,7 +178,7 @@ const DIRECTORIES: [&str; 7] = [
     "/usr/local/lib",
 ];
 
-fn library(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {
+fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {
     files
         .iter()
         .flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)))
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named_with_its_package() {
-        let error = library("hoard", "libhoard", &["libhoard.so"]).unwrap_err();
+        let error = distributed("hoard", "libhoard", &["libhoard.so"]).unwrap_err();
         assert_eq!(error, "hoard not found as libhoard.so (run: apt-get install libhoard)");
     }
 }

@@ -11,6 +11,7 @@ use super::experiment::{Experiment, Program};
 use super::input::{Check, Inputs, PATIENCE, Ready};
 use super::redis;
 use super::target::{Sample, Seen, Stage, heap_metrics};
+use crate::heap_words;
 use crate::stats_page::Snapshot;
 
 /// Which run.
@@ -132,20 +133,7 @@ pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
 }
 
 fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> String {
-    use pagemill_heap::stats::degraded;
-    const REASONS: [(u64, &str); 8] = [
-        (degraded::NO_MEMFD, "no memfd"),
-        (degraded::NO_BARRIER, "no barrier that stops kernel writers"),
-        (degraded::NO_THREAD, "no helper thread"),
-        (degraded::VMA_BUDGET, "mapping budget used up"),
-        (degraded::NO_MEMORY, "memory refused"),
-        (degraded::NO_KSM, "no KSM"),
-        (degraded::PINS, "pages may be pinned"),
-        (degraded::BAD_CONFIG, "unknown configuration"),
-    ];
-    let bits = heap.degraded.unwrap_or(0);
-    let reasons: Vec<&str> =
-        REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, reason)| reason).collect();
+    let reasons = heap_words::degradations(heap.degraded.unwrap_or(0));
     let mut text = format!(
         "back end {}, barrier {}",
         backend.unwrap_or("unknown"),

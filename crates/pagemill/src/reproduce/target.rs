@@ -143,6 +143,7 @@ impl Stage<'_> {
         let mut child =
             command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let pid = if wrapped { self.inner(&mut child)? } else { child.id() };
+        let wrapped = pid != child.id();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let group = group.map(Arc::new);
         let sampler = self.sampler(arm, pid, started, group.clone(), &seen);
@@ -167,6 +168,7 @@ impl Stage<'_> {
             Allocator::Ours { library, config, ksm: false } => {
                 command = Command::new(&program.path);
                 command.env("LD_PRELOAD", library).env("PAGEMILL_MESH", config);
+                command.env("PAGEMILL_BACKEND", "remap");
             }
             Allocator::Ours { config, ksm: true, .. } => {
                 command = Command::new(&self.executable);
@@ -192,12 +194,17 @@ impl Stage<'_> {
         Some((pid, self.linux.thread_cpu(pid).ok()?))
     }
 
-    /// The program that a wrapper has started.
+    /// The program that a wrapper has started. Where `ksmd` runs anyway, the wrapper has nothing to
+    /// govern and becomes the program.
     fn inner(&self, wrapper: &mut Child) -> Result<u32> {
         let patience = Instant::now() + Duration::from_secs(5);
         while Instant::now() < patience {
             if let Some(&pid) = self.linux.children(wrapper.id())?.first() {
                 return Ok(pid);
+            }
+            let runs = fs::read_link(self.linux.process_file(wrapper.id(), "exe"));
+            if runs.is_ok_and(|path| path != self.executable) {
+                return Ok(wrapper.id());
             }
             if let Some(status) = wrapper.try_wait()? {
                 bail!("`pagemill run --ksm` ended with {status} before the program started");

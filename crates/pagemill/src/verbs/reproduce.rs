@@ -27,14 +27,17 @@ Examples:
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
+";
 
-Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR). Exit code 1 means
-that a cell failed: a program crashed, gave a wrong result or did not run as the arm says.";
+const AFTER: &str = "\
+Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR).
+Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that was not what it says); 2 usage; \
+130 interrupted, finished cells are kept.";
 
-/// Re-creates published tables and figures, the published number beside each.
+/// Which experiments, and how.
 #[derive(Debug, Args)]
-#[command(before_help = EXAMPLES)]
-pub struct Reproduce {
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
     /// Experiments, or `mesh` for that group; all there are without a name.
     experiments: Vec<String>,
     /// Lists experiments and arms.
@@ -69,9 +72,13 @@ pub struct Reproduce {
     json: bool,
 }
 
-impl Reproduce {
-    /// Runs the verb.
-    pub fn run(self) -> Result<Exit> {
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    arguments.run()
+}
+
+impl Arguments {
+    fn run(&self) -> Result<Exit> {
         let experiments = experiment::select(&self.experiments)?;
         if self.list {
             print!("{}", list(&experiments));

@@ -15,14 +15,16 @@ Examples:
   pagemill workload larson --threads 4 --seconds 10
   LD_PRELOAD=libjemalloc.so.2 pagemill workload churn
   pagemill run --mesh 1y -- pagemill workload unfragmented --scale 0.1
+";
 
+const AFTER: &str = "\
 Prints one line of JSON: calls, wall time, the program's own figures, and what its self check found.
-Exit code 1 means that the self check failed: the allocator damaged memory.";
+Exit status: 0 the check passed; 1 it failed: the allocator damaged memory; 2 usage.";
 
-/// Runs a built-in workload on whatever malloc this process has.
+/// Which workload, and how much of it.
 #[derive(Debug, Args)]
-#[command(before_help = EXAMPLES)]
-pub struct Workload {
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
     /// Which one (see --list).
     #[arg(required_unless_present = "list")]
     name: Option<String>,
@@ -46,16 +48,20 @@ pub struct Workload {
     seed: u64,
 }
 
-impl Workload {
-    /// Runs the verb.
-    pub fn run(self) -> Result<Exit> {
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    arguments.run()
+}
+
+impl Arguments {
+    fn run(&self) -> Result<Exit> {
         if self.list {
             for program in &PROGRAMS {
                 println!("{:14} {}", program.name, program.summary);
             }
             return Ok(Exit::Ok);
         }
-        let name = self.name.unwrap_or_default();
+        let name = self.name.clone().unwrap_or_default();
         let Some(program) = programs::find(&name) else {
             let valid: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
             bail!("there is no workload {name:?}; valid names: {}", valid.join(", "));
