@@ -292,12 +292,10 @@ mod tests {
         let experiment = redis();
         let name = &experiment.name;
         let at = |value: f64| {
-            let cells = cells(
-                name,
-                "populate",
-                "fork",
-                &[("1y-remap", &[value, value]), ("glibc", &[1.0, 1.0])],
-            );
+            let arms: &[(&'static str, &[f64])] =
+                &[("1y-remap", &[value, value]), ("glibc", &[1.0, 1.0])];
+            let mut cells = cells(name, "populate", "fork", arms);
+            cells.extend(self::cells(name, "pipelined", "fork", arms));
             let goals = goals(&experiment, &Measured::new(&cells, name, 1), &[]);
             goals.into_iter().find(|goal| goal.says.contains("BGSAVE")).unwrap().verdict
         };
