@@ -377,8 +377,10 @@ pub fn heap_metrics(heap: &Snapshot) -> BTreeMap<String, f64> {
             metrics.insert(name.to_owned(), value as f64 * factor);
         }
     };
-    put("heap_longest_pause", heap.longest_pause_ns, 1e-9);
-    put("compaction", heap.compact_ns, 1e-9);
+    // A heap that has not compacted has no pause, which is not the same as a pause of zero.
+    let compacted = heap.passes.is_some_and(|passes| passes > 0);
+    put("heap_longest_pause", heap.longest_pause_ns.filter(|_| compacted), 1e-9);
+    put("compaction", heap.compact_ns.filter(|_| compacted), 1e-9);
     put("helper_cpu", heap.helper_cpu_ns, 1e-9);
     put("heap_saved", heap.saved_bytes, 1.0);
     put("heap_live", heap.live_bytes, 1.0);
@@ -387,4 +389,20 @@ pub fn heap_metrics(heap: &Snapshot) -> BTreeMap<String, f64> {
     put("heap_groups", heap.groups, 1.0);
     put("heap_unmerged_pages", heap.unmerged_pages, 1.0);
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_that_never_compacted_has_no_pause() {
+        let heap = |passes| Snapshot {
+            passes: Some(passes),
+            longest_pause_ns: Some(1_500_000),
+            ..Snapshot::default()
+        };
+        assert_eq!(heap_metrics(&heap(3))["heap_longest_pause"], 0.0015);
+        assert!(!heap_metrics(&heap(0)).contains_key("heap_longest_pause"));
+    }
 }
