@@ -27,6 +27,10 @@ pub enum Verb {
     Report(verbs::report::Arguments),
     /// Show the heap of a running program, without stopping it
     Heap(verbs::heap::Arguments),
+    /// Run published experiments again and show their figures beside ours
+    Reproduce(verbs::reproduce::Arguments),
+    /// Run a built-in workload
+    Workload(verbs::workload::Arguments),
     /// Print the man pages or a shell's completions
     #[command(hide = true)]
     Generate(verbs::generate::Arguments),
@@ -41,6 +45,8 @@ impl Verb {
             Self::Record(arguments) => verbs::record::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
+            Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
+            Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),
         }
     }

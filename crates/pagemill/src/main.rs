@@ -10,6 +10,7 @@ mod heap_words;
 mod library;
 mod program;
 mod report;
+mod reproduce;
 mod sampler;
 mod stats_page;
 mod verbs;

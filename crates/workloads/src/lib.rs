@@ -1,2 +1,20 @@
 //! Kernels that experiments need and that no package provides.
+//!
+//! Three kinds of things live here:
+//!
+//! - [`programs`]: allocation-heavy programs, each with a check of its own result. They allocate
+//!   through the platform's allocator (`std::alloc::System`, so `malloc`, `realloc` and `free` of
+//!   the C library); under `LD_PRELOAD` the very same binary runs on another allocator.
+//! - [`generate`]: deterministic inputs for packaged programs (C for a compiler, SQL, mail, Ruby).
+//! - [`resp`]: a pipelining client of the Redis protocol, and [`fragment`], the published load
+//!   that it sends.
+//!
+//! Everything is a function of a seed: the same seed gives the same bytes and the same sequence
+//! of calls, whatever allocator is under test.
 #![forbid(unsafe_code)]
+
+pub mod fragment;
+pub mod generate;
+pub mod programs;
+pub mod random;
+pub mod resp;

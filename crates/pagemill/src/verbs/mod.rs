@@ -5,7 +5,9 @@ pub mod generate;
 pub mod heap;
 pub mod record;
 pub mod report;
+pub mod reproduce;
 pub mod run;
+pub mod workload;
 
 use pagemill_kernel::Linux;
 

@@ -1,0 +1,34 @@
+//! `pagemill reproduce`: runs published experiments again and shows their figures beside ours.
+//!
+//! Terms. An **experiment** is a file in `experiments/`: a program, arms, metrics and what the
+//! publication claims. An **arm** is an allocator in a configuration. A **case** is one program of
+//! an experiment that has several (most have one). A **cell** is one run: experiment, case, arm,
+//! repetition.
+//!
+//! ```text
+//!  experiments/*.toml ──► plan: cells in seeded random order, arms interleaved
+//!                           │ one at a time
+//!                           ▼
+//!                         cell: start in its own memory cgroup, sample, finish ──► results/…/cells.csv, samples/
+//!                           │
+//!                           ▼
+//!                         summary: medians, ratios, intervals, verdicts ──► terminal, report.txt, summary.csv, report.html
+//! ```
+//!
+//! Always true: a published number is shown, and compared with at the very end; it never enters a
+//! measurement. A cell that fails or cannot run is in the results with its reason. A cell that is
+//! finished is on disk. Memory is proportional set size and cgroup charge, never resident set.
+
+pub mod arm;
+pub mod artifact;
+pub mod cell;
+pub mod experiment;
+pub mod input;
+pub mod page;
+pub mod plan;
+pub mod redis;
+pub mod store;
+pub mod summary;
+pub mod target;
+pub mod terminal;
+pub mod verdict;

@@ -1,0 +1,266 @@
+//! One run of one program in one arm, and what came of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::arm::{Allocator, Arm};
+use super::experiment::{Experiment, Program};
+use super::input::{Check, Inputs, PATIENCE, Ready};
+use super::redis;
+use super::target::{Sample, Seen, Stage, heap_metrics};
+use crate::heap_words;
+use crate::stats_page::Snapshot;
+
+/// Which run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The experiment.
+    pub experiment: String,
+    /// The case.
+    pub case: String,
+    /// The arm.
+    pub arm: &'static str,
+    /// Counted from one.
+    pub repetition: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Results by name, in bytes, seconds and counts.
+    pub metrics: BTreeMap<String, f64>,
+    /// Memory over time.
+    pub samples: Vec<Sample>,
+    /// What a reader should know: back end in force, version of a bundled server.
+    pub notes: Vec<String>,
+    /// A digest of the output, where arms must agree on it.
+    pub digest: Option<u64>,
+}
+
+/// Runs one cell. An error is the reason why it has no results.
+pub fn run(
+    stage: &Stage<'_>,
+    inputs: &Inputs,
+    experiment: &Experiment,
+    case: &str,
+    arm: &Arm,
+    scale: f64,
+    settle: Option<f64>,
+) -> Result<Outcome> {
+    let ready = inputs.ready(experiment, case, scale)?;
+    let mut outcome = match &experiment.program {
+        Program::Redis(load) => {
+            let load = redis::scaled(load, scale, settle);
+            let way = load.loads.iter().find(|way| way.name() == case);
+            let way = *way.context("no such way of inserting")?;
+            redis::run(stage, inputs.directory(), &ready.program, arm, &load, way)?
+        }
+        _ => to_the_end(stage, arm, &ready)?,
+    };
+    memory_metrics(&mut outcome);
+    Ok(outcome)
+}
+
+/// Runs a program that ends by itself.
+fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
+    let program = &ready.program;
+    if let Check::SameFile(path) = &ready.check {
+        // A file of the last cell must not pass for this one's.
+        let _ = fs::remove_file(path);
+    }
+    let target = stage.start(arm, program)?;
+    let (ended, seen) = target.finish(stage, PATIENCE)?;
+    if !ended.status.success() {
+        let complaints = fs::read_to_string(&program.complaints).unwrap_or_default();
+        bail!("{} ended with {}: {}", program.path.display(), ended.status, last_line(&complaints));
+    }
+    let mut outcome = checked(arm, seen)?;
+    let cpu = ended.cpu.as_secs_f64();
+    outcome.metrics.insert("wall".into(), ended.wall.as_secs_f64());
+    outcome.metrics.insert("cpu".into(), cpu);
+    if matches!(arm.allocator, Allocator::Ours { ksm: true, .. }) {
+        outcome.metrics.insert("ksmd_cpu".into(), ended.ksmd.as_secs_f64());
+    }
+    match &ready.check {
+        Check::Same => outcome.digest = Some(digest_of(&program.output)?),
+        Check::SameFile(path) => outcome.digest = Some(digest_of(path)?),
+        Check::Lines(start, wanted) => {
+            let text = fs::read(&program.output).context("cannot read the output")?;
+            let count =
+                text.split(|&byte| byte == b'\n').filter(|line| line.starts_with(start.as_bytes()));
+            let count = count.count();
+            ensure!(count == *wanted, "the output has {count} lines {start:?}, not {wanted}");
+        }
+        Check::Report => report_metrics(&program.output, cpu, &mut outcome)?,
+    }
+    Ok(outcome)
+}
+
+/// Makes sure that the arm was what it says: its library loaded, its heap started.
+pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
+    let Seen { samples, heap, library } = seen;
+    ensure!(!samples.is_empty(), "the program ended before its memory was read once");
+    let mut outcome = Outcome { samples, ..Outcome::default() };
+    match &arm.allocator {
+        Allocator::Library(path) => {
+            ensure!(library, "{} was not loaded into the program", path.display());
+        }
+        Allocator::Ours { config, ksm, .. } => {
+            let heap = heap.context("no heap of ours started in the program")?;
+            ensure!(
+                heap.config_name().is_none_or(|name| name == *config),
+                "the heap runs as {:?}, not as {config:?}",
+                heap.config_name()
+            );
+            let (backend, barrier) = (heap.backend_name(), heap.barrier_name());
+            if config.ends_with('y') {
+                outcome.notes.push(in_force(&heap, backend, barrier));
+                let wanted = if *ksm { "ksm" } else { "remap" };
+                // A heap too small to compact has no back end, which is no contradiction.
+                let other = backend.filter(|&backend| backend != wanted && backend != "none");
+                if let Some(other) = other {
+                    bail!("the heap compacts by {other}, not by {wanted}");
+                }
+            }
+            outcome.metrics.extend(heap_metrics(&heap));
+        }
+        Allocator::Bundled { .. } => {}
+    }
+    Ok(outcome)
+}
+
+fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> String {
+    let reasons = heap_words::degradations(heap.degraded.unwrap_or(0));
+    let mut text = format!(
+        "back end {}, barrier {}",
+        backend.unwrap_or("unknown"),
+        barrier.unwrap_or("unknown")
+    );
+    if !reasons.is_empty() {
+        text.push_str(&format!("; degraded: {}", reasons.join(", ")));
+    }
+    text
+}
+
+/// Mean over time, peak and last value of the samples.
+fn memory_metrics(outcome: &mut Outcome) {
+    let samples = &outcome.samples;
+    let pss = |sample: &Sample| sample.pss as f64;
+    let mut put = |name: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            outcome.metrics.entry(name.to_owned()).or_insert(value);
+        }
+    };
+    put("mean_pss", mean_over_time(samples));
+    put("peak_pss", samples.iter().map(pss).reduce(f64::max));
+    put("final_pss", samples.last().map(pss));
+    let charges = || samples.iter().filter_map(|sample| sample.charge).map(|bytes| bytes as f64);
+    put("peak_charge", charges().reduce(f64::max));
+    put("final_charge", charges().next_back());
+}
+
+/// The mean of Pss weighted by time (trapezoids); samples are not exactly equidistant.
+fn mean_over_time(samples: &[Sample]) -> Option<f64> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let span = last.seconds - first.seconds;
+    if span <= 0.0 {
+        return Some(last.pss as f64);
+    }
+    let area: f64 = samples
+        .windows(2)
+        .map(|pair| (pair[1].seconds - pair[0].seconds) * (pair[0].pss + pair[1].pss) as f64 / 2.0)
+        .sum();
+    Some(area / span)
+}
+
+/// Takes over what `pagemill workload` printed. Names with a unit of microseconds become seconds.
+fn report_metrics(output: &Path, cpu: f64, outcome: &mut Outcome) -> Result<()> {
+    let text = fs::read_to_string(output).context("cannot read the workload's report")?;
+    let report: serde_json::Value =
+        serde_json::from_str(text.trim()).with_context(|| format!("no report: {text:?}"))?;
+    let field = |name: &str| {
+        report[name].as_f64().with_context(|| format!("the workload reported no {name}"))
+    };
+    let (operations, seconds) = (field("operations")?, field("seconds")?);
+    outcome.metrics.insert("cpu_a_call".into(), cpu / operations);
+    outcome.metrics.insert("calls_a_second".into(), operations / seconds);
+    outcome.metrics.insert("operations".into(), operations);
+    for (name, value) in report["metrics"].as_object().into_iter().flatten() {
+        let value = value.as_f64().context("a metric is no number")?;
+        match name.strip_suffix("_us") {
+            Some(name) => outcome.metrics.insert(name.to_owned(), value * 1e-6),
+            None => outcome.metrics.insert(name.clone(), value),
+        };
+    }
+    Ok(())
+}
+
+/// FNV-1a, 64 bits: tells different outputs apart, nothing more.
+fn digest_of(path: &Path) -> Result<u64> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(!bytes.is_empty(), "the program wrote nothing to {}", path.display());
+    Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, &byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    }))
+}
+
+/// The last line with something in it.
+pub fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seconds: f64, pss: u64) -> Sample {
+        Sample { seconds, pss, charge: Some(pss + 1) }
+    }
+
+    #[test]
+    fn the_mean_is_weighted_by_time() {
+        let samples = [sample(0.0, 100), sample(1.0, 100), sample(10.0, 100), sample(11.0, 200)];
+        let mean = mean_over_time(&samples).unwrap();
+        assert!((mean - (10.0 * 100.0 + 150.0) / 11.0).abs() < 1e-9, "{mean}");
+        assert_eq!(mean_over_time(&samples[..1]), Some(100.0));
+        assert_eq!(mean_over_time(&[]), None);
+    }
+
+    #[test]
+    fn a_final_value_that_was_read_at_the_right_moment_is_kept() {
+        let mut outcome =
+            Outcome { samples: vec![sample(0.0, 5), sample(1.0, 3)], ..Outcome::default() };
+        outcome.metrics.insert("final_pss".into(), 4.0);
+        memory_metrics(&mut outcome);
+        assert_eq!(outcome.metrics["final_pss"], 4.0);
+        assert_eq!(outcome.metrics["peak_pss"], 5.0);
+        assert_eq!(outcome.metrics["final_charge"], 4.0);
+    }
+
+    #[test]
+    fn an_arm_without_its_library_is_an_error() {
+        let seen = || Seen { samples: vec![sample(0.0, 5)], ..Seen::default() };
+        let arm = |allocator| Arm { name: "glibc", allocator };
+        let library = checked(&arm(Allocator::Library("/lib/x.so".into())), seen());
+        assert!(library.unwrap_err().to_string().contains("/lib/x.so was not loaded"));
+        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
+        assert!(checked(&arm(ours), seen()).unwrap_err().to_string().contains("no heap of ours"));
+    }
+
+    #[test]
+    fn a_heap_that_runs_otherwise_than_asked_is_an_error() {
+        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
+        let arm = Arm { name: "1y-remap", allocator: ours };
+        let with = |config, backend| {
+            let heap =
+                Snapshot { config: Some(config), backend: Some(backend), ..Snapshot::default() };
+            checked(&arm, Seen { samples: vec![sample(0.0, 5)], heap: Some(heap), library: true })
+        };
+        assert!(with(4, 2).is_ok());
+        assert!(with(4, 1).unwrap_err().to_string().contains("compacts by ksm"));
+        assert!(with(0, 0).unwrap_err().to_string().contains("runs as Some(\"0n\")"));
+    }
+}

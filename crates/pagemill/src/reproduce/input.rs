@@ -1,0 +1,239 @@
+//! Inputs of packaged programs, made once a run in a scratch directory, and the programs
+//! themselves: found, and their versions checked.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use pagemill_workloads::generate;
+use tempfile::TempDir;
+
+use super::experiment::{Experiment, Program};
+use super::target;
+
+/// Makes and keeps the inputs of a run; they go when this is dropped.
+pub struct Inputs {
+    directory: TempDir,
+    executable: PathBuf,
+    seed: u64,
+}
+
+/// A program with how its result is checked.
+pub struct Ready {
+    /// What to start.
+    pub program: target::Program,
+    /// How its output is judged.
+    pub check: Check,
+}
+
+/// How an output is judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// It is the same in every arm.
+    Same,
+    /// This file, which the program writes, is the same in every arm.
+    SameFile(PathBuf),
+    /// It has this many lines that begin so, and is otherwise free.
+    Lines(&'static str, usize),
+    /// It is the JSON line of `pagemill workload`.
+    Report,
+}
+
+/// A program that is missing or unsuitable, with what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsuitable(pub String);
+
+fn unsuitable<T>(why: String) -> Result<T> {
+    Err(Unsuitable(why).into())
+}
+
+impl Inputs {
+    /// An empty set.
+    pub fn new(executable: PathBuf, seed: u64) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("pagemill-reproduce-")
+            .tempdir()
+            .context("cannot make a scratch directory")?;
+        Ok(Self { directory, executable, seed })
+    }
+
+    /// The scratch directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Everything that `case` of `experiment` needs, at `scale` of its full size.
+    pub fn ready(&self, experiment: &Experiment, case: &str, scale: f64) -> Result<Ready> {
+        let scaled = |full: usize| ((full as f64 * scale) as usize).max(1);
+        let at = |name: &str| self.directory().join(name);
+        let mut program = target::Program {
+            output: at("output"),
+            complaints: at("complaints"),
+            ..target::Program::default()
+        };
+        let check = match &experiment.program {
+            Program::Redis(_) => {
+                program.path = find("redis-server", "redis-server")?;
+                Check::Same
+            }
+            Program::Ruby { megabytes, rounds, sleep_seconds } => {
+                program.path = suitable_ruby()?;
+                let script = at("strings.rb");
+                self.make(&script, |out| out.write_all(generate::RUBY_STRINGS.as_bytes()))?;
+                let megabytes = scaled(*megabytes as usize);
+                program.arguments = vec![
+                    script.into(),
+                    megabytes.to_string().into(),
+                    rounds.to_string().into(),
+                    (sleep_seconds * scale.min(1.0)).to_string().into(),
+                ];
+                Check::Same
+            }
+            Program::Spamassassin { messages } => {
+                let messages = scaled(*messages);
+                let script = find("spamassassin", "spamassassin")?;
+                program.path = find("perl", "perl")?;
+                let mailbox = at("mailbox");
+                self.make(&mailbox, |out| generate::mailbox(out, messages, self.seed))?;
+                // No network, no learning, no files in the user's home.
+                program.arguments = vec!["-T".into(), "-w".into(), script.into()];
+                for option in ["-L", "-t", "-x", "--cf=use_bayes 0", "--mbox"] {
+                    program.arguments.push(option.into());
+                }
+                program.arguments.push(mailbox.into());
+                program.environment = vec![("HOME".into(), self.directory().into())];
+                Check::Lines("X-Spam-Status:", messages)
+            }
+            Program::Compiler { functions, level } => {
+                program.path = compiler_proper()?;
+                let source = at("large.c");
+                let functions = scaled(*functions);
+                self.make(&source, |out| generate::c_program(out, functions, self.seed))?;
+                let assembly = at("large.s");
+                program.arguments = vec!["-quiet".into(), level.into(), source.into(), "-o".into()];
+                program.arguments.push(assembly.clone().into());
+                Check::SameFile(assembly)
+            }
+            Program::Sqlite { rows } => {
+                program.path = find("sqlite3", "sqlite3")?;
+                let script = at("script.sql");
+                let rows = scaled(*rows);
+                self.make(&script, |out| generate::sql_script(out, rows, self.seed))?;
+                program.arguments =
+                    vec!["-batch".into(), "-init".into(), "/dev/null".into(), ":memory:".into()];
+                program.input = Some(script);
+                Check::Same
+            }
+            Program::Workload { threads, seconds, hold_seconds, .. } => {
+                program.path = self.executable.clone();
+                program.arguments = ["workload".to_owned(), case.to_owned()]
+                    .into_iter()
+                    .chain(["--threads".to_owned(), threads.to_string()])
+                    .chain(["--seconds".to_owned(), (seconds * scale).to_string()])
+                    .chain(["--scale".to_owned(), scale.to_string()])
+                    .chain(["--hold".to_owned(), hold_seconds.to_string()])
+                    .chain(["--seed".to_owned(), self.seed.to_string()])
+                    .map(Into::into)
+                    .collect();
+                Check::Report
+            }
+        };
+        Ok(Ready { program, check })
+    }
+
+    /// Writes a file unless it is there: inputs are functions of the seed and the scale, which do
+    /// not change within a run.
+    fn make(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+    ) -> Result<()> {
+        if path.exists() {
+            return Ok(());
+        }
+        let file =
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut out = BufWriter::new(file);
+        write(&mut out)
+            .and_then(|()| out.flush())
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// A limit after which a cell is given up.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A program on the path.
+fn find(name: &str, package: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file());
+    match found {
+        Some(path) => Ok(path),
+        None => unsuitable(format!("{name} is not installed (run: apt-get install {package})")),
+    }
+}
+
+fn suitable_ruby() -> Result<PathBuf> {
+    let path = find("ruby", "ruby")?;
+    let output = Command::new(&path)
+        .args(["-e", "print RUBY_VERSION"])
+        .output()
+        .with_context(|| format!("cannot run {}", path.display()))?;
+    let version = String::from_utf8_lossy(&output.stdout).into_owned();
+    match keeps_strings_in_malloc(&version) {
+        Some(true) => Ok(path),
+        Some(false) => unsuitable(format!(
+            "Ruby {version} keeps strings of up to 640 bytes in its own heap, where no malloc sees them; \
+             this experiment needs Ruby 3.1 or older"
+        )),
+        None => unsuitable(format!("{} says its version is {version:?}", path.display())),
+    }
+}
+
+/// Whether this version allocates all but the shortest strings by malloc; `None` if it is no version.
+fn keeps_strings_in_malloc(version: &str) -> Option<bool> {
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some((major, minor) < (3, 2))
+}
+
+/// gcc's compiler proper: the driver itself allocates next to nothing.
+fn compiler_proper() -> Result<PathBuf> {
+    let gcc = find("gcc", "gcc")?;
+    let output = Command::new(&gcc)
+        .arg("-print-prog-name=cc1")
+        .output()
+        .with_context(|| format!("cannot run {}", gcc.display()))?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if path.is_absolute() && path.is_file() {
+        return Ok(path);
+    }
+    unsuitable(format!("{} has no cc1 (run: apt-get install gcc)", gcc.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rubies_that_embed_strings_are_refused() {
+        assert_eq!(keeps_strings_in_malloc("3.1.2"), Some(true));
+        assert_eq!(keeps_strings_in_malloc("2.7.0"), Some(true));
+        assert_eq!(keeps_strings_in_malloc("3.2.0"), Some(false));
+        assert_eq!(keeps_strings_in_malloc("4.0.0"), Some(false));
+        assert_eq!(keeps_strings_in_malloc("jruby"), None);
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let error = find("no-such-program", "some-package").unwrap_err();
+        assert!(error.is::<Unsuitable>());
+        assert!(error.to_string().contains("apt-get install some-package"));
+    }
+}

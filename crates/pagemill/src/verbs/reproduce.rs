@@ -1,0 +1,283 @@
+//! `pagemill reproduce`: published experiments, run again.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use pagemill_kernel::{Linux, signal};
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::reproduce::arm::{self, Machine};
+use crate::reproduce::cell::Cell;
+use crate::reproduce::experiment::{self, Experiment};
+use crate::reproduce::input::Inputs;
+use crate::reproduce::plan::{Options, Plan};
+use crate::reproduce::store::{self, Store};
+use crate::reproduce::summary::{self, Summary};
+use crate::reproduce::target::Stage;
+use crate::reproduce::{page, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill reproduce --list
+  pagemill reproduce --quick                               everything, small, in minutes
+  pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
+  pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
+  MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
+";
+
+const AFTER: &str = "\
+Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR).
+Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that was not what it says); 2 usage; \
+130 interrupted, finished cells are kept.";
+
+/// Which experiments, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Experiments, or `mesh` for that group; all there are without a name.
+    experiments: Vec<String>,
+    /// Lists experiments and arms.
+    #[arg(long)]
+    list: bool,
+    /// Smaller sizes, fewer arms and runs: minutes instead of hours.
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each arm.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    reps: Option<u32>,
+    /// Arms to compare, instead of the experiment's.
+    #[arg(long, value_name = "ARM", value_delimiter = ',')]
+    arms: Option<Vec<String>>,
+    /// Seed of the order of runs and of all generated inputs.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Factor on all sizes; figures are then not those of the published experiment.
+    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    scale: f64,
+    /// Window of the Redis experiment, from the first insertion to the final reading.
+    #[arg(long, value_name = "SECONDS")]
+    settle: Option<f64>,
+    /// Directory for the results.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Writes into a directory that is not empty.
+    #[arg(short, long)]
+    force: bool,
+    /// Prints the summary as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    arguments.run()
+}
+
+impl Arguments {
+    fn run(&self) -> Result<Exit> {
+        let experiments = experiment::select(&self.experiments)?;
+        if self.list {
+            print!("{}", list(&experiments));
+            return Ok(Exit::Ok);
+        }
+        ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
+        let settle_fits = self.settle.is_none_or(|seconds| (0.0..=3600.0).contains(&seconds));
+        ensure!(settle_fits, "--settle must be 0 to 3600 seconds");
+        let options = Options {
+            quick: self.quick,
+            repetitions: self.reps,
+            arms: self.arms.clone(),
+            scale: self.scale,
+            settle: self.settle,
+            seed: self.seed,
+        };
+        // Before any other thread exists: signals are waited for, so that a run that is ended
+        // leaves its finished cells and nothing else behind.
+        let signals = signal::Signals::block(ENDING)?;
+        let executable = std::env::current_exe().context("cannot find this binary")?;
+        let inputs = Inputs::new(executable.clone(), self.seed)?;
+        let mut machine = Machine::look(&executable);
+        let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
+        let directory = self.directory();
+        let mut store = Store::create(&directory, self.force)?;
+        let facts = machine_facts();
+        store.write("run.json", &self.run_json(&plan, &facts)?)?;
+        self.announce(&plan);
+        let every = Duration::from_millis(100);
+        let linux = Linux::live();
+        let mut stage = Stage { linux, executable, signals: &signals, every };
+        let progress = Progress::new(plan.cells());
+        let run = plan.run(&mut stage, &inputs, &options, &mut store, &mut |cell, number, left| {
+            progress.show(cell, number, left);
+        });
+        progress.clear();
+        let (finished, interrupted) = run?;
+        let summary =
+            summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
+        self.conclude(&store, &summary)?;
+        let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
+        Ok(match () {
+            () if interrupted => Exit::Code(130),
+            () if failed => Exit::Finding,
+            () => Exit::Ok,
+        })
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+            PathBuf::from("results").join(store::timestamp(now))
+        })
+    }
+
+    fn run_json(&self, plan: &Plan, machine: &[String]) -> Result<String> {
+        let experiments: Vec<_> = plan
+            .scheduled
+            .iter()
+            .map(|scheduled| {
+                json!({
+                    "name": scheduled.experiment.name,
+                    "arms": scheduled.arms.iter().map(|arm| arm.name).collect::<Vec<_>>(),
+                    "repetitions": scheduled.repetitions,
+                    "scale": scheduled.scale,
+                })
+            })
+            .collect();
+        let command: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let run = json!({
+            "schema": 1,
+            "command": command,
+            "version": env!("CARGO_PKG_VERSION"),
+            "machine": machine,
+            "quick": self.quick,
+            "seed": self.seed,
+            "experiments": experiments,
+            "skipped": plan.skipped,
+        });
+        Ok(serde_json::to_string_pretty(&run)? + "\n")
+    }
+
+    /// Says what is about to happen and what is not.
+    fn announce(&self, plan: &Plan) {
+        for skip in &plan.skipped {
+            let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
+            eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
+        }
+        eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
+    }
+
+    fn conclude(&self, store: &Store, summary: &Summary) -> Result<()> {
+        let text = terminal::render(summary);
+        let data = serde_json::to_string_pretty(summary)? + "\n";
+        store.write("summary.json", &data)?;
+        store.write("report.txt", &text)?;
+        store.write("report.html", &page::render(summary))?;
+        let mut out = std::io::stdout().lock();
+        // A reader that has seen enough (`| head`) is no failure of the run.
+        let _ = out.write_all(if self.json { data.as_bytes() } else { text.as_bytes() });
+        if summary.interrupted {
+            eprintln!("pagemill: interrupted; the runs that were finished are kept");
+        }
+        eprintln!("pagemill: results in {}", store.directory().display());
+        eprintln!("next: open {}", store.directory().join("report.html").display());
+        Ok(())
+    }
+}
+
+/// SIGINT, SIGTERM, SIGHUP.
+const ENDING: &[i32] = &[2, 15, 1];
+
+fn list(experiments: &[Experiment]) -> String {
+    let mut text = String::new();
+    for one in experiments {
+        text.push_str(&format!("{:20} {}\n", one.name, one.title));
+        text.push_str(&format!(
+            "{:20} arms: {}; {} runs each\n",
+            "",
+            one.arms.join(" "),
+            one.repetitions
+        ));
+    }
+    text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
+    text.push_str("groups: mesh\n");
+    text
+}
+
+/// Facts about the machine that figures depend on.
+fn machine_facts() -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let mut facts = vec![format!(
+        "{cpus} CPUs, {}",
+        field("model name").unwrap_or_else(|| "model unknown".into())
+    )];
+    facts.extend(read("/proc/sys/kernel/osrelease").map(|release| format!("Linux {release}")));
+    let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    facts.extend(thp.map(|mode| format!("transparent huge pages: {mode}")));
+    let ksm = read("/sys/kernel/mm/ksm/run");
+    facts.extend(ksm.map(|run| format!("/sys/kernel/mm/ksm/run: {run}")));
+    let maps = read("/proc/sys/vm/max_map_count");
+    facts.extend(maps.map(|count| format!("vm.max_map_count: {count}")));
+    facts
+}
+
+/// One line on the terminal; nothing when piped.
+struct Progress {
+    cells: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(cells: usize) -> Self {
+        Self { cells, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&self, cell: &Cell, number: usize, left: Duration) {
+        if !self.shown {
+            return;
+        }
+        let case =
+            if cell.case == cell.experiment { String::new() } else { format!(" {}", cell.case) };
+        let (experiment, arm, run) = (&cell.experiment, cell.arm, cell.repetition);
+        let cells = self.cells;
+        let left = minutes(left);
+        eprint!("\r\x1b[K[{number}/{cells}] {experiment}{case} {arm} #{run}, {left} left");
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_left_read_well() {
+        assert_eq!(minutes(Duration::from_secs(59)), "59 s");
+        assert_eq!(minutes(Duration::from_secs(185)), "3 min 05 s");
+        assert_eq!(minutes(Duration::from_secs(7260)), "2 h 01 min");
+    }
+}

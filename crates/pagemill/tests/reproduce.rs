@@ -1,0 +1,245 @@
+//! `pagemill reproduce` and `pagemill workload` as a user meets them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn pagemill(arguments: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("MESH_LIB")
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this Debian library is installed; says so if not.
+fn installed(file: &str) -> bool {
+    let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let found = directories.iter().any(|directory| Path::new(directory).join(file).is_file());
+    if !found {
+        eprintln!("skipped: {file} is not installed");
+    }
+    found
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+#[test]
+fn list_names_every_experiment_and_arm() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = pagemill(&["reproduce", "--list"], directory.path());
+    assert!(output.status.success());
+    for name in ["redis-fragmentation", "ruby-strings", "perl", "sqlite", "activedefrag", "2y-ksm"]
+    {
+        assert!(stdout(&output).contains(name), "{name}");
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "listing writes nothing");
+}
+
+#[test]
+fn an_unknown_experiment_or_arm_is_refused_with_the_valid_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = pagemill(&["reproduce", "pearl"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("\"pearl\"") && stderr(&output).contains("unfragmented"));
+    let output = pagemill(&["reproduce", "sqlite", "--arms", "hoard"], directory.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("\"hoard\"") && stderr(&output).contains("tcmalloc"));
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was begun");
+}
+
+#[test]
+fn a_tiny_experiment_measures_compares_and_leaves_its_results() {
+    if !installed("libc.so.6") || !installed("libjemalloc.so.2") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = [
+        "reproduce",
+        "pauses",
+        "--arms",
+        "glibc,jemalloc,mesh",
+        "--reps",
+        "2",
+        "--scale",
+        "0.05",
+        "--quick",
+        "-o",
+        "out",
+    ];
+    let output = pagemill(&arguments, directory.path());
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("skipped pauses mesh: MESH_LIB is not set"));
+    assert!(stdout(&output).contains("Pss at the end"), "{}", stdout(&output));
+    let out = directory.path().join("out");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+
+    let summary: Value = serde_json::from_str(&read("summary.json")).unwrap();
+    let rows = summary["sections"][0]["tables"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let memory = row["figures"]["end_pss_bytes"]["value"].as_f64().unwrap();
+        // 7,500 live objects of 366 bytes on average, and a process around them.
+        assert!((3e6..300e6).contains(&memory), "{memory}");
+        assert!(row["figures"]["cpu"]["value"].as_f64().unwrap() >= 0.0);
+        assert_eq!(row["figures"]["longest_call"]["runs"], 2);
+    }
+    let ratio = |arm: usize, against: &str| {
+        rows[arm]["ratios"]["end_pss_bytes"][against]["value"].as_f64().unwrap()
+    };
+    assert!((ratio(0, "jemalloc") * ratio(1, "glibc") - 1.0).abs() < 1e-9);
+    let verdict = summary["sections"][0]["claims"][0]["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("not measured"), "{verdict}");
+
+    let cells = read("cells.csv");
+    assert_eq!(cells.lines().filter(|line| line.contains(",end_pss_bytes,")).count(), 4);
+    assert!(read("samples/pauses-churn-glibc-1.csv").lines().count() > 2);
+    let html = read("report.html");
+    assert!(html.contains("<svg") && html.contains("MESH_LIB is not set"));
+    assert!(!html.contains("http:") && !html.contains("https:"), "the page opens offline");
+
+    let again = pagemill(&arguments, directory.path());
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr(&again).contains("not empty"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_library_that_is_not_loaded_fails_its_cells() {
+    // A libmesh.so that no loader accepts: the program runs, on another allocator.
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("libmesh.so");
+    std::fs::write(&library, "not a library").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args([
+            "reproduce",
+            "pauses",
+            "--arms",
+            "mesh",
+            "--reps",
+            "1",
+            "--scale",
+            "0.05",
+            "-o",
+            "o",
+        ])
+        .current_dir(directory.path())
+        .env("MESH_LIB", &library)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("FAILED churn mesh #1"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("was not loaded into the program"));
+}
+
+#[test]
+fn redis_is_loaded_read_back_and_measured() {
+    if !on_path("redis-server") || !installed("libc.so.6") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = [
+        "reproduce",
+        "redis-fragmentation",
+        "--arms",
+        "glibc",
+        "--reps",
+        "1",
+        "--scale",
+        "0.05",
+        "--settle",
+        "1.5",
+        "-o",
+        "out",
+    ];
+    let output = pagemill(&arguments, directory.path());
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    let summary = std::fs::read_to_string(directory.path().join("out/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let tables = summary["sections"][0]["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        let figures = &table["rows"][0]["figures"];
+        let value = |name: &str| figures[name]["value"].as_f64().unwrap();
+        let limit = 5.0 * 1048576.0;
+        assert!(value("used_memory") <= limit * 1.1, "{}", value("used_memory"));
+        assert!(value("final_pss") >= value("used_memory"), "{figures}");
+        assert!(value("peak_pss") >= value("final_pss") * 0.99, "{figures}");
+        assert!(value("keys") > 1_000.0 && value("keys") < 43_500.0, "{figures}");
+        assert!(value("fork") > 0.0 && value("insertion") > 0.0 && value("vmas") > 10.0);
+    }
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_is_finished_and_leaves_no_scratch() {
+    if !installed("libc.so.6") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args([
+            "reproduce",
+            "pauses",
+            "--arms",
+            "glibc",
+            "--reps",
+            "500",
+            "--scale",
+            "0.02",
+            "-o",
+            "o",
+        ])
+        .current_dir(directory.path())
+        .env("TMPDIR", scratch.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let cells = directory.path().join("o/cells.csv");
+    let began = std::time::Instant::now();
+    while std::fs::read_to_string(&cells).map_or(0, |text| text.lines().count()) < 2 {
+        assert!(began.elapsed().as_secs() < 60, "no cell was finished");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("sh").args(["-c", "kill -INT \"$1\"", "sh", &pid]).status().unwrap().success()
+    );
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(directory.path().join("o/report.html").is_file());
+    assert_eq!(scratch.path().read_dir().unwrap().count(), 0, "the scratch directory is gone");
+}
+
+#[test]
+fn a_workload_prints_one_line_of_json_with_its_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        pagemill(&["workload", "xmalloc", "--threads", "1", "--seconds", "0.1"], directory.path());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), 1);
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["workload"], "xmalloc");
+    assert!(report["operations"].as_u64().unwrap() > 0);
+    assert!(report["check"].as_str().unwrap().contains("intact"));
+    let unknown = pagemill(&["workload", "larsen"], directory.path());
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("larson"));
+}

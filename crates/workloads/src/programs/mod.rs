@@ -1,0 +1,184 @@
+//! Allocation-heavy programs, in the shapes that the allocator literature uses.
+//!
+//! | name | shape | after |
+//! |---|---|---|
+//! | `larson` | each thread replaces random blocks, then hands all of them to a new thread | Larson and Krishnan, ISMM 1998 |
+//! | `xmalloc` | producers allocate, consumers free | Lever and Boreham, 2000 |
+//! | `alloc-test` | one thread frees and allocates at random slots, small sizes favoured | the program of that name |
+//! | `cfrac` | factors a number by continued fractions, every bignum on the heap | Zorn's suite, 1993 |
+//! | `glibc-simple` | batches of one size, freed in order and in reverse | glibc's `bench-malloc-simple` |
+//! | `churn` | fill, free three quarters, mix sizes; each call timed | the pause question of Mesh |
+//! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
+//!
+//! All of them are written from the description of the shape, not from the original text, so
+//! their absolute times compare with nothing but themselves under another allocator.
+
+mod alloc_test;
+pub mod bignum;
+mod cfrac;
+mod churn;
+mod glibc_simple;
+mod larson;
+pub mod pauses;
+mod unfragmented;
+mod xmalloc;
+
+use std::time::Duration;
+
+/// How much work to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Params {
+    /// Worker threads (`larson`, `xmalloc`: this many producers and this many consumers).
+    pub threads: usize,
+    /// How long the programs that run for a time run (`larson`, `xmalloc`).
+    pub time: Duration,
+    /// Share of the full size that the programs of fixed work do; 1.0 is the published size.
+    pub scale: f64,
+    /// How long `churn` and `unfragmented` stay idle before they read their memory at the end.
+    pub hold: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            time: Duration::from_secs(5),
+            scale: 1.0,
+            hold: Duration::from_secs(1),
+            seed: 1,
+        }
+    }
+}
+
+impl Params {
+    /// `full` operations scaled, at least one.
+    fn scaled(&self, full: usize) -> usize {
+        ((full as f64 * self.scale) as usize).max(1)
+    }
+}
+
+/// What a program did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Name of the program.
+    pub workload: &'static str,
+    /// Calls of the allocator (allocations plus frees), or the program's own unit of work where
+    /// its documentation says so.
+    pub operations: u64,
+    /// Wall time of the measured part.
+    pub seconds: f64,
+    /// Further results: name with unit, and value.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// What the self check established, in words.
+    pub check: String,
+}
+
+/// A program: name, one line for the help, and the function.
+pub struct Program {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Runs it. An error is a failed self check, which means that the allocator under test
+    /// damaged memory or that the program itself is wrong.
+    pub run: fn(&Params) -> Result<Report, String>,
+}
+
+/// Every program, in the order of the documentation.
+pub const PROGRAMS: [Program; 7] = [
+    Program {
+        name: "larson",
+        summary: "threads replace random blocks and hand them to new threads (fixed time)",
+        run: larson::run,
+    },
+    Program {
+        name: "xmalloc",
+        summary: "producers allocate, consumers free (fixed time)",
+        run: xmalloc::run,
+    },
+    Program {
+        name: "alloc-test",
+        summary: "one thread, random slots, small sizes favoured (fixed work)",
+        run: alloc_test::run,
+    },
+    Program {
+        name: "cfrac",
+        summary: "continued-fraction factoring with heap bignums (fixed work)",
+        run: cfrac::run,
+    },
+    Program {
+        name: "glibc-simple",
+        summary: "batches of one size, freed in order and in reverse (fixed work)",
+        run: glibc_simple::run,
+    },
+    Program {
+        name: "churn",
+        summary: "fill, free 75 %, mix 240 and 492 B; every call timed (fixed work)",
+        run: churn::run,
+    },
+    Program {
+        name: "unfragmented",
+        summary: "a hash table of 10 M small keys, nothing freed (fixed work)",
+        run: unfragmented::run,
+    },
+];
+
+/// The program of this name.
+pub fn find(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
+
+/// Proportional set size of this process in bytes, or `None` where the kernel does not say
+/// (`/proc/self/smaps_rollup`, Linux 4.14).
+pub(crate) fn own_pss() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find(|line| line.starts_with("Pss:"))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small enough for an unoptimised test run.
+    fn small() -> Params {
+        Params {
+            threads: 2,
+            time: Duration::from_millis(50),
+            scale: 0.002,
+            hold: Duration::ZERO,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn every_program_passes_its_own_check() {
+        for program in &PROGRAMS {
+            let report = (program.run)(&small()).unwrap();
+            assert_eq!(report.workload, program.name);
+            assert!(report.operations > 0, "{report:?}");
+            assert!(report.seconds > 0.0, "{report:?}");
+            assert!(!report.check.is_empty(), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn fixed_work_is_the_same_work_each_time() {
+        for name in ["alloc-test", "cfrac", "glibc-simple", "churn", "unfragmented"] {
+            let program = find(name).unwrap();
+            let first = (program.run)(&small()).unwrap();
+            let second = (program.run)(&small()).unwrap();
+            assert_eq!(first.operations, second.operations, "{name}");
+            assert_eq!(first.check, second.check, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_and_others_are_not() {
+        assert!(find("larson").is_some());
+        assert!(find("Larson").is_none());
+    }
+}
