@@ -4,7 +4,7 @@
 //! Nothing here may allocate through the heap, and nothing may change `errno`: `free` must keep it
 //! (POSIX 2024).
 
-use core::sync::atomic::AtomicU32;
+use crate::sync::AtomicU32;
 
 /// A use of the heap that is an error of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
