@@ -11,6 +11,7 @@
 //!
 //! Only the owner writes; `len` is atomic because the statistics read it from outside.
 
+use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::rng::Rng;
@@ -124,6 +125,49 @@ impl Bin {
         true
     }
 
+    /// Adds the slots of a mask, `size` bytes each, the lowest at `start`; each changes places with a random one if a
+    /// generator is given, which leaves the bin in random order if it was in random order (or empty) before.
+    ///
+    /// # Safety
+    /// The caller is the owner; there is room for them.
+    #[inline(always)]
+    pub unsafe fn fill(&self, start: usize, size: usize, mut mask: u64, rng: Option<&mut Rng>) {
+        let mut len = self.len() as usize;
+        let address = |mask: u64| start + mask.trailing_zeros() as usize * size;
+        match rng {
+            Some(rng) => {
+                // Four draws of 16 bits from one of 64: bins hold far less than 2^16 entries.
+                let (mut bits, mut left) = (0, 0);
+                while mask != 0 {
+                    if left == 0 {
+                        (bits, left) = (rng.next(), 4);
+                    }
+                    let other = ((bits & 0xffff) as usize * (len + 1)) >> 16;
+                    (bits, left) = (bits >> 16, left - 1);
+                    // SAFETY: `other` is at most `len`, for which there is room; entries below it are initialised,
+                    // and an entry that is not is only copied onto itself before it is written.
+                    unsafe {
+                        self.slots.add(len).write(self.slots.add(other).read());
+                        self.slots.add(other).write(with_exposed_provenance_mut(address(mask)));
+                    }
+                    len += 1;
+                    mask &= mask - 1;
+                }
+            }
+            None => {
+                while mask != 0 {
+                    // SAFETY: there is room.
+                    unsafe {
+                        self.slots.add(len).write(with_exposed_provenance_mut(address(mask)));
+                    }
+                    len += 1;
+                    mask &= mask - 1;
+                }
+            }
+        }
+        self.len.store(len as u32, Ordering::Relaxed);
+    }
+
     /// All entries, oldest first.
     ///
     /// # Safety
@@ -167,7 +211,7 @@ impl Cache {
     }
 
     /// Doubles the room of a bin; `false` if it is at its bound.
-    pub fn grow(bin: &Bin, class: usize) -> bool {
+    pub(crate) fn grow(bin: &Bin, class: usize) -> bool {
         let cap = (bin.cap() as usize * 2).min(bound(class)) as u32;
         let grows = cap > bin.cap();
         bin.set_cap(cap);
@@ -175,7 +219,7 @@ impl Cache {
     }
 
     /// Halves the room of a bin that holds little.
-    pub fn shrink(bin: &Bin, class: usize) {
+    pub(crate) fn shrink(bin: &Bin, class: usize) {
         let least = BIN_START.min(bound(class)) as u32;
         bin.set_cap((bin.cap() / 2).max(bin.len()).max(least));
     }

@@ -8,6 +8,7 @@
 //! Properties: a slot is handed out only if it is neither live nor blocked; a span is listed exactly
 //! if it has such a slot; live bits, counts and lists change only under the lock.
 
+use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 
@@ -33,28 +34,37 @@ pub struct Word {
 /// Most words in a batch: one for each entry of the largest cache bin that is flushed or filled at once.
 pub const BATCH: usize = 64;
 
-/// Slots to take or give back, sorted by span and word.
+/// Slots to take or give back, by span and word. What lies beyond `len` is not initialised.
 #[derive(Debug)]
 pub struct Batch {
-    words: [Option<Word>; BATCH],
+    words: [MaybeUninit<Word>; BATCH],
     len: usize,
 }
 
 impl Batch {
     /// No slots.
-    #[inline]
+    #[inline(always)]
     pub fn new() -> Self {
-        Self { words: [None; BATCH], len: 0 }
+        Self { words: [const { MaybeUninit::uninit() }; BATCH], len: 0 }
     }
 
     /// The words.
-    pub fn words(&self) -> impl Iterator<Item = Word> + '_ {
-        self.words[..self.len].iter().filter_map(|word| *word)
+    #[inline(always)]
+    pub fn words(&self) -> &[Word] {
+        // SAFETY: `push` initialised the first `len` words.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
     }
 
+    #[inline(always)]
+    fn words_mut(&mut self) -> &mut [Word] {
+        // SAFETY: as for `words`.
+        unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+    }
+
+    #[inline(always)]
     fn push(&mut self, word: Word) {
         if let Some(place) = self.words.get_mut(self.len) {
-            *place = Some(word);
+            place.write(word);
             self.len += 1;
         }
     }
@@ -67,44 +77,57 @@ impl Batch {
 /// Free slots of a class about to be given back, found by span and word through a small hash table.
 #[derive(Debug)]
 pub struct Returns {
+    /// Index into the batch, plus one; zero is an empty place.
     table: [u8; TABLE],
     batch: Batch,
+    /// Index of the word that the last slot went to: the next one often goes there too.
+    last: usize,
 }
 
-const TABLE: usize = 128;
+/// Twice the batch, so that a probe is short.
+const TABLE: usize = 2 * BATCH;
 
 impl Returns {
     /// No slots.
+    #[inline(always)]
     pub fn new() -> Self {
-        Self { table: [0; TABLE], batch: Batch::new() }
+        Self { table: [0; TABLE], batch: Batch::new(), last: usize::MAX }
     }
 
-    /// Adds a slot; the batch must not be full ([`BATCH`] calls always fit). `false` if the slot was added before.
-    #[inline]
+    /// Adds a slot; [`BATCH`] calls always fit. `false` if the slot was added before.
+    #[inline(always)]
     pub fn add(&mut self, span: SpanRef, slot: usize) -> bool {
         let (word, mask) = (slot / 64, 1_u64 << (slot % 64));
-        let key = (span.0.as_ptr().addr() >> 7) * 4 + word;
-        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize) >> 32) % TABLE;
-        loop {
-            let index = usize::from(self.table[at]);
-            if index == 0 {
-                self.batch.push(Word { span, word, mask });
-                self.table[at] = self.batch.len as u8;
-                return true;
+        let is_it = |entry: &Word| entry.span == span && entry.word == word;
+        let entry = match self.batch.words_mut().get_mut(self.last) {
+            Some(entry) if is_it(entry) => entry,
+            _ => {
+                let key = (span.0.as_ptr().addr() >> 7) * 4 + word;
+                let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize) >> 57;
+                loop {
+                    let index = usize::from(self.table[at % TABLE]);
+                    if index == 0 {
+                        self.batch.push(Word { span, word, mask });
+                        self.table[at % TABLE] = self.batch.len as u8;
+                        self.last = self.batch.len - 1;
+                        return true;
+                    }
+                    self.last = index - 1;
+                    if self.batch.words_mut().get(self.last).is_some_and(is_it) {
+                        break;
+                    }
+                    at += 1;
+                }
+                &mut self.batch.words_mut()[self.last]
             }
-            if let Some(Some(entry)) = self.batch.words.get_mut(index - 1)
-                && entry.span == span
-                && entry.word == word
-            {
-                let fresh = entry.mask & mask == 0;
-                entry.mask |= mask;
-                return fresh;
-            }
-            at = (at + 1) % TABLE;
-        }
+        };
+        let fresh = entry.mask & mask == 0;
+        entry.mask |= mask;
+        fresh
     }
 
     /// The slots, by span and word.
+    #[inline(always)]
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
@@ -303,7 +326,7 @@ impl Central {
         let mut given = Given { empty: null_mut(), double: None };
         let mut freed = 0;
         let mut lists = self.lists.lock(os);
-        for Word { span, word, mask } in batch.words() {
+        for &Word { span, word, mask } in batch.words() {
             let this = span.get();
             let live = this.live(word);
             if live & mask != mask || this.state() != State::Small {
@@ -410,7 +433,8 @@ impl Central {
         self.is_mine(class, span, generation).then(|| f(span.get()))
     }
 
-    /// Blocks the slots on whole pages of a span; returns the live bits.
+    /// Blocks the slots on whole pages of a span; returns the live bits. `None` if it is no longer the span that was
+    /// meant, or one of the pages is blocked already.
     pub fn block<O: Os>(
         &self,
         os: &O,
@@ -425,6 +449,9 @@ impl Central {
             return None;
         }
         let this = span.get();
+        if this.blocked_pages() & page_bits(&pages) != 0 {
+            return None;
+        }
         this.set_reciprocal(0);
         Self::set_pages(this, this.blocked_pages() | page_bits(&pages), page);
         lists.list(span);

@@ -316,7 +316,7 @@ impl<O: Os> Heap<O> {
     pub(crate) fn take_one(&self, class: usize, from: u32) -> Option<*mut u8> {
         let mut batch = Batch::new();
         self.take(class, 1, from, &mut batch);
-        let Word { span, word, mask } = batch.words().next()?;
+        let &Word { span, word, mask } = batch.words().first()?;
         let slot = 64 * word + mask.trailing_zeros() as usize;
         Some(core::ptr::with_exposed_provenance_mut(
             span.get().start() + slot * SIZES[class] as usize,
@@ -363,23 +363,15 @@ impl<O: Os> Heap<O> {
         }
         Cache::grow(bin, class);
         let size = SIZES[class] as usize;
-        for Word { span, word, mut mask } in batch.words() {
+        for &Word { span, word, mask } in batch.words() {
             let start = span.get().start() + 64 * word * size;
-            while mask != 0 {
-                let slot = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                let slot = core::ptr::with_exposed_provenance_mut(start + slot * size);
-                // SAFETY: the caller owns the cache; `wanted` is below the room.
-                unsafe { bin.push(slot) };
-            }
+            // SAFETY: the caller owns the cache; the bin is empty and `wanted` is within its room.
+            unsafe { bin.fill(start, size, mask, randomise.then_some(&mut *rng)) };
         }
-        // SAFETY: as above.
-        let entries = unsafe { bin.entries() };
-        if randomise {
-            rng.shuffle(entries);
-        } else {
+        if !randomise {
             // The newest is popped first.
-            entries.reverse();
+            // SAFETY: as above.
+            unsafe { bin.entries() }.reverse();
         }
         // SAFETY: as above.
         unsafe { self.look(cache, class) };
@@ -394,8 +386,8 @@ impl<O: Os> Heap<O> {
         // SAFETY: the caller owns the cache.
         let idle = unsafe {
             (*cache).busy[class] = true;
-            (*cache).events += 1;
-            if (*cache).events % LOOK != 0 {
+            (*cache).events = (*cache).events.wrapping_add(1);
+            if !(*cache).events.is_multiple_of(LOOK) {
                 return;
             }
             let look = (*cache).look as usize;

@@ -230,7 +230,7 @@ impl Pages {
 
     /// Whether it is worth looking at the clock: now and then while there are dirty runs.
     pub fn is_due(&self) -> bool {
-        self.dirty() > 0 && self.frees.fetch_add(1, Ordering::Relaxed) % LOOK == 0
+        self.dirty() > 0 && self.frees.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK)
     }
 
     /// Whether nobody has called [`Pages::purge`] for a while.
@@ -369,8 +369,8 @@ impl Pages {
         cx.map.set(start, cx.tomb);
         cx.map.set(end - GRANULE, cx.tomb);
         let (mut low, mut high) = (start, end);
-        let below = (start % CHUNK != 0).then(|| cx.map.get(start - GRANULE));
-        let above = (end % CHUNK != 0).then(|| cx.map.get(end));
+        let below = (!start.is_multiple_of(CHUNK)).then(|| cx.map.get(start - GRANULE));
+        let above = (!end.is_multiple_of(CHUNK)).then(|| cx.map.get(end));
         for neighbour in [below, above].into_iter().flatten() {
             let Some(neighbour) = NonNull::new(neighbour).map(SpanRef) else { continue };
             let other = neighbour.get();
@@ -400,7 +400,7 @@ impl Pages {
         let this = run.get();
         let end = this.end();
         let wanted = (granules - this.granules()) * GRANULE;
-        if end % CHUNK == 0 {
+        if end.is_multiple_of(CHUNK) {
             return false;
         }
         let mut inner = self.inner.lock(cx.os);

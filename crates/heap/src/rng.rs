@@ -21,14 +21,7 @@ impl Rng {
     /// A number below `bound`, which is at least 1; the bias is below `bound / 2^32`.
     #[inline]
     pub fn below(&mut self, bound: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(bound) >> 32) as u32
-    }
-
-    /// Puts `items` in random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last as u32 + 1) as usize);
-        }
+        (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
     }
 }
 
@@ -44,14 +37,5 @@ mod tests {
             counts[rng.below(10) as usize] += 1;
         }
         assert!(counts.iter().all(|&count| (9_000..11_000).contains(&count)), "{counts:?}");
-    }
-
-    #[test]
-    fn a_shuffle_is_a_permutation_and_not_the_identity() {
-        let mut items: [u32; 64] = core::array::from_fn(|i| i as u32);
-        Rng::new(1).shuffle(&mut items);
-        assert!(!items.is_sorted());
-        items.sort_unstable();
-        assert!(items.iter().enumerate().all(|(i, &item)| i as u32 == item));
     }
 }
