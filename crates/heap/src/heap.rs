@@ -11,11 +11,11 @@ use crate::bits::{self, Bits};
 use crate::cache::{self, Bin, Cache, LOOK};
 use crate::central::{self, BATCH, Batch, Central, Returns, Word};
 use crate::config::Config;
-use crate::large::Large;
+use crate::large::{GROWN_MIN, Large};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
 use crate::pagemap::PageMap;
-use crate::pages::{Context, Pages};
+use crate::pages::{Context, Pages, RUN_MAX};
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, SpanView, State};
 use crate::stats::{OCCUPANCY_BUCKETS, StatsPage};
@@ -286,7 +286,7 @@ impl<O: Os> Heap<O> {
     }
 
     fn allocate_large(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
-        self.large.allocate(self.cx(), &self.pages, size, align, zero)
+        self.large.allocate(self.cx(), &self.pages, size, align, zero, false)
     }
 
     /// A slot of a class.
@@ -615,14 +615,13 @@ impl<O: Os> Heap<O> {
 
     /// The span in use that an address lies in, wherever in it.
     fn enclosing(&self, address: usize) -> Option<SpanRef> {
-        let mut at = address & !(GRANULE - 1);
-        let chunk = address & !(crate::pages::CHUNK - 1);
         let covers = |span: SpanRef| {
             let this = span.get();
             let used = matches!(this.state(), State::Small | State::Large | State::Mapped);
             used && (this.start()..this.end()).contains(&address)
         };
-        while at >= chunk && at > 0 {
+        let first = address & !(GRANULE - 1);
+        for at in (0..RUN_MAX).map_while(|back| first.checked_sub(back * GRANULE)) {
             if let Some(span) = NonNull::new(self.map.get(at)).map(SpanRef) {
                 if covers(span) {
                     return Some(span);
@@ -631,7 +630,6 @@ impl<O: Os> Heap<O> {
                     break;
                 }
             }
-            at -= GRANULE;
         }
         self.large.find(&self.os, address)
     }
@@ -646,7 +644,6 @@ impl<O: Os> Heap<O> {
             // SAFETY: as for this function.
             return unsafe { self.allocate(cache, size) };
         }
-        let mut wish = size;
         let usable = match self.lookup(object.addr()) {
             Found::Wrong(misuse) => self.os.misuse(misuse, object),
             Found::Slot(span, _) => {
@@ -663,18 +660,36 @@ impl<O: Os> Heap<O> {
                     return resized;
                 }
                 // An object that has outgrown its run is likely to grow again.
-                if size > usable && size < crate::large::MAPPED_MIN {
-                    wish = size + size / 8;
+                if size > usable {
+                    let wish = if size < GROWN_MIN { size + size / 8 } else { size };
+                    let moved = self.large.allocate(self.cx(), &self.pages, wish, 16, false, true);
+                    // SAFETY: the new object is larger than the old one.
+                    return unsafe { self.replace(cache, object, moved, usable) };
                 }
                 usable
             }
         };
         // SAFETY: as for this function.
-        let moved = unsafe { self.allocate(cache, wish) };
+        let moved = unsafe { self.allocate(cache, size) };
+        // SAFETY: both objects are at least that long.
+        unsafe { self.replace(cache, object, moved, usable.min(size)) }
+    }
+
+    /// Copies `len` bytes of an object to its successor, unless that is null, and frees it.
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; both are at least `len` bytes long.
+    unsafe fn replace(
+        &self,
+        cache: *mut Cache,
+        object: *mut u8,
+        moved: *mut u8,
+        len: usize,
+    ) -> *mut u8 {
         if !moved.is_null() {
             // SAFETY: both objects are at least this long and distinct; the old one is freed once.
             unsafe {
-                moved.copy_from_nonoverlapping(object, usable.min(size));
+                moved.copy_from_nonoverlapping(object, len);
                 self.free(cache, object);
             }
         }

@@ -1,7 +1,8 @@
-//! Large objects: page runs up to 1 MiB, mappings of their own from there on.
+//! Large objects: page runs up to 4 MiB, mappings of their own from there on. An object that grows
+//! beyond 1 MiB moves to a mapping of its own too, because that can grow further without being copied.
 //!
 //! A freed mapping of moderate size is kept for a while, so that a program that churns through
-//! buffers of a few MiB does not fault every page of each; what is kept is bounded in number and in bytes and
+//! buffers of several MiB does not fault every page of each; what is kept is bounded in number and in bytes and
 //! decays like free pages do.
 
 use core::ptr::{NonNull, null_mut};
@@ -14,7 +15,9 @@ use crate::span::{Span, SpanRef, State};
 use crate::sync::{Lock, Locked};
 
 /// From this size on an object is a mapping of its own.
-pub const MAPPED_MIN: usize = 1 << 20;
+const MAPPED_MIN: usize = 4 << 20;
+/// From this size on an object that grows moves to a mapping of its own.
+pub const GROWN_MIN: usize = 1 << 20;
 /// Alignments above this get a mapping of their own.
 const RUN_ALIGN_MAX: usize = 256 * 1024;
 
@@ -135,7 +138,8 @@ impl Large {
         }
     }
 
-    /// An object of `size` bytes at a multiple of `align`; its memory is zero if `zero`. Null if there is no memory.
+    /// An object of `size` bytes at a multiple of `align`; its memory is zero if `zero`, and it is expected to grow
+    /// if `grown`. Null if there is no memory.
     pub fn allocate<O: Os>(
         &self,
         cx: Context<'_, O>,
@@ -143,12 +147,14 @@ impl Large {
         size: usize,
         align: usize,
         zero: bool,
+        grown: bool,
     ) -> *mut u8 {
         // As in glibc, no object is larger than half the address space: differences of pointers must fit.
-        if size > isize::MAX as usize - align - (1 << 20) {
+        if size > (isize::MAX as usize - (1 << 20)).saturating_sub(align) {
             return null_mut();
         }
-        let span = if size < MAPPED_MIN && align <= RUN_ALIGN_MAX {
+        let limit = if grown { GROWN_MIN } else { MAPPED_MIN };
+        let span = if size < limit && align <= RUN_ALIGN_MAX {
             let granules = size.div_ceil(GRANULE).max(1);
             let Some(run) = pages.allocate(cx, granules, align.div_ceil(GRANULE)) else {
                 return null_mut();
@@ -326,7 +332,7 @@ impl Large {
                 self.account(this, 1);
                 if done { core::ptr::with_exposed_provenance_mut(this.start()) } else { null_mut() }
             }
-            State::Mapped if (MAPPED_MIN / 2..isize::MAX as usize / 2).contains(&size) => {
+            State::Mapped if (GROWN_MIN / 2..isize::MAX as usize / 2).contains(&size) => {
                 let (start, old) = (this.start(), this.len());
                 let len = size.next_multiple_of(cx.page.max(GRANULE));
                 if len == old || (len < old && old - len < old / 8) {

@@ -1,10 +1,10 @@
 //! The page heap: runs of 4 KiB granules out of 2 MiB chunks of private anonymous memory.
 //!
 //! Terms: a free run is **dirty** (its memory is resident) or **clean** (never touched or given back,
-//! reads as zero). A run never crosses a chunk, so it is 512 granules at most.
+//! reads as zero). Runs may cross chunks that lie side by side, but none is longer than 16 MiB.
 //!
 //! ```text
-//!  bins[dirty|clean][64]   exact lengths 1..=32, then eight a doubling up to 512
+//!  bins[dirty|clean][88]   exact lengths 1..=32, then eight a doubling up to 4096 granules
 //!  oldest <-> ... <-> newest   dirty runs by the time they were freed
 //! ```
 //!
@@ -12,8 +12,8 @@
 //! of the same kind, found through the page map. Dirty runs that stay free for the decay time are
 //! taken out of the bins, given back without the lock, and put in again as clean.
 //!
-//! Properties: every granule of a chunk is in exactly one run; no two neighbours of a kind in a chunk
-//! are both free; the first and last granule of each run map to its descriptor.
+//! Properties: every granule of a chunk is in exactly one run; no two neighbours of a kind that would
+//! make a run of allowed length are both free; the first and last granule of each run map to its descriptor.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,16 +27,17 @@ use crate::sync::{Lock, Locked};
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 2 << 20;
-/// Granules of a chunk.
-pub const CHUNK_GRANULES: usize = CHUNK / GRANULE;
+const CHUNK_GRANULES: usize = CHUNK / GRANULE;
+/// Granules of the longest run: 16 MiB.
+pub const RUN_MAX: usize = 4096;
 
-const BINS: usize = 64;
+const BINS: usize = 88;
 const DIRTY: usize = 0;
 const CLEAN: usize = 1;
 /// Runs of one bin that a search looks at before it goes to a larger bin.
 const SCAN: usize = 16;
-/// Most chunks taken from the operating system at once.
-const GROWTH_MAX: usize = 16;
+/// Most chunks taken from the operating system at once without need: 16 MiB.
+const GROWTH_MAX: usize = RUN_MAX / CHUNK_GRANULES;
 
 /// How long free memory stays resident, in nanoseconds.
 pub const DECAY_NS: u64 = 1_000_000_000;
@@ -46,7 +47,7 @@ const LOOK: usize = 32;
 const PURGE_RUNS: usize = 64;
 
 fn bin_of(granules: usize) -> usize {
-    debug_assert!((1..=CHUNK_GRANULES).contains(&granules));
+    debug_assert!((1..=RUN_MAX).contains(&granules));
     if granules <= 32 {
         return granules - 1;
     }
@@ -57,7 +58,7 @@ fn bin_of(granules: usize) -> usize {
 #[derive(Debug)]
 struct Inner {
     bins: [[*mut Span; BINS]; 2],
-    nonempty: [u64; 2],
+    nonempty: [u128; 2],
     oldest: *mut Span,
     newest: *mut Span,
 }
@@ -172,7 +173,7 @@ impl Inner {
 
     /// The best free run of a kind for `granules` at a multiple of `align`, and where in it.
     fn find(&self, kind: usize, granules: usize, align: usize) -> Option<(SpanRef, usize)> {
-        let mut bins = self.nonempty[kind] & (u64::MAX << bin_of(granules));
+        let mut bins = self.nonempty[kind] & (u128::MAX << bin_of(granules));
         while bins != 0 {
             let bin = bins.trailing_zeros() as usize;
             bins &= bins - 1;
@@ -243,7 +244,7 @@ impl Pages {
         self.inner.raw()
     }
 
-    /// A run of `granules` (at most a chunk's, less `align - 1`) at a multiple of `align` granules, in state `Busy`, its first
+    /// A run of `granules` (with `align`, at most [`RUN_MAX`]) at a multiple of `align` granules, in state `Busy`, its first
     /// and last granule mapped to it; [`Span::is_zeroed`] says whether its memory is zero.
     pub fn allocate<O: Os>(
         &self,
@@ -259,7 +260,7 @@ impl Pages {
                 }
             }
             drop(inner);
-            if !self.grow(cx) {
+            if !self.grow(cx, granules + align - 1) {
                 return None;
             }
         }
@@ -320,36 +321,31 @@ impl Pages {
         cx.map.set(this.end() - GRANULE, run.0.as_ptr());
     }
 
-    /// Takes chunks from the operating system.
-    fn grow<O: Os>(&self, cx: Context<'_, O>) -> bool {
+    /// Takes chunks from the operating system, enough for a run of `granules`.
+    fn grow<O: Os>(&self, cx: Context<'_, O>, granules: usize) -> bool {
+        let need = granules.div_ceil(CHUNK_GRANULES);
+        if need > GROWTH_MAX {
+            return false;
+        }
         // An eighth more at a time keeps the number of calls logarithmic.
-        let wish = (self.mapped() / CHUNK / 8).clamp(1, GROWTH_MAX);
-        for chunks in [wish, 1] {
-            let start = cx.os.map(chunks * CHUNK, CHUNK);
-            if start.is_null() {
-                continue;
-            }
-            if !cx.map.cover(cx.os, cx.meta, start.expose_provenance(), chunks * CHUNK) {
+        let wish = (self.mapped() / CHUNK / 8).clamp(need, GROWTH_MAX);
+        for chunks in [wish, need] {
+            let Some(run) = cx.meta.take(cx.os) else { return false };
+            let len = chunks * CHUNK;
+            let start = cx.os.map(len, CHUNK);
+            if !start.is_null() {
+                if cx.map.cover(cx.os, cx.meta, start.expose_provenance(), len) {
+                    run.get().set_start(start.addr());
+                    run.get().set_granules(len / GRANULE);
+                    self.mapped.fetch_add(len, Ordering::Relaxed);
+                    let mut inner = self.inner.lock(cx.os);
+                    self.free_locked(cx, &mut inner, run, CLEAN);
+                    return true;
+                }
                 // SAFETY: mapped just above, not used.
-                unsafe { cx.os.unmap(start, chunks * CHUNK) };
-                continue;
+                unsafe { cx.os.unmap(start, len) };
             }
-            for chunk in 0..chunks {
-                let Some(run) = cx.meta.take(cx.os) else {
-                    let at = chunk * CHUNK;
-                    // SAFETY: this part was mapped above and is not used.
-                    unsafe { cx.os.unmap(start.add(at), chunks * CHUNK - at) };
-                    return chunk > 0;
-                };
-                run.get().set_start(start.addr() + chunk * CHUNK);
-                run.get().set_granules(CHUNK_GRANULES);
-                let mut inner = self.inner.lock(cx.os);
-                Self::map_edges(cx, run);
-                inner.link(run, CLEAN);
-                drop(inner);
-                self.mapped.fetch_add(CHUNK, Ordering::Relaxed);
-            }
-            return true;
+            cx.meta.put(cx.os, run);
         }
         false
     }
@@ -369,12 +365,14 @@ impl Pages {
         cx.map.set(start, cx.tomb);
         cx.map.set(end - GRANULE, cx.tomb);
         let (mut low, mut high) = (start, end);
-        let below = (!start.is_multiple_of(CHUNK)).then(|| cx.map.get(start - GRANULE));
-        let above = (!end.is_multiple_of(CHUNK)).then(|| cx.map.get(end));
-        for neighbour in [below, above].into_iter().flatten() {
-            let Some(neighbour) = NonNull::new(neighbour).map(SpanRef) else { continue };
+        // Beyond the edge of a region the map holds null, or an object's own mapping, which is never free.
+        for edge in [start - GRANULE, end] {
+            let Some(neighbour) = NonNull::new(cx.map.get(edge)).map(SpanRef) else { continue };
             let other = neighbour.get();
-            if other.state() != State::Free || usize::from(other.is_zeroed()) != kind {
+            if other.state() != State::Free
+                || usize::from(other.is_zeroed()) != kind
+                || other.len() + (high - low) > RUN_MAX * GRANULE
+            {
                 continue;
             }
             inner.unlink(neighbour);
@@ -400,9 +398,6 @@ impl Pages {
         let this = run.get();
         let end = this.end();
         let wanted = (granules - this.granules()) * GRANULE;
-        if end.is_multiple_of(CHUNK) {
-            return false;
-        }
         let mut inner = self.inner.lock(cx.os);
         let Some(next) = NonNull::new(cx.map.get(end)).map(SpanRef) else { return false };
         let other = next.get();
@@ -471,7 +466,7 @@ mod tests {
 
     #[test]
     fn bins_are_exact_and_then_eight_a_doubling() {
-        for granules in 1..=CHUNK_GRANULES {
+        for granules in 1..=RUN_MAX {
             let bin = bin_of(granules);
             assert!(bin < BINS);
             if granules > 1 {
@@ -482,6 +477,6 @@ mod tests {
             }
         }
         assert_eq!(bin_of(33), 32);
-        assert_eq!(bin_of(CHUNK_GRANULES), BINS - 1);
+        assert_eq!(bin_of(RUN_MAX), BINS - 1);
     }
 }
