@@ -323,6 +323,11 @@ impl Central {
 
     /// Gives slots back.
     pub fn give<O: Os>(&self, os: &O, batch: &Batch) -> Given {
+        self.give_all(os, batch, false)
+    }
+
+    #[inline(always)]
+    fn give_all<O: Os>(&self, os: &O, batch: &Batch, held: bool) -> Given {
         let mut given = Given { empty: null_mut(), double: None };
         let mut freed = 0;
         let mut lists = self.lists.lock(os);
@@ -334,6 +339,9 @@ impl Central {
                 continue;
             }
             this.set_live(word, live & !mask);
+            if held {
+                this.set_blocked(word, this.blocked(word) & !mask);
+            }
             let count = mask.count_ones() as u16;
             freed += count;
             this.set_live_count(this.live_count() - count);
@@ -379,11 +387,11 @@ impl Central {
         empty
     }
 
-    /// Frees one slot whose span is known; `None` if it was live, else what it was instead.
+    /// Frees one slot.
     pub fn give_one<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
         let mut batch = Batch::new();
         batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
-        self.give(os, &batch)
+        self.give_all(os, &batch, false)
     }
 
     /// Turns a live slot into a blocked one (hardened mode holds it back); `false` if it was not live.
@@ -404,12 +412,9 @@ impl Central {
 
     /// Frees a slot that [`Central::hold`] held back.
     pub fn release<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
-        let lists = self.lists.lock(os);
-        let this = span.get();
-        let (word, mask) = (slot / 64, 1 << (slot % 64));
-        this.set_blocked(word, this.blocked(word) & !mask);
-        drop(lists);
-        self.give_one(os, span, slot)
+        let mut batch = Batch::new();
+        batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
+        self.give_all(os, &batch, true)
     }
 
     /// Whether `span` is a span of this class now; under the lock.
@@ -458,8 +463,12 @@ impl Central {
         Some(this.live_bits())
     }
 
-    /// Hands the slots on whole pages of a span out again. `None` if it is no longer the span that was meant; else the
+    /// Hands the slots on whole pages of a span out again; `fast` lets frees take the fast path again. `None` if it is no longer the span that was meant; else the
     /// span itself if it is empty and the caller's now.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, and each is a plain fact about the span"
+    )]
     pub fn unblock<O: Os>(
         &self,
         os: &O,

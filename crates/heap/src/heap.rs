@@ -11,6 +11,7 @@ use crate::bits::{self, Bits};
 use crate::cache::{self, Bin, Cache, LOOK};
 use crate::central::{self, BATCH, Batch, Central, Returns, Word};
 use crate::config::Config;
+use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
@@ -83,6 +84,7 @@ pub struct Heap<O: Os> {
     caches: AtomicPtr<Cache>,
     registry: Locked<Registry>,
     pub(crate) centrals: [Central; CLASSES],
+    pub(crate) hardened: Hardened,
     pub(crate) large: Large,
     pub(crate) pages: Pages,
     pub(crate) meta: Meta,
@@ -119,6 +121,7 @@ impl<O: Os> Heap<O> {
             caches: AtomicPtr::new(null_mut()),
             registry: Locked::new(Registry { threads: 0 }),
             centrals: [const { Central::new() }; CLASSES],
+            hardened: Hardened::new(),
             large: Large::new(),
             pages: Pages::new(),
             meta: Meta::new(),
@@ -172,6 +175,10 @@ impl<O: Os> Heap<O> {
     pub fn stats(&self) -> Option<&'static StatsPage> {
         // SAFETY: null, or from the `&'static StatsPage` that `start` was given.
         unsafe { self.stats.load(Ordering::Relaxed).as_ref() }
+    }
+
+    pub(crate) fn is_hardened(&self) -> bool {
+        self.config().hardened
     }
 
     pub(crate) fn page(&self) -> usize {
@@ -278,7 +285,7 @@ impl<O: Os> Heap<O> {
     #[cold]
     #[inline(never)]
     unsafe fn allocate_slow(&self, cache: *mut Cache, size: usize) -> *mut u8 {
-        if size > SMALL_MAX {
+        if size > SMALL_MAX || self.is_hardened() {
             return self.allocate_large(size, 16, false);
         }
         // SAFETY: as for `allocate`.
@@ -286,6 +293,9 @@ impl<O: Os> Heap<O> {
     }
 
     fn allocate_large(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
+        if self.is_hardened() {
+            return self.hardened_allocate(size, align, zero);
+        }
         self.large.allocate(self.cx(), &self.pages, size, align, zero, false)
     }
 
@@ -493,8 +503,10 @@ impl<O: Os> Heap<O> {
     pub unsafe fn allocate_aligned(&self, cache: *mut Cache, align: usize, size: usize) -> *mut u8 {
         match size::class_of_aligned(align, size) {
             // SAFETY: as for this function.
-            Some(class) => unsafe { self.allocate(cache, SIZES[class] as usize) },
-            None => self.allocate_large(size, align, false),
+            Some(class) if !self.is_hardened() => unsafe {
+                self.allocate(cache, SIZES[class] as usize)
+            },
+            _ => self.allocate_large(size, align, false),
         }
     }
 
@@ -537,11 +549,16 @@ impl<O: Os> Heap<O> {
         match self.lookup(object.addr()) {
             Found::Wrong(misuse) => self.os.misuse(misuse, object),
             Found::Large(span) => {
-                if !self.large.free(self.cx(), &self.pages, span) {
+                let hardened = self.is_hardened();
+                if hardened {
+                    self.hardened_check_large(span.get());
+                }
+                if !self.large.free(self.cx(), &self.pages, span, !hardened) {
                     self.os.misuse(Misuse::DoubleFree, object);
                 }
                 self.purge_if_due();
             }
+            Found::Slot(span, slot) if self.is_hardened() => self.hardened_free(span, slot),
             Found::Slot(span, slot) => {
                 let this = span.get();
                 // SAFETY: the object is a slot of at least 16 bytes that the caller gave up.
@@ -646,6 +663,13 @@ impl<O: Os> Heap<O> {
         }
         let usable = match self.lookup(object.addr()) {
             Found::Wrong(misuse) => self.os.misuse(misuse, object),
+            Found::Slot(..) | Found::Large(_) if self.is_hardened() => {
+                let usable = self.usable_size(object);
+                if size == usable {
+                    return object;
+                }
+                usable
+            }
             Found::Slot(span, _) => {
                 let usable = span.get().slot_size() as usize;
                 if size <= usable && size >= usable / 2 {
@@ -703,6 +727,9 @@ impl<O: Os> Heap<O> {
             return 0;
         }
         match self.lookup(object.addr()) {
+            Found::Slot(span, _) if self.is_hardened() => {
+                self.hardened_usable(span.get(), object.addr())
+            }
             Found::Slot(span, _) => span.get().slot_size() as usize,
             Found::Large(span) => span.get().usable(),
             Found::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
@@ -723,6 +750,9 @@ impl<O: Os> Heap<O> {
         if !cache.is_null() {
             // SAFETY: the caller owns the cache.
             unsafe { self.empty_cache(cache) };
+        }
+        if self.is_hardened() {
+            self.hardened_drain(0, 0);
         }
         for central in &self.centrals {
             self.free_spans(central.take_empty(&self.os));
@@ -798,7 +828,7 @@ impl<O: Os> Heap<O> {
     fn locks(&self) -> impl DoubleEndedIterator<Item = &Lock> {
         core::iter::once(self.registry.raw())
             .chain(self.centrals.iter().map(Central::lock))
-            .chain([self.large.lock(), self.pages.lock(), self.meta.lock()])
+            .chain([self.hardened.lock(), self.large.lock(), self.pages.lock(), self.meta.lock()])
     }
 
     /// Before `fork`: takes every lock, in order.

@@ -177,6 +177,32 @@ impl Large {
         object
     }
 
+    /// An object (of hardened mode) of exactly `size` bytes that ends, up to its alignment, at an inaccessible page. Null if
+    /// there is no memory.
+    pub fn allocate_guarded<O: Os>(
+        &self,
+        cx: Context<'_, O>,
+        size: usize,
+        align: usize,
+    ) -> *mut u8 {
+        if size > (isize::MAX as usize - (1 << 20)).saturating_sub(align) {
+            return null_mut();
+        }
+        let align = align.max(16);
+        let len = size.max(1).next_multiple_of(cx.page.max(align));
+        let Some(span) = self.map_new(cx, len + cx.page, align) else { return null_mut() };
+        let this = span.get();
+        let object = this.start() + len - size.max(1).next_multiple_of(align);
+        // SAFETY: the last page of the mapping made above.
+        unsafe { cx.os.guard(core::ptr::with_exposed_provenance_mut(this.start() + len), cx.page) };
+        this.set_object(object);
+        this.set_usable(size);
+        cx.map.set(this.start(), null_mut());
+        cx.map.set(object, span.0.as_ptr());
+        self.account(this, 1);
+        core::ptr::with_exposed_provenance_mut(object)
+    }
+
     /// A mapping that is kept, or a new one.
     fn map<O: Os>(&self, cx: Context<'_, O>, size: usize, align: usize) -> Option<SpanRef> {
         let len = size.max(1).next_multiple_of(cx.page.max(GRANULE));
@@ -200,9 +226,14 @@ impl Large {
             return Some(kept);
         }
         drop(inner);
+        self.map_new(cx, len, align)
+    }
+
+    /// A new mapping.
+    fn map_new<O: Os>(&self, cx: Context<'_, O>, len: usize, align: usize) -> Option<SpanRef> {
         let span = cx.meta.take(cx.os)?;
         let start = cx.os.map(len, align.max(cx.page));
-        if start.is_null() || !cx.map.cover(cx.os, cx.meta, start.expose_provenance(), GRANULE) {
+        if start.is_null() || !cx.map.cover(cx.os, cx.meta, start.expose_provenance(), len) {
             if !start.is_null() {
                 // SAFETY: mapped just above, not used.
                 unsafe { cx.os.unmap(start, len) };
@@ -222,8 +253,14 @@ impl Large {
         Some(span)
     }
 
-    /// Frees an object; `false` if another thread has freed it meanwhile.
-    pub fn free<O: Os>(&self, cx: Context<'_, O>, pages: &Pages, span: SpanRef) -> bool {
+    /// Frees an object, whose mapping may be kept if `keep`; `false` if another thread has freed it meanwhile.
+    pub fn free<O: Os>(
+        &self,
+        cx: Context<'_, O>,
+        pages: &Pages,
+        span: SpanRef,
+        keep: bool,
+    ) -> bool {
         let this = span.get();
         let mut inner = self.inner.lock(cx.os);
         match this.state() {
@@ -237,10 +274,10 @@ impl Large {
                 self.account(this, -1);
                 this.set_state(State::Busy);
                 inner.unlink(span);
-                cx.map.set(this.start(), cx.tomb);
+                cx.map.set(this.object(), cx.tomb);
                 let mut goes = Some(span);
                 let mut more = None;
-                if this.len() <= KEPT_EACH {
+                if keep && this.len() <= KEPT_EACH {
                     this.set_zeroed(false);
                     this.set_stamp(pages.clock());
                     goes = None;

@@ -7,6 +7,8 @@ mod cache;
 pub(crate) mod central;
 pub mod config;
 #[cfg(not(loom))]
+mod hardened;
+#[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
 mod large;

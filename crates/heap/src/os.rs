@@ -40,6 +40,16 @@ pub trait Os: Sync {
     /// As [`Os::unmap`], except that the range may be used again afterwards.
     unsafe fn decommit(&self, start: *mut u8, len: usize);
 
+    /// Makes whole pages inaccessible until they are unmapped; `false` if that cannot be done, which the caller
+    /// puts up with.
+    ///
+    /// # Safety
+    /// As [`Os::unmap`].
+    unsafe fn guard(&self, start: *mut u8, len: usize) -> bool {
+        let _ = (start, len);
+        false
+    }
+
     /// Grows or shrinks a mapping, moving it if need be; null (and nothing changed) on failure.
     ///
     /// # Safety

@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn spans_are_whole_units_and_waste_little() {
         for page in [4096, 16384, 65536] {
-            for class in 0..CLASSES {
+            for (class, &size) in SIZES.iter().enumerate() {
                 let shape = geometry(class, page);
                 let len = shape.granules * GRANULE;
-                let used = shape.slots * SIZES[class] as usize;
+                let used = shape.slots * size as usize;
                 assert!((1..=SLOTS_MAX).contains(&shape.slots));
                 assert!(used <= len && len <= SPAN_MAX);
                 assert!(len - used < page && len - used <= len / 8, "{page} {class} {shape:?}");

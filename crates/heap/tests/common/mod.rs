@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use pagemill_heap::Heap;
 use pagemill_heap::config::Config;
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::StatsPage;
-use pagemill_heap::{Heap, SpanRef};
 
 /// The fake.
 #[derive(Debug)]
@@ -43,7 +43,10 @@ impl Os for FakeOs {
     }
 
     fn map(&self, len: usize, align: usize) -> *mut u8 {
-        assert!(len > 0 && len % self.page == 0 && align % self.page == 0, "{len} {align}");
+        assert!(
+            len > 0 && len.is_multiple_of(self.page) && align.is_multiple_of(self.page),
+            "{len} {align}"
+        );
         if self
             .left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(len))
@@ -51,20 +54,23 @@ impl Os for FakeOs {
         {
             return std::ptr::null_mut();
         }
-        let layout = Layout::from_size_align(len, align).unwrap();
+        let layout = Layout::from_size_align(len, align).expect("a power of two");
         // SAFETY: the layout is not empty.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         assert!(!start.is_null());
         let at = start.expose_provenance();
-        self.mappings.lock().unwrap().insert(at, (at + len, at, layout));
+        self.mappings.lock().expect("not poisoned").insert(at, (at + len, at, layout));
         start
     }
 
     unsafe fn unmap(&self, start: *mut u8, len: usize) {
         let at = start.addr();
-        let mut mappings = self.mappings.lock().unwrap();
+        let mut mappings = self.mappings.lock().expect("not poisoned");
         let (&base, &(end, _, layout)) = mappings.range(..=at).next_back().expect("a mapping");
-        assert!(at + len <= end && len > 0 && len % self.page == 0, "unmap of what is not mapped");
+        assert!(
+            at + len <= end && len > 0 && len.is_multiple_of(self.page),
+            "unmap of what is not mapped"
+        );
         self.left.fetch_add(len, Ordering::Relaxed);
         if base == at && end == at + len && layout.size() == len {
             mappings.remove(&base);
@@ -77,7 +83,7 @@ impl Os for FakeOs {
     }
 
     unsafe fn decommit(&self, start: *mut u8, len: usize) {
-        assert!(start.addr() % self.page == 0 && len % self.page == 0);
+        assert!(start.addr().is_multiple_of(self.page) && len.is_multiple_of(self.page));
         self.decommitted.fetch_add(len, Ordering::Relaxed);
         // SAFETY: the caller owns these pages.
         unsafe { start.write_bytes(0, len) };
@@ -118,14 +124,14 @@ impl Os for FakeOs {
 
 impl Drop for FakeOs {
     fn drop(&mut self) {
-        for (_, (_, at, layout)) in std::mem::take(self.mappings.get_mut().unwrap()) {
+        for (_, (_, at, layout)) in std::mem::take(self.mappings.get_mut().expect("not poisoned")) {
             // SAFETY: allocated with this layout; the heap over it is gone.
             unsafe { std::alloc::dealloc(std::ptr::with_exposed_provenance_mut(at), layout) };
         }
     }
 }
 
-/// A started heap. It and its statistics page are leaked by the box they live in, which the test holds.
+/// A started heap.
 pub fn heap(page: usize, config: &str) -> Box<Heap<FakeOs>> {
     static STATS: StatsPage = StatsPage::zeroed();
     heap_with(page, config, &STATS)
@@ -136,9 +142,4 @@ pub fn heap_with(page: usize, config: &str, stats: &'static StatsPage) -> Box<He
     let heap = Box::new(Heap::new(FakeOs::new(page)));
     heap.start(Config::parse(config.as_bytes()).expect("a configuration"), stats);
     heap
-}
-
-/// The spans of small objects that there are.
-pub fn spans(heap: &Heap<FakeOs>) -> impl Iterator<Item = SpanRef> + '_ {
-    (0..heap.span_count()).filter_map(|index| heap.span_at(index))
 }
