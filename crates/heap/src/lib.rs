@@ -31,3 +31,10 @@ pub use cache::Cache;
 #[cfg(not(loom))]
 pub use heap::{ClassTotals, Heap, Totals};
 pub use span::{SpanRef, SpanView};
+
+/// What the model test under loom works on: one class and its spans.
+#[cfg(loom)]
+pub mod model {
+    pub use crate::central::{Batch, Central};
+    pub use crate::span::Span;
+}

@@ -332,7 +332,21 @@ unsafe impl Send for SpanRef {}
 unsafe impl Sync for SpanRef {}
 
 impl SpanRef {
+    /// A reference to a descriptor that is never unmapped.
+    #[cfg(loom)]
+    pub fn new(span: &'static Span) -> Self {
+        Self(NonNull::from(span))
+    }
+
     /// The descriptor.
+    #[cfg(loom)]
+    pub fn get<'a>(self) -> &'a Span {
+        // SAFETY: as below.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The descriptor.
+    #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn get<'a>(self) -> &'a Span {
         // SAFETY: a `SpanRef` is only made of descriptors, which are initialised before they are

@@ -14,7 +14,7 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
         for size in [16, 500, 30_000, 100_000, 3_000_000, 6_000_000] {
             let heap = heap(4096, config);
             let cache = heap.attach();
-            heap.os().left.store(40 << 20, Ordering::Relaxed);
+            heap.os().left.store(20 << 20, Ordering::Relaxed);
             // SAFETY: plain use.
             unsafe {
                 let mut objects = Vec::new();
@@ -25,7 +25,7 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
                     }
                     objects.push(object);
                 }
-                assert!(objects.len() * size > 8 << 20, "{config} {size}: {}", objects.len());
+                assert!(objects.len() * size > 4 << 20, "{config} {size}: {}", objects.len());
                 // A failed resize leaves the object as it is.
                 let object = objects[0];
                 object.write_bytes(9, size);
