@@ -28,7 +28,7 @@ const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// Times a waiter looks at the word before it sleeps.
-const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 /// A futex lock.
 #[derive(Debug)]

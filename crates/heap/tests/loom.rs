@@ -6,15 +6,18 @@
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use pagemill_heap::model::{Batch, Central, Span};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::{SpanRef, size};
 
-/// An operating system of which only the locks' waits are used.
-struct Waits;
+/// An operating system of which only the futex is used; a wait that nobody ends is a deadlock that loom reports.
+struct Waits {
+    sleepers: Mutex<()>,
+    woken: Condvar,
+}
 
 impl Os for Waits {
     fn page_size(&self) -> usize {
@@ -37,11 +40,17 @@ impl Os for Waits {
         0
     }
 
-    fn wait(&self, _: &AtomicU32, _: u32) {
-        thread::yield_now();
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let guard = self.sleepers.lock().expect("no failure in a thread");
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(guard).expect("no failure in a thread"));
+        }
     }
 
-    fn wake(&self, _: &AtomicU32) {}
+    fn wake(&self, _: &AtomicU32) {
+        let _guard = self.sleepers.lock().expect("no failure in a thread");
+        self.woken.notify_one();
+    }
 
     fn entropy(&self) -> u64 {
         0
@@ -57,6 +66,7 @@ const CLASS: usize = size::CLASSES - 1;
 const PAGE: usize = 4096;
 
 struct Class {
+    os: Waits,
     central: Central,
     span: SpanRef,
     slots: [UnsafeCell<u32>; 2],
@@ -74,11 +84,12 @@ impl Class {
         span.set_granules(16);
         span.become_small(CLASS, 2, 0, true);
         let class = Self {
+            os: Waits { sleepers: Mutex::new(()), woken: Condvar::new() },
             central: Central::new(),
             span: SpanRef::new(span),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         };
-        class.central.take(&Waits, Some(class.span), 0, 0, PAGE, &mut Batch::new());
+        class.central.take(&class.os, Some(class.span), 0, 0, PAGE, &mut Batch::new());
         Arc::new(class)
     }
 
@@ -90,9 +101,9 @@ impl Class {
     /// A refill of one slot, a use of it and a flush.
     fn use_one(&self) {
         let mut batch = Batch::new();
-        if self.central.take(&Waits, None, 1, 0, PAGE, &mut batch) == 1 {
+        if self.central.take(&self.os, None, 1, 0, PAGE, &mut batch) == 1 {
             self.touch(batch.words()[0].mask.trailing_zeros() as usize);
-            let given = self.central.give(&Waits, &batch);
+            let given = self.central.give(&self.os, &batch);
             assert!(given.double.is_none() && given.empty.is_null());
         }
     }
@@ -100,12 +111,13 @@ impl Class {
     /// The compactor on the pages of the first slot.
     fn compact(&self) {
         let generation = self.span.get().generation();
-        if let Some(live) = self.central.block(&Waits, CLASS, self.span, generation, 0..8, PAGE) {
+        if let Some(live) = self.central.block(&self.os, CLASS, self.span, generation, 0..8, PAGE) {
             if live[0] & 1 == 0 {
                 self.touch(0);
             }
             let fast = true;
-            let done = self.central.unblock(&Waits, CLASS, self.span, generation, 0..8, PAGE, fast);
+            let done =
+                self.central.unblock(&self.os, CLASS, self.span, generation, 0..8, PAGE, fast);
             assert!(done.is_some_and(|empty| empty.is_null()));
         }
     }
@@ -115,7 +127,7 @@ impl Class {
         assert_eq!((span.live_count(), span.live_bits(), span.blocked_bits()), (0, [0; 4], [0; 4]));
         assert_eq!(self.central.live(), 0);
         let mut batch = Batch::new();
-        assert_eq!(self.central.take(&Waits, None, 2, 0, PAGE, &mut batch), 2);
+        assert_eq!(self.central.take(&self.os, None, 2, 0, PAGE, &mut batch), 2);
     }
 }
 
@@ -163,13 +175,13 @@ fn a_held_back_slot_is_freed_once() {
     explore(|| {
         let class = Class::new();
         let mut batch = Batch::new();
-        assert_eq!(class.central.take(&Waits, None, 1, 0, PAGE, &mut batch), 1);
+        assert_eq!(class.central.take(&class.os, None, 1, 0, PAGE, &mut batch), 1);
         let other = class.clone();
-        let thread = thread::spawn(move || other.central.hold(&Waits, other.span, 0));
-        let here = class.central.hold(&Waits, class.span, 0);
+        let thread = thread::spawn(move || other.central.hold(&other.os, other.span, 0));
+        let here = class.central.hold(&class.os, class.span, 0);
         let there = thread.join().expect("no failure in the thread");
         assert!(here != there, "of two frees exactly one is right");
-        class.central.release(&Waits, class.span, 0);
+        class.central.release(&class.os, class.span, 0);
         class.is_whole();
     });
 }
