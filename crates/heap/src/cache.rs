@@ -18,13 +18,13 @@ use crate::rng::Rng;
 use crate::size::{CLASSES, SIZES};
 
 /// Bytes that a full bin holds, at most.
-const BIN_BYTES: usize = 32 * 1024;
+const BIN_BYTES: usize = 64 * 1024;
 /// Most entries of a bin.
-pub const BIN_MAX: usize = 128;
+const BIN_MAX: usize = 256;
 /// Entries that a bin starts with room for.
 const BIN_START: usize = 8;
 /// Refills and flushes between two looks for idle bins.
-pub const LOOK: u32 = 16;
+pub const LOOK: u32 = 8;
 
 /// Most entries that the bin of a class may hold.
 const fn bound(class: usize) -> usize {

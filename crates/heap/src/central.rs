@@ -31,8 +31,8 @@ pub struct Word {
     pub mask: u64,
 }
 
-/// Most words in a batch: one for each entry of the largest cache bin that is flushed or filled at once.
-pub const BATCH: usize = 64;
+/// Most words in a batch: one for each entry of a cache bin that is flushed or filled at once.
+pub const BATCH: usize = 128;
 
 /// Slots to take or give back, by span and word. What lies beyond `len` is not initialised.
 #[derive(Debug)]
@@ -103,7 +103,8 @@ impl Returns {
             Some(entry) if is_it(entry) => entry,
             _ => {
                 let key = (span.0.as_ptr().addr() >> 7) * 4 + word;
-                let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize) >> 57;
+                let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize)
+                    >> (usize::BITS - TABLE.trailing_zeros());
                 loop {
                     let index = usize::from(self.table[at % TABLE]);
                     if index == 0 {
