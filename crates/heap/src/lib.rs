@@ -1,9 +1,43 @@
 //! The compacting allocator: `no_std`, no dependencies.
 #![cfg_attr(not(test), no_std)]
 
+pub(crate) mod bits;
+#[cfg(not(loom))]
+mod cache;
+pub(crate) mod central;
 pub mod compact;
 pub mod config;
+#[cfg(not(loom))]
+mod hardened;
+#[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
+mod large;
+#[cfg(not(loom))]
+mod meta;
 pub mod os;
+#[cfg(not(loom))]
+mod pagemap;
+#[cfg(not(loom))]
+mod pages;
 pub mod plan;
+#[cfg(not(loom))]
+mod rng;
+pub mod size;
+mod span;
 pub mod stats;
+mod sync;
 pub mod trigger;
+
+#[cfg(not(loom))]
+pub use cache::Cache;
+#[cfg(not(loom))]
+pub use heap::{ClassTotals, Heap, Totals};
+pub use span::{SpanRef, SpanView};
+
+/// What the model test under loom works on: one class and its spans.
+#[cfg(loom)]
+pub mod model {
+    pub use crate::central::{Batch, Central};
+    pub use crate::span::Span;
+}

@@ -4,7 +4,7 @@
 //! Nothing here may allocate through the heap, and nothing may change `errno`: `free` must keep it
 //! (POSIX 2024).
 
-use core::sync::atomic::AtomicU32;
+use crate::sync::AtomicU32;
 
 /// A use of the heap that is an error of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,16 @@ pub trait Os: Sync {
     /// # Safety
     /// As [`Os::unmap`], except that the range may be used again afterwards.
     unsafe fn decommit(&self, start: *mut u8, len: usize);
+
+    /// Makes whole pages inaccessible until they are unmapped; `false` if that cannot be done, which the caller
+    /// puts up with.
+    ///
+    /// # Safety
+    /// As [`Os::unmap`].
+    unsafe fn guard(&self, start: *mut u8, len: usize) -> bool {
+        let _ = (start, len);
+        false
+    }
 
     /// Grows or shrinks a mapping, moving it if need be; null (and nothing changed) on failure.
     ///

@@ -1,0 +1,226 @@
+//! The cache of one thread: for each class a stack of free slots, the *shuffle vector*.
+//!
+//! ```text
+//!  bins[class]  { len, cap, slots ───► } [ oldest .. newest | room up to cap | up to the class's bound ]
+//! ```
+//!
+//! malloc pops the newest, free pushes. A bin that runs empty is refilled, and may from then on hold
+//! twice as much; one that overflows doubles, or, at its bound, gives its older half back. Bounds are in bytes, so that a
+//! thread that touched every class holds a bounded amount. Every few refills and flushes one bin is
+//! looked at: if it saw neither since the last look, half of it goes back.
+//!
+//! Only the owner writes; `len` is atomic because the statistics read it from outside.
+
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::rng::Rng;
+use crate::size::{CLASSES, SIZES};
+
+/// Bytes that a full bin holds, at most.
+const BIN_BYTES: usize = 64 * 1024;
+/// Most entries of a bin.
+const BIN_MAX: usize = 256;
+/// Entries that a bin starts with room for.
+const BIN_START: usize = 8;
+/// Refills and flushes between two looks for idle bins.
+pub const LOOK: u32 = 8;
+
+/// Most entries that the bin of a class may hold.
+const fn bound(class: usize) -> usize {
+    let entries = BIN_BYTES / SIZES[class] as usize;
+    if entries > BIN_MAX {
+        BIN_MAX
+    } else if entries < 2 {
+        2
+    } else {
+        entries
+    }
+}
+
+const TOTAL: usize = {
+    let mut total = 0;
+    let mut class = 0;
+    while class < CLASSES {
+        total += bound(class);
+        class += 1;
+    }
+    total
+};
+
+/// The free slots of one class.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Bin {
+    len: AtomicU32,
+    cap: AtomicU32,
+    slots: *mut *mut u8,
+}
+
+/// A thread's cache of free slots; made by [`crate::Heap::attach`].
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Cache {
+    /// Marks freed slots, see [`mark`].
+    pub(crate) key: u64,
+    pub(crate) rng: Rng,
+    pub(crate) events: u32,
+    pub(crate) look: u32,
+    /// Whether a thread has it; and the links of the registry.
+    pub(crate) used: AtomicBool,
+    pub(crate) next: AtomicPtr<Cache>,
+    pub(crate) bins: [Bin; CLASSES],
+    /// Whether the bin was refilled or flushed since the last look.
+    pub(crate) busy: [bool; CLASSES],
+    slots: [*mut u8; TOTAL],
+}
+
+/// What a freed slot at `address` carries in its second word.
+#[inline(always)]
+pub fn mark(key: u64, address: usize) -> u64 {
+    key ^ address as u64
+}
+
+impl Bin {
+    /// Entries in the bin; may be read by anyone.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn cap(&self) -> u32 {
+        self.cap.load(Ordering::Relaxed)
+    }
+
+    pub fn set_cap(&self, cap: u32) {
+        self.cap.store(cap, Ordering::Relaxed);
+    }
+
+    /// The newest entry.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline(always)]
+    pub unsafe fn pop(&self) -> Option<*mut u8> {
+        let len = self.len().checked_sub(1)?;
+        self.len.store(len, Ordering::Relaxed);
+        // SAFETY: `len` is below the number of entries, all of which are initialised.
+        Some(unsafe { *self.slots.add(len as usize) })
+    }
+
+    /// Adds an entry; `false` if the bin is full.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline(always)]
+    pub unsafe fn push(&self, slot: *mut u8) -> bool {
+        let len = self.len();
+        if len >= self.cap() {
+            return false;
+        }
+        // SAFETY: `cap` is at most the bound, for which there is room.
+        unsafe { *self.slots.add(len as usize) = slot };
+        self.len.store(len + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Adds the slots of a mask, `size` bytes each, the lowest at `start`; each changes places with a random one if a
+    /// generator is given, which leaves the bin in random order if it was in random order (or empty) before.
+    ///
+    /// # Safety
+    /// The caller is the owner; there is room for them.
+    #[inline(always)]
+    pub unsafe fn fill(&self, start: usize, size: usize, mut mask: u64, rng: Option<&mut Rng>) {
+        let mut len = self.len() as usize;
+        let address = |mask: u64| start + mask.trailing_zeros() as usize * size;
+        match rng {
+            Some(rng) => {
+                // Four draws of 16 bits from one of 64: bins hold far less than 2^16 entries.
+                let (mut bits, mut left) = (0, 0);
+                while mask != 0 {
+                    if left == 0 {
+                        (bits, left) = (rng.next(), 4);
+                    }
+                    let other = ((bits & 0xffff) as usize * (len + 1)) >> 16;
+                    (bits, left) = (bits >> 16, left - 1);
+                    // SAFETY: `other` is at most `len`, for which there is room; entries below it are initialised,
+                    // and an entry that is not is only copied onto itself before it is written.
+                    unsafe {
+                        self.slots.add(len).write(self.slots.add(other).read());
+                        self.slots.add(other).write(with_exposed_provenance_mut(address(mask)));
+                    }
+                    len += 1;
+                    mask &= mask - 1;
+                }
+            }
+            None => {
+                while mask != 0 {
+                    // SAFETY: there is room.
+                    unsafe {
+                        self.slots.add(len).write(with_exposed_provenance_mut(address(mask)));
+                    }
+                    len += 1;
+                    mask &= mask - 1;
+                }
+            }
+        }
+        self.len.store(len as u32, Ordering::Relaxed);
+    }
+
+    /// All entries, oldest first.
+    ///
+    /// # Safety
+    /// The caller is the owner, and has no other such slice.
+    #[expect(clippy::mut_from_ref, reason = "the bin owns the array behind its pointer")]
+    pub unsafe fn entries(&self) -> &mut [*mut u8] {
+        // SAFETY: that many entries are initialised, and the owner alone uses them.
+        unsafe { core::slice::from_raw_parts_mut(self.slots, self.len() as usize) }
+    }
+
+    /// Removes the oldest `count` entries.
+    ///
+    /// # Safety
+    /// The caller is the owner; there are at least `count` entries.
+    pub unsafe fn drop_oldest(&self, count: usize) {
+        let len = self.len() as usize;
+        // SAFETY: both ranges are within the entries.
+        unsafe { core::ptr::copy(self.slots.add(count), self.slots, len - count) };
+        self.len.store((len - count) as u32, Ordering::Relaxed);
+    }
+}
+
+impl Cache {
+    /// Prepares zeroed memory to be an empty cache.
+    ///
+    /// # Safety
+    /// `cache` points to zeroed memory of this type that nobody else uses.
+    pub unsafe fn prepare(cache: *mut Self, key: u64, seed: u64) {
+        // SAFETY: the memory is valid for writes, and zero is a valid value of every field not written here.
+        unsafe {
+            (*cache).key = key;
+            (*cache).rng = Rng::new(seed);
+            let mut slots = (&raw mut (*cache).slots).cast::<*mut u8>();
+            for class in 0..CLASSES {
+                let bin = &raw mut (*cache).bins[class];
+                (*bin).slots = slots;
+                (*bin).cap = AtomicU32::new(BIN_START.min(bound(class)) as u32);
+                slots = slots.add(bound(class));
+            }
+        }
+    }
+
+    /// Doubles the room of a bin; `false` if it is at its bound.
+    pub(crate) fn grow(bin: &Bin, class: usize) -> bool {
+        let cap = (bin.cap() as usize * 2).min(bound(class)) as u32;
+        let grows = cap > bin.cap();
+        bin.set_cap(cap);
+        grows
+    }
+
+    /// Halves the room of a bin that holds little.
+    pub(crate) fn shrink(bin: &Bin, class: usize) {
+        let least = BIN_START.min(bound(class)) as u32;
+        bin.set_cap((bin.cap() / 2).max(bin.len()).max(least));
+    }
+}

@@ -1,0 +1,549 @@
+//! One size class: its spans, under one lock that is held for a few word operations.
+//!
+//! Spans with slots to hand out are listed by how full they are, in eighths; a refill takes from the
+//! fullest, so that emptying spans are left alone to become empty. A span without slots to hand
+//! out is in no list. A span that becomes empty is handed to the caller, which gives it to the
+//! page heap, unless compaction holds pages of it or it is the only one left with free slots.
+//!
+//! Properties: a slot is handed out only if it is neither live nor blocked; a span is listed exactly
+//! if it has such a slot; live bits, counts and lists change only under the lock.
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr::{NonNull, null_mut};
+
+use crate::bits::{self, Bits};
+use crate::os::Os;
+use crate::size::{CLASSES, RECIPROCALS, SIZES, slot_at};
+use crate::span::{Span, SpanRef, State, UNLISTED};
+use crate::sync::{AtomicUsize, Lock, Locked, Ordering};
+
+const BUCKETS: usize = 8;
+
+/// Slots of one word of one span's bitmap.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// The span.
+    pub span: SpanRef,
+    /// Which of its four words.
+    pub word: usize,
+    /// The slots.
+    pub mask: u64,
+}
+
+/// Most words in a batch: one for each entry of a cache bin that is flushed or filled at once.
+pub const BATCH: usize = 128;
+
+/// Slots to take or give back, by span and word. What lies beyond `len` is not initialised.
+#[derive(Debug)]
+pub struct Batch {
+    words: [MaybeUninit<Word>; BATCH],
+    len: usize,
+}
+
+impl Batch {
+    /// No slots.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { words: [const { MaybeUninit::uninit() }; BATCH], len: 0 }
+    }
+
+    /// The words.
+    #[inline(always)]
+    pub fn words(&self) -> &[Word] {
+        // SAFETY: `push` initialised the first `len` words.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+
+    #[inline(always)]
+    fn words_mut(&mut self) -> &mut [Word] {
+        // SAFETY: as for `words`.
+        unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, word: Word) {
+        if let Some(place) = self.words.get_mut(self.len) {
+            place.write(word);
+            self.len += 1;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+}
+
+/// Free slots of a class about to be given back, found by span and word through a small hash table.
+#[derive(Debug)]
+pub struct Returns {
+    /// Index into the batch, plus one; zero is an empty place.
+    table: [u8; TABLE],
+    batch: Batch,
+    /// Index of the word that the last slot went to: the next one often goes there too.
+    last: usize,
+}
+
+/// Twice the batch, so that a probe is short.
+const TABLE: usize = 2 * BATCH;
+
+impl Returns {
+    /// No slots.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { table: [0; TABLE], batch: Batch::new(), last: usize::MAX }
+    }
+
+    /// Adds a slot; [`BATCH`] calls always fit. `false` if the slot was added before.
+    #[inline(always)]
+    pub fn add(&mut self, span: SpanRef, slot: usize) -> bool {
+        let (word, mask) = (slot / 64, 1_u64 << (slot % 64));
+        let is_it = |entry: &Word| entry.span == span && entry.word == word;
+        let entry = match self.batch.words_mut().get_mut(self.last) {
+            Some(entry) if is_it(entry) => entry,
+            _ => {
+                let key = (span.0.as_ptr().addr() >> 7) * 4 + word;
+                let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize)
+                    >> (usize::BITS - TABLE.trailing_zeros());
+                loop {
+                    let index = usize::from(self.table[at % TABLE]);
+                    if index == 0 {
+                        self.batch.push(Word { span, word, mask });
+                        self.table[at % TABLE] = self.batch.len as u8;
+                        self.last = self.batch.len - 1;
+                        return true;
+                    }
+                    self.last = index - 1;
+                    if self.batch.words_mut().get(self.last).is_some_and(is_it) {
+                        break;
+                    }
+                    at += 1;
+                }
+                &mut self.batch.words_mut()[self.last]
+            }
+        };
+        let fresh = entry.mask & mask == 0;
+        entry.mask |= mask;
+        fresh
+    }
+
+    /// The slots, by span and word.
+    #[inline(always)]
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+#[derive(Debug)]
+struct Lists {
+    heads: [*mut Span; BUCKETS],
+    nonempty: u8,
+}
+
+// SAFETY: the pointers are to descriptors, which are never unmapped.
+unsafe impl Send for Lists {}
+
+/// A size class.
+#[derive(Debug)]
+pub struct Central {
+    lists: Locked<Lists>,
+    spans: AtomicUsize,
+    slots: AtomicUsize,
+    live: AtomicUsize,
+}
+
+/// What [`Central::give`] found.
+#[derive(Debug)]
+pub struct Given {
+    /// Spans that became empty and are the caller's now, linked by `next`.
+    pub empty: *mut Span,
+    /// A slot that was given back though it was not live: its span, word and bits.
+    pub double: Option<Word>,
+}
+
+impl Lists {
+    fn unlist(&mut self, span: SpanRef) {
+        let this = span.get();
+        let bucket = usize::from(this.bucket());
+        if bucket >= BUCKETS {
+            return;
+        }
+        match NonNull::new(this.prev()) {
+            Some(prev) => SpanRef(prev).get().set_next(this.next()),
+            None => {
+                self.heads[bucket] = this.next();
+                if this.next().is_null() {
+                    self.nonempty &= !(1 << bucket);
+                }
+            }
+        }
+        if let Some(next) = NonNull::new(this.next()) {
+            SpanRef(next).get().set_prev(this.prev());
+        }
+        this.set_bucket(UNLISTED);
+    }
+
+    /// Puts a span into the list that its count belongs to.
+    fn list(&mut self, span: SpanRef) {
+        let this = span.get();
+        let (live, slots) = (usize::from(this.live_count()), usize::from(this.slots()));
+        let available = if this.blocked_pages() == 0 { live < slots } else { this.has_available() };
+        // `slots` is at least 1 and at most 256, so a multiplication by its reciprocal would gain little here:
+        // the division is of 16-bit numbers.
+        let bucket = if available {
+            ((live * BUCKETS) as u16 / slots as u16).min(BUCKETS as u16 - 1) as u8
+        } else {
+            UNLISTED
+        };
+        if bucket == this.bucket() {
+            return;
+        }
+        self.unlist(span);
+        if bucket == UNLISTED {
+            return;
+        }
+        let bucket = usize::from(bucket);
+        let head = self.heads[bucket];
+        this.set_prev(null_mut());
+        this.set_next(head);
+        if let Some(head) = NonNull::new(head) {
+            SpanRef(head).get().set_prev(span.0.as_ptr());
+        }
+        self.heads[bucket] = span.0.as_ptr();
+        self.nonempty |= 1 << bucket;
+        this.set_bucket(bucket as u8);
+    }
+
+    fn fullest(&self) -> Option<SpanRef> {
+        let bucket = self.nonempty.checked_ilog2()?;
+        NonNull::new(self.heads[bucket as usize]).map(SpanRef)
+    }
+
+    /// Whether `span` is the only listed one.
+    fn is_alone(&self, span: SpanRef) -> bool {
+        let this = span.get();
+        self.nonempty.count_ones() <= 1
+            && self.nonempty == 1_u8.checked_shl(u32::from(this.bucket())).unwrap_or(0)
+            && this.prev().is_null()
+            && this.next().is_null()
+    }
+}
+
+impl Central {
+    /// A class without spans: all zero.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            lists: Locked::new(Lists { heads: [null_mut(); BUCKETS], nonempty: 0 }),
+            spans: AtomicUsize::new(0),
+            slots: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+        }
+    }
+
+    /// A class without spans.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self {
+            lists: Locked::new(Lists { heads: [null_mut(); BUCKETS], nonempty: 0 }),
+            spans: AtomicUsize::new(0),
+            slots: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+        }
+    }
+
+    /// Number of spans.
+    pub fn spans(&self) -> usize {
+        self.spans.load(Ordering::Relaxed)
+    }
+
+    /// Number of slots in them.
+    pub fn slots(&self) -> usize {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    /// Number of live slots.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The lock, for the fork handlers.
+    pub fn lock(&self) -> &Lock {
+        self.lists.raw()
+    }
+
+    /// Adds to a counter that only the lock's holder writes.
+    fn count(counter: &AtomicUsize, change: isize) {
+        counter
+            .store(counter.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
+    }
+
+    /// Takes up to `wanted` slots (at most as many words as a batch holds) into `batch`; `from` says with which slot of a
+    /// word to begin, going round. `fresh` is a span of the class that nobody knows yet: it joins the class first.
+    pub fn take<O: Os>(
+        &self,
+        os: &O,
+        fresh: Option<SpanRef>,
+        wanted: usize,
+        from: u32,
+        page: usize,
+        batch: &mut Batch,
+    ) -> usize {
+        let mut taken = 0;
+        let mut lists = self.lists.lock(os);
+        if let Some(fresh) = fresh {
+            Self::count(&self.spans, 1);
+            Self::count(&self.slots, isize::from(fresh.get().slots() as i16));
+            lists.list(fresh);
+        }
+        while taken < wanted && !batch.is_full() {
+            let Some(span) = lists.fullest() else { break };
+            let this = span.get();
+            let before = taken;
+            for step in 0..4 {
+                let word = (step + from as usize / 64) % 4;
+                let available = this.available(word);
+                if available == 0 {
+                    continue;
+                }
+                let mask = bits::take(available, wanted - taken, from % 64);
+                this.set_live(word, this.live(word) | mask);
+                touch(this, word, mask, page);
+                taken += mask.count_ones() as usize;
+                batch.push(Word { span, word, mask });
+                if taken >= wanted || batch.is_full() {
+                    break;
+                }
+            }
+            this.set_live_count(this.live_count() + (taken - before) as u16);
+            lists.list(span);
+        }
+        Self::count(&self.live, taken as isize);
+        taken
+    }
+
+    /// Gives slots back.
+    pub fn give<O: Os>(&self, os: &O, batch: &Batch) -> Given {
+        self.give_all(os, batch, false)
+    }
+
+    #[inline(always)]
+    fn give_all<O: Os>(&self, os: &O, batch: &Batch, held: bool) -> Given {
+        let mut given = Given { empty: null_mut(), double: None };
+        let mut freed = 0;
+        let mut lists = self.lists.lock(os);
+        for &Word { span, word, mask } in batch.words() {
+            let this = span.get();
+            let live = this.live(word);
+            if live & mask != mask || this.state() != State::Small {
+                given.double = Some(Word { span, word, mask: mask & !live });
+                continue;
+            }
+            this.set_live(word, live & !mask);
+            if held {
+                this.set_blocked(word, this.blocked(word) & !mask);
+            }
+            let count = mask.count_ones() as u16;
+            freed += count;
+            this.set_live_count(this.live_count() - count);
+            self.settle(&mut lists, span, &mut given.empty);
+        }
+        Self::count(&self.live, -isize::from(freed as i16));
+        given
+    }
+
+    /// Lists a span by its new count, or, if it is empty, takes it out of the class and puts it in front of `empty`.
+    fn settle(&self, lists: &mut Lists, span: SpanRef, empty: &mut *mut Span) {
+        let this = span.get();
+        lists.list(span);
+        if this.live_count() != 0 || !this.is_empty() || lists.is_alone(span) {
+            return;
+        }
+        self.remove(lists, span);
+        this.set_next(*empty);
+        *empty = span.0.as_ptr();
+    }
+
+    fn remove(&self, lists: &mut Lists, span: SpanRef) {
+        let this = span.get();
+        lists.unlist(span);
+        Self::count(&self.spans, -1);
+        Self::count(&self.slots, -isize::from(this.slots() as i16));
+        this.become_busy();
+    }
+
+    /// Takes the empty spans that the class has kept; they are linked by `next`.
+    pub fn take_empty<O: Os>(&self, os: &O) -> *mut Span {
+        let mut empty = null_mut();
+        let mut lists = self.lists.lock(os);
+        let mut next = lists.heads[0];
+        while let Some(span) = NonNull::new(next).map(SpanRef) {
+            next = span.get().next();
+            if span.get().is_empty() {
+                self.remove(&mut lists, span);
+                span.get().set_next(empty);
+                empty = span.0.as_ptr();
+            }
+        }
+        empty
+    }
+
+    /// Frees one slot.
+    pub fn give_one<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
+        let mut batch = Batch::new();
+        batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
+        self.give_all(os, &batch, false)
+    }
+
+    /// Turns a live slot into a blocked one (hardened mode holds it back); `false` if it was not live.
+    pub fn hold<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> bool {
+        let _lists = self.lists.lock(os);
+        let this = span.get();
+        let (word, mask) = (slot / 64, 1 << (slot % 64));
+        if this.state() != State::Small
+            || this.live(word) & mask == 0
+            || this.blocked(word) & mask != 0
+        {
+            return false;
+        }
+        // The slot stays live for the counts, so the span stays where it is.
+        this.set_blocked(word, this.blocked(word) | mask);
+        true
+    }
+
+    /// Frees a slot that [`Central::hold`] held back.
+    pub fn release<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
+        let mut batch = Batch::new();
+        batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
+        self.give_all(os, &batch, true)
+    }
+
+    /// Whether `span` is a span of this class now; under the lock.
+    fn is_mine(&self, class: usize, span: SpanRef, generation: Option<u32>) -> bool {
+        let this = span.get();
+        this.state() == State::Small
+            && this.class() == class
+            && generation.is_none_or(|generation| this.generation() == generation)
+    }
+
+    /// Runs `f` on a span of this class under the lock, if it still is one.
+    pub fn with<O: Os, T>(
+        &self,
+        os: &O,
+        class: usize,
+        span: SpanRef,
+        generation: Option<u32>,
+        f: impl FnOnce(&Span) -> T,
+    ) -> Option<T> {
+        let _lists = self.lists.lock(os);
+        self.is_mine(class, span, generation).then(|| f(span.get()))
+    }
+
+    /// Blocks the slots on whole pages of a span; returns the live bits. `None` if it is no longer the span that was
+    /// meant, or one of the pages is blocked already.
+    pub fn block<O: Os>(
+        &self,
+        os: &O,
+        class: usize,
+        span: SpanRef,
+        generation: u32,
+        pages: Range<u8>,
+        page: usize,
+    ) -> Option<Bits> {
+        let mut lists = self.lists.lock(os);
+        if !self.is_mine(class, span, Some(generation)) {
+            return None;
+        }
+        let this = span.get();
+        if this.blocked_pages() & page_bits(&pages) != 0 {
+            return None;
+        }
+        this.set_reciprocal(0);
+        Self::set_pages(this, this.blocked_pages() | page_bits(&pages), page);
+        lists.list(span);
+        Some(this.live_bits())
+    }
+
+    /// Hands the slots on whole pages of a span out again; `fast` lets frees take the fast path again. `None` if it is no longer the span that was meant; else the
+    /// span itself if it is empty and the caller's now.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, and each is a plain fact about the span"
+    )]
+    pub fn unblock<O: Os>(
+        &self,
+        os: &O,
+        class: usize,
+        span: SpanRef,
+        generation: u32,
+        pages: Range<u8>,
+        page: usize,
+        fast: bool,
+    ) -> Option<*mut Span> {
+        let mut lists = self.lists.lock(os);
+        if !self.is_mine(class, span, Some(generation)) {
+            return None;
+        }
+        let this = span.get();
+        Self::set_pages(this, this.blocked_pages() & !page_bits(&pages), page);
+        if this.blocked_pages() == 0 && fast {
+            this.set_reciprocal(RECIPROCALS[class]);
+        }
+        let mut empty = null_mut();
+        self.settle(&mut lists, span, &mut empty);
+        Some(empty)
+    }
+
+    /// Sets which pages are blocked; a slot is blocked while any page under it is.
+    fn set_pages(span: &Span, pages: u16, page: usize) {
+        span.set_blocked_pages(pages);
+        let mut blocked = [0; 4];
+        let (size, slots) = (span.slot_size() as usize, usize::from(span.slots()));
+        let mut left = pages;
+        while left != 0 {
+            let first = left.trailing_zeros() as usize;
+            let on = bits::slots_on(first..first + 1, page, size, slots);
+            for word in 0..4 {
+                blocked[word] |= on[word];
+            }
+            left &= left - 1;
+        }
+        for (word, bits) in blocked.into_iter().enumerate() {
+            span.set_blocked(word, bits);
+        }
+    }
+}
+
+/// Notes that the pages under the slots `mask` of a word, which are about to be handed out, will hold memory.
+#[inline]
+fn touch(span: &Span, word: usize, mask: u64, page: usize) {
+    let resident = span.resident();
+    if resident == u16::MAX {
+        return;
+    }
+    let size = span.slot_size() as usize;
+    let first = 64 * word + mask.trailing_zeros() as usize;
+    let end = 64 * (word + 1) - mask.leading_zeros() as usize;
+    let pages = (first * size / page) as u8..(end * size).div_ceil(page) as u8;
+    span.set_resident(resident | page_bits(&pages));
+}
+
+/// The bits of a range of pages.
+pub fn page_bits(pages: &Range<u8>) -> u16 {
+    (bits::below(usize::from(pages.end)) & !bits::below(usize::from(pages.start))) as u16
+}
+
+/// The slot that begins at `address` in a small span, if one does.
+#[inline]
+pub fn slot_start(span: &Span, address: usize) -> Option<usize> {
+    let class = span.class();
+    if class >= CLASSES {
+        return None;
+    }
+    let offset = address.wrapping_sub(span.start());
+    if offset >= span.len() {
+        return None;
+    }
+    let slot = slot_at(class, offset);
+    (slot < usize::from(span.slots()) && slot * SIZES[class] as usize == offset).then_some(slot)
+}

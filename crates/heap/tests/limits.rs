@@ -1,0 +1,149 @@
+//! Memory that runs out is a null pointer; memory that is free goes back.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use common::heap;
+use pagemill_heap::config::NAMES;
+
+#[test]
+fn running_out_of_memory_gives_null_and_nothing_is_lost() {
+    for config in NAMES {
+        for size in [16, 500, 30_000, 100_000, 3_000_000, 6_000_000] {
+            let heap = heap(4096, config);
+            let cache = heap.attach();
+            heap.os().left.store(20 << 20, Ordering::Relaxed);
+            // SAFETY: plain use.
+            unsafe {
+                let mut objects = Vec::new();
+                loop {
+                    let object = heap.allocate(cache, size);
+                    if object.is_null() {
+                        break;
+                    }
+                    objects.push(object);
+                }
+                assert!(objects.len() * size > 4 << 20, "{config} {size}: {}", objects.len());
+                // A failed resize leaves the object as it is.
+                let object = objects[0];
+                object.write_bytes(9, size);
+                assert!(heap.reallocate(cache, object, 100 << 20).is_null());
+                assert_eq!(object.add(size - 1).read(), 9);
+                let count = objects.len();
+                for object in objects {
+                    heap.free(cache, object);
+                }
+                heap.trim(cache);
+                let again = (0..count).filter(|_| !heap.allocate(cache, size).is_null()).count();
+                assert!(again >= count / 10 * 9, "{config} {size}: {again} of {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn impossible_sizes_give_null() {
+    for config in NAMES {
+        let heap = heap(4096, config);
+        let cache = heap.attach();
+        // SAFETY: plain use.
+        unsafe {
+            for size in [usize::MAX, usize::MAX - 4096, isize::MAX as usize, 1 << 62] {
+                heap.os().left.store(1 << 40, Ordering::Relaxed);
+                assert!(heap.allocate(cache, size).is_null());
+                assert!(heap.allocate_zeroed(cache, size).is_null());
+                assert!(heap.allocate_aligned(cache, 1 << 20, size).is_null());
+                let object = heap.allocate(cache, 10);
+                assert!(heap.reallocate(cache, object, size).is_null());
+                heap.free(cache, object);
+            }
+        }
+    }
+}
+
+#[test]
+fn free_pages_go_back_after_the_decay_and_not_before() {
+    let heap = heap(4096, "1n");
+    let cache = heap.attach();
+    // SAFETY: plain use.
+    unsafe {
+        let objects: Vec<_> = (0..50).map(|_| heap.allocate(cache, 100_000)).collect();
+        for object in objects {
+            heap.free(cache, object);
+        }
+        let dirty = heap.totals().dirty;
+        assert!(dirty >= 50 * 100_000);
+        assert_eq!(heap.purge(500_000_000), 0);
+        assert_eq!(heap.purge(2_000_000_000), dirty);
+        assert_eq!(heap.totals().dirty, 0);
+        // Given back and never touched is the same: zero without a memset.
+        let object = heap.allocate_zeroed(cache, 1_000_000);
+        assert!(std::slice::from_raw_parts(object, 1_000_000).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn without_a_helper_the_program_purges_on_its_way() {
+    let heap = heap(4096, "1n");
+    let cache = heap.attach();
+    // SAFETY: plain use.
+    unsafe {
+        let objects: Vec<_> = (0..50).map(|_| heap.allocate(cache, 500_000)).collect();
+        for object in objects {
+            heap.free(cache, object);
+        }
+        assert_eq!(heap.os().decommitted.load(Ordering::Relaxed), 0);
+        for _ in 0..5 {
+            heap.os().clock.fetch_add(1_000_000_000, Ordering::Relaxed);
+            for _ in 0..100 {
+                let object = heap.allocate(cache, 40_000);
+                heap.free(cache, object);
+            }
+        }
+        assert!(heap.os().decommitted.load(Ordering::Relaxed) > 20 << 20);
+    }
+}
+
+#[test]
+fn idle_bins_are_given_back() {
+    let heap = heap(4096, "1n");
+    let cache = heap.attach();
+    // SAFETY: plain use.
+    unsafe {
+        let objects: Vec<_> = (0..500).map(|_| heap.allocate(cache, 256)).collect();
+        for object in objects {
+            heap.free(cache, object);
+        }
+        let held = heap.totals().cached;
+        for _ in 0..100_000 {
+            let objects: [_; 200] = std::array::from_fn(|_| heap.allocate(cache, 64));
+            for object in objects {
+                heap.free(cache, object);
+            }
+            if heap.totals().cached < 16_384 {
+                return;
+            }
+        }
+        panic!("{held} bytes were cached, now {}", heap.totals().cached);
+    }
+}
+
+#[test]
+fn objects_grow_in_place_where_they_can() {
+    let heap = heap(4096, "1n");
+    let cache = heap.attach();
+    // SAFETY: plain use.
+    unsafe {
+        let mut object = heap.allocate(cache, 40_000);
+        let start = object;
+        for size in (40_000..1_000_000).step_by(10_000) {
+            object = heap.reallocate(cache, object, size);
+            assert_eq!(object, start, "nothing is in the way");
+        }
+        object = heap.reallocate(cache, object, 500_000);
+        assert_eq!(object, start);
+        heap.free(cache, object);
+    }
+}

@@ -1,0 +1,186 @@
+//! Errors of the program are named, whatever the way to them.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::{FakeOs, heap};
+use pagemill_heap::config::NAMES;
+use pagemill_heap::{Cache, Heap};
+
+/// What `f` does wrong, in the words of the fake operating system; empty if nothing was noticed.
+fn misuse(config: &str, f: impl Fn(&Heap<FakeOs>, *mut Cache)) -> String {
+    let heap = heap(4096, config);
+    let cache = heap.attach();
+    let outcome = catch_unwind(AssertUnwindSafe(|| f(&heap, cache)));
+    // A lock may be held by the unwound call; nothing of the heap is used from here on.
+    outcome
+        .err()
+        .and_then(|payload| payload.downcast::<String>().ok())
+        .map_or_else(String::new, |s| *s)
+}
+
+fn is_named(config: &str, what: &str, f: impl Fn(&Heap<FakeOs>, *mut Cache)) {
+    let message = misuse(config, f);
+    assert!(message.starts_with(what), "{config}: expected {what}, got {message:?}");
+}
+
+#[test]
+fn a_second_free_is_named_at_once() {
+    for config in NAMES {
+        for size in [1, 16, 100, 5000, 32_768, 40_000, 700_000, 5_000_000] {
+            // SAFETY: the second free is the error that the test is about.
+            is_named(config, "DoubleFree", |heap, cache| unsafe {
+                let object = heap.allocate(cache, size);
+                heap.free(cache, object);
+                heap.free(cache, object);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_second_free_is_named_after_the_first_reached_the_class() {
+    for config in NAMES {
+        // SAFETY: as above.
+        is_named(config, "DoubleFree", |heap, cache| unsafe {
+            let kept = heap.allocate(cache, 64);
+            let object = heap.allocate(cache, 64);
+            heap.free(cache, object);
+            heap.trim(cache);
+            heap.free(cache, object);
+            heap.free(cache, kept);
+        });
+    }
+}
+
+#[test]
+fn a_second_free_by_another_thread_is_named() {
+    for config in NAMES {
+        // SAFETY: as above.
+        is_named(config, "DoubleFree", |heap, cache| unsafe {
+            let other = heap.attach();
+            let object = heap.allocate(cache, 48);
+            heap.free(cache, object);
+            heap.free(other, object);
+        });
+        // SAFETY: as above.
+        is_named(config, "DoubleFree", |heap, cache| unsafe {
+            let object = heap.allocate(cache, 48);
+            heap.free(cache, object);
+            heap.free(std::ptr::null_mut(), object);
+        });
+    }
+}
+
+#[test]
+fn a_pointer_into_an_object_is_wild() {
+    for config in NAMES {
+        for (size, offset) in [
+            (64, 16),
+            (64, 1),
+            (5000, 4096),
+            (40_000, 4096),
+            (40_000, 16),
+            (6_000_000, 4096),
+            (1_000_000, 500_000),
+        ] {
+            // SAFETY: the free is the error that the test is about.
+            is_named(config, "WildFree", |heap, cache| unsafe {
+                let object = heap.allocate(cache, size);
+                heap.free(cache, object.wrapping_add(offset));
+            });
+        }
+    }
+}
+
+#[test]
+fn memory_of_others_is_wild() {
+    for config in NAMES {
+        for address in [16, 0x1234_5678, usize::MAX - 15, 1 << 47] {
+            // SAFETY: as above.
+            is_named(config, "WildFree", |heap, cache| unsafe {
+                heap.free(cache, std::ptr::without_provenance_mut(address));
+            });
+        }
+        let mut local = [0_u64; 4];
+        let local = local.as_mut_ptr().cast::<u8>().expose_provenance();
+        // SAFETY: as above.
+        is_named(config, "WildFree", |heap, cache| unsafe {
+            heap.reallocate(cache, std::ptr::with_exposed_provenance_mut(local), 10);
+        });
+        is_named(config, "WildFree", |heap, _| {
+            heap.usable_size(std::ptr::with_exposed_provenance(local));
+        });
+    }
+}
+
+#[test]
+fn an_object_that_was_never_written_is_not_taken_for_a_freed_one() {
+    for config in NAMES {
+        // SAFETY: plain use.
+        let message = misuse(config, |heap, cache| unsafe {
+            for _ in 0..1000 {
+                let objects: [_; 40] = std::array::from_fn(|_| heap.allocate(cache, 32));
+                for object in objects {
+                    heap.free(cache, object);
+                }
+            }
+        });
+        assert_eq!(message, "");
+    }
+}
+
+#[test]
+fn hardened_mode_names_writes_past_the_end() {
+    for size in [1, 8, 24, 100, 4000, 20_000, 40_001, 70_001] {
+        // SAFETY: the write is the error that the test is about; it stays within the memory behind the object.
+        is_named("h", "Overflow", |heap, cache| unsafe {
+            let object = heap.allocate(cache, size);
+            object.add(size).write(object.add(size).read() ^ 1);
+            heap.free(cache, object);
+        });
+    }
+}
+
+#[test]
+fn hardened_mode_names_writes_after_a_free() {
+    // SAFETY: the write is the error that the test is about; the memory is still mapped.
+    is_named("h", "UseAfterFree", |heap, cache| unsafe {
+        let object = heap.allocate(cache, 100);
+        heap.free(cache, object);
+        object.add(50).write(1);
+        // It is found when the object leaves the quarantine.
+        for _ in 0..20_000 {
+            let other = heap.allocate(cache, 1000);
+            heap.free(cache, other);
+        }
+    });
+}
+
+#[test]
+fn hardened_mode_does_not_hand_freed_memory_out_at_once() {
+    let heap = heap(4096, "h");
+    // SAFETY: plain use.
+    unsafe {
+        let object = heap.allocate(std::ptr::null_mut(), 100);
+        heap.free(std::ptr::null_mut(), object);
+        for _ in 0..1000 {
+            assert_ne!(heap.allocate(std::ptr::null_mut(), 100), object);
+        }
+    }
+}
+
+#[test]
+fn hardened_mode_reports_exact_sizes() {
+    let heap = heap(4096, "h");
+    for size in (0..70_000).step_by(97) {
+        // SAFETY: plain use.
+        unsafe {
+            let object = heap.allocate(std::ptr::null_mut(), size);
+            assert_eq!(heap.usable_size(object), size);
+            heap.free(std::ptr::null_mut(), object);
+        }
+    }
+}

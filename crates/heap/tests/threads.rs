@@ -1,0 +1,171 @@
+//! Many threads: objects freed by others than their makers, threads that come and go, forks at any moment.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{FakeOs, heap};
+use pagemill_heap::{Heap, SpanRef};
+
+/// The descriptors that there are.
+fn spans(heap: &Heap<FakeOs>) -> impl Iterator<Item = SpanRef> + '_ {
+    (0..heap.span_count()).filter_map(|index| heap.span_at(index))
+}
+
+struct Object(*mut u8, usize, u8);
+
+// SAFETY: an object is owned by whoever holds this value.
+unsafe impl Send for Object {}
+
+fn number(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+    (*state >> 33) as usize
+}
+
+/// Allocates, exchanges objects with the other threads through `pool`, checks and frees.
+fn churn(heap: &Heap<FakeOs>, pool: &Mutex<Vec<Object>>, seed: u64, steps: usize) {
+    let mut state = seed;
+    let mut cache = heap.attach();
+    for step in 0..steps {
+        let roll = number(&mut state);
+        // SAFETY: the cache is this thread's; each object is used by its holder alone.
+        unsafe {
+            let makes = !roll.is_multiple_of(3);
+            if makes {
+                let size = if roll % 50 == 1 {
+                    number(&mut state) % 200_000
+                } else {
+                    number(&mut state) % 900
+                };
+                let object = heap.allocate(cache, size);
+                assert!(!object.is_null());
+                let fill = number(&mut state) as u8;
+                object.write_bytes(fill, size);
+                pool.lock().expect("not poisoned").push(Object(object, size, fill));
+            }
+            let taken = {
+                let mut pool = pool.lock().expect("not poisoned");
+                let len = pool.len();
+                if len > 500 || (len > 0 && !makes) {
+                    Some(pool.swap_remove(roll % len))
+                } else {
+                    None
+                }
+            };
+            if let Some(Object(object, size, fill)) = taken {
+                assert!(std::slice::from_raw_parts(object, size).iter().all(|&byte| byte == fill));
+                heap.free(cache, object);
+            }
+            if step % 500 == 499 {
+                heap.detach(cache);
+                cache = heap.attach();
+            }
+        }
+    }
+    // SAFETY: not used afterwards.
+    unsafe { heap.detach(cache) };
+}
+
+fn settle(heap: &Heap<FakeOs>, pool: Mutex<Vec<Object>>) {
+    for Object(object, size, fill) in pool.into_inner().expect("not poisoned") {
+        // SAFETY: the threads are gone; the objects are this thread's.
+        unsafe {
+            assert!(std::slice::from_raw_parts(object, size).iter().all(|&byte| byte == fill));
+            heap.free(std::ptr::null_mut(), object);
+        }
+    }
+    // SAFETY: a null cache is allowed.
+    unsafe { heap.trim(std::ptr::null_mut()) };
+    let totals = heap.totals();
+    assert_eq!(
+        (totals.live, totals.cached, totals.free_slots, totals.threads),
+        (0, 0, 0, 0),
+        "{totals:?}"
+    );
+}
+
+#[test]
+fn threads_free_each_others_objects() {
+    for config in ["0n", "1y", "2n", "h"] {
+        let heap = heap(4096, config);
+        let pool = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (heap, pool) = (&heap, &pool);
+                scope.spawn(move || churn(heap, pool, seed, if cfg!(miri) { 60 } else { 20_000 }));
+            }
+        });
+        settle(&heap, pool);
+    }
+}
+
+#[test]
+fn compaction_and_purging_go_on_beside_the_threads() {
+    let heap = heap(4096, "1y");
+    let pool = Mutex::new(Vec::new());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for span in spans(&heap) {
+                    let Some(view) = heap.inspect(span) else { continue };
+                    let Some(_) = heap.block(span, view.generation, 0..view.pages) else {
+                        continue;
+                    };
+                    std::thread::yield_now();
+                    assert!(heap.unblock(span, view.generation, 0..view.pages));
+                    heap.release_pages(span, view.generation);
+                }
+                heap.refresh();
+                heap.purge(heap.os().clock.fetch_add(100_000_000, Ordering::Relaxed));
+            }
+        });
+        let workers: Vec<_> = (0..3)
+            .map(|seed| {
+                let (heap, pool) = (&heap, &pool);
+                scope.spawn(move || churn(heap, pool, seed, if cfg!(miri) { 60 } else { 20_000 }))
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    settle(&heap, pool);
+}
+
+#[test]
+fn the_locks_can_be_taken_around_a_fork() {
+    let heap = heap(4096, "1y");
+    let pool = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (heap, pool) = (&heap, &pool);
+        scope.spawn(move || churn(heap, pool, 1, if cfg!(miri) { 60 } else { 20_000 }));
+        for _ in 0..if cfg!(miri) { 5 } else { 200 } {
+            heap.lock_all();
+            // SAFETY: taken above.
+            unsafe { heap.unlock_all() };
+        }
+    });
+    heap.lock_all();
+    // SAFETY: the other thread is gone.
+    unsafe { heap.reinitialise_locks() };
+    settle(&heap, pool);
+}
+
+#[test]
+fn the_first_start_wins_and_others_wait_for_it() {
+    static STATS: pagemill_heap::stats::StatsPage = pagemill_heap::stats::StatsPage::zeroed();
+    let heap = Heap::new(FakeOs::new(4096));
+    std::thread::scope(|scope| {
+        for name in ["0n", "1n", "2n", "1y"] {
+            let heap = &heap;
+            scope.spawn(move || {
+                heap.start(pagemill_heap::config::Config::parse(name.as_bytes()).unwrap(), &STATS);
+                assert!(heap.started());
+            });
+        }
+    });
+}
