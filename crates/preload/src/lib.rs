@@ -14,10 +14,12 @@
 #![no_std]
 
 mod c;
+mod confine;
 mod cxx;
 mod environment;
 mod fork;
 mod helper;
+mod kernel;
 mod libc;
 mod os;
 mod report;
@@ -35,7 +37,6 @@ static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());
 
 /// The statistics page, found by its name from outside; see [`StatsPage`].
 #[unsafe(no_mangle)]
-#[expect(non_upper_case_globals, reason = "the name of an ELF symbol")]
 pub static pagemill_stats: StatsPage = StatsPage::zeroed();
 
 #[panic_handler]

@@ -10,7 +10,7 @@ use pagemill_heap::config::Config;
 use pagemill_heap::stats::degraded;
 
 use crate::environment::{self, Settings};
-use crate::{HEAP, fork, pagemill_stats, say, sys, thread};
+use crate::{HEAP, fork, helper, pagemill_stats, say, sys, thread};
 
 const COLD: u32 = 0;
 const STARTING: u32 = 1;
@@ -28,12 +28,17 @@ static SETTINGS: Shared = Shared(UnsafeCell::new(Settings::DEFAULT));
 /// What the environment asked for; the defaults before the start.
 pub(crate) fn settings() -> &'static Settings {
     static DEFAULT: Settings = Settings::DEFAULT;
-    if STATE.load(Ordering::Acquire) == READY {
+    if ready() {
         // SAFETY: nothing writes the settings once the state is READY.
         unsafe { &*SETTINGS.0.get() }
     } else {
         &DEFAULT
     }
+}
+
+/// Whether the heap has started.
+pub(crate) fn ready() -> bool {
+    STATE.load(Ordering::Acquire) == READY
 }
 
 /// Returns when the heap has started.
@@ -63,6 +68,9 @@ fn start() {
     *settings = found.settings;
     HEAP.os().set_page_size(found.page_size);
     HEAP.start(settings.config, &pagemill_stats);
+    if let Some(period) = settings.period_ms {
+        helper::set_period_ms(period);
+    }
     thread::prepare();
     fork::mark();
     STATE.store(READY, Ordering::Release);

@@ -5,7 +5,7 @@
 //! Everything above this file is free of architecture-specific code, except `tls` and `cxx`.
 
 use core::arch::asm;
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -13,37 +13,56 @@ mod number {
     pub(super) const WRITE: usize = 1;
     pub(super) const CLOSE: usize = 3;
     pub(super) const MMAP: usize = 9;
+    pub(super) const MPROTECT: usize = 10;
     pub(super) const MUNMAP: usize = 11;
     pub(super) const RT_SIGPROCMASK: usize = 14;
+    pub(super) const IOCTL: usize = 16;
+    pub(super) const PREAD: usize = 17;
+    pub(super) const PWRITE: usize = 18;
     pub(super) const MREMAP: usize = 25;
     pub(super) const MADVISE: usize = 28;
     pub(super) const GETPID: usize = 39;
     pub(super) const CLONE: usize = 56;
     pub(super) const EXIT: usize = 60;
+    pub(super) const FTRUNCATE: usize = 77;
     pub(super) const CAPSET: usize = 126;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
     pub(super) const FUTEX: usize = 202;
+    pub(super) const GETDENTS: usize = 217;
+    pub(super) const RESTART_SYSCALL: usize = 219;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const TGKILL: usize = 234;
     pub(super) const OPENAT: usize = 257;
+    pub(super) const READLINKAT: usize = 267;
+    pub(super) const PPOLL: usize = 271;
     pub(super) const SECCOMP: usize = 317;
     pub(super) const GETRANDOM: usize = 318;
+    pub(super) const MEMFD_CREATE: usize = 319;
+    pub(super) const USERFAULTFD: usize = 323;
     pub(super) const CLOSE_RANGE: usize = 436;
 }
 
 #[cfg(target_arch = "aarch64")]
 mod number {
+    pub(super) const IOCTL: usize = 29;
+    pub(super) const FTRUNCATE: usize = 46;
     pub(super) const OPENAT: usize = 56;
     pub(super) const CLOSE: usize = 57;
+    pub(super) const GETDENTS: usize = 61;
     pub(super) const READ: usize = 63;
     pub(super) const WRITE: usize = 64;
+    pub(super) const PREAD: usize = 67;
+    pub(super) const PWRITE: usize = 68;
+    pub(super) const PPOLL: usize = 73;
+    pub(super) const READLINKAT: usize = 78;
     pub(super) const CAPSET: usize = 91;
     pub(super) const EXIT: usize = 93;
     pub(super) const EXIT_GROUP: usize = 94;
     pub(super) const FUTEX: usize = 98;
     pub(super) const CLOCK_GETTIME: usize = 113;
+    pub(super) const RESTART_SYSCALL: usize = 128;
     pub(super) const TGKILL: usize = 131;
     pub(super) const RT_SIGPROCMASK: usize = 135;
     pub(super) const PRCTL: usize = 167;
@@ -53,9 +72,12 @@ mod number {
     pub(super) const MREMAP: usize = 216;
     pub(super) const CLONE: usize = 220;
     pub(super) const MMAP: usize = 222;
+    pub(super) const MPROTECT: usize = 226;
     pub(super) const MADVISE: usize = 233;
     pub(super) const SECCOMP: usize = 277;
     pub(super) const GETRANDOM: usize = 278;
+    pub(super) const MEMFD_CREATE: usize = 279;
+    pub(super) const USERFAULTFD: usize = 282;
     pub(super) const CLOSE_RANGE: usize = 436;
 }
 
@@ -103,14 +125,31 @@ pub(crate) const MAP_FIXED: usize = 0x10;
 pub(crate) const MAP_ANONYMOUS: usize = 0x20;
 pub(crate) const MAP_NORESERVE: usize = 0x4000;
 pub(crate) const MREMAP_MAYMOVE: usize = 1;
+pub(crate) const MREMAP_FIXED: usize = 2;
 pub(crate) const MADV_DONTNEED: usize = 4;
+pub(crate) const MADV_MERGEABLE: usize = 12;
+pub(crate) const MADV_NOHUGEPAGE: usize = 15;
+pub(crate) const MADV_COLD: usize = 20;
 pub(crate) const MADV_WIPEONFORK: usize = 18;
 pub(crate) const CLOCK_THREAD_CPUTIME_ID: usize = 3;
 pub(crate) const CLOCK_MONOTONIC: usize = 1;
 pub(crate) const CLOCK_MONOTONIC_COARSE: usize = 6;
 pub(crate) const O_RDONLY: usize = 0;
-const O_CLOEXEC: usize = 0o2_000_000;
-const AT_FDCWD: usize = -100_isize as usize;
+pub(crate) const O_RDWR: usize = 2;
+pub(crate) const O_NONBLOCK: usize = 0o4_000;
+pub(crate) const O_CLOEXEC: usize = 0o2_000_000;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const O_DIRECTORY: usize = 0o200_000;
+#[cfg(target_arch = "aarch64")]
+pub(crate) const O_DIRECTORY: usize = 0o40_000;
+/// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const O_DIRECT: usize = 0o40_000;
+/// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const O_DIRECT: usize = 0o200_000;
+/// The current directory, as the directory of a relative path.
+pub(crate) const AT_FDCWD: i32 = -100;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
@@ -126,6 +165,41 @@ pub(crate) fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut
     // SAFETY: without MAP_FIXED a new mapping replaces nothing.
     let result = unsafe { call(number::MMAP, [0, len, protection, flags, usize::MAX, 0]) };
     if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
+}
+
+/// Maps over `at..at + len` in one step: a file from `offset`, or anonymous memory without one.
+///
+/// # Safety
+/// What is mapped there now may go.
+pub(crate) unsafe fn map_over(
+    at: usize,
+    len: usize,
+    flags: usize,
+    file: Option<(i32, usize)>,
+) -> isize {
+    let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd as usize, offset));
+    let kind = if file.is_some() { 0 } else { MAP_ANONYMOUS };
+    let flags = MAP_PRIVATE | MAP_FIXED | kind | flags;
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MMAP, [at, len, PROT_READ | PROT_WRITE, flags, fd, offset]) }
+}
+
+/// Moves a whole mapping over `to..to + len` in one step.
+///
+/// # Safety
+/// What is mapped at `to` now may go, and nothing uses `from` any more.
+pub(crate) unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MREMAP, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
+}
+
+/// `mprotect(2)` to no access at all.
+///
+/// # Safety
+/// Nothing uses the range.
+pub(crate) unsafe fn forbid(start: *mut u8, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MPROTECT, [start.addr(), len, PROT_NONE, 0, 0, 0]) }
 }
 
 /// `munmap(2)`.
@@ -229,12 +303,114 @@ pub(crate) fn read(fd: i32, buffer: &mut [u8]) -> isize {
     unsafe { call(number::READ, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0]) }
 }
 
-/// Opens a file, close-on-exec; a descriptor or a negated error number.
-pub(crate) fn open(path: &CStr, flags: usize) -> isize {
+/// Opens a file, relative to a directory, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
     unsafe {
-        call(number::OPENAT, [AT_FDCWD, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0])
+        call(
+            number::OPENAT,
+            [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0],
+        )
     }
+}
+
+/// Opens a file, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn open(path: &CStr, flags: usize) -> isize {
+    open_at(AT_FDCWD, path, flags)
+}
+
+/// Reads at an offset.
+///
+/// # Safety
+/// `buffer..buffer + len` may be overwritten.
+pub(crate) unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::PREAD, [fd as usize, buffer.addr(), len, offset, 0, 0]) }
+}
+
+/// Writes at an offset.
+pub(crate) fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
+    // SAFETY: the kernel reads bytes.len() bytes of it.
+    unsafe {
+        call(number::PWRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0])
+    }
+}
+
+/// The entries of a directory, as `linux_dirent64` records; the bytes written, 0 at the end.
+pub(crate) fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel writes at most buffer.len() bytes to it.
+    unsafe {
+        call(
+            number::GETDENTS,
+            [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0],
+        )
+    }
+}
+
+/// Where a symbolic link points, without a zero byte; the length.
+pub(crate) fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel reads a path that ends in a zero byte and writes at most buffer.len() bytes.
+    unsafe {
+        call(
+            number::READLINKAT,
+            [
+                directory as usize,
+                path.as_ptr().addr(),
+                buffer.as_mut_ptr().addr(),
+                buffer.len(),
+                0,
+                0,
+            ],
+        )
+    }
+}
+
+/// A new nameless file in memory, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn memory_file(name: &CStr) -> isize {
+    const MFD_CLOEXEC: usize = 1;
+    // SAFETY: the kernel reads a name that ends in a zero byte.
+    unsafe { call(number::MEMFD_CREATE, [name.as_ptr().addr(), MFD_CLOEXEC, 0, 0, 0, 0]) }
+}
+
+/// `ftruncate(2)`.
+pub(crate) fn set_length(fd: i32, len: usize) -> isize {
+    // SAFETY: acts on a file of this library that nobody maps yet.
+    unsafe { call(number::FTRUNCATE, [fd as usize, len, 0, 0, 0, 0]) }
+}
+
+/// `userfaultfd(2)`.
+pub(crate) fn userfaultfd(flags: usize) -> isize {
+    // SAFETY: makes a descriptor, touches no memory.
+    unsafe { call(number::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// The request and its argument must fit each other, and what it does to memory must be wanted.
+pub(crate) unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::IOCTL, [fd as usize, request, argument, 0, 0, 0]) }
+}
+
+/// Whether a descriptor has one of `events` now.
+pub(crate) fn poll_now(fd: i32, events: u16) -> bool {
+    #[repr(C)]
+    struct Entry {
+        fd: i32,
+        events: u16,
+        happened: u16,
+    }
+    let mut entry = Entry { fd, events, happened: 0 };
+    let at_once = Timespec::default();
+    // SAFETY: one entry and one timeout, both alive; the kernel writes the entry.
+    unsafe {
+        call(
+            number::PPOLL,
+            [(&raw mut entry).addr(), 1, (&raw const at_once).addr(), 0, 0, 0],
+        );
+    }
+    entry.happened & events != 0
 }
 
 /// `close(2)` of a descriptor that this library opened.
@@ -243,10 +419,13 @@ pub(crate) fn close(fd: i32) {
     unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Closes every descriptor of the calling thread's table.
-pub(crate) fn close_all() -> isize {
-    // SAFETY: closing descriptors touches no memory.
-    unsafe { call(number::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) }
+/// Gives the calling thread a descriptor table of its own, an empty one.
+pub(crate) fn leave_descriptors() -> isize {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    // SAFETY: touches no memory; the other threads keep the old table.
+    unsafe {
+        call(number::CLOSE_RANGE, [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0])
+    }
 }
 
 /// The process.
@@ -268,6 +447,13 @@ pub(crate) fn tid() -> u32 {
 pub(crate) unsafe fn prctl(option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::PRCTL, [option, a, b, c, d, 0]) }
+}
+
+/// Names the calling thread (15 bytes at most) for `/proc`.
+pub(crate) fn name_thread(name: &CStr) {
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel reads up to 16 bytes of a string that ends in a zero byte.
+    unsafe { prctl(PR_SET_NAME, name.as_ptr().addr(), 0, 0, 0) };
 }
 
 /// Sets the calling thread's signal mask and returns the old one.
@@ -338,28 +524,46 @@ pub(crate) fn install_filter(program: &[Instruction]) -> isize {
     unsafe { call(number::SECCOMP, [SET_MODE_FILTER, 0, (&raw const program).addr(), 0, 0, 0]) }
 }
 
-/// Numbers of the calls that the helper thread makes once it is set up.
-pub(crate) const HELPER_CALLS: &[usize] = &[
+/// Numbers of the calls that the helper thread makes once it is set up, but for [`OPENAT`].
+pub(crate) const HELPER_CALLS: [usize; 24] = [
     number::FUTEX,
     number::CLOCK_GETTIME,
+    number::RESTART_SYSCALL,
+    number::MADVISE,
     number::MMAP,
     number::MUNMAP,
     number::MREMAP,
-    number::MADVISE,
+    number::IOCTL,
     number::READ,
+    number::PREAD,
+    number::PWRITE,
     number::WRITE,
     number::CLOSE,
+    number::GETDENTS,
+    number::READLINKAT,
+    number::MEMFD_CREATE,
+    number::FTRUNCATE,
+    number::PPOLL,
     number::GETRANDOM,
     number::GETPID,
     number::GETTID,
-    number::TGKILL,
     number::RT_SIGPROCMASK,
+    number::TGKILL,
     number::EXIT,
-    number::EXIT_GROUP,
 ];
 
-/// Starts a thread that shares memory but not descriptors, runs `entry` on its own stack and never
-/// returns from it. Returns the thread's number or a negated error number.
+/// Number of `openat(2)`, which the helper thread may use for reading only.
+pub(crate) const OPENAT: usize = number::OPENAT;
+
+/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
+#[cfg(target_arch = "x86_64")]
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;
+/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
+#[cfg(target_arch = "aarch64")]
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+/// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
+/// masks and thread-local storage with the caller; see [`leave_descriptors`]. Returns the thread's number or a negated error number.
 ///
 /// # Safety
 /// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local
@@ -367,10 +571,11 @@ pub(crate) const HELPER_CALLS: &[usize] = &[
 pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_FS: usize = 0x200;
+    const CLONE_FILES: usize = 0x400;
     const CLONE_SIGHAND: usize = 0x800;
     const CLONE_THREAD: usize = 0x1_0000;
     const CLONE_SYSVSEM: usize = 0x4_0000;
-    let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    let flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: in the caller this is an ordinary system call. The new thread wakes behind the same
@@ -382,13 +587,12 @@ pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
             "test rax, rax",
             "jnz 2f",
             "xor ebp, ebp",
-            "call {entry}",
+            "call r9",
             "ud2",
             "2:",
-            entry = in(reg) entry,
             inlateout("rax") number::CLONE as isize => result,
             in("rdi") flags, in("rsi") top.addr(), in("rdx") 0_usize, in("r10") 0_usize,
-            in("r8") 0_usize,
+            in("r8") 0_usize, in("r9") entry,
             lateout("rcx") _, lateout("r11") _,
         );
     }
@@ -419,6 +623,3 @@ pub(crate) fn exit_thread() -> ! {
         unsafe { call(number::EXIT, [0; 6]) };
     }
 }
-
-/// An untyped pointer for calls into libc.
-pub(crate) type Untyped = *mut c_void;
