@@ -42,8 +42,7 @@ fn in_runtime(found: usize, name: &CStr) -> usize {
 /// The program's new handler, or zero.
 fn new_handler() -> usize {
     type Get = unsafe extern "C" fn() -> usize;
-    let address =
-        in_runtime(libc::weak!("_ZSt15get_new_handlerv"), c"_ZSt15get_new_handlerv");
+    let address = in_runtime(libc::weak!("_ZSt15get_new_handlerv"), c"_ZSt15get_new_handlerv");
     // SAFETY: the C++ library's std::get_new_handler, or null.
     match unsafe { core::mem::transmute::<usize, Option<Get>>(address) } {
         // SAFETY: it takes nothing and does not throw.
@@ -59,8 +58,7 @@ extern "C" fn after_failure() -> usize {
     if handler != 0 {
         return handler;
     }
-    let thrower =
-        in_runtime(libc::weak!("_ZSt17__throw_bad_allocv"), c"_ZSt17__throw_bad_allocv");
+    let thrower = in_runtime(libc::weak!("_ZSt17__throw_bad_allocv"), c"_ZSt17__throw_bad_allocv");
     if thrower == 0 {
         say::line(format_args!(
             "no memory for operator new, and no C++ library to throw bad_alloc; the program is stopped (SIGABRT)"

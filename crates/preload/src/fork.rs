@@ -127,7 +127,11 @@ pub unsafe extern "C" fn _Fork() -> c_int {
     unsafe {
         before();
         let child = real();
-        if child == 0 { in_child() } else { in_parent() }
+        if child == 0 {
+            in_child()
+        } else {
+            in_parent()
+        }
         child
     }
 }

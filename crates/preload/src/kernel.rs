@@ -115,11 +115,7 @@ impl Kernel for Linux {
     }
 
     fn barrier(&self) -> Able {
-        if self.uffd.is_some() {
-            Able::WriteProtect { moves: self.moves }
-        } else {
-            Able::Nothing
-        }
+        if self.uffd.is_some() { Able::WriteProtect { moves: self.moves } } else { Able::Nothing }
     }
 
     fn register(&self, start: usize, len: usize, how: Registration) -> Sys<()> {
@@ -247,8 +243,7 @@ impl Kernel for Linux {
     fn pagemap(&self, start: usize, entries: &mut [u64]) -> Sys<()> {
         let (len, offset) = (size_of_val(entries), start / self.page_size * 8);
         // SAFETY: the kernel writes at most the whole slice.
-        let got =
-            unsafe { sys::read_at(self.pagemap, entries.as_mut_ptr().cast(), len, offset) };
+        let got = unsafe { sys::read_at(self.pagemap, entries.as_mut_ptr().cast(), len, offset) };
         check(got)?;
         if got as usize == len { Ok(()) } else { Err(Errno(NO_SPACE)) }
     }

@@ -102,7 +102,8 @@ impl Os for Linux {
         // Before the kernel's pool is ready, or where a filter forbids it: the clock and the random
         // placement of the stack.
         let place = (&raw const bytes).addr() as u64;
-        (sys::clock(sys::CLOCK_MONOTONIC) ^ place.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        (sys::clock(sys::CLOCK_MONOTONIC) ^ place.rotate_left(32))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
@@ -110,7 +111,9 @@ impl Os for Linux {
             Misuse::DoubleFree => ("double free of", "this object was freed before"),
             Misuse::WildFree => ("wild free of", "no object of this heap starts here"),
             Misuse::Overflow => ("overflow of", "memory past the end of this object was written"),
-            Misuse::UseAfterFree => ("use after free of", "this object was written after it was freed"),
+            Misuse::UseAfterFree => {
+                ("use after free of", "this object was written after it was freed")
+            }
         };
         say::line(format_args!("{name} {object:p}: {why}; the program is stopped (SIGABRT)"));
         sys::abort()

@@ -145,10 +145,8 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
         b"mesh.scavenge" => unsafe { HEAP.trim(thread::cache()) },
         b"stats.allocated" => totals.live.saturating_sub(totals.cached),
         b"stats.active" => totals.live + totals.free_slots,
-        b"stats.resident" => {
-            (totals.live + totals.free_slots + totals.dirty + totals.metadata)
-                .saturating_sub(pagemill_stats.saved_bytes.load(Ordering::Relaxed) as usize)
-        }
+        b"stats.resident" => (totals.live + totals.free_slots + totals.dirty + totals.metadata)
+            .saturating_sub(pagemill_stats.saved_bytes.load(Ordering::Relaxed) as usize),
         b"stats.mapped" => totals.mapped + totals.metadata,
         _ => return None,
     })

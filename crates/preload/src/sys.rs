@@ -217,8 +217,7 @@ pub(crate) unsafe fn unmap(start: *mut u8, len: usize) -> isize {
 /// Nothing uses the old range but through the returned address.
 pub(crate) unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
-    let result =
-        unsafe { call(number::MREMAP, [start.addr(), old, new, MREMAP_MAYMOVE, 0, 0]) };
+    let result = unsafe { call(number::MREMAP, [start.addr(), old, new, MREMAP_MAYMOVE, 0, 0]) };
     if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
 }
 
@@ -267,9 +266,7 @@ pub(crate) fn futex_wait(
     let timeout = timeout.as_ref().map_or(0, |time| core::ptr::from_ref(time).addr());
     let word = word.as_ptr().addr();
     // SAFETY: the kernel reads the word and the timeout, both alive, and writes nothing.
-    unsafe {
-        call(number::FUTEX, [word, FUTEX_WAIT_PRIVATE, expected as usize, timeout, 0, 0])
-    }
+    unsafe { call(number::FUTEX, [word, FUTEX_WAIT_PRIVATE, expected as usize, timeout, 0, 0]) }
 }
 
 /// Wakes up to `count` sleepers on `word`.
@@ -284,10 +281,7 @@ pub(crate) fn random(buffer: &mut [u8]) -> isize {
     const GRND_NONBLOCK: usize = 1;
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
     unsafe {
-        call(
-            number::GETRANDOM,
-            [buffer.as_mut_ptr().addr(), buffer.len(), GRND_NONBLOCK, 0, 0, 0],
-        )
+        call(number::GETRANDOM, [buffer.as_mut_ptr().addr(), buffer.len(), GRND_NONBLOCK, 0, 0, 0])
     }
 }
 
@@ -307,10 +301,7 @@ pub(crate) fn read(fd: i32, buffer: &mut [u8]) -> isize {
 pub(crate) fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
     unsafe {
-        call(
-            number::OPENAT,
-            [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0],
-        )
+        call(number::OPENAT, [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0])
     }
 }
 
@@ -331,19 +322,14 @@ pub(crate) unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize
 /// Writes at an offset.
 pub(crate) fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
     // SAFETY: the kernel reads bytes.len() bytes of it.
-    unsafe {
-        call(number::PWRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0])
-    }
+    unsafe { call(number::PWRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0]) }
 }
 
 /// The entries of a directory, as `linux_dirent64` records; the bytes written, 0 at the end.
 pub(crate) fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
     unsafe {
-        call(
-            number::GETDENTS,
-            [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0],
-        )
+        call(number::GETDENTS, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0])
     }
 }
 
@@ -405,10 +391,7 @@ pub(crate) fn poll_now(fd: i32, events: u16) -> bool {
     let at_once = Timespec::default();
     // SAFETY: one entry and one timeout, both alive; the kernel writes the entry.
     unsafe {
-        call(
-            number::PPOLL,
-            [(&raw mut entry).addr(), 1, (&raw const at_once).addr(), 0, 0, 0],
-        );
+        call(number::PPOLL, [(&raw mut entry).addr(), 1, (&raw const at_once).addr(), 0, 0, 0]);
     }
     entry.happened & events != 0
 }
@@ -423,9 +406,7 @@ pub(crate) fn close(fd: i32) {
 pub(crate) fn leave_descriptors() -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     // SAFETY: touches no memory; the other threads keep the old table.
-    unsafe {
-        call(number::CLOSE_RANGE, [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0])
-    }
+    unsafe { call(number::CLOSE_RANGE, [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0]) }
 }
 
 /// The process.
@@ -494,10 +475,7 @@ pub(crate) fn drop_capabilities() -> isize {
     let none = [0_u32; 6];
     // SAFETY: the kernel reads a header and two sets of three words, both alive.
     unsafe {
-        call(
-            number::CAPSET,
-            [(&raw const header).addr(), (&raw const none).addr(), 0, 0, 0, 0],
-        )
+        call(number::CAPSET, [(&raw const header).addr(), (&raw const none).addr(), 0, 0, 0, 0])
     }
 }
 
