@@ -55,12 +55,12 @@ pub(crate) fn repair_if_copied() -> bool {
     if page.is_null() || unsafe { (*page).load(Ordering::Relaxed) } == MARK {
         return false;
     }
-    renew();
+    renew(false);
     true
 }
 
-/// What every child does first.
-fn renew() {
+/// What every child does first; `told`: the handlers were around the fork.
+fn renew(told: bool) {
     let page = PAGE.load(Ordering::Acquire);
     if !page.is_null() {
         // SAFETY: as in repair_if_copied.
@@ -70,7 +70,7 @@ fn renew() {
     // SAFETY: a copy of a process has one thread, this one.
     unsafe { HEAP.reinitialise_locks() };
     pagemill_stats.pid.store(u64::from(sys::pid()), Ordering::Relaxed);
-    helper::forget();
+    helper::forget(told);
 }
 
 unsafe extern "C" fn before() {
@@ -87,7 +87,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    renew();
+    renew(true);
 }
 
 type Fork = unsafe extern "C" fn() -> c_int;
@@ -96,13 +96,9 @@ type Fork = unsafe extern "C" fn() -> c_int;
 /// nothing may.
 static REAL: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-extern "C" fn find_real() {
+pub(crate) fn find_real() {
     REAL.store(libc::next_definition(c"_Fork"), Ordering::Release);
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static FIND_REAL: extern "C" fn() = find_real;
 
 /// `_Fork(3)`: fork without handlers, except the heap's own.
 ///
@@ -111,7 +107,11 @@ static FIND_REAL: extern "C" fn() = find_real;
 /// a lock that its own thread holds; so does `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
-    let real = REAL.load(Ordering::Acquire);
+    let mut real = REAL.load(Ordering::Acquire);
+    if real.is_null() {
+        find_real();
+        real = REAL.load(Ordering::Acquire);
+    }
     if real.is_null() {
         libc::set_errno(libc::ENOSYS);
         return -1;

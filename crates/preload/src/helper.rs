@@ -13,12 +13,12 @@
 //!
 //! It wakes ten times a second while the heap changes and once a second while it does not.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use pagemill_heap::os::Os;
 use pagemill_heap::stats::degraded;
 
-use crate::{HEAP, confine, kernel, pagemill_stats, say, start, sys};
+use crate::{HEAP, confine, pagemill_stats, rounds, say, start, sys};
 
 const OFF: u32 = 0;
 const STARTING: u32 = 1;
@@ -42,6 +42,12 @@ static PERIOD_MS: AtomicU64 = AtomicU64::new(100);
 
 /// Held by the helper while it works, and by a thread that forks.
 static WORK: Lock = Lock(AtomicU32::new(0));
+
+/// Threads that wait for `WORK` in order to fork.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Set in a copy of the process that was made while the helper may have been within a slice.
+static COPIED: AtomicBool = AtomicBool::new(false);
 
 /// A lock of one word: 0 free, 1 held, 2 held and waited for.
 struct Lock(AtomicU32);
@@ -116,14 +122,24 @@ fn fail(error: isize) {
     say::later(degraded::NO_THREAD, error);
 }
 
-/// After a fork, in the child: there is no helper here, and it holds no lock.
-pub(crate) fn forget() {
+/// In a copy of the process: there is no helper here, and it holds no lock. `told`: handlers were around the fork.
+pub(crate) fn forget(told: bool) {
     WORK.0.store(0, Ordering::Relaxed);
+    FORKS.store(0, Ordering::Relaxed);
     THREAD.store(0, Ordering::Relaxed);
+    if !told {
+        COPIED.store(true, Ordering::Relaxed);
+    }
     STATE.store(OFF, Ordering::Release);
-    pagemill_stats.helper_cpu_ns.store(0, Ordering::Relaxed);
-    pagemill_stats.backend.store(0, Ordering::Relaxed);
-    pagemill_stats.barrier.store(0, Ordering::Relaxed);
+    for counter in [
+        &pagemill_stats.helper_cpu_ns,
+        &pagemill_stats.backend,
+        &pagemill_stats.barrier,
+        &pagemill_stats.request,
+        &pagemill_stats.request_done,
+    ] {
+        counter.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Whether the calling thread is the helper.
@@ -133,12 +149,41 @@ pub(crate) fn is_current() -> bool {
 
 /// Before a fork: waits until the helper is between two slices, and keeps it there.
 pub(crate) fn lock() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
     WORK.take();
+    FORKS.fetch_sub(1, Ordering::AcqRel);
+    sys::futex_wake(&FORKS, 1);
 }
 
 /// After a fork, in the parent.
 pub(crate) fn unlock() {
     WORK.give();
+}
+
+/// The helper begins to work.
+pub(crate) fn hold() {
+    WORK.take();
+}
+
+/// The helper ends its work.
+pub(crate) fn release() {
+    WORK.give();
+}
+
+/// The helper, between two slices: threads that want to fork go first.
+pub(crate) fn yield_hold() {
+    if FORKS.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    WORK.give();
+    loop {
+        let waiting = FORKS.load(Ordering::Acquire);
+        if waiting == 0 {
+            break;
+        }
+        sys::futex_wait(&FORKS, waiting, Some(sys::Timespec::from_ns(1_000_000)));
+    }
+    WORK.take();
 }
 
 /// Least milliseconds between two passes; 0: only on request.
@@ -185,48 +230,19 @@ extern "C" fn run() -> ! {
     }
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill");
-    let machine = kernel::Linux::open(HEAP.os().page_size());
+    // SAFETY: this is the helper thread, and a fork waits for it to be between two slices. A child of a raw clone
+    // may have been copied within one; its tables are left alone.
+    let mut rounds = unsafe {
+        if !COPIED.swap(false, Ordering::Relaxed) {
+            rounds::end_inherited();
+        }
+        rounds::Rounds::new()
+    };
     confine::confine();
-    if STATE.compare_exchange(STARTING, RUNNING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        sys::exit_thread();
-    }
-    Rounds { machine, idle: 0, seen: (0, 0) }.run()
-}
-
-/// What the helper remembers from round to round.
-struct Rounds {
-    machine: kernel::Linux,
-    idle: u32,
-    seen: (usize, usize),
-}
-
-impl Rounds {
-    fn run(mut self) -> ! {
-        loop {
-            let bell = BELL.load(Ordering::Acquire);
-            WORK.take();
-            self.round();
-            WORK.give();
-            sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(self.pause_ns())));
-        }
-    }
-
-    /// A tenth of a second while the heap changes, up to a second while it does not.
-    fn pause_ns(&self) -> u64 {
-        100_000_000 * u64::from((1 + self.idle).min(10))
-    }
-
-    fn round(&mut self) {
-        use pagemill_heap::compact::Kernel;
-        let totals = HEAP.totals();
-        let now = (totals.live, totals.mapped);
-        self.idle = if now == self.seen { self.idle.saturating_add(1) } else { 0 };
-        self.seen = now;
-        let given_back = HEAP.purge(HEAP.os().now_ns());
-        if self.idle <= 1 || given_back > 0 {
-            HEAP.refresh();
-        }
-        pagemill_stats.refreshed_ns.store(self.machine.now_ns(), Ordering::Relaxed);
-        pagemill_stats.helper_cpu_ns.store(self.machine.cpu_ns(), Ordering::Relaxed);
+    STATE.store(RUNNING, Ordering::Release);
+    loop {
+        let bell = BELL.load(Ordering::Acquire);
+        let pause = rounds.round();
+        sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(pause)));
     }
 }

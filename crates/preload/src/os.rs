@@ -23,11 +23,6 @@ impl Linux {
     pub(crate) fn set_page_size(&self, size: usize) {
         self.page_size.store(size, Ordering::Relaxed);
     }
-
-    /// Bytes that the heap has taken and not given back.
-    pub(crate) fn mapped(&self) -> usize {
-        self.mapped.load(Ordering::Relaxed)
-    }
 }
 
 const READ_WRITE: usize = sys::PROT_READ | sys::PROT_WRITE;

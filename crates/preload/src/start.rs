@@ -4,10 +4,10 @@
 //! everything is found without it: the environment and the auxiliary vector on the initial stack, or in `/proc/self`.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pagemill_heap::config::Config;
-use pagemill_heap::stats::degraded;
+use pagemill_heap::stats::{self, degraded};
 
 use crate::environment::{self, Settings};
 use crate::{HEAP, fork, helper, pagemill_stats, say, sys, thread};
@@ -71,6 +71,7 @@ fn start() {
     if let Some(period) = settings.period_ms {
         helper::set_period_ms(period);
     }
+    publish();
     thread::prepare();
     fork::mark();
     STATE.store(READY, Ordering::Release);
@@ -88,3 +89,23 @@ fn start() {
         );
     }
 }
+
+/// Fills in the head of the statistics page; the magic number last, by which readers know that it is there.
+fn publish() {
+    let store = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
+    store(&pagemill_stats.version, stats::VERSION);
+    store(&pagemill_stats.size, size_of::<stats::StatsPage>() as u64);
+    store(&pagemill_stats.pid, u64::from(sys::pid()));
+    store(&pagemill_stats.started_ns, sys::clock(sys::CLOCK_MONOTONIC));
+    pagemill_stats.magic.store(stats::MAGIC, Ordering::Release);
+}
+
+/// Runs when the library is loaded: a program that never allocates has a heap with statistics too.
+extern "C" fn at_load() {
+    ensure();
+    fork::find_real();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;

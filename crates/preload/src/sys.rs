@@ -36,7 +36,6 @@ mod number {
     pub(super) const TGKILL: usize = 234;
     pub(super) const OPENAT: usize = 257;
     pub(super) const READLINKAT: usize = 267;
-    pub(super) const PPOLL: usize = 271;
     pub(super) const SECCOMP: usize = 317;
     pub(super) const GETRANDOM: usize = 318;
     pub(super) const MEMFD_CREATE: usize = 319;
@@ -55,7 +54,6 @@ mod number {
     pub(super) const WRITE: usize = 64;
     pub(super) const PREAD: usize = 67;
     pub(super) const PWRITE: usize = 68;
-    pub(super) const PPOLL: usize = 73;
     pub(super) const READLINKAT: usize = 78;
     pub(super) const CAPSET: usize = 91;
     pub(super) const EXIT: usize = 93;
@@ -133,6 +131,7 @@ pub(crate) const MADV_COLD: usize = 20;
 pub(crate) const MADV_WIPEONFORK: usize = 18;
 pub(crate) const CLOCK_THREAD_CPUTIME_ID: usize = 3;
 pub(crate) const CLOCK_MONOTONIC: usize = 1;
+pub(crate) const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
 pub(crate) const CLOCK_MONOTONIC_COARSE: usize = 6;
 pub(crate) const O_RDONLY: usize = 0;
 pub(crate) const O_RDWR: usize = 2;
@@ -379,23 +378,6 @@ pub(crate) unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
     unsafe { call(number::IOCTL, [fd as usize, request, argument, 0, 0, 0]) }
 }
 
-/// Whether a descriptor has one of `events` now.
-pub(crate) fn poll_now(fd: i32, events: u16) -> bool {
-    #[repr(C)]
-    struct Entry {
-        fd: i32,
-        events: u16,
-        happened: u16,
-    }
-    let mut entry = Entry { fd, events, happened: 0 };
-    let at_once = Timespec::default();
-    // SAFETY: one entry and one timeout, both alive; the kernel writes the entry.
-    unsafe {
-        call(number::PPOLL, [(&raw mut entry).addr(), 1, (&raw const at_once).addr(), 0, 0, 0]);
-    }
-    entry.happened & events != 0
-}
-
 /// `close(2)` of a descriptor that this library opened.
 pub(crate) fn close(fd: i32) {
     // SAFETY: closing a descriptor touches no memory.
@@ -503,7 +485,7 @@ pub(crate) fn install_filter(program: &[Instruction]) -> isize {
 }
 
 /// Numbers of the calls that the helper thread makes once it is set up, but for [`OPENAT`].
-pub(crate) const HELPER_CALLS: [usize; 24] = [
+pub(crate) const HELPER_CALLS: [usize; 23] = [
     number::FUTEX,
     number::CLOCK_GETTIME,
     number::RESTART_SYSCALL,
@@ -521,7 +503,6 @@ pub(crate) const HELPER_CALLS: [usize; 24] = [
     number::READLINKAT,
     number::MEMFD_CREATE,
     number::FTRUNCATE,
-    number::PPOLL,
     number::GETRANDOM,
     number::GETPID,
     number::GETTID,
