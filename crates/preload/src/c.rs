@@ -13,7 +13,7 @@ use core::fmt::Write;
 use pagemill_heap::os::Os;
 
 use crate::libc::{EINVAL, ENOMEM, set_errno};
-use crate::{HEAP, libc, report, thread};
+use crate::{HEAP, libc, report, thread, tls};
 
 /// What glibc's malloc aligns to.
 const ALIGNMENT: usize = 16;
@@ -33,6 +33,21 @@ fn or_no_memory(object: *mut u8) -> *mut u8 {
 /// Allocates; null, with `errno` as it was, on failure.
 #[inline(always)]
 pub(crate) fn allocate(size: usize) -> *mut u8 {
+    let cache = tls::cache();
+    if cache.is_null() {
+        return allocate_first(size);
+    }
+    // SAFETY: `tls` holds the thread's own cache, and it is not null; where there is a cache the heap has started.
+    unsafe {
+        core::hint::assert_unchecked(!cache.is_null());
+        HEAP.allocate(cache, size)
+    }
+}
+
+/// A thread's first call, and every call of one without a cache. By itself, so that the usual call saves no registers.
+#[cold]
+#[inline(never)]
+fn allocate_first(size: usize) -> *mut u8 {
     // SAFETY: the cache is this thread's own, and getting it has started the heap.
     unsafe { HEAP.allocate(thread::cache(), size) }
 }
@@ -55,7 +70,25 @@ pub(crate) fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
 /// Nobody uses the object from now on.
 #[inline(always)]
 pub(crate) unsafe fn release(object: *mut u8) {
-    // SAFETY: the cache is this thread's own; the rest is the caller's promise, which the heap checks as far as it can.
+    let cache = tls::cache();
+    // SAFETY: `tls` holds the thread's own cache; the rest is the caller's promise, which the heap checks as far as it can.
+    unsafe {
+        if cache.is_null() {
+            return release_first(object);
+        }
+        core::hint::assert_unchecked(!cache.is_null());
+        HEAP.free(cache, object);
+    }
+}
+
+/// As [`release`], for a thread's first call and for one without a cache.
+///
+/// # Safety
+/// As for [`release`].
+#[cold]
+#[inline(never)]
+unsafe fn release_first(object: *mut u8) {
+    // SAFETY: the cache is this thread's own, and getting it has started the heap; the rest is the caller's promise.
     unsafe { HEAP.free(thread::cache(), object) }
 }
 
