@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
-use crate::say::Line;
+use crate::say::{self, Line};
 use crate::{HEAP, helper, pagemill_stats, start, sys, thread};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
@@ -153,6 +153,7 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
 }
 
 extern "C" fn at_exit() {
+    say::pending();
     if start::settings().stats_at_exit {
         print();
     }
@@ -162,5 +163,5 @@ extern "C" fn at_exit() {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
-/// The C type of `mallinfo`'s numbers, named so that the layout check below reads well.
+// Ten numbers each, as C lays them out.
 const _: () = assert!(size_of::<Info<c_int>>() == 40 && size_of::<Info<usize>>() == 80);
