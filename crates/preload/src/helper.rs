@@ -230,14 +230,8 @@ extern "C" fn run() -> ! {
     }
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill");
-    // SAFETY: this is the helper thread, and a fork waits for it to be between two slices. A child of a raw clone
-    // may have been copied within one; its tables are left alone.
-    let mut rounds = unsafe {
-        if !COPIED.swap(false, Ordering::Relaxed) {
-            rounds::end_inherited();
-        }
-        rounds::Rounds::new()
-    };
+    // SAFETY: this is the helper thread.
+    let mut rounds = unsafe { rounds::Rounds::new(COPIED.swap(false, Ordering::Relaxed)) };
     confine::confine();
     STATE.store(RUNNING, Ordering::Release);
     loop {

@@ -20,25 +20,13 @@ type Engine = Compactor<'static, HeapSpans, kernel::Linux, os::Linux>;
 /// Longest slice of compaction.
 const SLICE_NS: u64 = 500_000;
 
-/// The engine outlives the thread that made it: a forked child finds its parent's here and frees its tables.
+/// The engine outlives the thread that made it: a forked child finds its parent's here and goes on with it.
 struct Shared(UnsafeCell<Option<Engine>>);
 
 // SAFETY: only the helper thread touches it, and there is one at a time.
 unsafe impl Sync for Shared {}
 
 static ENGINE: Shared = Shared(UnsafeCell::new(None));
-
-/// Frees the tables of an engine that a forked child has inherited; before the helper opens any descriptor, for
-/// the engine closes images by numbers that mean nothing here.
-///
-/// # Safety
-/// The caller is the helper thread. The engine was between two slices when the process forked.
-pub(crate) unsafe fn end_inherited() {
-    // SAFETY: the caller is the one thread that may.
-    if let Some(mut engine) = unsafe { (*ENGINE.0.get()).take() } {
-        engine.end();
-    }
-}
 
 /// What the helper remembers from round to round.
 pub(crate) struct Rounds {
@@ -77,20 +65,30 @@ fn choose_backend() -> Backend {
 }
 
 impl Rounds {
-    /// Opens what needs rights and makes the engine.
+    /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can be
+    /// restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
+    /// alone for ever.
     ///
     /// # Safety
     /// The caller is the helper thread.
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn new(copied: bool) -> Self {
         let machine = kernel::Linux::open(HEAP.os().page_size());
         let backend = choose_backend();
         pagemill_stats.backend.store(backend as u64, Relaxed);
-        // SAFETY: the kernel seam works on this process, the heap leaves blocked pages alone, and the caller is the one
-        // thread that may touch the engine.
-        let engine = unsafe {
-            let made = Compactor::new(HeapSpans, machine, HEAP.os(), &pagemill_stats, backend);
-            (*ENGINE.0.get()).insert(made)
-        };
+        // SAFETY: the caller is the one thread that may touch the engine.
+        let place = unsafe { &mut *ENGINE.0.get() };
+        if copied {
+            core::mem::forget(place.take());
+        }
+        if let Some(inherited) = place.as_mut() {
+            inherited.forked(machine);
+        } else {
+            // SAFETY: the kernel seam works on this process, and the heap leaves blocked pages alone.
+            let made =
+                unsafe { Compactor::new(HeapSpans, machine, HEAP.os(), &pagemill_stats, backend) };
+            *place = Some(made);
+        }
+        let engine = place.as_mut().expect("it was there or was made just now");
         if backend == Backend::Ksm && !ksm_runs() {
             say::later(degraded::NO_KSM, 0);
         }

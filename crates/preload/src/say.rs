@@ -43,7 +43,15 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = write!(line, "pagemill: {text}");
     line.len = line.len.min(line.bytes.len() - 1);
     let _ = line.write_str("\n");
-    sys::write(2, line.bytes());
+    if helper::is_current() {
+        // The helper has no standard error of its own.
+        let fd = sys::open(c"/proc/self/fd/2", sys::O_WRONLY | sys::O_APPEND);
+        if !sys::failed(fd) {
+            sys::write(fd as i32, line.bytes());
+        }
+    } else {
+        sys::write(2, line.bytes());
+    }
 }
 
 /// Reasons said so far, as bits of [`degraded`].
