@@ -2,6 +2,8 @@
 //!
 //! The programs are in `tests/preload`; each is compiled with the system's compiler and run with the library.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -78,7 +78,7 @@ impl Rounds {
         // SAFETY: the caller is the one thread that may touch the engine.
         let place = unsafe { &mut *ENGINE.0.get() };
         if copied {
-            core::mem::forget(place.take());
+            *place = None;
         }
         if let Some(inherited) = place.as_mut() {
             inherited.forked(machine);
@@ -225,6 +225,9 @@ impl Rounds {
             self.engine.settings.mappings = budget;
         }
         self.engine.settings.work_price = trigger::work_price(&self.history, urgent);
+        if urgent {
+            self.engine.scan_for(true);
+        }
         self.engine.begin(urgent);
         while self.engine.step(SLICE_NS) == Progress::More {
             helper::yield_hold();
