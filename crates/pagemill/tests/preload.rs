@@ -135,9 +135,9 @@ fn the_library_needs_no_other_and_uses_static_tls() {
     };
     assert_eq!(values(elf::DT_NEEDED).count(), 0, "DT_NEEDED");
     let flags = values(elf::DT_FLAGS).next().unwrap();
-    assert_ne!(flags & u64::from(elf::DF_STATIC_TLS.0), 0, "DF_STATIC_TLS");
+    assert_ne!(flags & elf::DF_STATIC_TLS.0, 0, "DF_STATIC_TLS");
     let flags = values(elf::DT_FLAGS_1).next().unwrap();
-    assert_ne!(flags & u64::from(elf::DF_1_NODELETE.0), 0, "DF_1_NODELETE");
+    assert_ne!(flags & elf::DF_1_NODELETE.0, 0, "DF_1_NODELETE");
 }
 
 #[test]
