@@ -1,7 +1,49 @@
 //! `libpagemill.so`: the C malloc family over the compacting heap; glue only.
+//!
+//! ```text
+//!  c, cxx ──► thread ──► start ──► environment
+//!    │           │         └─────► fork, say
+//!    └─► HEAP ◄──┘            helper ──► HEAP
+//!          └── os ──► sys, libc
+//! ```
+//!
+//! What always holds:
+//! - Nothing here allocates through the library's own functions while it holds a lock of the heap.
+//! - Nothing changes `errno` but a failure that C says sets it: the kernel is called without libc.
+//! - Nothing unwinds; nothing is printed on success.
 #![no_std]
 
+mod c;
+mod confine;
+mod cxx;
+mod environment;
+mod fork;
+mod helper;
+mod kernel;
+mod libc;
+mod os;
+mod pressure;
+mod report;
+mod rounds;
+mod say;
+mod spans;
+mod start;
+mod sys;
+mod thread;
+mod tls;
+
+use pagemill_heap::Heap;
+use pagemill_heap::stats::StatsPage;
+
+/// The one heap.
+static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());
+
+/// The statistics page, found by its name from outside; see [`StatsPage`].
+#[unsafe(no_mangle)]
+pub static pagemill_stats: StatsPage = StatsPage::zeroed();
+
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    say::line(format_args!("internal error: {info}; the program is stopped (SIGABRT)"));
+    sys::abort()
 }

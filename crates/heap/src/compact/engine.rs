@@ -323,7 +323,11 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.classes.clear();
         let now = self.seconds();
         for index in 0..count {
-            let Some((_, view)) = self.look(index) else { continue };
+            let Some((_, view)) = self.look(index) else {
+                // The descriptor may have been a span that was listed at the last scan.
+                self.notes[index].class = UNLISTED;
+                continue;
+            };
             let live = plan::population(&view.live);
             let bucket = (live * 10 / u32::from(view.slots).max(1)).min(10);
             histogram[bucket as usize] += 1;

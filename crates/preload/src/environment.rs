@@ -1,0 +1,215 @@
+//! What the environment asks for, read without the C library.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `PAGEMILL_MESH` | the configuration: `0n 1n 2n 0y 1y 2y h` |
+//! | `PAGEMILL_BACKEND` | `auto`, `remap`, `ksm` or `none` |
+//! | `PAGEMILL_STATS`, `MALLOCSTATS` | 1: print the statistics at exit |
+//! | `PAGEMILL_PERIOD_MS`, `MESH_PERIOD_MS` | least time between two passes of compaction; 0: only on request |
+//! | `PAGEMILL_HELPER_MIN` | bytes of heap from which on the helper thread is worth starting |
+//! | `PAGEMILL_QUIET` | 1: degradations only stand in the statistics |
+
+use core::ffi::CStr;
+
+use pagemill_heap::config::Config;
+
+use crate::{libc, sys};
+
+/// Which back end the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// KSM if `ksmd` runs, else remapping.
+    Auto,
+    /// Remapping only.
+    Remap,
+    /// KSM only.
+    Ksm,
+    /// Neither: free pages are given back, nothing is merged.
+    None,
+}
+
+/// Longest part of an unknown configuration's name that is repeated to the user.
+const NAME: usize = 24;
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The configuration.
+    pub(crate) config: Config,
+    /// The back end.
+    pub(crate) backend: Backend,
+    /// Whether to print the statistics at exit.
+    pub(crate) stats_at_exit: bool,
+    /// Least time between two passes in milliseconds, if the user set one.
+    pub(crate) period_ms: Option<u64>,
+    /// Bytes of heap from which on the helper thread is started.
+    pub(crate) helper_min: usize,
+    /// Whether degradations are said on standard error.
+    pub(crate) quiet: bool,
+    unknown: [u8; NAME],
+    unknown_len: u8,
+}
+
+impl Settings {
+    /// What holds if the environment says nothing.
+    pub(crate) const DEFAULT: Self = Self {
+        config: Config::DEFAULT,
+        backend: Backend::Auto,
+        stats_at_exit: false,
+        period_ms: None,
+        helper_min: 8 << 20,
+        quiet: false,
+        unknown: [0; NAME],
+        unknown_len: 0,
+    };
+
+    /// The configuration that was asked for and does not exist, if so.
+    pub(crate) fn unknown_config(&self) -> Option<&str> {
+        let name = &self.unknown[..usize::from(self.unknown_len)];
+        if name.is_empty() { None } else { Some(core::str::from_utf8(name).unwrap_or("?")) }
+    }
+
+    /// Takes one `NAME=value` into account.
+    fn apply(&mut self, entry: &[u8]) {
+        let Some(equals) = entry.iter().position(|&byte| byte == b'=') else { return };
+        let value = &entry[equals + 1..];
+        match &entry[..equals] {
+            b"PAGEMILL_MESH" => match Config::parse(value) {
+                Some(config) => self.config = config,
+                None if value.is_empty() => {}
+                None => {
+                    let len = value.len().min(NAME);
+                    self.unknown[..len].copy_from_slice(&value[..len]);
+                    self.unknown_len = len as u8;
+                }
+            },
+            b"PAGEMILL_BACKEND" => match value {
+                b"remap" => self.backend = Backend::Remap,
+                b"ksm" => self.backend = Backend::Ksm,
+                b"none" => self.backend = Backend::None,
+                _ => {}
+            },
+            b"PAGEMILL_STATS" | b"MALLOCSTATS" => {
+                self.stats_at_exit = number(value).is_some_and(|level| level > 0);
+            }
+            b"PAGEMILL_PERIOD_MS" | b"MESH_PERIOD_MS" => self.period_ms = number(value),
+            b"PAGEMILL_HELPER_MIN" => {
+                if let Some(bytes) = number(value) {
+                    self.helper_min = bytes as usize;
+                }
+            }
+            b"PAGEMILL_QUIET" => self.quiet = number(value).is_some_and(|level| level > 0),
+            _ => {}
+        }
+    }
+}
+
+/// A decimal number and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// What the process was started with.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// What the environment asks for.
+    pub(crate) settings: Settings,
+    /// The kernel's page size.
+    pub(crate) page_size: usize,
+}
+
+/// Reads the environment and the auxiliary vector.
+pub(crate) fn read() -> Found {
+    // SAFETY: the loader keeps the initial stack pointer there; the kernel laid out what it points to.
+    unsafe { from_stack() }.unwrap_or_else(from_proc)
+}
+
+const AT_NULL: usize = 0;
+const AT_PAGESZ: usize = 6;
+
+/// Reads the initial stack: `argc`, the arguments, null, the environment, null, the auxiliary vector.
+/// `None` if the loader does not say where it is or it does not look like that.
+///
+/// # Safety
+/// `__libc_stack_end`, if it exists, is glibc's.
+unsafe fn from_stack() -> Option<Found> {
+    let variable = libc::weak!("__libc_stack_end") as *const *const usize;
+    if variable.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise; each step stays in the block whose layout the kernel fixes, and the
+    // argument count is checked against the null that ends the arguments.
+    unsafe {
+        let stack = *variable;
+        if stack.is_null() || !stack.is_aligned() {
+            return None;
+        }
+        let count = *stack;
+        if count > 1 << 20 || *stack.add(1 + count) != 0 {
+            return None;
+        }
+        let mut place = stack.add(2 + count);
+        let mut found = Found { settings: Settings::DEFAULT, page_size: 0 };
+        while *place != 0 {
+            found.settings.apply(CStr::from_ptr(*place as *const _).to_bytes());
+            place = place.add(1);
+        }
+        place = place.add(1);
+        while *place != AT_NULL {
+            if *place == AT_PAGESZ {
+                found.page_size = *place.add(1);
+            }
+            place = place.add(2);
+        }
+        found.page_size.is_power_of_two().then_some(found)
+    }
+}
+
+/// Reads `/proc/self/environ` and `/proc/self/auxv`; what cannot be read keeps its default.
+fn from_proc() -> Found {
+    /// The longest environment that the kernel passes is longer; what is behind is not seen.
+    const ROOM: usize = 2 << 20;
+    let mut found = Found { settings: Settings::DEFAULT, page_size: 4096 };
+    let room = sys::map_anonymous(ROOM, sys::PROT_READ | sys::PROT_WRITE, sys::MAP_NORESERVE);
+    if room.is_null() {
+        return found;
+    }
+    // SAFETY: a fresh mapping of that many zero bytes that nobody else knows.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(room, ROOM) };
+    let len = read_file(c"/proc/self/environ", buffer);
+    for entry in buffer[..len].split(|&byte| byte == 0) {
+        found.settings.apply(entry);
+    }
+    let len = read_file(c"/proc/self/auxv", buffer);
+    let mut words = buffer[..len].chunks_exact(8).map(|bytes| {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        usize::from_ne_bytes(word)
+    });
+    while let (Some(kind), Some(value)) = (words.next(), words.next()) {
+        if kind == AT_PAGESZ && value.is_power_of_two() {
+            found.page_size = value;
+        }
+    }
+    // SAFETY: the slice is not used any more.
+    unsafe { sys::unmap(room, ROOM) };
+    found
+}
+
+/// Reads a file into the buffer as far as it fits; the number of bytes.
+pub(crate) fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
+    let fd = sys::open(path, sys::O_RDONLY);
+    if sys::failed(fd) {
+        return 0;
+    }
+    let mut len = 0;
+    while len < buffer.len() {
+        let got = sys::read(fd as i32, &mut buffer[len..]);
+        if got <= 0 {
+            break;
+        }
+        len += got as usize;
+    }
+    sys::close(fd as i32);
+    len
+}

@@ -1,0 +1,242 @@
+//! The helper thread: refreshes the statistics, gives free memory back, compacts.
+//!
+//! It is a raw `clone` that the C library knows nothing of: an address space and signal dispositions shared, a descriptor table of
+//! its own, all signals blocked, no thread-local storage (it must not call the library's own functions, nor libc's). It
+//! starts when the heap has grown past `PAGEMILL_HELPER_MIN`, in configurations that compact, and again in a forked
+//! child when that child's heap grows.
+//!
+//! ```text
+//!  off ──heap grows──► starting ──set up──► running
+//!   ▲                     └─ refused ─► failed (said once)
+//!   └──────── fork, in the child ────────────┘
+//! ```
+//!
+//! It wakes ten times a second while the heap changes and once a second while it does not.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use pagemill_heap::os::Os;
+use pagemill_heap::stats::degraded;
+
+use crate::{HEAP, confine, pagemill_stats, rounds, say, start, sys};
+
+const OFF: u32 = 0;
+const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+const FAILED: u32 = 3;
+
+static STATE: AtomicU32 = AtomicU32::new(OFF);
+
+/// Changes when the helper is asked to look at once; it sleeps on this word.
+static BELL: AtomicU32 = AtomicU32::new(0);
+
+/// The stack's upper end, kept for the next start after a fork.
+static STACK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+const STACK_LEN: usize = 256 << 10;
+
+/// The helper's thread number, while there is one.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+
+/// Least milliseconds between two passes.
+static PERIOD_MS: AtomicU64 = AtomicU64::new(100);
+
+/// Held by the helper while it works, and by a thread that forks.
+static WORK: Lock = Lock(AtomicU32::new(0));
+
+/// Threads that wait for `WORK` in order to fork.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Set in a copy of the process that was made while the helper may have been within a slice.
+static COPIED: AtomicBool = AtomicBool::new(false);
+
+/// A lock of one word: 0 free, 1 held, 2 held and waited for.
+struct Lock(AtomicU32);
+
+impl Lock {
+    fn take(&self) {
+        if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.0.swap(2, Ordering::Acquire) != 0 {
+                sys::futex_wait(&self.0, 2, None);
+            }
+        }
+    }
+
+    fn give(&self) {
+        if self.0.swap(0, Ordering::Release) == 2 {
+            sys::futex_wake(&self.0, 1);
+        }
+    }
+}
+
+/// Starts the helper if the heap is large enough to be worth one. Called whenever it grows, perhaps
+/// under a lock of the heap: starting waits for nothing.
+pub(crate) fn wanted(mapped: usize) {
+    if STATE.load(Ordering::Relaxed) != OFF {
+        say::pending();
+    } else if start::ready() {
+        let settings = start::settings();
+        if settings.config.compact && mapped >= settings.helper_min {
+            launch();
+        }
+    }
+}
+
+#[cold]
+fn launch() {
+    if STATE.compare_exchange(OFF, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let Some(top) = stack() else { return fail(12) };
+    let mask = sys::set_signal_mask(!0);
+    // SAFETY: the stack is the helper's alone, for STATE lets one start at a time; `run` keeps to
+    // system calls and the heap without a cache.
+    let thread = unsafe { sys::spawn(top, run) };
+    sys::set_signal_mask(mask);
+    if sys::failed(thread) {
+        fail(-thread);
+    }
+}
+
+/// The helper's stack, above a page that nobody may touch; made once.
+fn stack() -> Option<*mut u8> {
+    let made = STACK.load(Ordering::Acquire);
+    if !made.is_null() {
+        return Some(made);
+    }
+    let page = HEAP.os().page_size();
+    let low = sys::map_anonymous(STACK_LEN + page, sys::PROT_READ | sys::PROT_WRITE, 0);
+    if low.is_null() {
+        return None;
+    }
+    // SAFETY: the lowest page of a new mapping, whose other end is the stack's top.
+    let top = unsafe {
+        sys::forbid(low, page);
+        low.add(STACK_LEN + page)
+    };
+    STACK.store(top, Ordering::Release);
+    Some(top)
+}
+
+fn fail(error: isize) {
+    STATE.store(FAILED, Ordering::Release);
+    say::later(degraded::NO_THREAD, error);
+}
+
+/// In a copy of the process: there is no helper here, and it holds no lock. `told`: handlers were around the fork.
+pub(crate) fn forget(told: bool) {
+    WORK.0.store(0, Ordering::Relaxed);
+    FORKS.store(0, Ordering::Relaxed);
+    THREAD.store(0, Ordering::Relaxed);
+    if !told {
+        COPIED.store(true, Ordering::Relaxed);
+    }
+    STATE.store(OFF, Ordering::Release);
+    for counter in [
+        &pagemill_stats.helper_cpu_ns,
+        &pagemill_stats.backend,
+        &pagemill_stats.barrier,
+        &pagemill_stats.request,
+        &pagemill_stats.request_done,
+    ] {
+        counter.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether the calling thread is the helper.
+pub(crate) fn is_current() -> bool {
+    THREAD.load(Ordering::Relaxed) == sys::tid()
+}
+
+/// Before a fork: waits until the helper is between two slices, and keeps it there.
+pub(crate) fn lock() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
+    WORK.take();
+    FORKS.fetch_sub(1, Ordering::AcqRel);
+    sys::futex_wake(&FORKS, 1);
+}
+
+/// After a fork, in the parent.
+pub(crate) fn unlock() {
+    WORK.give();
+}
+
+/// The helper begins to work.
+pub(crate) fn hold() {
+    WORK.take();
+}
+
+/// The helper ends its work.
+pub(crate) fn release() {
+    WORK.give();
+}
+
+/// The helper, between two slices: threads that want to fork go first.
+pub(crate) fn yield_hold() {
+    if FORKS.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    WORK.give();
+    loop {
+        let waiting = FORKS.load(Ordering::Acquire);
+        if waiting == 0 {
+            break;
+        }
+        sys::futex_wait(&FORKS, waiting, Some(sys::Timespec::from_ns(1_000_000)));
+    }
+    WORK.take();
+}
+
+/// Least milliseconds between two passes; 0: only on request.
+pub(crate) fn period_ms() -> u64 {
+    PERIOD_MS.load(Ordering::Relaxed)
+}
+
+/// Sets what [`period_ms`] returns.
+pub(crate) fn set_period_ms(period: u64) {
+    PERIOD_MS.store(period, Ordering::Relaxed);
+}
+
+/// Asks for a pass of compaction and waits until it is done, a second at most.
+pub(crate) fn request_pass() {
+    const PATIENCE_MS: u32 = 1000;
+    if !start::settings().config.compact {
+        return;
+    }
+    if STATE.load(Ordering::Relaxed) == OFF {
+        launch();
+    }
+    let asked = pagemill_stats.request.fetch_add(1, Ordering::AcqRel) + 1;
+    BELL.fetch_add(1, Ordering::Release);
+    sys::futex_wake(&BELL, 1);
+    let never = AtomicU32::new(0);
+    for _ in 0..PATIENCE_MS {
+        if pagemill_stats.request_done.load(Ordering::Acquire) >= asked
+            || STATE.load(Ordering::Relaxed) == FAILED
+        {
+            return;
+        }
+        sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(1_000_000)));
+    }
+}
+
+/// The thread's life.
+extern "C" fn run() -> ! {
+    // The descriptor table is shared until here. Without one of its own the helper would keep the program's pipes and
+    // sockets open; then rather no helper.
+    let left = sys::leave_descriptors();
+    if sys::failed(left) {
+        fail(-left);
+        sys::exit_thread();
+    }
+    THREAD.store(sys::tid(), Ordering::Relaxed);
+    sys::name_thread(c"pagemill");
+    // SAFETY: this is the helper thread.
+    let mut rounds = unsafe { rounds::Rounds::new(COPIED.swap(false, Ordering::Relaxed)) };
+    confine::confine();
+    STATE.store(RUNNING, Ordering::Release);
+    loop {
+        let bell = BELL.load(Ordering::Acquire);
+        let pause = rounds.round();
+        sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(pause)));
+    }
+}

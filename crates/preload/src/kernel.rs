@@ -1,0 +1,414 @@
+//! The kernel operations of compaction, for the helper thread: userfaultfd, images, `/proc`.
+//!
+//! All descriptors here live in the helper's own table: the program neither sees nor closes them.
+//! They are opened before the thread gives up its capabilities.
+
+use core::cell::Cell;
+use core::ffi::CStr;
+use core::fmt::Write;
+
+use pagemill_heap::compact::{Able, Errno, Image, Kernel, Registration, Sys};
+
+use crate::say::Line;
+use crate::sys;
+
+/// `EINTR`, `EAGAIN`, `ENOSPC`.
+const INTERRUPTED: isize = -4;
+const AGAIN: isize = -11;
+const NO_SPACE: i32 = 28;
+
+/// A huge page of both architectures with 4 KiB pages, and the heap's chunk.
+const HUGE: usize = 2 << 20;
+
+/// Descriptors above which the search for pins is not worth its time: the answer is then yes.
+const MANY_DESCRIPTORS: usize = 512;
+
+fn check(result: isize) -> Sys<()> {
+    if sys::failed(result) { Err(Errno(-result as i32)) } else { Ok(()) }
+}
+
+/// Linux, as the compactor sees it.
+#[derive(Debug)]
+pub(crate) struct Linux {
+    uffd: Option<i32>,
+    moves: bool,
+    pagemap: i32,
+    page_size: usize,
+    settled: Cell<bool>,
+}
+
+impl Linux {
+    /// Opens what needs rights. What cannot be opened is missing from [`Kernel::barrier`].
+    pub(crate) fn open(page_size: usize) -> Self {
+        let (uffd, moves) = userfaultfd().map_or((None, false), |(fd, moves)| (Some(fd), moves));
+        let pagemap = sys::open(c"/proc/self/pagemap", sys::O_RDONLY) as i32;
+        Self { uffd, moves, pagemap, page_size, settled: Cell::new(false) }
+    }
+
+    fn uffd_ioctl<T>(&self, request: usize, argument: &mut T) -> Sys<()> {
+        let fd = self.uffd.ok_or(Errno(9))?;
+        // SAFETY: each caller passes the structure of its request; its ranges are the heap's, and what a request does to
+        // them is that caller's contract.
+        check(unsafe { sys::ioctl(fd, request, core::ptr::from_mut(argument).addr()) })
+    }
+}
+
+const UFFDIO_API: usize = 0xc018_aa3f;
+const UFFDIO_REGISTER: usize = 0xc020_aa00;
+const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
+const UFFDIO_WAKE: usize = 0x8010_aa02;
+const UFFDIO_MOVE: usize = 0xc028_aa05;
+const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
+const USERFAULTFD_IOC_NEW: usize = 0xaa00;
+const FEATURE_WP: u64 = 1;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_MOVE: u64 = 1 << 16;
+
+/// A userfaultfd that stops kernel writers too, and whether it can move pages. `None` without the
+/// right to one, or where it cannot write-protect pages that were never touched.
+fn userfaultfd() -> Option<(i32, bool)> {
+    let (probe, offered) = new_userfaultfd(0)?;
+    sys::close(probe);
+    let wanted = FEATURE_WP | FEATURE_WP_UNPOPULATED;
+    if offered & wanted != wanted {
+        return None;
+    }
+    let moves = offered & FEATURE_MOVE;
+    let (fd, _) = new_userfaultfd(wanted | moves)?;
+    Some((fd, moves != 0))
+}
+
+/// A userfaultfd with these features, and all that the kernel offers. The system call needs `CAP_SYS_PTRACE` (or
+/// `vm.unprivileged_userfaultfd`), the device needs leave to open it.
+fn new_userfaultfd(features: u64) -> Option<(i32, u64)> {
+    const API: u64 = 0xaa;
+    let flags = sys::O_CLOEXEC | sys::O_NONBLOCK;
+    let mut fd = sys::userfaultfd(flags);
+    if sys::failed(fd) {
+        let device = sys::open(c"/dev/userfaultfd", sys::O_RDWR);
+        if sys::failed(device) {
+            return None;
+        }
+        // SAFETY: makes a descriptor, touches no memory.
+        fd = unsafe { sys::ioctl(device as i32, USERFAULTFD_IOC_NEW, flags) };
+        sys::close(device as i32);
+    }
+    if sys::failed(fd) {
+        return None;
+    }
+    let mut api = [API, features, 0];
+    // SAFETY: struct uffdio_api is three words; the kernel writes it.
+    if sys::failed(unsafe { sys::ioctl(fd as i32, UFFDIO_API, (&raw mut api).addr()) }) {
+        sys::close(fd as i32);
+        return None;
+    }
+    Some((fd as i32, api[1]))
+}
+
+impl Kernel for Linux {
+    fn now_ns(&self) -> u64 {
+        sys::clock(sys::CLOCK_MONOTONIC)
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        sys::clock(sys::CLOCK_THREAD_CPUTIME_ID)
+    }
+
+    fn barrier(&self) -> Able {
+        if self.uffd.is_some() { Able::WriteProtect { moves: self.moves } } else { Able::Nothing }
+    }
+
+    fn register(&self, start: usize, len: usize, how: Registration) -> Sys<()> {
+        const MISSING: u64 = 1;
+        const WP: u64 = 2;
+        let mode = match how {
+            Registration::WriteProtect => WP,
+            Registration::Missing => WP | MISSING,
+        };
+        self.uffd_ioctl(UFFDIO_REGISTER, &mut [start as u64, len as u64, mode, 0])
+    }
+
+    fn unregister(&self, start: usize, len: usize) -> Sys<()> {
+        self.uffd_ioctl(UFFDIO_UNREGISTER, &mut [start as u64, len as u64])
+    }
+
+    fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
+        let argument = [start as u64, len as u64, u64::from(on)];
+        loop {
+            // EAGAIN: the address space is being changed by another thread; nothing was done.
+            match self.uffd_ioctl(UFFDIO_WRITEPROTECT, &mut argument.clone()) {
+                Err(Errno(error)) if -(error as isize) == AGAIN => {}
+                other => return other,
+            }
+        }
+    }
+
+    unsafe fn move_pages(&self, to: usize, from: usize, len: usize) -> usize {
+        const ALLOW_SRC_HOLES: u64 = 2;
+        let mut done = 0;
+        while done < len {
+            let mut argument = [
+                (to + done) as u64,
+                (from + done) as u64,
+                (len - done) as u64,
+                ALLOW_SRC_HOLES,
+                0_u64,
+            ];
+            let result = self.uffd_ioctl(UFFDIO_MOVE, &mut argument);
+            // The last word: bytes moved, or a negated error number if none were.
+            done += usize::try_from(argument[4] as i64).unwrap_or(0);
+            match result {
+                Err(Errno(error)) if -(error as isize) == AGAIN => {}
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+        done.min(len)
+    }
+
+    fn wake(&self, start: usize, len: usize) {
+        // Fails only for a range that is not page-aligned or without a userfaultfd.
+        let _ = self.uffd_ioctl(UFFDIO_WAKE, &mut [start as u64, len as u64]);
+    }
+
+    fn image_create(&self, len: usize) -> Sys<Image> {
+        let fd = sys::memory_file(c"pagemill");
+        check(fd)?;
+        let fd = fd as i32;
+        check(sys::set_length(fd, len)).inspect_err(|_| sys::close(fd))?;
+        Ok(Image(fd))
+    }
+
+    fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
+        let mut done = 0;
+        while done < from.len() {
+            match sys::write_at(image.0, &from[done..], offset + done) {
+                0 => return Err(Errno(NO_SPACE)),
+                INTERRUPTED => {}
+                result => {
+                    check(result)?;
+                    done += result as usize;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn image_close(&self, image: Image) {
+        sys::close(image.0);
+    }
+
+    unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
+        // SAFETY: the caller's promise.
+        check(unsafe { sys::map_over(at, len, sys::MAP_NORESERVE, Some((image.0, offset))) })
+    }
+
+    unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
+        // SAFETY: the caller's promise.
+        check(unsafe { sys::map_over(at, len, 0, None) })?;
+        if self.settled.get() {
+            // SAFETY: changes no byte; the range is the new mapping.
+            unsafe { sys::advise(at as *mut u8, len, sys::MADV_NOHUGEPAGE) };
+        }
+        Ok(())
+    }
+
+    unsafe fn replace(&self, from: usize, at: usize, len: usize) -> Sys<()> {
+        // SAFETY: the caller's promise.
+        check(unsafe { sys::move_over(from, at, len) })
+    }
+
+    unsafe fn decommit(&self, start: usize, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::advise(start as *mut u8, len, sys::MADV_DONTNEED) };
+    }
+
+    fn settle(&self, start: usize, len: usize) {
+        self.settled.set(true);
+        // SAFETY: neither advice changes a byte.
+        unsafe {
+            sys::advise(start as *mut u8, len, sys::MADV_NOHUGEPAGE);
+            for page in (start.next_multiple_of(HUGE)..start + len).step_by(HUGE) {
+                // On a part of a huge page this splits it, which is the point.
+                sys::advise(page as *mut u8, self.page_size, sys::MADV_COLD);
+            }
+        }
+    }
+
+    fn mergeable(&self, start: usize, len: usize) -> Sys<()> {
+        // SAFETY: changes no byte.
+        check(unsafe { sys::advise(start as *mut u8, len, sys::MADV_MERGEABLE) })
+    }
+
+    fn pagemap(&self, start: usize, entries: &mut [u64]) -> Sys<()> {
+        let (len, offset) = (size_of_val(entries), start / self.page_size * 8);
+        // SAFETY: the kernel writes at most the whole slice.
+        let got = unsafe { sys::read_at(self.pagemap, entries.as_mut_ptr().cast(), len, offset) };
+        check(got)?;
+        if got as usize == len { Ok(()) } else { Err(Errno(NO_SPACE)) }
+    }
+
+    fn pin_risk(&self) -> bool {
+        descriptors_may_pin() || maps_may_pin()
+    }
+
+    fn map_count(&self) -> usize {
+        let mut lines = 0;
+        each_chunk(c"/proc/self/maps", |bytes| {
+            lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
+        });
+        lines
+    }
+
+    fn max_map_count(&self) -> usize {
+        /// The kernel's default.
+        const DEFAULT: usize = 65_530;
+        let mut buffer = [0; 24];
+        let len = crate::environment::read_file(c"/proc/sys/vm/max_map_count", &mut buffer);
+        let text = core::str::from_utf8(&buffer[..len]).unwrap_or_default();
+        text.trim().parse().unwrap_or(DEFAULT)
+    }
+}
+
+/// Calls `f` with a file's bytes, piece by piece; whether it could be read at all.
+fn each_chunk(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
+    let fd = sys::open(path, sys::O_RDONLY);
+    if sys::failed(fd) {
+        return false;
+    }
+    let mut buffer = [0; 8192];
+    let mut any = false;
+    loop {
+        let got = sys::read(fd as i32, &mut buffer);
+        if got <= 0 {
+            break;
+        }
+        any = true;
+        f(&buffer[..got as usize]);
+    }
+    sys::close(fd as i32);
+    any
+}
+
+/// Whether a mapping tells of something that pins: rings of io_uring and AIO, devices. If the list
+/// cannot be read, the answer is yes.
+fn maps_may_pin() -> bool {
+    let mut line = [0; 512];
+    let mut len = 0;
+    let mut found = false;
+    let readable = each_chunk(c"/proc/self/maps", |bytes| {
+        for &byte in bytes {
+            if byte != b'\n' {
+                if len < line.len() {
+                    line[len] = byte;
+                    len += 1;
+                }
+                continue;
+            }
+            // Of "address rights offset device inode path", the path begins at the first '/' or '['.
+            if let Some(path) = line[..len].iter().position(|&byte| byte == b'/' || byte == b'[') {
+                found |= line[path..len].starts_with(b"/[aio]") || pins(&line[path..len]);
+            } else {
+                found |= line[..len].ends_with(b"anon_inode:[io_uring]");
+            }
+            len = 0;
+        }
+    });
+    found || !readable
+}
+
+/// Whether what a descriptor or mapping refers to can keep a program's pages pinned for writing.
+fn pins(target: &[u8]) -> bool {
+    /// Devices that move no data by themselves.
+    const HARMLESS: [&[u8]; 12] = [
+        b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"pts/", b"ptmx", b"console",
+        b"shm/", b"mqueue", b"fuse",
+    ];
+    if let Some(device) = target.strip_prefix(b"/dev/") {
+        return !HARMLESS.iter().any(|name| device.starts_with(name));
+    }
+    target == b"anon_inode:[io_uring]" || target == b"[io_uring]"
+}
+
+/// Whether any of the program's descriptors may pin. If they cannot be listed, or are many, the
+/// answer is yes.
+fn descriptors_may_pin() -> bool {
+    let directory = sys::open(c"/proc/self/fd", sys::O_RDONLY | sys::O_DIRECTORY);
+    if sys::failed(directory) {
+        return true;
+    }
+    let directory = directory as i32;
+    let mut seen = 0;
+    let risk = 'search: {
+        let mut buffer = [0; 4096];
+        loop {
+            let len = sys::directory_entries(directory, &mut buffer);
+            if sys::failed(len) {
+                break 'search true;
+            }
+            if len == 0 {
+                break 'search false;
+            }
+            let mut rest = &buffer[..len as usize];
+            // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
+            while rest.len() > 19 {
+                let entry = usize::from(u16::from_ne_bytes([rest[16], rest[17]]));
+                if entry < 19 || entry > rest.len() {
+                    break 'search true;
+                }
+                let name = CStr::from_bytes_until_nul(&rest[19..entry]).unwrap_or(c".");
+                rest = &rest[entry..];
+                if name.to_bytes().starts_with(b".") {
+                    continue;
+                }
+                seen += 1;
+                if seen > MANY_DESCRIPTORS || descriptor_pins(directory, name) {
+                    break 'search true;
+                }
+            }
+        }
+    };
+    sys::close(directory);
+    // A leader that has ended shows no descriptors, though other threads run on with theirs.
+    risk || seen == 0 && leader_ended()
+}
+
+/// Whether the process's first thread has ended, so that `/proc/self` tells nothing about the rest.
+fn leader_ended() -> bool {
+    let mut buffer = [0; 256];
+    let len = crate::environment::read_file(c"/proc/self/stat", &mut buffer);
+    let stat = &buffer[..len];
+    let state = stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2));
+    state != Some(&b'S') && state != Some(&b'R') && state != Some(&b'D')
+}
+
+fn descriptor_pins(directory: i32, name: &CStr) -> bool {
+    let mut target = [0; 256];
+    let len = sys::link_target(directory, name, &mut target);
+    if len <= 0 {
+        // Closed meanwhile.
+        return false;
+    }
+    let target = &target[..len as usize];
+    if pins(target) {
+        return true;
+    }
+    // Only files can be opened for direct I/O: not sockets, pipes and the kernel's own objects.
+    target.starts_with(b"/") && !target.starts_with(b"/dev/") && is_direct(name)
+}
+
+/// Whether a descriptor was opened with `O_DIRECT`, by its `flags:` line in octal. If that cannot be read: yes.
+fn is_direct(name: &CStr) -> bool {
+    let mut path = Line::new();
+    // A descriptor's number fits.
+    let _ = write!(path, "/proc/self/fdinfo/{}\0", name.to_str().unwrap_or("-"));
+    let Ok(path) = CStr::from_bytes_with_nul(path.bytes()) else { return true };
+    let mut buffer = [0; 256];
+    let len = crate::environment::read_file(path, &mut buffer);
+    let text = core::str::from_utf8(&buffer[..len]).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    match flags.and_then(|octal| usize::from_str_radix(octal.trim(), 8).ok()) {
+        Some(flags) => flags & sys::O_DIRECT != 0,
+        None => len > 0,
+    }
+}

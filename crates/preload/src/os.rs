@@ -1,0 +1,145 @@
+//! The heap's operating system: Linux by system calls.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use pagemill_heap::os::{Misuse, Os};
+
+use crate::{fork, helper, say, sys};
+
+/// Linux, as the heap sees it.
+#[derive(Debug)]
+pub(crate) struct Linux {
+    page_size: AtomicUsize,
+    mapped: AtomicUsize,
+}
+
+impl Linux {
+    /// Before the start: 4 KiB pages, nothing mapped.
+    pub(crate) const fn new() -> Self {
+        Self { page_size: AtomicUsize::new(4096), mapped: AtomicUsize::new(0) }
+    }
+
+    /// Sets the page size that the kernel told the process at its start.
+    pub(crate) fn set_page_size(&self, size: usize) {
+        self.page_size.store(size, Ordering::Relaxed);
+    }
+}
+
+const READ_WRITE: usize = sys::PROT_READ | sys::PROT_WRITE;
+
+impl Os for Linux {
+    #[inline]
+    fn page_size(&self) -> usize {
+        self.page_size.load(Ordering::Relaxed)
+    }
+
+    fn map(&self, len: usize, align: usize) -> *mut u8 {
+        fork::repair_if_copied();
+        let start = map_aligned(len, align, self.page_size());
+        if !start.is_null() {
+            let mapped = self.mapped.fetch_add(len, Ordering::Relaxed) + len;
+            helper::wanted(mapped);
+        }
+        start
+    }
+
+    unsafe fn unmap(&self, start: *mut u8, len: usize) {
+        // SAFETY: the caller's promise. A failure (the map count is used up by the split) leaves the range
+        // mapped and unused: then at least its memory goes back.
+        unsafe {
+            if sys::failed(sys::unmap(start, len)) {
+                sys::advise(start, len, sys::MADV_DONTNEED);
+            }
+        }
+        self.mapped.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    unsafe fn decommit(&self, start: *mut u8, len: usize) {
+        // SAFETY: the caller's promise. Locked memory (mlockall) refuses with EINVAL: such a program has asked for its
+        // memory to stay, so the bytes are cleared by hand, as the contract says that they read as zero.
+        unsafe {
+            if sys::failed(sys::advise(start, len, sys::MADV_DONTNEED)) {
+                core::ptr::write_bytes(start, 0, len);
+            }
+        }
+    }
+
+    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let moved = unsafe { sys::remap(start, old, new) };
+        if !moved.is_null() {
+            self.mapped.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+        }
+        moved
+    }
+
+    fn now_ns(&self) -> u64 {
+        sys::clock(sys::CLOCK_MONOTONIC_COARSE)
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        // A lock that a thread of the parent held is never released in a copy of the process.
+        if fork::repair_if_copied() {
+            return;
+        }
+        sys::futex_wait(word, expected, None);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        sys::futex_wake(word, 1);
+    }
+
+    fn entropy(&self) -> u64 {
+        let mut bytes = [0; 8];
+        if sys::random(&mut bytes) == 8 {
+            return u64::from_ne_bytes(bytes);
+        }
+        // Before the kernel's pool is ready, or where a filter forbids it: the clock and the random
+        // placement of the stack.
+        let place = (&raw const bytes).addr() as u64;
+        (sys::clock(sys::CLOCK_MONOTONIC) ^ place.rotate_left(32))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
+        let (name, why) = match what {
+            Misuse::DoubleFree => ("double free of", "this object was freed before"),
+            Misuse::WildFree => ("wild free of", "no object of this heap starts here"),
+            Misuse::Overflow => ("overflow of", "memory past the end of this object was written"),
+            Misuse::UseAfterFree => {
+                ("use after free of", "this object was written after it was freed")
+            }
+        };
+        say::line(format_args!("{name} {object:p}: {why}; the program is stopped (SIGABRT)"));
+        sys::abort()
+    }
+}
+
+/// Zeroed private memory at a multiple of `align`, or null.
+fn map_aligned(len: usize, align: usize, page: usize) -> *mut u8 {
+    let start = sys::map_anonymous(len, READ_WRITE, 0);
+    if start.is_null() || start.addr().is_multiple_of(align) {
+        return start;
+    }
+    // SAFETY: the mapping is new and nobody knows it.
+    unsafe { sys::unmap(start, len) };
+    let Some(wide) = len.checked_add(align - page) else { return core::ptr::null_mut() };
+    let start = sys::map_anonymous(wide, READ_WRITE, 0);
+    if start.is_null() {
+        return start;
+    }
+    let before = start.addr().next_multiple_of(align) - start.addr();
+    let after = wide - len - before;
+    // SAFETY: both ends lie in the new mapping, outside the part that is returned. If the kernel
+    // refuses to cut (map count), they merely stay.
+    unsafe {
+        let aligned = start.add(before);
+        if before > 0 {
+            sys::unmap(start, before);
+        }
+        if after > 0 {
+            sys::unmap(aligned.add(len), after);
+        }
+        aligned
+    }
+}

@@ -1,0 +1,251 @@
+//! What the helper does each time it wakes: statistics, free pages, triggers, slices of compaction.
+//!
+//! A pass of compaction is many slices of at most half a millisecond; between two of them a thread that
+//! wants to fork gets its turn.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pagemill_heap::compact::{Compactor, Kernel, Progress};
+use pagemill_heap::os::Os;
+use pagemill_heap::stats::{Backend, degraded};
+use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Why};
+
+use crate::pressure::Pressure;
+use crate::spans::HeapSpans;
+use crate::{HEAP, environment, helper, kernel, os, pagemill_stats, say, start, sys};
+
+type Engine = Compactor<'static, HeapSpans, kernel::Linux, os::Linux>;
+
+/// Longest slice of compaction.
+const SLICE_NS: u64 = 500_000;
+
+/// The engine outlives the thread that made it: a forked child finds its parent's here and goes on with it.
+struct Shared(UnsafeCell<Option<Engine>>);
+
+// SAFETY: only the helper thread touches it, and there is one at a time.
+unsafe impl Sync for Shared {}
+
+static ENGINE: Shared = Shared(UnsafeCell::new(None));
+
+/// What the helper remembers from round to round.
+pub(crate) struct Rounds {
+    engine: &'static mut Engine,
+    backend: Backend,
+    pressure: Pressure,
+    history: History,
+    /// Live and mapped bytes at the last round, and since when they are the same.
+    seen: (usize, usize),
+    same_since: u64,
+    rounds_same: u32,
+    /// When the last pass ended.
+    ended: u64,
+    said: u64,
+}
+
+fn add(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+/// Whether `ksmd` runs.
+fn ksm_runs() -> bool {
+    let mut buffer = [0; 8];
+    let len = environment::read_file(c"/sys/kernel/mm/ksm/run", &mut buffer);
+    buffer[..len].starts_with(b"1")
+}
+
+fn choose_backend() -> Backend {
+    match start::settings().backend {
+        environment::Backend::None => Backend::None,
+        environment::Backend::Remap => Backend::Remap,
+        environment::Backend::Ksm => Backend::Ksm,
+        environment::Backend::Auto if ksm_runs() => Backend::Ksm,
+        environment::Backend::Auto => Backend::Remap,
+    }
+}
+
+impl Rounds {
+    /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can be
+    /// restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
+    /// alone for ever.
+    ///
+    /// # Safety
+    /// The caller is the helper thread.
+    pub(crate) unsafe fn new(copied: bool) -> Self {
+        let machine = kernel::Linux::open(HEAP.os().page_size());
+        let backend = choose_backend();
+        pagemill_stats.backend.store(backend as u64, Relaxed);
+        // SAFETY: the caller is the one thread that may touch the engine.
+        let place = unsafe { &mut *ENGINE.0.get() };
+        if copied {
+            *place = None;
+        }
+        if let Some(inherited) = place.as_mut() {
+            inherited.forked(machine);
+        } else {
+            // SAFETY: the kernel seam works on this process, and the heap leaves blocked pages alone.
+            let made =
+                unsafe { Compactor::new(HeapSpans, machine, HEAP.os(), &pagemill_stats, backend) };
+            *place = Some(made);
+        }
+        let engine = place.as_mut().expect("it was there or was made just now");
+        if backend == Backend::Ksm && !ksm_runs() {
+            say::later(degraded::NO_KSM, 0);
+        }
+        Self {
+            engine,
+            backend,
+            pressure: Pressure::open(),
+            history: History::new(),
+            seen: (0, 0),
+            same_since: 0,
+            rounds_same: 0,
+            ended: 0,
+            said: pagemill_stats.degraded.load(Relaxed),
+        }
+    }
+
+    /// One round; returns how long to sleep after it.
+    pub(crate) fn round(&mut self) -> u64 {
+        let began = self.engine.kernel().cpu_ns();
+        helper::hold();
+        let totals = HEAP.totals();
+        let now = self.engine.kernel().now_ns();
+        let heap = (totals.live, totals.mapped);
+        self.rounds_same = if heap == self.seen { self.rounds_same + 1 } else { 0 };
+        if self.rounds_same == 0 {
+            self.seen = heap;
+            self.same_since = now;
+        }
+        let given_back = HEAP.purge(HEAP.os().now_ns());
+        let request = pagemill_stats.request.load(Relaxed);
+        let asked = request != pagemill_stats.request_done.load(Relaxed);
+        // Two rounds after the last change everything was seen; then only pressure and requests matter.
+        let fresh = self.rounds_same <= 2 || given_back > 0 || asked;
+        if fresh {
+            HEAP.refresh();
+            self.engine.scan();
+        }
+        let decision = self.decide(now, asked);
+        helper::yield_hold();
+        match decision {
+            Decision::Run { why, urgent } => self.pass(why, urgent),
+            Decision::Gated { by: Gate::TooDear | Gate::CpuShare, .. } => {
+                add(&pagemill_stats.gated);
+            }
+            Decision::Gated { .. } | Decision::Rest => {}
+        }
+        if asked {
+            pagemill_stats.request_done.store(request, Relaxed);
+        }
+        let resident = self.engine.last_scan().resident_bytes;
+        let footprint = resident + (totals.large + totals.dirty) as u64;
+        pagemill_stats.footprint_bytes.store(footprint, Relaxed);
+        pagemill_stats.footprint_peak_bytes.fetch_max(footprint, Relaxed);
+        let cpu = self.engine.kernel().cpu_ns();
+        pagemill_stats.helper_cpu_ns.store(cpu, Relaxed);
+        pagemill_stats.refreshed_ns.store(self.engine.kernel().now_ns(), Relaxed);
+        helper::release();
+        self.tell();
+        self.sleep_ns(cpu - began)
+    }
+
+    /// A tenth of a second while the heap changes, up to a second while it does not; and at most two hundredths of one
+    /// CPU for looking at a large heap.
+    fn sleep_ns(&self, spent: u64) -> u64 {
+        const TENTH: u64 = 100_000_000;
+        let lazy = TENTH * u64::from((1 + self.rounds_same).min(10));
+        lazy.max(50 * spent).min(10 * TENTH)
+    }
+
+    fn decide(&mut self, now: u64, asked: bool) -> Decision {
+        let period = helper::period_ms() * 1_000_000;
+        if !asked && (period == 0 || now < self.ended + period) {
+            return Decision::Rest;
+        }
+        if self.backend == Backend::None {
+            return Decision::Rest;
+        }
+        let scan = self.engine.last_scan();
+        let (cgroup_usage, cgroup_limit) = self.pressure.charge();
+        trigger::decide(
+            &Inputs {
+                now_ns: now,
+                request: asked,
+                score: scan.score(),
+                idle_ns: now.saturating_sub(self.same_since),
+                psi: self.pressure.stalled(now),
+                cgroup_usage,
+                cgroup_limit,
+                gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
+                cost_ns: self.expected_cost(),
+                process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
+                spent_ns: self.engine.kernel().cpu_ns(),
+            },
+            &self.history,
+        )
+    }
+
+    fn expected_cost(&self) -> u64 {
+        let scan = self.engine.last_scan();
+        let page = HEAP.os().page_size() as u64;
+        let merge = match self.backend {
+            Backend::Ksm => trigger::cost::KSM_NS,
+            Backend::Remap | Backend::None => trigger::cost::REMAP_NS,
+        };
+        trigger::expected_cost(scan.releasable_bytes / page, scan.mergeable_pages, merge)
+    }
+
+    /// A whole pass, slice by slice. Holds the work lock on entry and on return.
+    fn pass(&mut self, why: Why, urgent: bool) {
+        add(match why {
+            Why::Request => &pagemill_stats.trigger_request,
+            Why::Cgroup => &pagemill_stats.trigger_cgroup,
+            Why::Psi => &pagemill_stats.trigger_psi,
+            Why::Idle => &pagemill_stats.trigger_idle,
+            Why::Score => &pagemill_stats.trigger_score,
+        });
+        let saved = || {
+            pagemill_stats.released_bytes.load(Relaxed) + pagemill_stats.saved_bytes.load(Relaxed)
+        };
+        let (before, expected) = (saved(), self.expected_cost());
+        let began = self.engine.kernel().cpu_ns();
+        let page = HEAP.os().page_size() as u64;
+        let scan = self.engine.last_scan();
+        if self.backend == Backend::Remap {
+            let kernel = self.engine.kernel();
+            let others =
+                kernel.map_count().saturating_sub(pagemill_stats.vmas.load(Relaxed) as usize);
+            let budget = trigger::mapping_budget(
+                kernel.max_map_count(),
+                others,
+                scan.resident_bytes / page,
+                pagemill_stats.merged_bytes.load(Relaxed) / page + scan.mergeable_pages,
+            );
+            self.engine.settings.mappings = budget;
+        }
+        self.engine.settings.work_price = trigger::work_price(&self.history, urgent);
+        if urgent {
+            self.engine.scan_for(true);
+        }
+        self.engine.begin(urgent);
+        while self.engine.step(SLICE_NS) == Progress::More {
+            helper::yield_hold();
+        }
+        self.engine.scan();
+        let now = self.engine.kernel().now_ns();
+        let cost = self.engine.kernel().cpu_ns() - began;
+        self.history.record(now, saved().saturating_sub(before), cost, expected);
+        self.ended = now;
+    }
+
+    /// Has the program's next thread say what the engine has found to be missing.
+    fn tell(&mut self) {
+        let found = pagemill_stats.degraded.load(Relaxed);
+        let news = found & !self.said;
+        self.said = found;
+        if news != 0 {
+            say::later(news, 0);
+        }
+    }
+}

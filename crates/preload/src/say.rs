@@ -1,0 +1,126 @@
+//! What the library says: one line on standard error, once a reason, only when it does less than
+//! asked or the program misuses the heap. Nothing on success.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use pagemill_heap::stats::degraded;
+
+use crate::{helper, pagemill_stats, start, sys};
+
+/// A line on the stack; what does not fit is cut off.
+pub(crate) struct Line {
+    bytes: [u8; 320],
+    len: usize,
+}
+
+impl Line {
+    /// An empty line.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 320], len: 0 }
+    }
+
+    /// What was written so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.len() - self.len;
+        let taken = text.len().min(room);
+        self.bytes[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        Ok(())
+    }
+}
+
+/// Writes `pagemill: ` and the text as one line to standard error.
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    let mut line = Line::new();
+    // Writing to a Line cannot fail.
+    let _ = write!(line, "pagemill: {text}");
+    line.len = line.len.min(line.bytes.len() - 1);
+    let _ = line.write_str("\n");
+    if helper::is_current() {
+        // The helper has no standard error of its own.
+        let fd = sys::open(c"/proc/self/fd/2", sys::O_WRONLY | sys::O_APPEND);
+        if !sys::failed(fd) {
+            sys::write(fd as i32, line.bytes());
+        }
+    } else {
+        sys::write(2, line.bytes());
+    }
+}
+
+/// Reasons said so far, as bits of [`degraded`].
+static SAID: AtomicU64 = AtomicU64::new(0);
+
+/// Reasons to be said by the next thread that may: the helper has no standard error.
+static PENDING: AtomicU64 = AtomicU64::new(0);
+
+/// The error number of the last of them.
+static ERROR: AtomicU64 = AtomicU64::new(0);
+
+/// Notes a degradation in the statistics and says it, unless it was said before or the user asked
+/// for silence (`PAGEMILL_QUIET=1`).
+pub(crate) fn degraded(reason: u64, text: fmt::Arguments<'_>) {
+    pagemill_stats.degraded.fetch_or(reason, Ordering::Relaxed);
+    if SAID.fetch_or(reason, Ordering::Relaxed) & reason == 0 && !start::settings().quiet {
+        line(text);
+    }
+}
+
+/// As [`degraded`], for the helper: the program's next thread that grows the heap says it.
+pub(crate) fn later(reason: u64, error: isize) {
+    pagemill_stats.degraded.fetch_or(reason, Ordering::Relaxed);
+    ERROR.store(error as u64, Ordering::Relaxed);
+    PENDING.fetch_or(reason, Ordering::Release);
+}
+
+/// Says what is pending.
+#[inline]
+pub(crate) fn pending() {
+    if PENDING.load(Ordering::Relaxed) != 0 {
+        say_pending();
+    }
+}
+
+#[cold]
+fn say_pending() {
+    if helper::is_current() {
+        return;
+    }
+    let reasons = PENDING.swap(0, Ordering::Acquire);
+    let error = ERROR.load(Ordering::Relaxed);
+    for reason in (0..u64::BITS).map(|bit| 1 << bit).filter(|bit| reasons & bit != 0) {
+        degraded(reason, format_args!("{} (error {error})", why(reason)));
+    }
+}
+
+/// What the user reads about a reason, and what to do.
+fn why(reason: u64) -> &'static str {
+    match reason {
+        degraded::NO_MEMFD => {
+            "memfd_create is refused here, so no memory is merged; allow it in the sandbox, or use PAGEMILL_BACKEND=ksm"
+        }
+        degraded::NO_BARRIER => {
+            "no userfaultfd that also stops kernel writers, so no memory is merged; \
+             run: setfacl -m u:$USER:rw /dev/userfaultfd (see pagemill doctor)"
+        }
+        degraded::NO_THREAD => {
+            "the helper thread cannot be started, so the heap does not compact; it needs Linux 5.11 and leave to clone"
+        }
+        degraded::VMA_BUDGET => {
+            "the share of vm.max_map_count for merging is used up; run: sysctl vm.max_map_count=1048576"
+        }
+        degraded::NO_KSM => {
+            "KSM was asked for and does not run, so no memory is merged; run: pagemill run --ksm as root"
+        }
+        degraded::PINS => {
+            "memory may be pinned for devices and this kernel (before 6.8) cannot tell which, so no memory is merged"
+        }
+        _ => "the heap does less than asked",
+    }
+}

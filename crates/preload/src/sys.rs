@@ -1,0 +1,586 @@
+//! The system calls that the library makes, without libc: they leave `errno` alone and need no
+//! thread-local storage, so the helper thread may use them too.
+//!
+//! Each wrapper returns what the kernel does: a value, or a negated error number in `-4095..0`.
+//! Everything above this file is free of architecture-specific code, except `tls` and `cxx`.
+
+use core::arch::asm;
+use core::ffi::CStr;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const READ: usize = 0;
+    pub(super) const WRITE: usize = 1;
+    pub(super) const CLOSE: usize = 3;
+    pub(super) const MMAP: usize = 9;
+    pub(super) const MPROTECT: usize = 10;
+    pub(super) const MUNMAP: usize = 11;
+    pub(super) const RT_SIGPROCMASK: usize = 14;
+    pub(super) const IOCTL: usize = 16;
+    pub(super) const PREAD: usize = 17;
+    pub(super) const PWRITE: usize = 18;
+    pub(super) const MREMAP: usize = 25;
+    pub(super) const MADVISE: usize = 28;
+    pub(super) const GETPID: usize = 39;
+    pub(super) const CLONE: usize = 56;
+    pub(super) const EXIT: usize = 60;
+    pub(super) const FTRUNCATE: usize = 77;
+    pub(super) const CAPSET: usize = 126;
+    pub(super) const PRCTL: usize = 157;
+    pub(super) const GETTID: usize = 186;
+    pub(super) const FUTEX: usize = 202;
+    pub(super) const GETDENTS: usize = 217;
+    pub(super) const RESTART_SYSCALL: usize = 219;
+    pub(super) const CLOCK_GETTIME: usize = 228;
+    pub(super) const EXIT_GROUP: usize = 231;
+    pub(super) const TGKILL: usize = 234;
+    pub(super) const OPENAT: usize = 257;
+    pub(super) const READLINKAT: usize = 267;
+    pub(super) const SECCOMP: usize = 317;
+    pub(super) const GETRANDOM: usize = 318;
+    pub(super) const MEMFD_CREATE: usize = 319;
+    pub(super) const USERFAULTFD: usize = 323;
+    pub(super) const CLOSE_RANGE: usize = 436;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub(super) const IOCTL: usize = 29;
+    pub(super) const FTRUNCATE: usize = 46;
+    pub(super) const OPENAT: usize = 56;
+    pub(super) const CLOSE: usize = 57;
+    pub(super) const GETDENTS: usize = 61;
+    pub(super) const READ: usize = 63;
+    pub(super) const WRITE: usize = 64;
+    pub(super) const PREAD: usize = 67;
+    pub(super) const PWRITE: usize = 68;
+    pub(super) const READLINKAT: usize = 78;
+    pub(super) const CAPSET: usize = 91;
+    pub(super) const EXIT: usize = 93;
+    pub(super) const EXIT_GROUP: usize = 94;
+    pub(super) const FUTEX: usize = 98;
+    pub(super) const CLOCK_GETTIME: usize = 113;
+    pub(super) const RESTART_SYSCALL: usize = 128;
+    pub(super) const TGKILL: usize = 131;
+    pub(super) const RT_SIGPROCMASK: usize = 135;
+    pub(super) const PRCTL: usize = 167;
+    pub(super) const GETPID: usize = 172;
+    pub(super) const GETTID: usize = 178;
+    pub(super) const MUNMAP: usize = 215;
+    pub(super) const MREMAP: usize = 216;
+    pub(super) const CLONE: usize = 220;
+    pub(super) const MMAP: usize = 222;
+    pub(super) const MPROTECT: usize = 226;
+    pub(super) const MADVISE: usize = 233;
+    pub(super) const SECCOMP: usize = 277;
+    pub(super) const GETRANDOM: usize = 278;
+    pub(super) const MEMFD_CREATE: usize = 279;
+    pub(super) const USERFAULTFD: usize = 282;
+    pub(super) const CLOSE_RANGE: usize = 436;
+}
+
+/// One system call.
+///
+/// # Safety
+/// The call with these arguments must not break memory that Rust code relies on.
+#[inline(always)]
+pub(crate) unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+    let result: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel's x86_64 calling convention: number and result in rax, arguments in rdi,
+    // rsi, rdx, r10, r8, r9; rcx and r11 are overwritten. What the call does to memory is the
+    // caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the kernel's aarch64 calling convention: number in x8, arguments in x0 to x5, result
+    // in x0; nothing else is overwritten. What the call does to memory is the caller's promise.
+    unsafe {
+        asm!(
+            "svc #0",
+            in("x8") number,
+            inlateout("x0") a[0] as isize => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+pub(crate) const PROT_NONE: usize = 0;
+pub(crate) const PROT_READ: usize = 1;
+pub(crate) const PROT_WRITE: usize = 2;
+pub(crate) const MAP_PRIVATE: usize = 2;
+pub(crate) const MAP_FIXED: usize = 0x10;
+pub(crate) const MAP_ANONYMOUS: usize = 0x20;
+pub(crate) const MAP_NORESERVE: usize = 0x4000;
+pub(crate) const MREMAP_MAYMOVE: usize = 1;
+pub(crate) const MREMAP_FIXED: usize = 2;
+pub(crate) const MADV_DONTNEED: usize = 4;
+pub(crate) const MADV_MERGEABLE: usize = 12;
+pub(crate) const MADV_NOHUGEPAGE: usize = 15;
+pub(crate) const MADV_COLD: usize = 20;
+pub(crate) const MADV_WIPEONFORK: usize = 18;
+pub(crate) const CLOCK_THREAD_CPUTIME_ID: usize = 3;
+pub(crate) const CLOCK_MONOTONIC: usize = 1;
+pub(crate) const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
+pub(crate) const CLOCK_MONOTONIC_COARSE: usize = 6;
+pub(crate) const O_RDONLY: usize = 0;
+pub(crate) const O_WRONLY: usize = 1;
+pub(crate) const O_RDWR: usize = 2;
+pub(crate) const O_APPEND: usize = 0o2_000;
+pub(crate) const O_NONBLOCK: usize = 0o4_000;
+pub(crate) const O_CLOEXEC: usize = 0o2_000_000;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const O_DIRECTORY: usize = 0o200_000;
+#[cfg(target_arch = "aarch64")]
+pub(crate) const O_DIRECTORY: usize = 0o40_000;
+/// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const O_DIRECT: usize = 0o40_000;
+/// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const O_DIRECT: usize = 0o200_000;
+/// The current directory, as the directory of a relative path.
+pub(crate) const AT_FDCWD: i32 = -100;
+const FUTEX_WAIT_PRIVATE: usize = 128;
+const FUTEX_WAKE_PRIVATE: usize = 129;
+
+/// Whether a result is a negated error number.
+pub(crate) fn failed(result: isize) -> bool {
+    (-4095..0).contains(&result)
+}
+
+/// A new anonymous private mapping of `len` bytes wherever the kernel likes; null on failure.
+pub(crate) fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut u8 {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | flags;
+    debug_assert_eq!(flags & MAP_FIXED, 0);
+    // SAFETY: without MAP_FIXED a new mapping replaces nothing.
+    let result = unsafe { call(number::MMAP, [0, len, protection, flags, usize::MAX, 0]) };
+    if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
+}
+
+/// Maps over `at..at + len` in one step: a file from `offset`, or anonymous memory without one.
+///
+/// # Safety
+/// What is mapped there now may go.
+pub(crate) unsafe fn map_over(
+    at: usize,
+    len: usize,
+    flags: usize,
+    file: Option<(i32, usize)>,
+) -> isize {
+    let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd as usize, offset));
+    let kind = if file.is_some() { 0 } else { MAP_ANONYMOUS };
+    let flags = MAP_PRIVATE | MAP_FIXED | kind | flags;
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MMAP, [at, len, PROT_READ | PROT_WRITE, flags, fd, offset]) }
+}
+
+/// Moves a whole mapping over `to..to + len` in one step.
+///
+/// # Safety
+/// What is mapped at `to` now may go, and nothing uses `from` any more.
+pub(crate) unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MREMAP, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
+}
+
+/// `mprotect(2)` to no access at all.
+///
+/// # Safety
+/// Nothing uses the range.
+pub(crate) unsafe fn forbid(start: *mut u8, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MPROTECT, [start.addr(), len, PROT_NONE, 0, 0, 0]) }
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+/// Nothing uses the range any more.
+pub(crate) unsafe fn unmap(start: *mut u8, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MUNMAP, [start.addr(), len, 0, 0, 0, 0]) }
+}
+
+/// `mremap(2)` with leave to move; null on failure.
+///
+/// # Safety
+/// Nothing uses the old range but through the returned address.
+pub(crate) unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    let result = unsafe { call(number::MREMAP, [start.addr(), old, new, MREMAP_MAYMOVE, 0, 0]) };
+    if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
+}
+
+/// `madvise(2)`.
+///
+/// # Safety
+/// The advice must not discard bytes that are still needed.
+pub(crate) unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::MADVISE, [start.addr(), len, advice, 0, 0, 0]) }
+}
+
+/// Seconds and nanoseconds, as the kernel lays them out on 64-bit machines.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Timespec {
+    pub(crate) sec: i64,
+    pub(crate) nsec: i64,
+}
+
+impl Timespec {
+    /// A span of this many nanoseconds.
+    pub(crate) fn from_ns(ns: u64) -> Self {
+        Self { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 }
+    }
+
+    fn ns(self) -> u64 {
+        self.sec as u64 * 1_000_000_000 + self.nsec as u64
+    }
+}
+
+/// A clock in nanoseconds; zero if the kernel does not know it.
+pub(crate) fn clock(id: usize) -> u64 {
+    let mut time = Timespec::default();
+    // SAFETY: the kernel writes one Timespec, to one.
+    unsafe { call(number::CLOCK_GETTIME, [id, (&raw mut time).addr(), 0, 0, 0, 0]) };
+    time.ns()
+}
+
+/// Sleeps while `word` holds `expected`, at most `timeout` (for ever if none); may wake for no reason.
+pub(crate) fn futex_wait(
+    word: &core::sync::atomic::AtomicU32,
+    expected: u32,
+    timeout: Option<Timespec>,
+) -> isize {
+    let timeout = timeout.as_ref().map_or(0, |time| core::ptr::from_ref(time).addr());
+    let word = word.as_ptr().addr();
+    // SAFETY: the kernel reads the word and the timeout, both alive, and writes nothing.
+    unsafe { call(number::FUTEX, [word, FUTEX_WAIT_PRIVATE, expected as usize, timeout, 0, 0]) }
+}
+
+/// Wakes up to `count` sleepers on `word`.
+pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) {
+    let word = word.as_ptr().addr();
+    // SAFETY: waking touches no memory of the program.
+    unsafe { call(number::FUTEX, [word, FUTEX_WAKE_PRIVATE, count as usize, 0, 0, 0]) };
+}
+
+/// Fills `buffer` with what the kernel has of random bytes without waiting; returns their number.
+pub(crate) fn random(buffer: &mut [u8]) -> isize {
+    const GRND_NONBLOCK: usize = 1;
+    // SAFETY: the kernel writes at most buffer.len() bytes to it.
+    unsafe {
+        call(number::GETRANDOM, [buffer.as_mut_ptr().addr(), buffer.len(), GRND_NONBLOCK, 0, 0, 0])
+    }
+}
+
+/// `write(2)`; short writes are the caller's matter.
+pub(crate) fn write(fd: i32, bytes: &[u8]) -> isize {
+    // SAFETY: the kernel reads bytes.len() bytes of it.
+    unsafe { call(number::WRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0]) }
+}
+
+/// `read(2)`.
+pub(crate) fn read(fd: i32, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel writes at most buffer.len() bytes to it.
+    unsafe { call(number::READ, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0]) }
+}
+
+/// Opens a file, relative to a directory, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
+    // SAFETY: the kernel reads a path that ends in a zero byte.
+    unsafe {
+        call(number::OPENAT, [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0])
+    }
+}
+
+/// Opens a file, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn open(path: &CStr, flags: usize) -> isize {
+    open_at(AT_FDCWD, path, flags)
+}
+
+/// Reads at an offset.
+///
+/// # Safety
+/// `buffer..buffer + len` may be overwritten.
+pub(crate) unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::PREAD, [fd as usize, buffer.addr(), len, offset, 0, 0]) }
+}
+
+/// Writes at an offset.
+pub(crate) fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
+    // SAFETY: the kernel reads bytes.len() bytes of it.
+    unsafe { call(number::PWRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0]) }
+}
+
+/// The entries of a directory, as `linux_dirent64` records; the bytes written, 0 at the end.
+pub(crate) fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel writes at most buffer.len() bytes to it.
+    unsafe {
+        call(number::GETDENTS, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0])
+    }
+}
+
+/// Where a symbolic link points, without a zero byte; the length.
+pub(crate) fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
+    // SAFETY: the kernel reads a path that ends in a zero byte and writes at most buffer.len() bytes.
+    unsafe {
+        call(
+            number::READLINKAT,
+            [
+                directory as usize,
+                path.as_ptr().addr(),
+                buffer.as_mut_ptr().addr(),
+                buffer.len(),
+                0,
+                0,
+            ],
+        )
+    }
+}
+
+/// A new nameless file in memory, close-on-exec; a descriptor or a negated error number.
+pub(crate) fn memory_file(name: &CStr) -> isize {
+    const MFD_CLOEXEC: usize = 1;
+    // SAFETY: the kernel reads a name that ends in a zero byte.
+    unsafe { call(number::MEMFD_CREATE, [name.as_ptr().addr(), MFD_CLOEXEC, 0, 0, 0, 0]) }
+}
+
+/// `ftruncate(2)`.
+pub(crate) fn set_length(fd: i32, len: usize) -> isize {
+    // SAFETY: acts on a file of this library that nobody maps yet.
+    unsafe { call(number::FTRUNCATE, [fd as usize, len, 0, 0, 0, 0]) }
+}
+
+/// `userfaultfd(2)`.
+pub(crate) fn userfaultfd(flags: usize) -> isize {
+    // SAFETY: makes a descriptor, touches no memory.
+    unsafe { call(number::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// The request and its argument must fit each other, and what it does to memory must be wanted.
+pub(crate) unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::IOCTL, [fd as usize, request, argument, 0, 0, 0]) }
+}
+
+/// `close(2)` of a descriptor that this library opened.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: closing a descriptor touches no memory.
+    unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Gives the calling thread a descriptor table of its own, an empty one.
+pub(crate) fn leave_descriptors() -> isize {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    // SAFETY: touches no memory; the other threads keep the old table.
+    unsafe { call(number::CLOSE_RANGE, [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0]) }
+}
+
+/// The process.
+pub(crate) fn pid() -> u32 {
+    // SAFETY: no arguments, no memory.
+    unsafe { call(number::GETPID, [0; 6]) as u32 }
+}
+
+/// The calling thread.
+pub(crate) fn tid() -> u32 {
+    // SAFETY: no arguments, no memory.
+    unsafe { call(number::GETTID, [0; 6]) as u32 }
+}
+
+/// `prctl(2)` for options that take numbers or strings.
+///
+/// # Safety
+/// Pointers among the arguments must be what the option expects.
+pub(crate) unsafe fn prctl(option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(number::PRCTL, [option, a, b, c, d, 0]) }
+}
+
+/// Names the calling thread (15 bytes at most) for `/proc`.
+pub(crate) fn name_thread(name: &CStr) {
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel reads up to 16 bytes of a string that ends in a zero byte.
+    unsafe { prctl(PR_SET_NAME, name.as_ptr().addr(), 0, 0, 0) };
+}
+
+/// Sets the calling thread's signal mask and returns the old one.
+pub(crate) fn set_signal_mask(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut old = 0_u64;
+    // SAFETY: the kernel reads one 8-byte mask and writes one.
+    unsafe {
+        call(
+            number::RT_SIGPROCMASK,
+            [SIG_SETMASK, (&raw const mask).addr(), (&raw mut old).addr(), 8, 0, 0],
+        );
+    }
+    old
+}
+
+/// Ends the program by SIGABRT, whatever it does with that signal.
+pub(crate) fn abort() -> ! {
+    const SIGABRT: usize = 6;
+    const SIGKILL: usize = 9;
+    let (process, thread) = (pid() as usize, tid() as usize);
+    set_signal_mask(!(1 << (SIGABRT - 1)));
+    for signal in [SIGABRT, SIGKILL] {
+        // A handler that returns leads on to the next, stronger way.
+        // SAFETY: signals the calling thread; that it may not come back is the point.
+        unsafe { call(number::TGKILL, [process, thread, signal, 0, 0, 0]) };
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { call(number::EXIT_GROUP, [127, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Gives up every capability of the calling thread.
+pub(crate) fn drop_capabilities() -> isize {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header: [u32; 2] = [VERSION_3, 0];
+    let none = [0_u32; 6];
+    // SAFETY: the kernel reads a header and two sets of three words, both alive.
+    unsafe {
+        call(number::CAPSET, [(&raw const header).addr(), (&raw const none).addr(), 0, 0, 0, 0])
+    }
+}
+
+/// One instruction of a seccomp filter (`struct sock_filter`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    pub(crate) jump_true: u8,
+    pub(crate) jump_false: u8,
+    pub(crate) operand: u32,
+}
+
+/// Installs a seccomp filter on the calling thread only.
+pub(crate) fn install_filter(program: &[Instruction]) -> isize {
+    const SET_MODE_FILTER: usize = 1;
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        instructions: *const Instruction,
+    }
+    let program = Program { len: program.len() as u16, instructions: program.as_ptr() };
+    // SAFETY: the kernel reads the header and `len` instructions, both alive.
+    unsafe { call(number::SECCOMP, [SET_MODE_FILTER, 0, (&raw const program).addr(), 0, 0, 0]) }
+}
+
+/// Numbers of the calls that the helper thread makes once it is set up, but for [`OPENAT`].
+pub(crate) const HELPER_CALLS: [usize; 23] = [
+    number::FUTEX,
+    number::CLOCK_GETTIME,
+    number::RESTART_SYSCALL,
+    number::MADVISE,
+    number::MMAP,
+    number::MUNMAP,
+    number::MREMAP,
+    number::IOCTL,
+    number::READ,
+    number::PREAD,
+    number::PWRITE,
+    number::WRITE,
+    number::CLOSE,
+    number::GETDENTS,
+    number::READLINKAT,
+    number::MEMFD_CREATE,
+    number::FTRUNCATE,
+    number::GETRANDOM,
+    number::GETPID,
+    number::GETTID,
+    number::RT_SIGPROCMASK,
+    number::TGKILL,
+    number::EXIT,
+];
+
+/// Number of `openat(2)`, which the helper thread may use for reading only.
+pub(crate) const OPENAT: usize = number::OPENAT;
+
+/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
+#[cfg(target_arch = "x86_64")]
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;
+/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
+#[cfg(target_arch = "aarch64")]
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+/// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
+/// masks and thread-local storage with the caller; see [`leave_descriptors`]. Returns the thread's number or a negated error number.
+///
+/// # Safety
+/// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local
+/// storage (the thread borrows the caller's, which may vanish) and does not return.
+pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
+    const CLONE_VM: usize = 0x100;
+    const CLONE_FS: usize = 0x200;
+    const CLONE_FILES: usize = 0x400;
+    const CLONE_SIGHAND: usize = 0x800;
+    const CLONE_THREAD: usize = 0x1_0000;
+    const CLONE_SYSVSEM: usize = 0x4_0000;
+    let flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    let result: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: in the caller this is an ordinary system call. The new thread wakes behind the same
+    // instruction with rax = 0 on the empty stack, where it calls `entry` and never comes back; the frame
+    // pointer is cleared so that a backtrace ends there.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call r9",
+            "ud2",
+            "2:",
+            inlateout("rax") number::CLONE as isize => result,
+            in("rdi") flags, in("rsi") top.addr(), in("rdx") 0_usize, in("r10") 0_usize,
+            in("r8") 0_usize, in("r9") entry,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above, with x0 = 0 in the new thread.
+    unsafe {
+        asm!(
+            "svc #0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x30, xzr",
+            "blr {entry}",
+            "brk #1",
+            "2:",
+            entry = in(reg) entry,
+            in("x8") number::CLONE,
+            inlateout("x0") flags as isize => result,
+            in("x1") top.addr(), in("x2") 0_usize, in("x3") 0_usize, in("x4") 0_usize,
+        );
+    }
+    result
+}
+
+/// Ends the calling thread only.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        // SAFETY: ends the thread; its stack is not used afterwards.
+        unsafe { call(number::EXIT, [0; 6]) };
+    }
+}
