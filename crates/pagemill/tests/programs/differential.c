@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <malloc.h>
 
-#define OWN 3000
+#define OWN 6000
 #define SHARED 512
 struct slot {
     struct object object;
@@ -137,7 +137,7 @@ static void *run(void *argument) {
     while (now() < end) {
         /* Phases of growth and of death: fragmentation is what compaction lives on. */
         unsigned death = (unsigned)below(&random, 4);
-        for (int i = 0; i < 4000; i++, n++) {
+        for (int i = 0; i < 8000; i++, n++) {
             struct slot *s = &own[below(&random, OWN)];
             struct shared_slot *with = NULL;
             if (below(&random, 8) == 0) {
@@ -154,6 +154,14 @@ static void *run(void *argument) {
             }
             if (with) pthread_mutex_unlock(&with->lock);
             check_slot(&own[below(&random, OWN)], "picked at random");
+        }
+        if (death == 3) {
+            /* Few survivors, scattered: what merging is for. They rest for a moment and must be unharmed. */
+            size_t spared = below(&random, 8);
+            for (size_t i = 0; i < OWN; i++)
+                if (i % 8 != spared) release(&own[i]);
+            nap(0.02);
+            for (size_t i = spared; i < OWN; i += 8) check_slot(&own[i], "after a rest");
         }
         if (below(&random, 8) == 0) malloc_trim(0);
         if (below(&random, 4) == 0) limits();

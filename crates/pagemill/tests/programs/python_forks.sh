@@ -10,7 +10,7 @@ def digest():
     return hashlib.sha256("".join(kept).encode()).hexdigest()
 
 first = digest()
-for i in range(20):
+for i in range(8):
     pid = os.fork()
     if pid == 0:
         good = digest() == first
