@@ -137,10 +137,15 @@ static void by_proc_mem(struct way *w, struct object *o) {
     uint64_t seed = next(&w->pool.random);
     fill(bytes, o->size, seed);
     /* The kernel gives a userfaultfd no second try on this path, which is a debugger's: while a page is frozen
-     * the write is refused whole. It must never succeed and be lost. */
-    ssize_t n;
-    while ((n = pwrite(w->in, bytes, o->size, (off_t)(uintptr_t)o->at)) < 0 && errno == EIO) atomic_fetch_add(&refused, 1);
-    settle(o, n, seed, w->name);
+     * the write ends before it, with EIO or short. It must never succeed and be lost. */
+    ssize_t done = 0;
+    while (done < (ssize_t)o->size) {
+        ssize_t n = pwrite(w->in, bytes + done, o->size - (size_t)done, (off_t)(uintptr_t)o->at + done);
+        if (n > 0) done += n;
+        else if (n < 0 && errno == EIO) atomic_fetch_add(&refused, 1);
+        else break;
+    }
+    settle(o, done, seed, w->name);
 }
 
 /* Objects for O_DIRECT: aligned to 512 and a multiple of it. */
