@@ -1,0 +1,74 @@
+//! Every way to make a child, while the heap is compacted.
+
+use crate::harness::{Heap, REMAP, Run, program, seed, shared, skip, soak};
+use crate::setting;
+
+fn run(heap: Heap, way: &str, rounds: u64, alone: bool) {
+    let Some(forks) = program("forks.c") else { return };
+    let rounds = soak().map_or(rounds, |seconds| rounds * seconds.max(1));
+    let mut run =
+        Run::new(forks).args([way, &rounds.to_string(), &seed()]).on(heap).limit(90 + rounds);
+    if alone {
+        run = run.args(["alone"]);
+    }
+    // glibc and jemalloc do not promise that a child made behind their back can allocate; we do.
+    if crate::harness::allocator() == crate::harness::Allocator::Pagemill {
+        run = run.env("FIRE_RAW_CHILDREN_ALLOCATE", "1");
+    }
+    let outcome = run.outcome().succeeded();
+    eprintln!("{heap:?} {way}: {:?}", outcome.facts());
+    if heap.config.ends_with('y') {
+        outcome.compacted(way);
+    }
+}
+
+#[test]
+fn children_see_what_was_there_and_nothing_that_came_later() {
+    let _machine = shared();
+    for way in ["fork", "_Fork", "clone", "clone3"] {
+        run(REMAP, way, 16, false);
+    }
+}
+
+#[test]
+fn children_of_a_program_with_one_thread() {
+    let _machine = shared();
+    for way in ["fork", "_Fork", "clone"] {
+        run(REMAP, way, 16, true);
+    }
+}
+
+#[test]
+fn vfork_and_posix_spawn() {
+    let _machine = shared();
+    for way in ["vfork", "spawn"] {
+        run(REMAP, way, 100, false);
+    }
+}
+
+#[test]
+fn storms_of_children_from_several_threads() {
+    let _machine = shared();
+    run(REMAP, "storm", 60, false);
+}
+
+#[test]
+fn the_other_configurations() {
+    let _machine = shared();
+    for config in ["0n", "2n", "0y", "2y", "h"] {
+        run(Heap { config, ..REMAP }, "fork", 8, false);
+        run(Heap { config, ..REMAP }, "_Fork", 8, false);
+    }
+}
+
+#[test]
+fn the_same_with_ksm() {
+    let _machine = shared();
+    let _ksm = match setting::ksm() {
+        Ok(guard) => guard,
+        Err(why) => return skip("the KSM back end", &why),
+    };
+    for way in ["fork", "clone"] {
+        run(Heap { config: "1y", backend: "ksm" }, way, 16, false);
+    }
+}

@@ -1,0 +1,1 @@
+check test.test_fork1

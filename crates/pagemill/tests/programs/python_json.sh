@@ -1,0 +1,2 @@
+check test.test_json
+PYTHONMALLOC=malloc check test.test_json

@@ -1,0 +1,2 @@
+export PYTHONMALLOC=malloc
+check test.test_pickle.CPicklerTests test.test_pickle.PyPicklerTests test.test_pickle.CDumpPickle_CLoadPickle
