@@ -29,6 +29,10 @@ pub const LIFETIME_PRIOR_S: u32 = 60;
 /// [`BURST_NS`]. The bound on server CPU is 1.15 in all, helper, un-merging and faults included.
 pub const CPU_SHARE: u64 = 80;
 
+/// Share of the time since the heap started that compaction may use in addition, in thousandths of one CPU: an
+/// idle process uses no CPU itself, and its memory is worth as much.
+pub const TIME_SHARE: u64 = 4;
+
 /// CPU time that compaction may use in a process that has used little itself.
 pub const BURST_NS: u64 = 20_000_000;
 
@@ -144,6 +148,8 @@ pub struct Inputs {
     pub gain_bytes: u64,
     /// CPU time that this is expected to take.
     pub cost_ns: u64,
+    /// Time since the heap started.
+    pub age_ns: u64,
     /// CPU time of the process so far.
     pub process_ns: u64,
     /// CPU time of compaction so far.
@@ -229,19 +235,30 @@ pub fn expected_cost(releasable_pages: u64, mergeable_pages: u64, merge_ns: u64)
     releasable_pages * cost::RELEASE_NS + mergeable_pages * merge_ns
 }
 
+/// What bounds the mappings that compaction may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappingBudget {
+    /// How many it may hold.
+    pub mappings: usize,
+    /// Whether `vm.max_map_count` is what binds, and not what a fork may cost.
+    pub by_limit: bool,
+}
+
 /// Mappings that compaction may hold: half of the limit less what others hold, and so few that a fork
-/// takes at most a fifth longer than it would without compaction, whose aliases need no page
-/// tables copied (`heap_pages` are those copied now, `aliased_pages` those that merging takes out). A
+/// takes at most a fifth longer than it would without compaction, whose aliases and returned pages need no
+/// page tables copied (`resident_pages` are copied now, `spared_pages` those that compaction takes or has taken out). A
 /// thousand are always allowed by the second bound: they cost 0.2 ms.
 pub fn mapping_budget(
     max_map_count: usize,
     others: usize,
-    heap_pages: u64,
-    aliased_pages: u64,
-) -> usize {
+    resident_pages: u64,
+    spared_pages: u64,
+) -> MappingBudget {
     let by_limit = (max_map_count / 2).saturating_sub(others);
-    let by_fork = (heap_pages / 5 + aliased_pages) * cost::FORK_PAGE_NS / cost::FORK_MAPPING_NS;
-    by_limit.min(usize::try_from(by_fork).unwrap_or(usize::MAX).max(1024))
+    let pages = (resident_pages + spared_pages) / 5 + spared_pages;
+    let by_fork = pages * cost::FORK_PAGE_NS / cost::FORK_MAPPING_NS;
+    let by_fork = usize::try_from(by_fork).unwrap_or(usize::MAX).max(1024);
+    MappingBudget { mappings: by_limit.min(by_fork), by_limit: by_limit < by_fork }
 }
 
 fn trigger(inputs: &Inputs) -> Option<(Why, bool)> {
@@ -286,7 +303,8 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if worth < cost {
         return gated(Gate::TooDear);
     }
-    let allowed = BURST_NS + inputs.process_ns / 1000 * CPU_SHARE;
+    let allowed =
+        BURST_NS + inputs.process_ns / 1000 * CPU_SHARE + inputs.age_ns / 1000 * TIME_SHARE;
     // A pass may be cut short at any group, so it begins while any of the share is left.
     if !urgent && inputs.spent_ns >= allowed {
         return gated(Gate::CpuShare);
@@ -305,6 +323,7 @@ mod tests {
         (flags, sizes, 0u64..1 << 38, 0u64..1 << 34, prop::option::of(1u64..1 << 36)).prop_map(
             |(flags, (gain_bytes, cost_ns, process_ns), now_ns, spent_ns, limit)| Inputs {
                 now_ns,
+                age_ns: now_ns / 2,
                 request: flags.0,
                 score: flags.1,
                 idle_ns: flags.2,
@@ -377,7 +396,7 @@ mod tests {
         fn the_budget_keeps_half_of_the_limit_free(
             limit in 0usize..1 << 20, others in 0usize..1 << 20, heap in 0u64..1 << 30, aliased in 0u64..1 << 30,
         ) {
-            let budget = mapping_budget(limit, others, heap, aliased);
+            let budget = mapping_budget(limit, others, heap, aliased).mappings;
             prop_assert!(budget == 0 || budget + others <= limit / 2);
         }
     }
@@ -397,6 +416,7 @@ mod tests {
     #[test]
     fn a_heap_without_churn_is_left_alone() {
         let quiet = Inputs {
+            age_ns: 0,
             now_ns: 1 << 40,
             request: false,
             score: 60,

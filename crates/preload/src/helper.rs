@@ -172,18 +172,30 @@ pub(crate) fn release() {
 
 /// The helper, between two slices: threads that want to fork go first.
 pub(crate) fn yield_hold() {
-    if FORKS.load(Ordering::Acquire) == 0 {
-        return;
+    if FORKS.load(Ordering::Acquire) != 0 {
+        WORK.give();
+        let_forks_pass();
+        WORK.take();
     }
+}
+
+/// The helper, between two slices: sleeps, and lets threads fork meanwhile.
+pub(crate) fn breathe(ns: u64) {
     WORK.give();
+    let never = AtomicU32::new(0);
+    sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
+    let_forks_pass();
+    WORK.take();
+}
+
+fn let_forks_pass() {
     loop {
         let waiting = FORKS.load(Ordering::Acquire);
         if waiting == 0 {
-            break;
+            return;
         }
         sys::futex_wait(&FORKS, waiting, Some(sys::Timespec::from_ns(1_000_000)));
     }
-    WORK.take();
 }
 
 /// Least milliseconds between two passes; 0: only on request.

@@ -35,6 +35,8 @@ pub(crate) struct Linux {
     pagemap: i32,
     page_size: usize,
     settled: Cell<bool>,
+    /// Whether the mappings told of something that pins when the pass began.
+    rings: Cell<bool>,
 }
 
 impl Linux {
@@ -42,7 +44,7 @@ impl Linux {
     pub(crate) fn open(page_size: usize) -> Self {
         let (uffd, moves) = userfaultfd().map_or((None, false), |(fd, moves)| (Some(fd), moves));
         let pagemap = sys::open(c"/proc/self/pagemap", sys::O_RDONLY) as i32;
-        Self { uffd, moves, pagemap, page_size, settled: Cell::new(false) }
+        Self { uffd, moves, pagemap, page_size, settled: Cell::new(false), rings: Cell::new(true) }
     }
 
     fn uffd_ioctl<T>(&self, request: usize, argument: &mut T) -> Sys<()> {
@@ -115,6 +117,7 @@ impl Kernel for Linux {
     }
 
     fn barrier(&self) -> Able {
+        self.rings.set(maps_may_pin());
         if self.uffd.is_some() { Able::WriteProtect { moves: self.moves } } else { Able::Nothing }
     }
 
@@ -249,7 +252,9 @@ impl Kernel for Linux {
     }
 
     fn pin_risk(&self) -> bool {
-        descriptors_may_pin() || maps_may_pin()
+        // The mappings, thousands while much is merged, are read once a pass: a ring made since then moves data only
+        // through descriptors, which are looked at each time.
+        self.rings.get() || descriptors_may_pin()
     }
 
     fn map_count(&self) -> usize {

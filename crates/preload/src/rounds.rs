@@ -20,6 +20,16 @@ type Engine = Compactor<'static, HeapSpans, kernel::Linux, os::Linux>;
 /// Longest slice of compaction.
 const SLICE_NS: u64 = 500_000;
 
+/// Sleep between two slices. A thread that sleeps often is not preempted in the middle of a slice, while pages are
+/// frozen and the program may wait for them.
+const BREATH_NS: u64 = 150_000;
+
+/// Niceness that the helper asks for: its bursts are short, and whoever waits for frozen pages waits for it.
+const NICENESS: isize = -15;
+
+/// Least time between two refreshes of the statistics that look at every span.
+const REFRESH_NS: u64 = 1_000_000_000;
+
 /// The engine outlives the thread that made it: a forked child finds its parent's here and goes on with it.
 struct Shared(UnsafeCell<Option<Engine>>);
 
@@ -38,8 +48,11 @@ pub(crate) struct Rounds {
     seen: (usize, usize),
     same_since: u64,
     rounds_same: u32,
-    /// When the last pass ended.
+    /// When the last pass ended, and the bytes that were saved then.
     ended: u64,
+    kept: u64,
+    /// When the statistics that look at every span were refreshed.
+    refreshed: u64,
     said: u64,
 }
 
@@ -73,6 +86,8 @@ impl Rounds {
     /// The caller is the helper thread.
     pub(crate) unsafe fn new(copied: bool) -> Self {
         let machine = kernel::Linux::open(HEAP.os().page_size());
+        // Without the right to it the helper runs as the program does.
+        let _ = sys::set_niceness(NICENESS);
         let backend = choose_backend();
         pagemill_stats.backend.store(backend as u64, Relaxed);
         // SAFETY: the caller is the one thread that may touch the engine.
@@ -101,6 +116,8 @@ impl Rounds {
             same_since: 0,
             rounds_same: 0,
             ended: 0,
+            kept: 0,
+            refreshed: 0,
             said: pagemill_stats.degraded.load(Relaxed),
         }
     }
@@ -123,7 +140,10 @@ impl Rounds {
         // Two rounds after the last change everything was seen; then only pressure and requests matter.
         let fresh = self.rounds_same <= 2 || given_back > 0 || asked;
         if fresh {
-            HEAP.refresh();
+            if asked || now >= self.refreshed + REFRESH_NS {
+                HEAP.refresh();
+                self.refreshed = now;
+            }
             self.engine.scan();
         }
         let decision = self.decide(now, asked);
@@ -150,12 +170,12 @@ impl Rounds {
         self.sleep_ns(cpu - began)
     }
 
-    /// A tenth of a second while the heap changes, up to a second while it does not; and at most two hundredths of one
+    /// A tenth of a second while the heap changes, up to a second while it does not; and at most one hundredth of one
     /// CPU for looking at a large heap.
     fn sleep_ns(&self, spent: u64) -> u64 {
         const TENTH: u64 = 100_000_000;
         let lazy = TENTH * u64::from((1 + self.rounds_same).min(10));
-        lazy.max(50 * spent).min(10 * TENTH)
+        lazy.max(100 * spent).min(10 * TENTH)
     }
 
     fn decide(&mut self, now: u64, asked: bool) -> Decision {
@@ -179,6 +199,7 @@ impl Rounds {
                 cgroup_limit,
                 gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
                 cost_ns: self.expected_cost(),
+                age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
                 process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
                 spent_ns: self.engine.kernel().cpu_ns(),
             },
@@ -205,6 +226,11 @@ impl Rounds {
             Why::Idle => &pagemill_stats.trigger_idle,
             Why::Score => &pagemill_stats.trigger_score,
         });
+        let now = self.engine.kernel().now_ns();
+        if self.ended != 0 {
+            let still = self.kept.min(self.engine.saved_bytes());
+            self.history.survived(self.kept, still, now.saturating_sub(self.ended));
+        }
         let saved = || {
             pagemill_stats.released_bytes.load(Relaxed) + pagemill_stats.saved_bytes.load(Relaxed)
         };
@@ -220,9 +246,10 @@ impl Rounds {
                 kernel.max_map_count(),
                 others,
                 scan.resident_bytes / page,
-                pagemill_stats.merged_bytes.load(Relaxed) / page + scan.mergeable_pages,
+                scan.absent_pages + scan.mergeable_pages,
             );
-            self.engine.settings.mappings = budget;
+            self.engine.settings.mappings = budget.mappings;
+            self.engine.settings.by_limit = budget.by_limit;
         }
         self.engine.settings.work_price = trigger::work_price(&self.history, urgent);
         if urgent {
@@ -230,13 +257,14 @@ impl Rounds {
         }
         self.engine.begin(urgent);
         while self.engine.step(SLICE_NS) == Progress::More {
-            helper::yield_hold();
+            helper::breathe(BREATH_NS);
         }
         self.engine.scan();
         let now = self.engine.kernel().now_ns();
         let cost = self.engine.kernel().cpu_ns() - began;
         self.history.record(now, saved().saturating_sub(before), cost, expected);
         self.ended = now;
+        self.kept = self.engine.saved_bytes();
     }
 
     /// Has the program's next thread say what the engine has found to be missing.

@@ -26,6 +26,7 @@ mod number {
     pub(super) const EXIT: usize = 60;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const CAPSET: usize = 126;
+    pub(super) const SETPRIORITY: usize = 141;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
     pub(super) const FUTEX: usize = 202;
@@ -63,6 +64,7 @@ mod number {
     pub(super) const RESTART_SYSCALL: usize = 128;
     pub(super) const TGKILL: usize = 131;
     pub(super) const RT_SIGPROCMASK: usize = 135;
+    pub(super) const SETPRIORITY: usize = 140;
     pub(super) const PRCTL: usize = 167;
     pub(super) const GETPID: usize = 172;
     pub(super) const GETTID: usize = 178;
@@ -403,6 +405,13 @@ pub(crate) fn pid() -> u32 {
 pub(crate) fn tid() -> u32 {
     // SAFETY: no arguments, no memory.
     unsafe { call(number::GETTID, [0; 6]) as u32 }
+}
+
+/// Sets the niceness of the calling thread alone.
+pub(crate) fn set_niceness(niceness: isize) -> isize {
+    const PROCESS: usize = 0;
+    // SAFETY: no memory.
+    unsafe { call(number::SETPRIORITY, [PROCESS, 0, niceness as usize, 0, 0, 0]) }
 }
 
 /// `prctl(2)` for options that take numbers or strings.

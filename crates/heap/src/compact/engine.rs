@@ -34,6 +34,8 @@ pub struct Settings {
     pub pause_ns: u64,
     /// Mappings that compaction may hold: see [`crate::trigger::mapping_budget`].
     pub mappings: usize,
+    /// Whether it is `vm.max_map_count` that bounds them, which the user can mend.
+    pub by_limit: bool,
     /// Bytes that a mapping must save to be worth it.
     pub mapping_price: u32,
     /// Bytes that a microsecond of work must save.
@@ -46,8 +48,14 @@ impl Settings {
     /// A mapping costs 256 bytes of kernel memory and 0.2 us at each fork, which copies the entries of
     /// seven private pages in that time (measured, Linux 6.18): 1 KiB. 80 % is the paper's bound
     /// (Mesh, section 4.5).
-    pub const DEFAULT: Self =
-        Self { pause_ns: 200_000, mappings: 8192, mapping_price: 1024, work_price: 64, full: 205 };
+    pub const DEFAULT: Self = Self {
+        pause_ns: 200_000,
+        mappings: 8192,
+        by_limit: true,
+        mapping_price: 1024,
+        work_price: 64,
+        full: 205,
+    };
 }
 
 /// What a scan found.
@@ -65,6 +73,8 @@ pub struct Scan {
     pub mergeable_bytes: u64,
     /// Units that this takes, in pages.
     pub mergeable_pages: u64,
+    /// Pages that are not resident as ordinary memory: given back, or in a group.
+    pub absent_pages: u64,
 }
 
 impl Scan {
@@ -208,8 +218,11 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Bytes to compose images in, and to move pages to.
     pub(crate) stage_at: usize,
     pub(crate) aside_at: usize,
-    /// Time a unit stays write-protected, nanoseconds: a moving mean.
+    /// CPU time that merging a unit takes, nanoseconds: a moving mean. Not wall time: a helper that was
+    /// preempted once must not find all merging too dear.
     pub(crate) unit_ns: u64,
+    /// No image can be made: nothing is remapped any more.
+    pub(crate) imageless: bool,
     /// Whether something that may pin pages was seen in this pass.
     pub(crate) pins: bool,
     /// Pages offered to `ksmd` and not merged, counted while units are looked at.
@@ -271,6 +284,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             stage_at: 0,
             aside_at: 0,
             unit_ns: 12_000,
+            imageless: false,
             pins: false,
             pending: 0,
             urgent: false,
@@ -346,6 +360,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             scan.spans += 1;
             scan.live_bytes += live_bytes;
             scan.resident_bytes += resident * self.page as u64;
+            scan.absent_pages += u64::from(absent.count_ones());
             scan.releasable_bytes += u64::from(idle.count_ones()) * self.page as u64;
             if self.mergeable(index, &view, live, now) {
                 let class = usize::from(view.class);
@@ -397,7 +412,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
     /// that were free only now and write-hot spans are tried again.
     pub fn begin(&mut self, urgent: bool) {
-        self.able = self.kernel.barrier();
+        self.able = if self.imageless { Able::Nothing } else { self.kernel.barrier() };
         self.urgent = urgent;
         self.pins = false;
         self.pass = self.pass.wrapping_add(1);
@@ -409,7 +424,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             _ => Barrier::None,
         };
         self.stats.barrier.store(barrier as u64, Relaxed);
-        if self.backend == Backend::Remap && self.able == Able::Nothing {
+        let backend = if self.can_merge() { self.backend } else { Backend::None };
+        self.stats.backend.store(backend as u64, Relaxed);
+        if self.backend == Backend::Remap && self.able == Able::Nothing && !self.imageless {
             self.degrade(degraded::NO_BARRIER);
         }
     }

@@ -69,6 +69,12 @@ pub(crate) struct Segment {
     pub live: u32,
 }
 
+impl Segment {
+    fn has_room(&self, pages: u32) -> bool {
+        self.image.is_some() && self.used + pages <= self.pages
+    }
+}
+
 /// Everything that is merged.
 pub(crate) struct Groups {
     pub merged: Table<Merged>,
@@ -212,8 +218,33 @@ impl Groups {
         }
     }
 
-    /// A place of `pages` pages in a segment: its index and the first page. `None` if the kernel
-    /// gives no file or there is no memory for the tables.
+    /// Makes sure that the current segment has room for `pages` more; `false` if no file can be made.
+    pub(crate) fn ready(
+        &mut self,
+        os: &impl Os,
+        kernel: &impl Kernel,
+        pages: u32,
+        page_size: usize,
+    ) -> bool {
+        if self.segments.last().is_some_and(|last| last.has_room(pages)) {
+            return true;
+        }
+        // Grows with what is merged, so that the number of files stays below a hundred.
+        let size = (self.image_pages / 32).clamp(4096, 1 << 18) as u32;
+        let size = size.max(pages);
+        let Ok(image) = kernel.image_create(size as usize * page_size) else { return false };
+        let segment = Segment { image: Some(image), pages: size, used: 0, groups: 0, live: 0 };
+        if !self.segments.push(os, segment) {
+            kernel.image_close(image);
+            return false;
+        }
+        if let Some(previous) = self.segments.len().checked_sub(2) {
+            self.close_if_empty(kernel, previous);
+        }
+        true
+    }
+
+    /// A place for an image of `pages` pages: its segment and first page there. `None` if no file can be made.
     pub(crate) fn place(
         &mut self,
         os: &impl Os,
@@ -221,27 +252,13 @@ impl Groups {
         pages: u32,
         page_size: usize,
     ) -> Option<(u32, u32)> {
-        let count = self.segments.len();
-        if let Some(last) = self.segments.last_mut()
-            && last.image.is_some()
-            && last.used + pages <= last.pages
-        {
-            last.used += pages;
-            return Some((count as u32 - 1, last.used - pages));
-        }
-        // Grows with what is merged, so that the number of files stays below a hundred.
-        let size = (self.image_pages / 32).clamp(4096, 1 << 18) as u32;
-        let size = size.max(pages);
-        let image = kernel.image_create(size as usize * page_size).ok()?;
-        let segment = Segment { image: Some(image), pages: size, used: pages, groups: 0, live: 0 };
-        if !self.segments.push(os, segment) {
-            kernel.image_close(image);
+        if !self.ready(os, kernel, pages, page_size) {
             return None;
         }
-        if let Some(previous) = self.segments.len().checked_sub(2) {
-            self.close_if_empty(kernel, previous);
-        }
-        Some((self.segments.len() as u32 - 1, 0))
+        let count = self.segments.len();
+        let last = self.segments.last_mut()?;
+        last.used += pages;
+        Some((count as u32 - 1, last.used - pages))
     }
 
     /// Whether so little is left in the unit's segment that its groups should leave it.

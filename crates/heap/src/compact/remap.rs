@@ -128,23 +128,32 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Commits the next groups of the plan as one batch. Returns the group to go on with, or `None` if
     /// nothing more can be merged in this pass.
     pub(crate) fn commit_remap(&mut self, first: u32) -> Option<u32> {
-        let room = self.batch_units();
         let held = self.groups.units as usize;
-        if held + 2 > self.settings.mappings {
-            self.degrade(degraded::VMA_BUDGET);
+        let left = self.settings.mappings.saturating_sub(held);
+        if left < 2 {
+            if self.settings.by_limit {
+                self.degrade(degraded::VMA_BUDGET);
+            }
             return None;
         }
+        let room = self.batch_units().min(left);
         if !self.groups.reserve(self.os, 2 * BATCH) || self.stage_area() == 0 {
             self.degrade(degraded::NO_MEMORY);
+            return None;
+        }
+        // Before anything is frozen: a batch has at most half as many images as units.
+        let pages = u32::from(self.plan.geometry.pages) * BATCH as u32;
+        if !self.groups.ready(self.os, &self.kernel, pages, self.page) {
+            self.imageless = true;
+            self.degrade(degraded::NO_MEMFD);
+            self.stats.backend.store(crate::stats::Backend::None as u64, Relaxed);
             return None;
         }
         let mut batch = Batch::new();
         let mut group = first;
         while group < self.plan.groups {
             let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
-            let full =
-                batch.len + size as usize > room || batch.len + held >= self.settings.mappings;
-            if batch.len > 0 && full {
+            if batch.len > 0 && batch.len + size as usize > room {
                 break;
             }
             let before = batch.len;
@@ -194,7 +203,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 return;
             }
         }
-        let begin = self.kernel.now_ns();
+        let (begin, cpu) = (self.kernel.now_ns(), self.kernel.cpu_ns());
         if protects && !self.pins {
             let protected = batch.units().all(|unit| self.protect(unit.start, len).is_ok());
             // Asked after the protection: see the module's header.
@@ -231,8 +240,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.pause(self.kernel.now_ns().wrapping_sub(start));
             from = to;
         }
-        let spent = self.kernel.now_ns().wrapping_sub(begin) / batch.len as u64;
-        // A moving mean over eight batches; one preempted batch must not shrink the next ones to nothing.
+        let spent = self.kernel.cpu_ns().wrapping_sub(cpu) / batch.len as u64;
         self.unit_ns = (self.unit_ns * 7 + spent.min(8 * self.unit_ns)) / 8;
     }
 
