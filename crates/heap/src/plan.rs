@@ -222,15 +222,23 @@ fn by_group(group: &[u32], groups: u32, members: &mut [u32], starts: &mut [u32])
 pub fn expected_members(share: u32, slots: u32) -> u32 {
     let mut members = 1;
     let mut taken = share;
-    while share > 0 && taken < 256 && members < 32 {
-        // share/256 * slots * log2(256 / (256 - taken)) <= 7
-        if u64::from(share * slots) * u64::from(8 * 256 - log2_256(256 - taken)) > 7 * 256 * 256 {
-            break;
-        }
+    while share > 0 && members < 32 && fits(share, slots, taken) {
         members += 1;
         taken += share;
     }
     members
+}
+
+/// Whether two pages of `slots` slots with this live share (in 1/256) have a fair chance to fit together:
+/// the first step of [`expected_members`].
+pub fn may_pair(share: u32, slots: u32) -> bool {
+    fits(share, slots, share)
+}
+
+/// `share / 256 * slots * log2(256 / (256 - taken)) <= 7`.
+fn fits(share: u32, slots: u32, taken: u32) -> bool {
+    taken < 256
+        && u64::from(share * slots) * u64::from(8 * 256 - log2_256(256 - taken)) <= 7 * 256 * 256
 }
 
 /// `256 * log2(x)` for `1 <= x <= 256`, by linear interpolation between powers of two (at most 22 too

@@ -244,7 +244,8 @@ pub struct MappingBudget {
     pub by_limit: bool,
 }
 
-/// Mappings that compaction may hold: half of the limit less what others hold, and so few that a fork
+/// Mappings that compaction may hold: half of the limit less what others hold (a unit may split a mapping in
+/// two, so it counts as two), and so few that a fork
 /// takes at most a fifth longer than it would without compaction, whose aliases and returned pages need no
 /// page tables copied (`resident_pages` are copied now, `spared_pages` those that compaction takes or has taken out). A
 /// thousand are always allowed by the second bound: they cost 0.2 ms.
@@ -254,7 +255,7 @@ pub fn mapping_budget(
     resident_pages: u64,
     spared_pages: u64,
 ) -> MappingBudget {
-    let by_limit = (max_map_count / 2).saturating_sub(others);
+    let by_limit = (max_map_count / 2).saturating_sub(others) / 2;
     let pages = (resident_pages + spared_pages) / 5 + spared_pages;
     let by_fork = pages * cost::FORK_PAGE_NS / cost::FORK_MAPPING_NS;
     let by_fork = usize::try_from(by_fork).unwrap_or(usize::MAX).max(1024);

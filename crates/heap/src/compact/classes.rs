@@ -19,33 +19,30 @@ const UNIT_SIZES: [u8; 5] = [16, 8, 4, 2, 1];
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Plans the next key of the next class that is worth it.
     pub(super) fn plan_class(&mut self, next: usize) -> Stage {
-        if next >= self.classes.len() || !self.can_merge() {
+        let Some(&class) = self.ranking.get(next).filter(|_| self.can_merge()) else {
             return self.after_classes();
-        }
-        let class = self.classes[next];
-        if class.gain(self.page) < 16 * self.page as u64 {
-            return Stage::Classes { next: next + 1 };
-        }
-        let planned = if self.plan.next_key == 0 { self.choose(next) } else { Some(()) };
+        };
+        let class = usize::from(class);
+        let planned = if self.plan.next_key == 0 { self.choose(class) } else { Some(()) };
         let planned = planned.and_then(|()| {
             let key = self.plan.next_key;
             self.plan.next_key += 1;
-            self.fill(next, self.plan.unit, key, usize::MAX).then(|| self.pack())?
+            self.fill(class, self.plan.unit, key, usize::MAX).then(|| self.pack())?
         });
         if planned.is_some_and(|gain| gain.groups > 0) {
-            return Stage::Commit { class: next, group: 0 };
+            return Stage::Commit { at: next, group: 0 };
         }
         self.after_key(next)
     }
 
-    pub(super) fn after_key(&mut self, class: usize) -> Stage {
+    pub(super) fn after_key(&mut self, at: usize) -> Stage {
         // A class has at most one key a page of a span.
         if self.plan.next_key < 16 && self.plan.unit != 0 {
-            Stage::Classes { next: class }
+            Stage::Classes { next: at }
         } else {
             self.plan.next_key = 0;
             self.plan.unit = 0;
-            Stage::Classes { next: class + 1 }
+            Stage::Classes { next: at + 1 }
         }
     }
 

@@ -111,6 +111,10 @@ pub(crate) struct Note {
     pub given: u16,
     /// Pages in a group.
     pub merged: u16,
+    /// Live slots at the last scan.
+    pub(super) live: u16,
+    /// Whether they were nearly as many at the scan before.
+    pub(super) settled: bool,
     /// How often its units were written soon after being merged.
     pub heat: u8,
     /// Second before which it is left alone.
@@ -125,6 +129,8 @@ impl Note {
         idle: 0,
         given: 0,
         merged: 0,
+        live: 0,
+        settled: false,
         heat: 0,
         cool_at: 0,
     };
@@ -168,8 +174,9 @@ pub(crate) struct Candidate {
 pub(super) enum Stage {
     Idle,
     Release { span: usize },
+    /// `next` is a place in the ranking.
     Classes { next: usize },
-    Commit { class: usize, group: u32 },
+    Commit { at: usize, group: u32 },
     Restore { unit: usize },
 }
 
@@ -212,6 +219,8 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     pub(super) classes: Table<Class>,
     /// Spans by class, each class's up to its `end`.
     pub(super) listed: Table<u32>,
+    /// Classes with something to merge, those first that save most of what they hold.
+    pub(super) ranking: Table<u16>,
     pub(super) chunks: Table<usize>,
     pub(crate) groups: Groups,
     pub(crate) plan: Plan,
@@ -264,6 +273,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             notes: Table::new(),
             classes: Table::new(),
             listed: Table::new(),
+            ranking: Table::new(),
             chunks: Table::new(),
             groups: Groups::new(),
             plan: Plan {
@@ -348,10 +358,12 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             let free = self.free_pages(&view);
             let note = &mut self.notes[index];
             note.class = UNLISTED;
-            let settled = note.merged;
+            // What changes by more than a sixteenth between two scans will change again before merging it has paid.
+            note.settled = u32::from(note.live).abs_diff(live) * 16 <= live;
+            note.live = live as u16;
             // A page seen with live slots is resident again.
             note.given &= free;
-            let absent = note.given | settled;
+            let absent = note.given | note.merged;
             let resident = u64::from(view.pages) - u64::from(absent.count_ones());
             let idle = free & note.free & !absent;
             note.free = free;
@@ -409,6 +421,25 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         }
     }
 
+    /// Ranks the classes by the share of their memory that merging is expected to save: the mappings are few,
+    /// and go where each saves most.
+    fn rank(&mut self) {
+        self.ranking.clear();
+        let least = 16 * self.page as u64;
+        for index in 0..self.classes.len() {
+            if self.classes[index].gain(self.page) >= least
+                && !self.ranking.push(self.os, index as u16)
+            {
+                return self.degrade(degraded::NO_MEMORY);
+            }
+        }
+        let (classes, page) = (&self.classes, self.page);
+        self.ranking.sort_unstable_by_key(|&index| {
+            let class = &classes[usize::from(index)];
+            core::cmp::Reverse(class.gain(page) * 1024 / (class.pages * page as u64).max(1))
+        });
+    }
+
     /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
     /// that were free only now and write-hot spans are tried again.
     pub fn begin(&mut self, urgent: bool) {
@@ -416,6 +447,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.urgent = urgent;
         self.pins = false;
         self.pass = self.pass.wrapping_add(1);
+        self.rank();
         self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
         add(&self.stats.passes, 1);
         let barrier = match (self.backend, self.able) {
@@ -439,7 +471,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                 Stage::Idle => Stage::Idle,
                 Stage::Release { span } => self.release(span),
                 Stage::Classes { next } => self.plan_class(next),
-                Stage::Commit { class, group } => self.commit(class, group),
+                Stage::Commit { at, group } => self.commit(at, group),
                 Stage::Restore { unit } => self.restore_some(unit),
             };
             if self.kernel.now_ns().wrapping_sub(begin) >= budget_ns {
@@ -480,6 +512,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.notes.release(self.os);
         self.classes.release(self.os);
         self.listed.release(self.os);
+        self.ranking.release(self.os);
         self.chunks.release(self.os);
         for (at, len) in [(self.stage_at, self.stage_len()), (self.aside_at, self.aside_len())] {
             if at != 0 {
@@ -522,10 +555,12 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
 
     pub(super) fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {
         let note = &self.notes[index];
+        let share = live * 256 / u32::from(view.slots).max(1);
         live > 0
-            && live * 256 < u32::from(view.slots) * u32::from(self.settings.full)
-            && (self.urgent || note.cool_at <= now)
+            && share < u32::from(self.settings.full)
+            && (self.urgent || note.settled && note.cool_at <= now)
             && note.merged.count_ones() < u32::from(view.pages)
+            && plan::may_pair(share, (self.page as u32 / view.slot_size).max(1))
     }
 
     /// Gives pages back that were free in two scans.
@@ -582,16 +617,16 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         ((self.settings.pause_ns / self.unit_ns.max(1)) as usize).clamp(4, super::remap::BATCH)
     }
 
-    fn commit(&mut self, class: usize, group: u32) -> Stage {
+    fn commit(&mut self, at: usize, group: u32) -> Stage {
         if group >= self.plan.groups {
-            return self.after_key(class);
+            return self.after_key(at);
         }
         let next = match self.backend {
             Backend::Ksm => self.commit_ksm(group),
             _ => self.commit_remap(group),
         };
         match next {
-            Some(group) => Stage::Commit { class, group },
+            Some(group) => Stage::Commit { at, group },
             None => self.after_classes(),
         }
     }
