@@ -58,6 +58,9 @@ pub const PAUSE_NS: u64 = 100_000_000;
 /// See [`PAUSE_NS`].
 pub const PAUSE_MAX_NS: u64 = 60_000_000_000;
 
+/// Expected cost from which on a pass teaches how dear passes are.
+const TELLING_NS: u64 = 5_000_000;
+
 /// Times that the value must exceed the cost without any pressure: an estimate may be off by two.
 const RELUCTANCE: u64 = 2;
 
@@ -70,8 +73,8 @@ pub mod cost {
     pub const RELEASE_NS: u64 = 500;
     /// Merging a page by remapping units of eight, refault included, nanoseconds.
     pub const REMAP_NS: u64 = 1_600;
-    /// Merging a page by KSM, `ksmd` included (6 to 21 us), nanoseconds.
-    pub const KSM_NS: u64 = 12_000;
+    /// Merging a page by KSM, nanoseconds: filling it 1 us, `ksmd` 2 us where it scans little else.
+    pub const KSM_NS: u64 = 3_000;
     /// What a mapping costs at each fork, nanoseconds.
     pub const FORK_MAPPING_NS: u64 = 200;
     /// What a private page costs at each fork, nanoseconds.
@@ -187,8 +190,9 @@ impl History {
         self.pause_ns = if poor { self.pause_ns * 2 } else { self.pause_ns / 2 };
         self.pause_ns = self.pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS);
         self.ended_ns = now_ns;
-        if let Some(ratio) = cost_ns.saturating_mul(1000).checked_div(expected_ns) {
-            let ratio = ratio.clamp(100, 10_000) as u32;
+        // A pass with next to nothing to do costs a look at the heap; that says nothing of merging.
+        if expected_ns >= TELLING_NS {
+            let ratio = (cost_ns.saturating_mul(1000) / expected_ns).clamp(100, 10_000) as u32;
             self.dearness = (self.dearness * 3 + ratio) / 4;
         }
     }
