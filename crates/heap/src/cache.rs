@@ -5,7 +5,8 @@
 //! ```
 //!
 //! malloc pops the newest, free pushes. A bin that runs empty is refilled, and may from then on hold
-//! twice as much; one that overflows doubles, or, at its bound, gives its older half back. Bounds are in bytes, so that a
+//! twice as much; one that overflows doubles, or, at its bound, gives its older half back; from 64 entries on it
+//! grows only if it does both in turn. Bounds are in bytes, so that a
 //! thread that touched every class holds a bounded amount. Every few refills and flushes one bin is
 //! looked at: if it saw neither since the last look, half of it goes back.
 //!
@@ -21,6 +22,8 @@ use crate::size::{CLASSES, SIZES};
 const BIN_BYTES: usize = 64 * 1024;
 /// Most entries of a bin.
 const BIN_MAX: usize = 256;
+/// Entries that a bin needs for batches of good size.
+const STEADY: usize = 64;
 /// Entries that a bin starts with room for.
 const BIN_START: usize = 8;
 /// Refills and flushes between two looks for idle bins.
@@ -72,7 +75,20 @@ pub struct Cache {
     pub(crate) bins: [Bin; CLASSES],
     /// Whether the bin was refilled or flushed since the last look.
     pub(crate) busy: [bool; CLASSES],
+    last: [Event; CLASSES],
     slots: [*mut u8; TOTAL],
+}
+
+/// What happened to a bin last, besides pops and pushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Event {
+    /// Nothing yet: zero, as in the memory that a cache is made of.
+    None = 0,
+    /// It ran empty.
+    Empty = 1,
+    /// It was full.
+    Full = 2,
 }
 
 /// What a freed slot at `address` carries in its second word.
@@ -210,8 +226,19 @@ impl Cache {
         }
     }
 
-    /// Doubles the room of a bin; `false` if it is at its bound.
-    pub(crate) fn grow(bin: &Bin, class: usize) -> bool {
+    /// Doubles the room of a bin that ran empty or full; `false` if it stays as it is: it is at its bound, or it has
+    /// room enough for a batch and does not swing between empty and full. (A thread that only allocates, or only
+    /// frees what others allocate, gains nothing from more room but cache misses.)
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    pub(crate) unsafe fn grow(cache: *mut Self, class: usize, event: Event) -> bool {
+        // SAFETY: the caller owns the cache.
+        let (bin, last) = unsafe { (&(*cache).bins[class], &mut (*cache).last[class]) };
+        let swings = core::mem::replace(last, event) != event;
+        if bin.cap() as usize >= STEADY && !swings {
+            return false;
+        }
         let cap = (bin.cap() as usize * 2).min(bound(class)) as u32;
         let grows = cap > bin.cap();
         bin.set_cap(cap);

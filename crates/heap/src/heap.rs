@@ -8,7 +8,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::bits::{self, Bits};
-use crate::cache::{self, Bin, Cache, LOOK};
+use crate::cache::{self, Bin, Cache, Event, LOOK};
 use crate::central::{self, BATCH, Batch, Central, Returns, Word};
 use crate::config::Config;
 use crate::hardened::Hardened;
@@ -371,7 +371,8 @@ impl<O: Os> Heap<O> {
         if self.take(class, wanted, from, &mut batch) == 0 {
             return false;
         }
-        Cache::grow(bin, class);
+        // SAFETY: the caller owns the cache.
+        unsafe { Cache::grow(cache, class, Event::Empty) };
         let size = SIZES[class] as usize;
         for &Word { span, word, mask } in batch.words() {
             let start = span.get().start() + 64 * word * size;
@@ -591,7 +592,8 @@ impl<O: Os> Heap<O> {
         let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
         // SAFETY: as above.
         if !unsafe { bin.push(object) } {
-            if !Cache::grow(bin, class) {
+            // SAFETY: as above.
+            if !unsafe { Cache::grow(cache, class, Event::Full) } {
                 let half = (bin.len() as usize).div_ceil(2).min(BATCH);
                 // SAFETY: as above; the bin is full, so it has that many entries.
                 unsafe { self.flush(cache, class, half) };
