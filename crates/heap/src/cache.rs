@@ -79,16 +79,16 @@ pub struct Cache {
     slots: [*mut u8; TOTAL],
 }
 
-/// What happened to a bin last, besides pops and pushes.
+/// What happened to a bin last, besides pops and pushes: nothing yet is zero, as in the memory of a new cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Event {
-    /// Nothing yet: zero, as in the memory that a cache is made of.
-    None = 0,
+#[repr(transparent)]
+pub(crate) struct Event(u8);
+
+impl Event {
     /// It ran empty.
-    Empty = 1,
+    pub(crate) const EMPTY: Self = Self(1);
     /// It was full.
-    Full = 2,
+    pub(crate) const FULL: Self = Self(2);
 }
 
 /// What a freed slot at `address` carries in its second word.

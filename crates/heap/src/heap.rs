@@ -372,7 +372,7 @@ impl<O: Os> Heap<O> {
             return false;
         }
         // SAFETY: the caller owns the cache.
-        unsafe { Cache::grow(cache, class, Event::Empty) };
+        unsafe { Cache::grow(cache, class, Event::EMPTY) };
         let size = SIZES[class] as usize;
         for &Word { span, word, mask } in batch.words() {
             let start = span.get().start() + 64 * word * size;
@@ -593,7 +593,7 @@ impl<O: Os> Heap<O> {
         // SAFETY: as above.
         if !unsafe { bin.push(object) } {
             // SAFETY: as above.
-            if !unsafe { Cache::grow(cache, class, Event::Full) } {
+            if !unsafe { Cache::grow(cache, class, Event::FULL) } {
                 let half = (bin.len() as usize).div_ceil(2).min(BATCH);
                 // SAFETY: as above; the bin is full, so it has that many entries.
                 unsafe { self.flush(cache, class, half) };

@@ -14,7 +14,7 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
         for size in [16, 500, 30_000, 100_000, 3_000_000, 6_000_000] {
             let heap = heap(4096, config);
             let cache = heap.attach();
-            heap.os().left.store(20 << 20, Ordering::Relaxed);
+            heap.os().left.store(40 << 20, Ordering::Relaxed);
             // SAFETY: plain use.
             unsafe {
                 let mut objects = Vec::new();
@@ -117,12 +117,12 @@ fn idle_bins_are_given_back() {
             heap.free(cache, object);
         }
         let held = heap.totals().cached;
-        for _ in 0..100_000 {
-            let objects: [_; 200] = std::array::from_fn(|_| heap.allocate(cache, 64));
+        for _ in 0..20_000 {
+            let objects: [_; 600] = std::array::from_fn(|_| heap.allocate(cache, 64));
             for object in objects {
                 heap.free(cache, object);
             }
-            if heap.totals().cached < 16_384 {
+            if heap.totals().cached < 18_000 {
                 return;
             }
         }
