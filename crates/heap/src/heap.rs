@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::bits::{self, Bits};
 use crate::cache::{self, Bin, Cache, Event, LOOK};
-use crate::central::{self, BATCH, Batch, Central, Returns, Word};
+use crate::central::{self, BATCH, Batch, Central, Returns};
 use crate::config::Config;
 use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
 use crate::pagemap::PageMap;
-use crate::pages::{Context, Pages, RUN_MAX};
+use crate::pages::{Context, DECAY_NS, Pages, RUN_MAX};
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, SpanView, State};
 use crate::stats::{OCCUPANCY_BUCKETS, StatsPage};
@@ -88,6 +88,8 @@ pub struct Heap<O: Os> {
     pub(crate) large: Large,
     pub(crate) pages: Pages,
     pub(crate) meta: Meta,
+    /// When the classes' kept spans were given back last.
+    kept_since: AtomicU64,
     /// What the page map holds for memory that was freed.
     tomb: Span,
     pub(crate) map: PageMap,
@@ -125,6 +127,7 @@ impl<O: Os> Heap<O> {
             large: Large::new(),
             pages: Pages::new(),
             meta: Meta::new(),
+            kept_since: AtomicU64::new(0),
             tomb: Span::new(),
             map: PageMap::new(),
         }
@@ -326,8 +329,8 @@ impl<O: Os> Heap<O> {
     pub(crate) fn take_one(&self, class: usize, from: u32) -> Option<*mut u8> {
         let mut batch = Batch::new();
         self.take(class, 1, from, &mut batch);
-        let &Word { span, word, mask } = batch.words().first()?;
-        let slot = 64 * word + mask.trailing_zeros() as usize;
+        let taken = batch.words().first()?;
+        let (span, slot) = (taken.span(), 64 * taken.word() + taken.mask.trailing_zeros() as usize);
         Some(core::ptr::with_exposed_provenance_mut(
             span.get().start() + slot * SIZES[class] as usize,
         ))
@@ -374,10 +377,10 @@ impl<O: Os> Heap<O> {
         // SAFETY: the caller owns the cache.
         unsafe { Cache::grow(cache, class, Event::EMPTY) };
         let size = SIZES[class] as usize;
-        for &Word { span, word, mask } in batch.words() {
-            let start = span.get().start() + 64 * word * size;
+        for word in batch.words() {
+            let start = word.span().get().start() + 64 * word.word() * size;
             // SAFETY: the caller owns the cache; the bin is empty and `wanted` is within its room.
-            unsafe { bin.fill(start, size, mask, randomise.then_some(&mut *rng)) };
+            unsafe { bin.fill(start, size, word.mask, randomise.then_some(&mut *rng)) };
         }
         if !randomise {
             // The newest is popped first.
@@ -434,39 +437,36 @@ impl<O: Os> Heap<O> {
             if index >= usize::from(span.get().slots()) {
                 self.os.misuse(Misuse::WildFree, slot);
             }
-            if !returns.add(span, index) {
+            // SAFETY: `count` is at most `BATCH`.
+            if !unsafe { returns.add(span, index) } {
                 self.os.misuse(Misuse::DoubleFree, slot);
             }
         }
         // SAFETY: as above.
         unsafe { bin.drop_oldest(count) };
-        self.settle(self.centrals[class].give(&self.os, returns.batch()));
+        self.settle(self.centrals[class].give(&self.os, returns.words()));
     }
 
     /// Gives empty spans to the page heap, and names a double free.
     pub(crate) fn settle(&self, given: central::Given) {
-        if let Some(Word { span, word, mask }) = given.double {
-            let slot = 64 * word + mask.trailing_zeros() as usize;
+        if let Some(word) = given.double {
+            let (span, slot) =
+                (word.span(), 64 * word.word() + word.mask.trailing_zeros() as usize);
             let object = span.get().start() + slot * span.get().slot_size() as usize;
             self.os.misuse(Misuse::DoubleFree, core::ptr::with_exposed_provenance_mut(object));
         }
         self.free_spans(given.empty);
     }
 
-    fn free_spans(&self, mut next: *mut Span) -> usize {
-        let mut freed = 0;
+    fn free_spans(&self, mut next: *mut Span) {
+        if next.is_null() {
+            return;
+        }
         while let Some(span) = NonNull::new(next).map(SpanRef) {
-            let this = span.get();
-            next = this.next();
-            freed += this.len();
-            let cx = self.cx();
-            self.map.set_range(this.start(), this.granules(), cx.tomb);
-            self.pages.free(cx, span);
+            next = span.get().next();
+            self.free_span(span);
         }
-        if freed > 0 {
-            self.purge_if_due();
-        }
-        freed
+        self.purge_if_due();
     }
 
     /// Without a helper thread, free memory is given back on the way of those who free it.
@@ -756,9 +756,7 @@ impl<O: Os> Heap<O> {
         if self.is_hardened() {
             self.hardened_drain(0, 0);
         }
-        for central in &self.centrals {
-            self.free_spans(central.take_empty(&self.os));
-        }
+        self.free_kept_spans();
         let mut given = 0;
         loop {
             let more = self.purge(u64::MAX);
@@ -769,10 +767,32 @@ impl<O: Os> Heap<O> {
         }
     }
 
+    /// Gives the empty spans that the classes have kept to the page heap.
+    fn free_kept_spans(&self) {
+        for central in &self.centrals {
+            let mut next = central.take_empty(&self.os);
+            while let Some(span) = NonNull::new(next).map(SpanRef) {
+                next = span.get().next();
+                self.free_span(span);
+            }
+        }
+    }
+
+    fn free_span(&self, span: SpanRef) {
+        let (this, cx) = (span.get(), self.cx());
+        self.map.set_range(this.start(), this.granules(), cx.tomb);
+        self.pages.free(cx, span);
+    }
+
     /// Gives back resident free pages and kept mappings that have been free since long before `now`
     /// ([`Os::now_ns`]), a bounded number a call. Returns the bytes given back.
     pub fn purge(&self, now: u64) -> usize {
         let cx = self.cx();
+        let last = self.kept_since.load(Ordering::Relaxed);
+        if now.saturating_sub(last) > DECAY_NS && now != u64::MAX {
+            self.kept_since.store(now, Ordering::Relaxed);
+            self.free_kept_spans();
+        }
         self.large.purge(cx, now) + self.pages.purge(cx, now)
     }
 
