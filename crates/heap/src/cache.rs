@@ -207,6 +207,16 @@ impl Bin {
         self.len.store(len as u32, Ordering::Relaxed);
     }
 
+    /// Lets `f` write entries into the empty bin; it returns how many.
+    ///
+    /// # Safety
+    /// The caller is the owner; `f` writes no more than there is room for.
+    pub unsafe fn fetch(&self, f: impl FnOnce(*mut *mut u8) -> usize) -> usize {
+        let count = f(self.slots);
+        self.len.store(count as u32, Ordering::Relaxed);
+        count
+    }
+
     /// All entries, oldest first.
     ///
     /// # Safety
