@@ -432,6 +432,14 @@ impl Central {
         self.give_all(os, &[Word::new(span, slot / 64, 1 << (slot % 64))], false)
     }
 
+    /// Whether a slot is live and not held back.
+    pub fn is_in_use<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> bool {
+        let _lists = self.lists.lock(os);
+        let this = span.get();
+        let (word, mask) = (slot / 64, 1 << (slot % 64));
+        this.state() == State::Small && this.live(word) & !this.blocked(word) & mask != 0
+    }
+
     /// Turns a live slot into a blocked one (hardened mode holds it back); `false` if it was not live.
     pub fn hold<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> bool {
         let _lists = self.lists.lock(os);

@@ -244,7 +244,13 @@ impl<O: Os> Heap<O> {
         if self.is_hardened() {
             return self.hardened_allocate(size, align, zero);
         }
-        self.large.allocate(self.cx(), &self.pages, size, align, zero, false)
+        let allocate = || self.large.allocate(self.cx(), &self.pages, size, align, zero, false);
+        self.or_reclaim(allocate(), allocate)
+    }
+
+    /// `first`, or if that is null, what `again` gives once everything that can be given back was.
+    pub(crate) fn or_reclaim(&self, first: *mut u8, again: impl Fn() -> *mut u8) -> *mut u8 {
+        if first.is_null() && self.reclaim() { again() } else { first }
     }
 
     /// A slot of a class.
@@ -436,6 +442,12 @@ impl<O: Os> Heap<O> {
                 usable
             }
             Found::Slot(span, _) => {
+                // SAFETY: the object is a slot of at least 16 bytes of which the caller says that it is live.
+                if unsafe { object.cast::<u64>().add(1).read() }
+                    == cache::mark(self.key(), object.addr())
+                {
+                    self.os.misuse(Misuse::DoubleFree, object);
+                }
                 let usable = span.get().slot_size() as usize;
                 if size <= usable && size >= usable / 2 {
                     return object;
@@ -451,7 +463,9 @@ impl<O: Os> Heap<O> {
                 // An object that has outgrown its run is likely to grow again.
                 if size > usable {
                     let wish = if size < GROWN_MIN { size + size / 8 } else { size };
-                    let moved = self.large.allocate(self.cx(), &self.pages, wish, 16, false, true);
+                    let (cx, pages) = (self.cx(), &self.pages);
+                    let allocate = || self.large.allocate(cx, pages, wish, 16, false, true);
+                    let moved = self.or_reclaim(allocate(), allocate);
                     // SAFETY: the new object is larger than the old one.
                     return unsafe { self.replace(cache, object, moved, usable) };
                 }
@@ -492,7 +506,10 @@ impl<O: Os> Heap<O> {
             return 0;
         }
         match self.lookup(object.addr()) {
-            Found::Slot(span, _) if self.is_hardened() => {
+            Found::Slot(span, slot) if self.is_hardened() => {
+                if !self.centrals[span.get().class()].is_in_use(&self.os, span, slot) {
+                    self.os.misuse(Misuse::DoubleFree, object.cast_mut());
+                }
                 self.hardened_usable(span.get(), object.addr())
             }
             Found::Slot(span, _) => span.get().slot_size() as usize,

@@ -57,7 +57,9 @@ impl<O: Os> Heap<O> {
 
     fn make_span(&self, class: usize) -> Option<SpanRef> {
         let shape = size::geometry(class, self.page());
-        let span = self.pages.allocate(self.cx(), shape.granules, shape.align)?;
+        let allocate = || self.pages.allocate(self.cx(), shape.granules, shape.align);
+        let span = allocate().or_else(|| if self.reclaim() { allocate() } else { None })?;
+        self.purge_if_due();
         let this = span.get();
         let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
         let config = self.config();
@@ -212,7 +214,7 @@ impl<O: Os> Heap<O> {
 
     /// Without a helper thread, free memory is given back on the way of those who free it.
     pub(crate) fn purge_if_due(&self) {
-        if self.pages.is_due() {
+        if self.pages.dirty() + self.large.kept_bytes() > 0 && self.pages.is_due() {
             let now = self.os.now_ns();
             if self.pages.is_late(now) {
                 self.purge(now);
@@ -246,6 +248,14 @@ impl<O: Os> Heap<O> {
             let last = entries.len() - 1;
             entries.swap(last, rng.below(entries.len() as u32) as usize);
         }
+    }
+
+    /// Gives back address space, when there is none left: whatever is not an object of the program. Whether anything was
+    /// given back, so that it is worth trying again.
+    pub(crate) fn reclaim(&self) -> bool {
+        self.tidy(true);
+        let cx = self.cx();
+        self.large.purge(cx, u64::MAX) + self.pages.unmap_free(cx) > 0
     }
 
     /// Gives waiting slots and kept empty spans back: all of them, or those of classes that have been idle.

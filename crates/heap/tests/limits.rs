@@ -43,6 +43,35 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
     }
 }
 
+/// Found with `ulimit -v`: free chunks kept all address space, and an object with a mapping of its own could never be made again.
+#[test]
+fn address_space_in_free_chunks_is_given_up_for_large_objects() {
+    for config in NAMES {
+        let heap = heap(4096, config);
+        let cache = heap.attach();
+        heap.os().left.store(60 << 20, Ordering::Relaxed);
+        // SAFETY: plain use.
+        unsafe {
+            let mut objects = Vec::new();
+            loop {
+                let object = heap.allocate(cache, 700);
+                if object.is_null() {
+                    break;
+                }
+                objects.push(object);
+            }
+            for object in objects {
+                heap.free(cache, object);
+            }
+            let large = heap.allocate(cache, 20_000_000);
+            assert!(!large.is_null(), "{config}");
+            assert!(!heap.allocate(cache, 700).is_null(), "{config}");
+            let more = heap.reallocate(cache, heap.allocate(cache, 3_000_000), 6_000_000);
+            assert!(!more.is_null(), "{config}");
+        }
+    }
+}
+
 #[test]
 fn impossible_sizes_give_null() {
     for config in NAMES {

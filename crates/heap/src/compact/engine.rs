@@ -173,11 +173,20 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
-    Release { span: usize },
+    Release {
+        span: usize,
+    },
     /// `next` is a place in the ranking.
-    Classes { next: usize },
-    Commit { at: usize, group: u32 },
-    Restore { unit: usize },
+    Classes {
+        next: usize,
+    },
+    Commit {
+        at: usize,
+        group: u32,
+    },
+    Restore {
+        unit: usize,
+    },
 }
 
 /// The current plan.
