@@ -1,6 +1,7 @@
 //! What the facade costs a call, on real memory: `cargo bench -p pagemill-heap --bench heap`.
 
 #[path = "../tests/support/mod.rs"]
+#[expect(dead_code, reason = "the rest is for the benches of compaction")]
 mod support;
 
 use std::hint::black_box;
