@@ -5,7 +5,8 @@
 //! ```
 //!
 //! malloc pops the newest, free pushes. A bin that runs empty is refilled, and may from then on hold
-//! twice as much; one that overflows doubles, or, at its bound, gives its older half back. Bounds are in bytes, so that a
+//! twice as much; one that overflows doubles, or, at its bound, gives its older half back; from 64 entries on it
+//! grows only if it does both in turn. Bounds are in bytes, so that a
 //! thread that touched every class holds a bounded amount. Every few refills and flushes one bin is
 //! looked at: if it saw neither since the last look, half of it goes back.
 //!
@@ -21,6 +22,8 @@ use crate::size::{CLASSES, SIZES};
 const BIN_BYTES: usize = 64 * 1024;
 /// Most entries of a bin.
 const BIN_MAX: usize = 256;
+/// Entries that a bin needs for batches of good size.
+const STEADY: usize = 256;
 /// Entries that a bin starts with room for.
 const BIN_START: usize = 8;
 /// Refills and flushes between two looks for idle bins.
@@ -72,13 +75,45 @@ pub struct Cache {
     pub(crate) bins: [Bin; CLASSES],
     /// Whether the bin was refilled or flushed since the last look.
     pub(crate) busy: [bool; CLASSES],
+    last: [Event; CLASSES],
     slots: [*mut u8; TOTAL],
+}
+
+/// What happened to a bin last, besides pops and pushes: nothing yet is zero, as in the memory of a new cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Event(u8);
+
+impl Event {
+    /// It ran empty.
+    pub(crate) const EMPTY: Self = Self(1);
+    /// It was full.
+    pub(crate) const FULL: Self = Self(2);
 }
 
 /// What a freed slot at `address` carries in its second word.
 #[inline(always)]
 pub fn mark(key: u64, address: usize) -> u64 {
     key ^ address as u64
+}
+
+/// Asks for the cache line at `address`, to write it. Slots that another thread freed are in that thread's cache:
+/// asked for one by one as malloc touches them, each would cost the way there and back; asked for together, all of
+/// them cost it once.
+#[inline(always)]
+fn prefetch(address: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint; it changes no register or memory and never faults.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
 }
 
 impl Bin {
@@ -133,7 +168,11 @@ impl Bin {
     #[inline(always)]
     pub unsafe fn fill(&self, start: usize, size: usize, mut mask: u64, rng: Option<&mut Rng>) {
         let mut len = self.len() as usize;
-        let address = |mask: u64| start + mask.trailing_zeros() as usize * size;
+        let address = |mask: u64| {
+            let address = start + mask.trailing_zeros() as usize * size;
+            prefetch(address);
+            address
+        };
         match rng {
             Some(rng) => {
                 // Four draws of 16 bits from one of 64: bins hold far less than 2^16 entries.
@@ -166,6 +205,16 @@ impl Bin {
             }
         }
         self.len.store(len as u32, Ordering::Relaxed);
+    }
+
+    /// Lets `f` write entries into the empty bin; it returns how many.
+    ///
+    /// # Safety
+    /// The caller is the owner; `f` writes no more than there is room for.
+    pub unsafe fn fetch(&self, f: impl FnOnce(*mut *mut u8) -> usize) -> usize {
+        let count = f(self.slots);
+        self.len.store(count as u32, Ordering::Relaxed);
+        count
     }
 
     /// All entries, oldest first.
@@ -210,8 +259,19 @@ impl Cache {
         }
     }
 
-    /// Doubles the room of a bin; `false` if it is at its bound.
-    pub(crate) fn grow(bin: &Bin, class: usize) -> bool {
+    /// Doubles the room of a bin that ran empty or full; `false` if it stays as it is: it is at its bound, or it has
+    /// room enough for a batch and does not swing between empty and full. (A thread that only allocates, or only
+    /// frees what others allocate, gains nothing from more room but cache misses.)
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    pub(crate) unsafe fn grow(cache: *mut Self, class: usize, event: Event) -> bool {
+        // SAFETY: the caller owns the cache.
+        let (bin, last) = unsafe { (&(*cache).bins[class], &mut (*cache).last[class]) };
+        let swings = core::mem::replace(last, event) != event;
+        if bin.cap() as usize >= STEADY && !swings {
+            return false;
+        }
         let cap = (bin.cap() as usize * 2).min(bound(class)) as u32;
         let grows = cap > bin.cap();
         bin.set_cap(cap);

@@ -3,7 +3,7 @@
 //! Spans with slots to hand out are listed by how full they are, in eighths; a refill takes from the
 //! fullest, so that emptying spans are left alone to become empty. A span without slots to hand
 //! out is in no list. A span that becomes empty is handed to the caller, which gives it to the
-//! page heap, unless compaction holds pages of it or it is the only one left with free slots.
+//! page heap, unless compaction holds pages of it, or it is one of the few that a class keeps for a while.
 //!
 //! Properties: a slot is handed out only if it is neither live nor blocked; a span is listed exactly
 //! if it has such a slot; live bits, counts and lists change only under the lock.
@@ -18,17 +18,42 @@ use crate::size::{CLASSES, RECIPROCALS, SIZES, slot_at};
 use crate::span::{Span, SpanRef, State, UNLISTED};
 use crate::sync::{AtomicUsize, Lock, Locked, Ordering};
 
-const BUCKETS: usize = 8;
+/// The first holds spans without live slots, the others those that are less than an eighth full, and so on.
+const BUCKETS: usize = 9;
+/// Bytes of empty spans that a class keeps, and their number: without them, a class whose threads allocate and free in step would take
+/// spans from the page heap and give them back all the time.
+const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_SPANS: usize = 4;
 
 /// Slots of one word of one span's bitmap.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    /// The span.
-    pub span: SpanRef,
-    /// Which of its four words.
-    pub word: usize,
+    /// The span, with the index of the word in the low bits that its alignment leaves.
+    at: *mut Span,
     /// The slots.
     pub mask: u64,
+}
+
+impl Word {
+    /// Slots of word `word` of a span.
+    #[inline(always)]
+    pub fn new(span: SpanRef, word: usize, mask: u64) -> Self {
+        Self { at: span.0.as_ptr().map_addr(|address| address | word), mask }
+    }
+
+    /// The span.
+    #[inline(always)]
+    pub fn span(&self) -> SpanRef {
+        let span = self.at.map_addr(|address| address & !3);
+        // SAFETY: made of a `NonNull` with two low bits set; the alignment keeps those clear.
+        SpanRef(unsafe { NonNull::new_unchecked(span) })
+    }
+
+    /// Which of its four words.
+    #[inline(always)]
+    pub fn word(&self) -> usize {
+        self.at.addr() & 3
+    }
 }
 
 /// Most words in a batch: one for each entry of a cache bin that is flushed or filled at once.
@@ -56,12 +81,6 @@ impl Batch {
     }
 
     #[inline(always)]
-    fn words_mut(&mut self) -> &mut [Word] {
-        // SAFETY: as for `words`.
-        unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
-    }
-
-    #[inline(always)]
     fn push(&mut self, word: Word) {
         if let Some(place) = self.words.get_mut(self.len) {
             place.write(word);
@@ -75,81 +94,93 @@ impl Batch {
 }
 
 /// Free slots of a class about to be given back, found by span and word through a small hash table.
+///
+/// The slots of a batch are often of a few words in turn, so there is no branch on "the same word as the last
+/// one", which no processor could predict; every slot takes the way through the table, and the only branch, whether the
+/// place holds the right word, nearly always goes one way.
 #[derive(Debug)]
 pub struct Returns {
-    /// Index into the batch, plus one; zero is an empty place.
+    /// Index into `words`; zero is an empty place.
     table: [u8; TABLE],
-    batch: Batch,
-    /// Index of the word that the last slot went to: the next one often goes there too.
-    last: usize,
+    /// The first is a sentinel that no slot belongs to; what lies beyond `len` is not initialised.
+    words: [MaybeUninit<Word>; BATCH + 1],
+    len: usize,
 }
 
 /// Twice the batch, so that a probe is short.
 const TABLE: usize = 2 * BATCH;
+const _: () = assert!(BATCH <= u8::MAX as usize);
 
 impl Returns {
     /// No slots.
     #[inline(always)]
     pub fn new() -> Self {
-        Self { table: [0; TABLE], batch: Batch::new(), last: usize::MAX }
+        let mut words = [const { MaybeUninit::uninit() }; BATCH + 1];
+        words[0].write(Word { at: null_mut(), mask: 0 });
+        Self { table: [0; TABLE], words, len: 1 }
     }
 
-    /// Adds a slot; [`BATCH`] calls always fit. `false` if the slot was added before.
+    /// Adds a slot. `false` if it was added before.
+    ///
+    /// # Safety
+    /// At most [`BATCH`] slots are added.
     #[inline(always)]
-    pub fn add(&mut self, span: SpanRef, slot: usize) -> bool {
-        let (word, mask) = (slot / 64, 1_u64 << (slot % 64));
-        let is_it = |entry: &Word| entry.span == span && entry.word == word;
-        let entry = match self.batch.words_mut().get_mut(self.last) {
-            Some(entry) if is_it(entry) => entry,
-            _ => {
-                let key = (span.0.as_ptr().addr() >> 7) * 4 + word;
-                let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize)
-                    >> (usize::BITS - TABLE.trailing_zeros());
-                loop {
-                    let index = usize::from(self.table[at % TABLE]);
-                    if index == 0 {
-                        self.batch.push(Word { span, word, mask });
-                        self.table[at % TABLE] = self.batch.len as u8;
-                        self.last = self.batch.len - 1;
-                        return true;
-                    }
-                    self.last = index - 1;
-                    if self.batch.words_mut().get(self.last).is_some_and(is_it) {
-                        break;
-                    }
-                    at += 1;
-                }
-                &mut self.batch.words_mut()[self.last]
+    pub unsafe fn add(&mut self, span: SpanRef, slot: usize) -> bool {
+        let Word { at: key, mask } = Word::new(span, slot / 64, 1 << (slot % 64));
+        // Descriptors are 128 bytes apart, so these bits tell neighbours and their words apart.
+        let hash = (key.addr() >> 5 | key.addr() & 3).wrapping_mul(HASH);
+        let mut place = hash >> (usize::BITS - TABLE.trailing_zeros());
+        loop {
+            let index = usize::from(self.table[place % TABLE]);
+            // SAFETY: the table holds indices below `len`, up to which the words are initialised.
+            let word = unsafe { self.words.get_unchecked_mut(index).assume_init_mut() };
+            if word.at == key {
+                let fresh = word.mask & mask == 0;
+                word.mask |= mask;
+                return fresh;
             }
-        };
-        let fresh = entry.mask & mask == 0;
-        entry.mask |= mask;
-        fresh
+            if index == 0 {
+                break;
+            }
+            place += 1;
+        }
+        self.table[place % TABLE] = self.len as u8;
+        // SAFETY: the caller adds at most `BATCH` slots, so there is a place.
+        unsafe { self.words.get_unchecked_mut(self.len).write(Word { at: key, mask }) };
+        self.len += 1;
+        true
     }
 
     /// The slots, by span and word.
     #[inline(always)]
-    pub fn batch(&self) -> &Batch {
-        &self.batch
+    pub fn words(&self) -> &[Word] {
+        // SAFETY: the words up to `len`, which is at least 1, are initialised.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().add(1).cast(), self.len - 1) }
     }
 }
+
+/// An odd number near 2^64 divided by the golden ratio (Knuth, volume 3, section 6.4).
+const HASH: usize = 0x9e37_79b9_7f4a_7c15_u64 as usize;
 
 #[derive(Debug)]
 struct Lists {
     heads: [*mut Span; BUCKETS],
-    nonempty: u8,
+    nonempty: u16,
 }
 
 // SAFETY: the pointers are to descriptors, which are never unmapped.
 unsafe impl Send for Lists {}
 
-/// A size class.
+/// A size class; on cache lines of its own, as each is written by whoever has its lock.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Central {
     lists: Locked<Lists>,
     spans: AtomicUsize,
     slots: AtomicUsize,
     live: AtomicUsize,
+    /// Empty spans that are kept.
+    kept: AtomicUsize,
 }
 
 /// What [`Central::give`] found.
@@ -188,12 +219,13 @@ impl Lists {
         let this = span.get();
         let (live, slots) = (usize::from(this.live_count()), usize::from(this.slots()));
         let available = if this.blocked_pages() == 0 { live < slots } else { this.has_available() };
-        // `slots` is at least 1 and at most 256, so a multiplication by its reciprocal would gain little here:
-        // the division is of 16-bit numbers.
-        let bucket = if available {
-            ((live * BUCKETS) as u16 / slots as u16).min(BUCKETS as u16 - 1) as u8
-        } else {
+        let bucket = if !available {
             UNLISTED
+        } else if live == 0 {
+            0
+        } else {
+            // A division of 16-bit numbers is about as fast as looking up a reciprocal.
+            1 + ((live * (BUCKETS - 1)) as u16 / slots as u16).min(BUCKETS as u16 - 2) as u8
         };
         if bucket == this.bucket() {
             return;
@@ -218,15 +250,6 @@ impl Lists {
         let bucket = self.nonempty.checked_ilog2()?;
         NonNull::new(self.heads[bucket as usize]).map(SpanRef)
     }
-
-    /// Whether `span` is the only listed one.
-    fn is_alone(&self, span: SpanRef) -> bool {
-        let this = span.get();
-        self.nonempty.count_ones() <= 1
-            && self.nonempty == 1_u8.checked_shl(u32::from(this.bucket())).unwrap_or(0)
-            && this.prev().is_null()
-            && this.next().is_null()
-    }
 }
 
 impl Central {
@@ -238,6 +261,7 @@ impl Central {
             spans: AtomicUsize::new(0),
             slots: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
         }
     }
 
@@ -249,6 +273,7 @@ impl Central {
             spans: AtomicUsize::new(0),
             slots: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
         }
     }
 
@@ -299,6 +324,10 @@ impl Central {
         while taken < wanted && !batch.is_full() {
             let Some(span) = lists.fullest() else { break };
             let this = span.get();
+            if this.live_count() == 0 {
+                // A kept span (or a fresh one, or one that is empty but for blocked slots; then this counts too low, and one more is kept).
+                Self::count(&self.kept, -isize::from(self.kept.load(Ordering::Relaxed) > 0));
+            }
             let before = taken;
             for step in 0..4 {
                 let word = (step + from as usize / 64) % 4;
@@ -310,7 +339,7 @@ impl Central {
                 this.set_live(word, this.live(word) | mask);
                 touch(this, word, mask, page);
                 taken += mask.count_ones() as usize;
-                batch.push(Word { span, word, mask });
+                batch.push(Word::new(span, word, mask));
                 if taken >= wanted || batch.is_full() {
                     break;
                 }
@@ -323,20 +352,21 @@ impl Central {
     }
 
     /// Gives slots back.
-    pub fn give<O: Os>(&self, os: &O, batch: &Batch) -> Given {
-        self.give_all(os, batch, false)
+    pub fn give<O: Os>(&self, os: &O, words: &[Word]) -> Given {
+        self.give_all(os, words, false)
     }
 
     #[inline(always)]
-    fn give_all<O: Os>(&self, os: &O, batch: &Batch, held: bool) -> Given {
+    fn give_all<O: Os>(&self, os: &O, words: &[Word], held: bool) -> Given {
         let mut given = Given { empty: null_mut(), double: None };
         let mut freed = 0;
         let mut lists = self.lists.lock(os);
-        for &Word { span, word, mask } in batch.words() {
+        for entry in words {
+            let (span, word, mask) = (entry.span(), entry.word(), entry.mask);
             let this = span.get();
             let live = this.live(word);
             if live & mask != mask || this.state() != State::Small {
-                given.double = Some(Word { span, word, mask: mask & !live });
+                given.double = Some(Word::new(span, word, mask & !live));
                 continue;
             }
             this.set_live(word, live & !mask);
@@ -356,7 +386,12 @@ impl Central {
     fn settle(&self, lists: &mut Lists, span: SpanRef, empty: &mut *mut Span) {
         let this = span.get();
         lists.list(span);
-        if this.live_count() != 0 || !this.is_empty() || lists.is_alone(span) {
+        if this.live_count() != 0 || !this.is_empty() {
+            return;
+        }
+        let kept = self.kept.load(Ordering::Relaxed);
+        if kept < (KEPT_BYTES / this.len()).clamp(1, KEPT_SPANS) {
+            self.kept.store(kept + 1, Ordering::Relaxed);
             return;
         }
         self.remove(lists, span);
@@ -375,7 +410,11 @@ impl Central {
     /// Takes the empty spans that the class has kept; they are linked by `next`.
     pub fn take_empty<O: Os>(&self, os: &O) -> *mut Span {
         let mut empty = null_mut();
+        if self.kept.load(Ordering::Relaxed) == 0 {
+            return empty;
+        }
         let mut lists = self.lists.lock(os);
+        self.kept.store(0, Ordering::Relaxed);
         let mut next = lists.heads[0];
         while let Some(span) = NonNull::new(next).map(SpanRef) {
             next = span.get().next();
@@ -390,9 +429,15 @@ impl Central {
 
     /// Frees one slot.
     pub fn give_one<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
-        let mut batch = Batch::new();
-        batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
-        self.give_all(os, &batch, false)
+        self.give_all(os, &[Word::new(span, slot / 64, 1 << (slot % 64))], false)
+    }
+
+    /// Whether a slot is live and not held back.
+    pub fn is_in_use<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> bool {
+        let _lists = self.lists.lock(os);
+        let this = span.get();
+        let (word, mask) = (slot / 64, 1 << (slot % 64));
+        this.state() == State::Small && this.live(word) & !this.blocked(word) & mask != 0
     }
 
     /// Turns a live slot into a blocked one (hardened mode holds it back); `false` if it was not live.
@@ -413,9 +458,7 @@ impl Central {
 
     /// Frees a slot that [`Central::hold`] held back.
     pub fn release<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
-        let mut batch = Batch::new();
-        batch.push(Word { span, word: slot / 64, mask: 1 << (slot % 64) });
-        self.give_all(os, &batch, true)
+        self.give_all(os, &[Word::new(span, slot / 64, 1 << (slot % 64))], true)
     }
 
     /// Whether `span` is a span of this class now; under the lock.

@@ -99,7 +99,8 @@ impl<O: Os> Heap<O> {
     pub(crate) fn hardened_allocate(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
         let class = size.checked_add(TAIL).and_then(|padded| size::class_of_aligned(align, padded));
         let Some(class) = class else {
-            let object = self.large.allocate_guarded(self.cx(), size, align);
+            let allocate = || self.large.allocate_guarded(self.cx(), size, align);
+            let object = self.or_reclaim(allocate(), allocate);
             if !object.is_null() {
                 let end = object.addr() + size;
                 let slack = end.next_multiple_of(self.page()) - end;

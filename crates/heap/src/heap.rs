@@ -1,15 +1,13 @@
 //! The facade: one heap, as the C library functions and the compactor use it.
 //!
-//! Order of locks: registry, classes (ascending), held-back frees, large objects, page heap, metadata. None is
+//! Order of locks: registry, transfers and then classes (both ascending), held-back frees, large objects, page heap, metadata. None is
 //! held over a system call, except that the tables grow (a logarithmic number of times) under the last.
 
-use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::bits::{self, Bits};
-use crate::cache::{self, Bin, Cache, LOOK};
-use crate::central::{self, BATCH, Batch, Central, Returns, Word};
+use crate::cache::{self, Cache};
+use crate::central::{self, Central};
 use crate::config::Config;
 use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
@@ -18,49 +16,10 @@ use crate::os::{Misuse, Os};
 use crate::pagemap::PageMap;
 use crate::pages::{Context, Pages, RUN_MAX};
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
-use crate::span::{Span, SpanRef, SpanView, State};
-use crate::stats::{OCCUPANCY_BUCKETS, StatsPage};
+use crate::span::{Span, SpanRef, State};
+use crate::stats::StatsPage;
 use crate::sync::{AtomicU32, Lock, Locked};
-
-/// What the heap holds of one size class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassTotals {
-    /// Bytes a slot.
-    pub slot_size: usize,
-    /// Spans of the class.
-    pub spans: usize,
-    /// Slots in them.
-    pub slots: usize,
-    /// Slots that are allocated or in a thread's cache.
-    pub live: usize,
-}
-
-/// What the heap holds, in bytes unless said otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Address space taken from the operating system for objects.
-    pub mapped: usize,
-    /// Taken for the heap's own tables.
-    pub metadata: usize,
-    /// Slots that are allocated or cached, and large objects.
-    pub live: usize,
-    /// Slots in threads' caches (part of `live`).
-    pub cached: usize,
-    /// Slots of small-object spans that are free.
-    pub free_slots: usize,
-    /// Large objects (part of `live`).
-    pub large: usize,
-    /// Number of large objects.
-    pub large_count: usize,
-    /// Of `large`, what is in mappings of its own.
-    pub own_mappings: usize,
-    /// Number of own mappings.
-    pub own_mapping_count: usize,
-    /// Free pages that are still resident.
-    pub dirty: usize,
-    /// Number of threads with a cache.
-    pub threads: usize,
-}
+use crate::transfer::Transfer;
 
 #[derive(Debug)]
 struct Registry {
@@ -81,13 +40,16 @@ pub struct Heap<O: Os> {
     key: AtomicUsize,
     stats: AtomicPtr<StatsPage>,
     /// Every cache ever made, linked by `next`; caches are never unmapped.
-    caches: AtomicPtr<Cache>,
+    pub(crate) caches: AtomicPtr<Cache>,
     registry: Locked<Registry>,
+    pub(crate) transfers: [Transfer; CLASSES],
     pub(crate) centrals: [Central; CLASSES],
     pub(crate) hardened: Hardened,
     pub(crate) large: Large,
     pub(crate) pages: Pages,
     pub(crate) meta: Meta,
+    /// When idle classes were looked for last.
+    pub(crate) tidied: AtomicU64,
     /// What the page map holds for memory that was freed.
     tomb: Span,
     pub(crate) map: PageMap,
@@ -120,11 +82,13 @@ impl<O: Os> Heap<O> {
             stats: AtomicPtr::new(null_mut()),
             caches: AtomicPtr::new(null_mut()),
             registry: Locked::new(Registry { threads: 0 }),
+            transfers: [const { Transfer::new() }; CLASSES],
             centrals: [const { Central::new() }; CLASSES],
             hardened: Hardened::new(),
             large: Large::new(),
             pages: Pages::new(),
             meta: Meta::new(),
+            tidied: AtomicU64::new(0),
             tomb: Span::new(),
             map: PageMap::new(),
         }
@@ -245,22 +209,6 @@ impl<O: Os> Heap<O> {
         unsafe { (*cache).used.store(false, Ordering::Relaxed) };
     }
 
-    /// Gives back everything in a cache.
-    ///
-    /// # Safety
-    /// The caller owns the cache.
-    pub(crate) unsafe fn empty_cache(&self, cache: *mut Cache) {
-        for class in 0..CLASSES {
-            // SAFETY: the caller owns the cache.
-            let bin = unsafe { &(*cache).bins[class] };
-            while bin.len() > 0 {
-                // SAFETY: as above.
-                unsafe { self.flush(cache, class, BATCH.min(bin.len() as usize)) };
-            }
-            Cache::shrink(bin, class);
-        }
-    }
-
     /// Allocates `size` bytes, aligned to 16; null if there is no memory.
     ///
     /// # Safety
@@ -296,7 +244,13 @@ impl<O: Os> Heap<O> {
         if self.is_hardened() {
             return self.hardened_allocate(size, align, zero);
         }
-        self.large.allocate(self.cx(), &self.pages, size, align, zero, false)
+        let allocate = || self.large.allocate(self.cx(), &self.pages, size, align, zero, false);
+        self.or_reclaim(allocate(), allocate)
+    }
+
+    /// `first`, or if that is null, what `again` gives once everything that can be given back was.
+    pub(crate) fn or_reclaim(&self, first: *mut u8, again: impl Fn() -> *mut u8) -> *mut u8 {
+        if first.is_null() && self.reclaim() { again() } else { first }
     }
 
     /// A slot of a class.
@@ -320,162 +274,6 @@ impl<O: Os> Heap<O> {
         // SAFETY: a slot is at least 16 bytes and belongs to the caller now.
         unsafe { slot.cast::<u64>().add(1).write(0) };
         slot
-    }
-
-    /// One slot straight from the class.
-    pub(crate) fn take_one(&self, class: usize, from: u32) -> Option<*mut u8> {
-        let mut batch = Batch::new();
-        self.take(class, 1, from, &mut batch);
-        let &Word { span, word, mask } = batch.words().first()?;
-        let slot = 64 * word + mask.trailing_zeros() as usize;
-        Some(core::ptr::with_exposed_provenance_mut(
-            span.get().start() + slot * SIZES[class] as usize,
-        ))
-    }
-
-    /// Takes up to `wanted` slots of a class into `batch`, making a span if there is none.
-    fn take(&self, class: usize, wanted: usize, from: u32, batch: &mut Batch) -> usize {
-        let central = &self.centrals[class];
-        let page = self.page();
-        let taken = central.take(&self.os, None, wanted, from, page, batch);
-        if taken > 0 {
-            return taken;
-        }
-        let Some(fresh) = self.make_span(class) else { return 0 };
-        central.take(&self.os, Some(fresh), wanted, from, page, batch)
-    }
-
-    fn make_span(&self, class: usize) -> Option<SpanRef> {
-        let shape = size::geometry(class, self.page());
-        let span = self.pages.allocate(self.cx(), shape.granules, shape.align)?;
-        let this = span.get();
-        let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
-        let config = self.config();
-        this.become_small(class, shape.slots, resident, config.randomise < 2 && !config.hardened);
-        self.map.set_range(this.start(), shape.granules, span.0.as_ptr());
-        Some(span)
-    }
-
-    /// Fills a bin.
-    ///
-    /// # Safety
-    /// The caller owns the cache; the bin is empty.
-    #[cold]
-    unsafe fn refill(&self, cache: *mut Cache, class: usize) -> bool {
-        // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
-        let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
-        let randomise = self.config().randomise > 0;
-        let wanted = (bin.cap() as usize).div_ceil(2);
-        let from = if randomise { rng.next() as u32 % 256 } else { 0 };
-        let mut batch = Batch::new();
-        if self.take(class, wanted, from, &mut batch) == 0 {
-            return false;
-        }
-        Cache::grow(bin, class);
-        let size = SIZES[class] as usize;
-        for &Word { span, word, mask } in batch.words() {
-            let start = span.get().start() + 64 * word * size;
-            // SAFETY: the caller owns the cache; the bin is empty and `wanted` is within its room.
-            unsafe { bin.fill(start, size, mask, randomise.then_some(&mut *rng)) };
-        }
-        if !randomise {
-            // The newest is popped first.
-            // SAFETY: as above.
-            unsafe { bin.entries() }.reverse();
-        }
-        // SAFETY: as above.
-        unsafe { self.look(cache, class) };
-        true
-    }
-
-    /// Notes that a bin was refilled or flushed, and now and then gives back half of one that was not.
-    ///
-    /// # Safety
-    /// The caller owns the cache.
-    unsafe fn look(&self, cache: *mut Cache, class: usize) {
-        // SAFETY: the caller owns the cache.
-        let idle = unsafe {
-            (*cache).busy[class] = true;
-            (*cache).events = (*cache).events.wrapping_add(1);
-            if !(*cache).events.is_multiple_of(LOOK) {
-                return;
-            }
-            let look = (*cache).look as usize;
-            (*cache).look = ((look + 1) % CLASSES) as u32;
-            if core::mem::take(&mut (*cache).busy[look]) {
-                return;
-            }
-            look
-        };
-        // SAFETY: as above.
-        let bin = unsafe { &(*cache).bins[idle] };
-        if bin.len() > 0 {
-            // SAFETY: as above.
-            unsafe { self.flush(cache, idle, (bin.len() as usize).div_ceil(2).min(BATCH)) };
-            Cache::shrink(bin, idle);
-        }
-    }
-
-    /// Gives the oldest `count` entries of a bin (at most [`BATCH`]) back to the class.
-    ///
-    /// # Safety
-    /// The caller owns the cache; the bin has that many entries.
-    pub(crate) unsafe fn flush(&self, cache: *mut Cache, class: usize, count: usize) {
-        // SAFETY: the caller owns the cache.
-        let bin = unsafe { &(*cache).bins[class] };
-        let mut returns = Returns::new();
-        // SAFETY: as above; the slice is not used after `drop_oldest`.
-        for &mut slot in &mut unsafe { bin.entries() }[..count] {
-            let Some(span) = NonNull::new(self.map.get(slot.addr())).map(SpanRef) else {
-                self.os.misuse(Misuse::WildFree, slot)
-            };
-            let index = size::slot_at(class, slot.addr() - span.get().start());
-            if index >= usize::from(span.get().slots()) {
-                self.os.misuse(Misuse::WildFree, slot);
-            }
-            if !returns.add(span, index) {
-                self.os.misuse(Misuse::DoubleFree, slot);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { bin.drop_oldest(count) };
-        self.settle(self.centrals[class].give(&self.os, returns.batch()));
-    }
-
-    /// Gives empty spans to the page heap, and names a double free.
-    pub(crate) fn settle(&self, given: central::Given) {
-        if let Some(Word { span, word, mask }) = given.double {
-            let slot = 64 * word + mask.trailing_zeros() as usize;
-            let object = span.get().start() + slot * span.get().slot_size() as usize;
-            self.os.misuse(Misuse::DoubleFree, core::ptr::with_exposed_provenance_mut(object));
-        }
-        self.free_spans(given.empty);
-    }
-
-    fn free_spans(&self, mut next: *mut Span) -> usize {
-        let mut freed = 0;
-        while let Some(span) = NonNull::new(next).map(SpanRef) {
-            let this = span.get();
-            next = this.next();
-            freed += this.len();
-            let cx = self.cx();
-            self.map.set_range(this.start(), this.granules(), cx.tomb);
-            self.pages.free(cx, span);
-        }
-        if freed > 0 {
-            self.purge_if_due();
-        }
-        freed
-    }
-
-    /// Without a helper thread, free memory is given back on the way of those who free it.
-    fn purge_if_due(&self) {
-        if self.pages.is_due() {
-            let now = self.os.now_ns();
-            if self.pages.is_late(now) {
-                self.purge(now);
-            }
-        }
     }
 
     /// As [`Heap::allocate`], and the `size` bytes are zero.
@@ -582,33 +380,6 @@ impl<O: Os> Heap<O> {
         }
     }
 
-    /// Adds a slot to a bin that may be full; at randomisation level 2 it changes places with a random one.
-    ///
-    /// # Safety
-    /// The caller owns the cache.
-    unsafe fn push_slow(&self, cache: *mut Cache, class: usize, object: *mut u8) {
-        // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
-        let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
-        // SAFETY: as above.
-        if !unsafe { bin.push(object) } {
-            if !Cache::grow(bin, class) {
-                let half = (bin.len() as usize).div_ceil(2).min(BATCH);
-                // SAFETY: as above; the bin is full, so it has that many entries.
-                unsafe { self.flush(cache, class, half) };
-                // SAFETY: as above.
-                unsafe { self.look(cache, class) };
-            }
-            // SAFETY: as above; there is room now.
-            unsafe { bin.push(object) };
-        }
-        if self.config().randomise == 2 {
-            // SAFETY: as above.
-            let entries = unsafe { bin.entries() };
-            let last = entries.len() - 1;
-            entries.swap(last, rng.below(entries.len() as u32) as usize);
-        }
-    }
-
     /// What is at an address.
     fn lookup(&self, address: usize) -> Found {
         let Some(span) = NonNull::new(self.map.get(address)).map(SpanRef) else {
@@ -671,6 +442,12 @@ impl<O: Os> Heap<O> {
                 usable
             }
             Found::Slot(span, _) => {
+                // SAFETY: the object is a slot of at least 16 bytes of which the caller says that it is live.
+                if unsafe { object.cast::<u64>().add(1).read() }
+                    == cache::mark(self.key(), object.addr())
+                {
+                    self.os.misuse(Misuse::DoubleFree, object);
+                }
                 let usable = span.get().slot_size() as usize;
                 if size <= usable && size >= usable / 2 {
                     return object;
@@ -686,7 +463,9 @@ impl<O: Os> Heap<O> {
                 // An object that has outgrown its run is likely to grow again.
                 if size > usable {
                     let wish = if size < GROWN_MIN { size + size / 8 } else { size };
-                    let moved = self.large.allocate(self.cx(), &self.pages, wish, 16, false, true);
+                    let (cx, pages) = (self.cx(), &self.pages);
+                    let allocate = || self.large.allocate(cx, pages, wish, 16, false, true);
+                    let moved = self.or_reclaim(allocate(), allocate);
                     // SAFETY: the new object is larger than the old one.
                     return unsafe { self.replace(cache, object, moved, usable) };
                 }
@@ -727,7 +506,10 @@ impl<O: Os> Heap<O> {
             return 0;
         }
         match self.lookup(object.addr()) {
-            Found::Slot(span, _) if self.is_hardened() => {
+            Found::Slot(span, slot) if self.is_hardened() => {
+                if !self.centrals[span.get().class()].is_in_use(&self.os, span, slot) {
+                    self.os.misuse(Misuse::DoubleFree, object.cast_mut());
+                }
                 self.hardened_usable(span.get(), object.addr())
             }
             Found::Slot(span, _) => span.get().slot_size() as usize,
@@ -754,9 +536,7 @@ impl<O: Os> Heap<O> {
         if self.is_hardened() {
             self.hardened_drain(0, 0);
         }
-        for central in &self.centrals {
-            self.free_spans(central.take_empty(&self.os));
-        }
+        self.tidy(true);
         let mut given = 0;
         loop {
             let more = self.purge(u64::MAX);
@@ -767,66 +547,10 @@ impl<O: Os> Heap<O> {
         }
     }
 
-    /// Gives back resident free pages and kept mappings that have been free since long before `now`
-    /// ([`Os::now_ns`]), a bounded number a call. Returns the bytes given back.
-    pub fn purge(&self, now: u64) -> usize {
-        let cx = self.cx();
-        self.large.purge(cx, now) + self.pages.purge(cx, now)
-    }
-
-    /// Bytes of free slots in caches, and the number of caches in use.
-    fn cached(&self) -> (usize, usize) {
-        let (mut bytes, mut threads) = (0, 0);
-        let mut next = self.caches.load(Ordering::Acquire);
-        // SAFETY: caches are never unmapped; `used`, `next` and the bins' lengths are atomics, and nothing else is read.
-        while let Some(cache) = unsafe { next.as_ref() } {
-            threads += usize::from(cache.used.load(Ordering::Relaxed));
-            let held = |(class, bin): (usize, &Bin)| bin.len() as usize * SIZES[class] as usize;
-            bytes += cache.bins.iter().enumerate().map(held).sum::<usize>();
-            next = cache.next.load(Ordering::Relaxed);
-        }
-        (bytes, threads)
-    }
-
-    /// What the heap holds now.
-    pub fn totals(&self) -> Totals {
-        let (cached, threads) = self.cached();
-        let large = self.large.bytes();
-        let mut totals = Totals {
-            mapped: self.pages.mapped() + self.large.own_bytes() + self.large.kept_bytes(),
-            metadata: self.meta.bytes() + self.pages.mapped() / GRANULE * size_of::<*mut Span>(),
-            live: large,
-            cached,
-            free_slots: 0,
-            large,
-            large_count: self.large.count(),
-            own_mappings: self.large.own_bytes(),
-            own_mapping_count: self.large.own_count(),
-            dirty: self.pages.dirty() + self.large.kept_bytes(),
-            threads,
-        };
-        self.each_class(&mut |class| {
-            totals.live += class.live * class.slot_size;
-            totals.free_slots += class.slots.saturating_sub(class.live) * class.slot_size;
-        });
-        totals
-    }
-
-    /// Calls `f` for each size class, smallest first.
-    pub fn each_class(&self, f: &mut dyn FnMut(ClassTotals)) {
-        for (class, central) in self.centrals.iter().enumerate() {
-            f(ClassTotals {
-                slot_size: SIZES[class] as usize,
-                spans: central.spans(),
-                slots: central.slots(),
-                live: central.live(),
-            });
-        }
-    }
-
     /// The locks, in the order in which they are taken.
     fn locks(&self) -> impl DoubleEndedIterator<Item = &Lock> {
         core::iter::once(self.registry.raw())
+            .chain(self.transfers.iter().map(Transfer::lock))
             .chain(self.centrals.iter().map(Central::lock))
             .chain([self.hardened.lock(), self.large.lock(), self.pages.lock(), self.meta.lock()])
     }
@@ -857,150 +581,5 @@ impl<O: Os> Heap<O> {
         for lock in self.locks() {
             lock.reset();
         }
-    }
-
-    /// Brings the statistics page up to date; scans every span.
-    pub fn refresh(&self) {
-        let Some(stats) = self.stats() else { return };
-        let store = |field: &AtomicU64, value: usize| field.store(value as u64, Ordering::Relaxed);
-        let page = self.page();
-        let mut resident = 0;
-        let mut occupancy = [0; OCCUPANCY_BUCKETS];
-        for index in 0..self.span_count() {
-            let Some(span) = self.span_at(index) else { break };
-            // Without the lock: each number is right at some moment, which is all that the page promises.
-            let this = span.get();
-            if this.state() != State::Small {
-                continue;
-            }
-            let (len, slots) = (this.len(), usize::from(this.slots()).max(1));
-            resident += (this.resident().count_ones() as usize * page).min(len);
-            let share = usize::from(this.live_count()) * (OCCUPANCY_BUCKETS - 1) / slots;
-            occupancy[share.min(OCCUPANCY_BUCKETS - 1)] += 1;
-        }
-        let totals = self.totals();
-        let footprint = (resident + totals.large + totals.dirty)
-            .saturating_sub(stats.saved_bytes.load(Ordering::Relaxed) as usize);
-        store(&stats.live_bytes, totals.live);
-        store(&stats.footprint_bytes, footprint);
-        stats.footprint_peak_bytes.fetch_max(footprint as u64, Ordering::Relaxed);
-        store(&stats.mapped_bytes, totals.mapped);
-        store(&stats.metadata_bytes, totals.metadata);
-        store(&stats.large_bytes, totals.large);
-        store(&stats.dirty_bytes, totals.dirty);
-        store(&stats.cached_bytes, totals.cached);
-        store(&stats.threads, totals.threads);
-        for (field, count) in stats.occupancy.iter().zip(occupancy) {
-            store(field, count);
-        }
-        stats.refreshed_ns.store(self.os.now_ns(), Ordering::Relaxed);
-    }
-
-    /// Number of span descriptors ever made; only grows.
-    pub fn span_count(&self) -> usize {
-        self.meta.count()
-    }
-
-    /// The descriptor of this index, if it was made.
-    pub fn span_at(&self, index: usize) -> Option<SpanRef> {
-        self.meta.at(index)
-    }
-
-    /// The class of a span, if it is a small one at the moment.
-    fn class_of(&self, span: SpanRef) -> Option<(usize, &Central)> {
-        if span.get().state() != State::Small {
-            return None;
-        }
-        let class = span.get().class();
-        Some((class, self.centrals.get(class)?))
-    }
-
-    /// A small-object span as it is now; `None` if the descriptor is not one at the moment.
-    pub fn inspect(&self, span: SpanRef) -> Option<SpanView> {
-        let (class, central) = self.class_of(span)?;
-        let page = self.page();
-        central.with(&self.os, class, span, None, |this| SpanView {
-            start: core::ptr::with_exposed_provenance_mut(this.start()),
-            class,
-            slot_size: this.slot_size(),
-            slots: this.slots(),
-            pages: size::geometry(class, page).pages as u8,
-            live: this.live_bits(),
-            blocked: this.blocked_bits(),
-            resident: this.resident(),
-            generation: this.generation(),
-        })
-    }
-
-    /// Takes whole pages of a span for the compactor: no slot that overlaps them is handed out until [`Heap::unblock`].
-    /// Returns the span's live bits at that moment; `None` if the span has changed its meaning since `generation`.
-    pub fn block(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> Option<[u64; 4]> {
-        let (class, central) = self.class_of(span)?;
-        central.block(&self.os, class, span, generation, pages, self.page())
-    }
-
-    /// Hands blocked pages out again; they are ordinary memory now. A span that is empty then goes back to the page heap.
-    /// `false` if the span has changed its meaning since `generation`.
-    pub fn unblock(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> bool {
-        let Some((class, central)) = self.class_of(span) else { return false };
-        let config = self.config();
-        let fast = config.randomise < 2 && !config.hardened;
-        let Some(empty) =
-            central.unblock(&self.os, class, span, generation, pages, self.page(), fast)
-        else {
-            return false;
-        };
-        self.free_spans(empty);
-        true
-    }
-
-    /// The live bits of a span, as [`Heap::inspect`], without the rest.
-    pub fn live(&self, span: SpanRef, generation: u32) -> Option<[u64; 4]> {
-        let (class, central) = self.class_of(span)?;
-        central.with(&self.os, class, span, Some(generation), Span::live_bits)
-    }
-
-    /// Notes that whole pages of a span hold memory (`true`), or were given back and read as zero.
-    pub fn set_resident(&self, span: SpanRef, generation: u32, pages: Range<u8>, resident: bool) {
-        let Some((class, central)) = self.class_of(span) else { return };
-        let bits = central::page_bits(&pages);
-        central.with(&self.os, class, span, Some(generation), |this| {
-            let old = this.resident();
-            this.set_resident(if resident { old | bits } else { old & !bits });
-        });
-    }
-
-    /// Gives the wholly free, resident, unblocked pages of a span back (blocks, decommits, unblocks).
-    /// Returns the bytes given back.
-    pub fn release_pages(&self, span: SpanRef, generation: u32) -> usize {
-        let Some(view) = self.inspect(span) else { return 0 };
-        if view.generation != generation {
-            return 0;
-        }
-        let (page, size, slots) = (self.page(), view.slot_size as usize, usize::from(view.slots));
-        let taken: Bits = core::array::from_fn(|word| view.live[word] | view.blocked[word]);
-        let free = |bits: &Bits, index: u8| {
-            let at = usize::from(index);
-            let on = bits::slots_on(at..at + 1, page, size, slots);
-            (0..4).all(|word| on[word] & bits[word] == 0)
-        };
-        let mut given = 0;
-        for index in 0..view.pages {
-            if view.resident >> index & 1 == 0 || !free(&taken, index) {
-                continue;
-            }
-            let pages = index..index + 1;
-            let Some(live) = self.block(span, generation, pages.clone()) else { break };
-            if free(&live, index) {
-                // SAFETY: a whole page of a span, and no live slot is on it, nor can be while it is blocked.
-                unsafe {
-                    self.os.decommit(view.start.wrapping_add(usize::from(index) * page), page)
-                };
-                self.set_resident(span, generation, pages.clone(), false);
-                given += page;
-            }
-            self.unblock(span, generation, pages);
-        }
-        given
     }
 }

@@ -8,6 +8,8 @@ pub(crate) mod central;
 pub mod compact;
 pub mod config;
 #[cfg(not(loom))]
+mod handshake;
+#[cfg(not(loom))]
 mod hardened;
 #[cfg(not(loom))]
 mod heap;
@@ -22,18 +24,26 @@ mod pagemap;
 mod pages;
 pub mod plan;
 #[cfg(not(loom))]
+mod refill;
+#[cfg(not(loom))]
 mod rng;
 pub mod size;
 mod span;
 pub mod stats;
 mod sync;
+#[cfg(not(loom))]
+mod totals;
+#[cfg(not(loom))]
+mod transfer;
 pub mod trigger;
 
 #[cfg(not(loom))]
 pub use cache::Cache;
 #[cfg(not(loom))]
-pub use heap::{ClassTotals, Heap, Totals};
+pub use heap::Heap;
 pub use span::{SpanRef, SpanView};
+#[cfg(not(loom))]
+pub use totals::{ClassTotals, Totals};
 
 /// What the model test under loom works on: one class and its spans.
 #[cfg(loom)]

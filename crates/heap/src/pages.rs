@@ -41,7 +41,7 @@ const GROWTH_MAX: usize = RUN_MAX / CHUNK_GRANULES;
 
 /// How long free memory stays resident, in nanoseconds.
 pub const DECAY_NS: u64 = 1_000_000_000;
-/// Frees of runs between two looks at the clock, where there is no helper thread.
+/// Frees of runs, and new spans, between two looks at the clock, where there is no helper thread.
 const LOOK: usize = 32;
 /// Runs given back in one call of [`Pages::purge`].
 const PURGE_RUNS: usize = 64;
@@ -229,9 +229,9 @@ impl Pages {
         self.clock.store(now, Ordering::Relaxed);
     }
 
-    /// Whether it is worth looking at the clock: now and then while there are dirty runs.
+    /// Whether it is worth looking at the clock: now and then.
     pub fn is_due(&self) -> bool {
-        self.dirty() > 0 && self.frees.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK)
+        self.frees.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK)
     }
 
     /// Whether nobody has called [`Pages::purge`] for a while.
@@ -457,6 +457,34 @@ impl Pages {
             self.free_locked(cx, &mut inner, run, CLEAN);
         }
         given
+    }
+}
+
+impl Pages {
+    /// Unmaps the whole chunks that free runs cover, for when address space is short. Returns the bytes.
+    pub fn unmap_free<O: Os>(&self, cx: Context<'_, O>) -> usize {
+        let mut given = 0;
+        loop {
+            let mut inner = self.inner.lock(cx.os);
+            let found = [DIRTY, CLEAN].into_iter().find_map(|kind| {
+                (1..=GROWTH_MAX).rev().find_map(|chunks| {
+                    let granules = chunks * CHUNK_GRANULES;
+                    inner.find(kind, granules, CHUNK_GRANULES).map(|(run, at)| (run, at, granules))
+                })
+            });
+            let Some((run, at, granules)) = found else { return given };
+            if !self.carve(cx, &mut inner, run, at, granules) {
+                return given;
+            }
+            drop(inner);
+            let len = granules * GRANULE;
+            cx.map.set_range(at, granules, null_mut());
+            cx.meta.put(cx.os, run);
+            self.mapped.fetch_sub(len, Ordering::Relaxed);
+            // SAFETY: whole chunks of a free run, which was taken out of the page heap above.
+            unsafe { cx.os.unmap(core::ptr::with_exposed_provenance_mut(at), len) };
+            given += len;
+        }
     }
 }
 

@@ -23,6 +23,19 @@ impl Rng {
     pub fn below(&mut self, bound: u32) -> u32 {
         (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
     }
+
+    /// Puts `items`, far fewer than 2^16, in random order (Fisher and Yates).
+    #[inline]
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        let (mut bits, mut left) = (0, 0);
+        for last in (1..items.len()).rev() {
+            if left == 0 {
+                (bits, left) = (self.next(), 4);
+            }
+            items.swap(last, ((bits & 0xffff) as usize * (last + 1)) >> 16);
+            (bits, left) = (bits >> 16, left - 1);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -37,5 +50,21 @@ mod tests {
             counts[rng.below(10) as usize] += 1;
         }
         assert!(counts.iter().all(|&count| (9_000..11_000).contains(&count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_shuffle_is_a_permutation_and_reaches_every_place() {
+        let mut rng = Rng::new(1);
+        let mut reached = [[false; 8]; 8];
+        for _ in 0..1000 {
+            let mut items: [usize; 8] = core::array::from_fn(|i| i);
+            rng.shuffle(&mut items);
+            for (place, &item) in items.iter().enumerate() {
+                reached[item][place] = true;
+            }
+            items.sort_unstable();
+            assert_eq!(items, [0, 1, 2, 3, 4, 5, 6, 7]);
+        }
+        assert_eq!(reached, [[true; 8]; 8]);
     }
 }

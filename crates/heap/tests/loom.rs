@@ -103,7 +103,7 @@ impl Class {
         let mut batch = Batch::new();
         if self.central.take(&self.os, None, 1, 0, PAGE, &mut batch) == 1 {
             self.touch(batch.words()[0].mask.trailing_zeros() as usize);
-            let given = self.central.give(&self.os, &batch);
+            let given = self.central.give(&self.os, batch.words());
             assert!(given.double.is_none() && given.empty.is_null());
         }
     }

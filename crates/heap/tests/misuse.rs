@@ -75,6 +75,20 @@ fn a_second_free_by_another_thread_is_named() {
 }
 
 #[test]
+fn resizing_a_freed_object_is_a_double_free() {
+    for config in NAMES {
+        for size in [20, 3000, 40_000, 5_000_000] {
+            // SAFETY: the resize is the error that the test is about.
+            is_named(config, "DoubleFree", |heap, cache| unsafe {
+                let object = heap.allocate(cache, size);
+                heap.free(cache, object);
+                heap.reallocate(cache, object, size + 1);
+            });
+        }
+    }
+}
+
+#[test]
 fn a_pointer_into_an_object_is_wild() {
     for config in NAMES {
         for (size, offset) in [

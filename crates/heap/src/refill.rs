@@ -1,0 +1,292 @@
+//! Between a thread's cache and the classes: refills, flushes, and what becomes of empty spans.
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::Ordering;
+
+use crate::cache::{Cache, Event, LOOK};
+use crate::central::{self, BATCH, Batch, Returns};
+use crate::heap::Heap;
+use crate::os::{Misuse, Os};
+use crate::pages::DECAY_NS;
+use crate::size::{self, CLASSES, SIZES};
+use crate::span::{Span, SpanRef};
+
+impl<O: Os> Heap<O> {
+    /// Gives back everything in a cache.
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    pub(crate) unsafe fn empty_cache(&self, cache: *mut Cache) {
+        for class in 0..CLASSES {
+            // SAFETY: the caller owns the cache.
+            let bin = unsafe { &(*cache).bins[class] };
+            while bin.len() > 0 {
+                let count = BATCH.min(bin.len() as usize);
+                // SAFETY: as above.
+                unsafe {
+                    self.return_slots(class, &bin.entries()[..count]);
+                    bin.drop_oldest(count);
+                }
+            }
+            Cache::shrink(bin, class);
+        }
+    }
+
+    /// One slot straight from the class.
+    pub(crate) fn take_one(&self, class: usize, from: u32) -> Option<*mut u8> {
+        let mut batch = Batch::new();
+        self.take(class, 1, from, &mut batch);
+        let taken = batch.words().first()?;
+        let (span, slot) = (taken.span(), 64 * taken.word() + taken.mask.trailing_zeros() as usize);
+        Some(core::ptr::with_exposed_provenance_mut(
+            span.get().start() + slot * SIZES[class] as usize,
+        ))
+    }
+
+    /// Takes up to `wanted` slots of a class into `batch`, making a span if there is none.
+    fn take(&self, class: usize, wanted: usize, from: u32, batch: &mut Batch) -> usize {
+        let central = &self.centrals[class];
+        let page = self.page();
+        let taken = central.take(&self.os, None, wanted, from, page, batch);
+        if taken > 0 {
+            return taken;
+        }
+        let Some(fresh) = self.make_span(class) else { return 0 };
+        central.take(&self.os, Some(fresh), wanted, from, page, batch)
+    }
+
+    fn make_span(&self, class: usize) -> Option<SpanRef> {
+        let shape = size::geometry(class, self.page());
+        let allocate = || self.pages.allocate(self.cx(), shape.granules, shape.align);
+        let span = allocate().or_else(|| if self.reclaim() { allocate() } else { None })?;
+        self.purge_if_due();
+        let this = span.get();
+        let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
+        let config = self.config();
+        this.become_small(class, shape.slots, resident, config.randomise < 2 && !config.hardened);
+        self.map.set_range(this.start(), shape.granules, span.0.as_ptr());
+        Some(span)
+    }
+
+    /// Fills a bin.
+    ///
+    /// # Safety
+    /// The caller owns the cache; the bin is empty.
+    #[cold]
+    pub(crate) unsafe fn refill(&self, cache: *mut Cache, class: usize) -> bool {
+        // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
+        let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
+        let randomise = self.config().randomise > 0;
+        let wanted = (bin.cap() as usize).div_ceil(2);
+        // SAFETY: the caller owns the cache; `wanted` is within the bin's room.
+        if unsafe { bin.fetch(|to| self.transfers[class].fetch(&self.os, to, wanted)) } > 0 {
+            if randomise {
+                // SAFETY: as above.
+                rng.shuffle(unsafe { bin.entries() });
+            }
+            // SAFETY: as above.
+            unsafe {
+                Cache::grow(cache, class, Event::EMPTY);
+                self.look(cache, class);
+            }
+            return true;
+        }
+        let from = if randomise { rng.next() as u32 % 256 } else { 0 };
+        let mut batch = Batch::new();
+        if self.take(class, wanted, from, &mut batch) == 0 {
+            return false;
+        }
+        // SAFETY: the caller owns the cache.
+        unsafe { Cache::grow(cache, class, Event::EMPTY) };
+        let size = SIZES[class] as usize;
+        for word in batch.words() {
+            let start = word.span().get().start() + 64 * word.word() * size;
+            // SAFETY: the caller owns the cache; the bin is empty and `wanted` is within its room.
+            unsafe { bin.fill(start, size, word.mask, randomise.then_some(&mut *rng)) };
+        }
+        if !randomise {
+            // The newest is popped first.
+            // SAFETY: as above.
+            unsafe { bin.entries() }.reverse();
+        }
+        // SAFETY: as above.
+        unsafe { self.look(cache, class) };
+        true
+    }
+
+    /// Notes that a bin was refilled or flushed, and now and then gives back half of one that was not.
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    unsafe fn look(&self, cache: *mut Cache, class: usize) {
+        // SAFETY: the caller owns the cache.
+        let idle = unsafe {
+            (*cache).busy[class] = true;
+            (*cache).events = (*cache).events.wrapping_add(1);
+            if !(*cache).events.is_multiple_of(LOOK) {
+                return;
+            }
+            let look = (*cache).look as usize;
+            (*cache).look = ((look + 1) % CLASSES) as u32;
+            if core::mem::take(&mut (*cache).busy[look]) {
+                return;
+            }
+            look
+        };
+        // SAFETY: as above.
+        let bin = unsafe { &(*cache).bins[idle] };
+        if bin.len() > 0 {
+            // SAFETY: as above.
+            unsafe { self.flush(cache, idle, (bin.len() as usize).div_ceil(2).min(BATCH)) };
+            Cache::shrink(bin, idle);
+        }
+    }
+
+    /// Gives the oldest `count` entries of a bin (at most [`BATCH`]) to whoever needs them next, or to their spans.
+    ///
+    /// # Safety
+    /// The caller owns the cache; the bin has that many entries.
+    unsafe fn flush(&self, cache: *mut Cache, class: usize, count: usize) {
+        // SAFETY: the caller owns the cache.
+        let bin = unsafe { &(*cache).bins[class] };
+        // SAFETY: as above; the slice is not used after `drop_oldest`.
+        let slots = &unsafe { bin.entries() }[..count];
+        if !self.transfers[class].add(&self.os, &self.meta, class, slots) {
+            self.return_slots(class, slots);
+        }
+        // SAFETY: as above.
+        unsafe { bin.drop_oldest(count) };
+    }
+
+    /// Gives slots (at most [`BATCH`]) back to their spans.
+    fn return_slots(&self, class: usize, slots: &[*mut u8]) {
+        let mut returns = Returns::new();
+        for &slot in slots.iter().take(BATCH) {
+            let Some(span) = NonNull::new(self.map.get(slot.addr())).map(SpanRef) else {
+                self.os.misuse(Misuse::WildFree, slot)
+            };
+            let index = size::slot_at(class, slot.addr() - span.get().start());
+            if index >= usize::from(span.get().slots()) {
+                self.os.misuse(Misuse::WildFree, slot);
+            }
+            // SAFETY: there are at most `BATCH` slots.
+            if !unsafe { returns.add(span, index) } {
+                self.os.misuse(Misuse::DoubleFree, slot);
+            }
+        }
+        self.settle(self.centrals[class].give(&self.os, returns.words()));
+    }
+
+    /// Gives the waiting slots of a class back to their spans.
+    fn drain(&self, class: usize) {
+        let mut slots = [null_mut(); BATCH];
+        loop {
+            // SAFETY: the array has room for that many.
+            let count = unsafe { self.transfers[class].fetch(&self.os, slots.as_mut_ptr(), BATCH) };
+            if count == 0 {
+                return;
+            }
+            self.return_slots(class, &slots[..count]);
+        }
+    }
+
+    /// Gives empty spans to the page heap, and names a double free.
+    pub(crate) fn settle(&self, given: central::Given) {
+        if let Some(word) = given.double {
+            let (span, slot) =
+                (word.span(), 64 * word.word() + word.mask.trailing_zeros() as usize);
+            let object = span.get().start() + slot * span.get().slot_size() as usize;
+            self.os.misuse(Misuse::DoubleFree, core::ptr::with_exposed_provenance_mut(object));
+        }
+        self.free_spans(given.empty);
+    }
+
+    pub(crate) fn free_spans(&self, mut next: *mut Span) {
+        if next.is_null() {
+            return;
+        }
+        while let Some(span) = NonNull::new(next).map(SpanRef) {
+            next = span.get().next();
+            self.free_span(span);
+        }
+        self.purge_if_due();
+    }
+
+    /// Without a helper thread, free memory is given back on the way of those who free it.
+    pub(crate) fn purge_if_due(&self) {
+        if self.pages.dirty() + self.large.kept_bytes() > 0 && self.pages.is_due() {
+            let now = self.os.now_ns();
+            if self.pages.is_late(now) {
+                self.purge(now);
+            }
+        }
+    }
+
+    /// Adds a slot to a bin that may be full; at randomisation level 2 it changes places with a random one.
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    pub(crate) unsafe fn push_slow(&self, cache: *mut Cache, class: usize, object: *mut u8) {
+        // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
+        let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
+        // SAFETY: as above.
+        if !unsafe { bin.push(object) } {
+            // SAFETY: as above.
+            if !unsafe { Cache::grow(cache, class, Event::FULL) } {
+                let half = (bin.len() as usize).div_ceil(2).min(BATCH);
+                // SAFETY: as above; the bin is full, so it has that many entries.
+                unsafe { self.flush(cache, class, half) };
+                // SAFETY: as above.
+                unsafe { self.look(cache, class) };
+            }
+            // SAFETY: as above; there is room now.
+            unsafe { bin.push(object) };
+        }
+        if self.config().randomise == 2 {
+            // SAFETY: as above.
+            let entries = unsafe { bin.entries() };
+            let last = entries.len() - 1;
+            entries.swap(last, rng.below(entries.len() as u32) as usize);
+        }
+    }
+
+    /// Gives back address space, when there is none left: whatever is not an object of the program. Whether anything was
+    /// given back, so that it is worth trying again.
+    pub(crate) fn reclaim(&self) -> bool {
+        self.tidy(true);
+        let cx = self.cx();
+        self.large.purge(cx, u64::MAX) + self.pages.unmap_free(cx) > 0
+    }
+
+    /// Gives waiting slots and kept empty spans back: all of them, or those of classes that have been idle.
+    pub(crate) fn tidy(&self, all: bool) {
+        for (class, (transfer, central)) in self.transfers.iter().zip(&self.centrals).enumerate() {
+            if transfer.is_idle() || all {
+                self.drain(class);
+                let mut next = central.take_empty(&self.os);
+                while let Some(span) = NonNull::new(next).map(SpanRef) {
+                    next = span.get().next();
+                    self.free_span(span);
+                }
+            }
+        }
+    }
+
+    fn free_span(&self, span: SpanRef) {
+        let (this, cx) = (span.get(), self.cx());
+        self.map.set_range(this.start(), this.granules(), cx.tomb);
+        self.pages.free(cx, span);
+    }
+
+    /// Gives back resident free pages and kept mappings that have been free since long before `now`
+    /// ([`Os::now_ns`]), a bounded number a call. Returns the bytes given back.
+    pub fn purge(&self, now: u64) -> usize {
+        let cx = self.cx();
+        let last = self.tidied.load(Ordering::Relaxed);
+        if now.saturating_sub(last) > DECAY_NS / 4 && now != u64::MAX {
+            self.tidied.store(now, Ordering::Relaxed);
+            self.tidy(false);
+        }
+        self.large.purge(cx, now) + self.pages.purge(cx, now)
+    }
+}
