@@ -55,14 +55,6 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("core", "l2_cycles", "cycles", 0.0, 200.0, "L2 load-to-use"),
     parameter("core", "stlb_cycles", "cycles", 0.0, 200.0, "second level TLB lookup"),
     parameter("cache", "llc_mib", "MiB", 0.0, 4096.0, "last level cache"),
-    parameter(
-        "cache",
-        "stream_fill",
-        "part",
-        0.0,
-        1.0,
-        "part of prefetched stream lines that fill the last level cache",
-    ),
     parameter("dram", "clock_ns", "ns", 0.05, 10.0, "clock of the data bus's command rate"),
     parameter("dram", "cl", "clocks", 1.0, 200.0, "read command to data"),
     parameter("dram", "rcd", "clocks", 1.0, 200.0, "activate to column command"),
@@ -425,7 +417,7 @@ mod tests {
     fn an_unknown_key_lists_the_known_ones() {
         let text = ICELAKE.replace("[cache]", "[cache]\nllc_mb = 3");
         let error = Machine::parse(&text).unwrap_err();
-        assert_eq!(error.valid, "llc_mib, stream_fill");
+        assert_eq!(error.valid, "llc_mib");
         let error = Machine::parse("[teir.default]\nchannels = 1").unwrap_err();
         assert!(error.valid.contains("tier"), "{error}");
         assert_eq!(error.line, 1);

@@ -89,6 +89,8 @@ pub struct Report {
     pub samples: Vec<Sample>,
     /// The means of the last 30 seconds (of the last third, in shorter runs).
     pub last: Sample,
+    /// Units a second over the whole run, of a program that ends or of one that does not.
+    pub whole: f64,
     /// The best static placement by brute force under the conditions of the end: share and units a second.
     pub best: (f64, f64),
     /// Bytes of simulator state for each simulated page.
@@ -192,7 +194,7 @@ impl Setup {
         let mut samples: Vec<Sample> = Vec::new();
         let mut sums = [0.0; 6];
         let mut counted = 0.0;
-        let mut accesses = 0.0;
+        let (mut accesses, mut elapsed) = (0.0, 0.0);
         for now in 0..quanta {
             let second = f64::from(now) * QUANTUM_NS / 1e9;
             let surface = match (self.later_steps, &prepared.after) {
@@ -201,6 +203,7 @@ impl Setup {
             };
             let quantum = state.quantum(now, second, surface);
             accesses += quantum.reads_per_ns * QUANTUM_NS;
+            elapsed += QUANTUM_NS / 1e9;
             let values = [
                 quantum.reads_per_ns * 1e9 / self.workload.step.per_unit,
                 quantum.share,
@@ -211,7 +214,9 @@ impl Setup {
             ];
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             counted += 1.0;
-            if (now + 1) % 100 == 0 || now + 1 == quanta {
+            let units = accesses / self.workload.step.per_unit;
+            let ended = self.workload.length.is_some_and(|length| units >= length);
+            if (now + 1) % 100 == 0 || now + 1 == quanta || ended {
                 let second = f64::from(now + 1) * QUANTUM_NS / 1e9;
                 samples.push(Sample {
                     second,
@@ -225,12 +230,16 @@ impl Setup {
                 (sums, counted) = ([0.0; 6], 0.0);
                 tick(second);
             }
+            if ended {
+                break;
+            }
         }
         let surface = prepared.after.as_ref().unwrap_or(&prepared.before);
         let (low, high) = self.bounds();
         let best = surface.best(low, high);
         Report {
             last: mean(&samples),
+            whole: accesses / self.workload.step.per_unit / f64::max(elapsed, f64::MIN_POSITIVE),
             samples,
             best: (best.0, best.1 * 1e9 / self.workload.step.per_unit),
             bytes_per_page: state.pages.bytes_per_page(),

@@ -79,6 +79,8 @@ pub struct Workload {
     pub step: Step,
     /// Memory of the default tier it may use, in GiB, where the evaluation says; otherwise the machine's.
     pub default_gib: Option<f64>,
+    /// Units after which the program ends, where it does; its throughput is then that of the whole run.
+    pub length: Option<f64>,
 }
 
 /// The names [`named`] knows.
@@ -137,6 +139,7 @@ pub fn gups(object_bytes: f64) -> Workload {
             walked: 1.0 / lines,
         },
         default_gib: None,
+        length: None,
     }
 }
 
@@ -176,6 +179,8 @@ pub fn silo() -> Workload {
             walked: 0.4,
         },
         default_gib: Some(20_761_804_800.0 / GIB),
+        // 100e6 transactions a worker.
+        length: Some(15.0 * 100e6),
     }
 }
 
@@ -234,6 +239,7 @@ pub fn pagerank(machine: &Machine) -> Workload {
             walked: 1.0 - stream / all,
         },
         default_gib: Some(4_404_019_200.0 / GIB),
+        length: None,
     }
 }
 
@@ -273,6 +279,8 @@ pub fn cachelib() -> Workload {
             walked: 3.0 / lines,
         },
         default_gib: Some(keys * item / 3.0 / GIB),
+        // 66,666,666 operations a thread.
+        length: Some(15.0 * 66_666_666.0),
     }
 }
 
@@ -299,6 +307,7 @@ pub fn chase(bytes: f64) -> Workload {
             walked: 1.0,
         },
         default_gib: None,
+        length: None,
     }
 }
 

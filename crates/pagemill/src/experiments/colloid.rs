@@ -217,12 +217,14 @@ fn gups(
     score(report, first, figure, "with/without Colloid", (0.03, 0.08));
 }
 
-/// Throughput and share, without and with Colloid.
+/// Throughput and share, without and with Colloid: of the whole run for programs that end, of the last 30
+/// seconds for those that do not, as in the published runs.
 fn pair(base: &Setup, prepared: &Prepared) -> ((f64, f64), (f64, f64)) {
     let with = Setup { policy: format!("{}+colloid", base.policy), ..base.clone() };
     let [without, with] = [base, &with].map(|setup| {
-        let last = setup.run(prepared, &mut |_| {}).last;
-        (last.units_per_s, last.share)
+        let report = setup.run(prepared, &mut |_| {});
+        let ends = setup.workload.length.is_some();
+        (if ends { report.whole } else { report.last.units_per_s }, report.last.share)
     });
     (without, with)
 }
@@ -331,9 +333,8 @@ fn regret(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64
         let mut setup = setup(options, &machine, workload::gups(64.0), "hemem+watermark", steps);
         setup.effort.measure_ns = 20_000.0;
         let walks = setup.walks();
-        let surface = Surface::build(
-            &machine, &setup.workload, steps, walks, setup.effort, &mut |_, _| {},
-        );
+        let surface =
+            Surface::build(&machine, &setup.workload, steps, walks, setup.effort, &mut |_, _| {});
         let (low, high) = setup.bounds();
         let (mut search, mut share) = (Watermark::default(), high);
         // The mean over the last steps, for a search at a bound keeps probing.
@@ -381,13 +382,11 @@ fn regret(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64
 fn steady(machine: &Machine, steps: f64, options: &Options, effort: Effort) -> f64 {
     let setup = setup(options, machine, workload::gups(64.0), "tpp", steps);
     let (walks, (mut low, high)) = (setup.walks(), setup.bounds());
-    let at = |share: f64| {
-        surface::point(machine, &setup.workload, steps, walks, share, 0.0, effort).0
-    };
+    let at =
+        |share: f64| surface::point(machine, &setup.workload, steps, walks, share, 0.0, effort).0;
     let packed = at(high);
-    let over = |point: &surface::Point| {
-        point.loads.default.latency_ns > point.loads.alternate.latency_ns
-    };
+    let over =
+        |point: &surface::Point| point.loads.default.latency_ns > point.loads.alternate.latency_ns;
     if !over(&packed) {
         return 1.0;
     }
@@ -485,7 +484,8 @@ impl Report {
     /// The report as text.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = String::from("All of ours is modelled: a simulated machine, not a measurement.\n");
+        let mut out =
+            String::from("All of ours is modelled: a simulated machine, not a measurement.\n");
         let mut seen: Vec<(&str, &str)> = Vec::new();
         for cell in &self.cells {
             let table = (cell.figure.as_str(), cell.metric.as_str());
@@ -591,7 +591,9 @@ fn describe(cell: &Cell) -> String {
                 error * 100.0
             )
         }
-        (Some(published), None) => format!("{} / {} / input", value(cell.modelled), value(published)),
+        (Some(published), None) => {
+            format!("{} / {} / input", value(cell.modelled), value(published))
+        }
         _ => value(cell.modelled),
     }
 }
@@ -611,7 +613,9 @@ mod tests {
         }
         for steps in LOADS {
             for system in ["TPP", "TPP+colloid"] {
-                assert!(published("Fig 8b", &format!("{system} at {steps}x"), "throughput").is_some());
+                assert!(
+                    published("Fig 8b", &format!("{system} at {steps}x"), "throughput").is_some()
+                );
             }
         }
     }

@@ -197,7 +197,14 @@ impl Arguments {
         );
         println!(
             "{:<18} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>8}",
-            "policy", load.unit, "share", "default", "alternate", "promoted/s", "demoted/s", "regret"
+            "policy",
+            load.unit,
+            "share",
+            "default",
+            "alternate",
+            "promoted/s",
+            "demoted/s",
+            "regret"
         );
         for row in rows {
             println!(
