@@ -247,6 +247,10 @@ impl Channel {
             return best;
         }
         for (at, request) in queue.iter().enumerate().skip(1) {
+            // Nothing starts before the bus is free, and the older of two equals goes first.
+            if best.data == self.bus_free {
+                break;
+            }
             let plan = self.plan(at, *request, now, write);
             if plan.data < best.data {
                 best = plan;

@@ -13,7 +13,7 @@
 use anyhow::{Context, Result};
 use pagemill_policy::tier::Tier;
 use pagemill_policy::tier::place::colloid::Watermark;
-use pagemill_sim::machine::{Machine, PARAMETERS};
+use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
 use pagemill_sim::random::Random;
 use pagemill_sim::run::{Prepared, Setup};
 use pagemill_sim::surface::{self, Effort, Surface};
@@ -166,7 +166,12 @@ fn setup(options: &Options, machine: &Machine, load: Workload, policy: &str, ste
         seconds: if huge { 100.0 } else { 600.0 },
         scale,
         seed: options.seed,
-        effort: Effort { seed: options.seed, ..Effort::default() },
+        effort: Effort {
+            seed: options.seed,
+            // Thirty-two refresh intervals, or eight.
+            measure_ns: if options.quick { 60_000.0 } else { 249_600.0 },
+            ..Effort::default()
+        },
     }
 }
 
@@ -404,7 +409,7 @@ fn steady(machine: &Machine, steps: f64, options: &Options, effort: Effort) -> f
 
 fn sensitivity(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
     let rows: &[f64] = if options.quick { &LATENCIES[..1] } else { &LATENCIES };
-    let effort = Effort { warm_ns: 3_000.0, measure_ns: 15_000.0, seed: options.seed };
+    let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed };
     let with = |machine: &Machine, latency: f64| {
         let unloaded = machine.get("tier.alternate.unloaded_ns");
         let frozen = options.machine.get("tier.alternate.unloaded_ns");
@@ -413,52 +418,54 @@ fn sensitivity(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str
     };
     let cells: Vec<(f64, f64)> =
         rows.iter().flat_map(|&latency| LOADS.map(|steps| (latency, steps))).collect();
-    let ratios = |machine: &Machine| -> Vec<f64> {
+    let ratios = |machine: &Machine, effort: Effort| -> Vec<f64> {
         cells.iter().map(|&(l, s)| steady(&with(machine, l), s, options, effort)).collect()
     };
-    let frozen = ratios(&options.machine);
-    let keys: Vec<String> = PARAMETERS
+    let frozen = ratios(&options.machine, effort);
+    let influence = |key: &str, less: &[f64], more: &[f64]| Influence {
+        key: key.to_owned(),
+        cells: cells
+            .iter()
+            .enumerate()
+            .map(|(at, &(latency, steps))| {
+                let change = |new: f64| new / frozen[at] - 1.0;
+                (format!("{latency} ns"), format!("{steps}x"), change(less[at]), change(more[at]))
+            })
+            .collect(),
+    };
+    let [one, two] =
+        [1, 2].map(|more| ratios(&options.machine, Effort { seed: options.seed + more, ..effort }));
+    let noise = influence("(other seeds: the noise)", &one, &two);
+    let keys: Vec<(String, bool)> = PARAMETERS
         .iter()
         .filter(|p| p.section != "kernel" && p.section != "hemem")
-        .map(|p| format!("{}.{}", p.section, p.key))
-        .filter(|key| options.machine.get(key) != 0.0)
+        .map(|p| (format!("{}.{}", p.section, p.key), whole(p)))
+        .filter(|(key, _)| options.machine.get(key) != 0.0)
         .collect();
-    for (at, key) in keys.iter().enumerate() {
+    for (at, (key, whole)) in keys.iter().enumerate() {
         tick(key, at as f64 / keys.len() as f64);
-        let [less, more] = [0.9, 1.1].map(|factor| {
+        let [less, more] = [-1.0_f64, 1.0].map(|sign| {
             let value = options.machine.get(key);
-            let scaled = value * factor;
-            // Counts of things move by at least one.
-            let scaled = if value.fract() == 0.0 && value <= 20.0 && scaled.round() == value {
-                value + (factor - 1.0).signum()
-            } else {
-                scaled
-            };
-            ratios(&options.machine.with(key, scaled))
+            let step = if *whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
+            ratios(&options.machine.with(key, value + sign * step), effort)
         });
-        let change = |new: f64, old: f64| new / old - 1.0;
-        report.sensitivity.push(Influence {
-            key: key.clone(),
-            cells: cells
-                .iter()
-                .enumerate()
-                .map(|(cell, &(latency, steps))| {
-                    (
-                        format!("{latency} ns"),
-                        format!("{steps}x"),
-                        change(less[cell], frozen[cell]),
-                        change(more[cell], frozen[cell]),
-                    )
-                })
-                .collect(),
-        });
+        report.sensitivity.push(influence(key, &less, &more));
     }
     report.sensitivity.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
+    report.sensitivity.insert(0, noise);
     report.notes.push(
         "sensitivity: cells of 6c at rest (packed share against balanced share), each parameter a tenth less and more, \
          small counts by at least one"
             .to_owned(),
     );
+}
+
+/// Whether a parameter counts things that cannot be split.
+fn whole(parameter: &Parameter) -> bool {
+    matches!(
+        parameter.unit,
+        "walks" | "ranks" | "groups" | "banks" | "channels" | "cores" | "clocks"
+    ) || (parameter.section == "core" && parameter.unit == "lines")
 }
 
 fn score(report: &mut Report, first: usize, figure: &str, metric: &str, goal: (f64, f64)) {
@@ -493,7 +500,12 @@ impl Report {
                 continue;
             }
             seen.push(table);
-            out += &format!("\nfigure {}: {} (modelled / published / error)\n", table.0, table.1);
+            out += &format!(
+                "\nfigure {}: {} (modelled{})\n",
+                table.0,
+                table.1,
+                if self.compared(table) { " / published / error" } else { "" }
+            );
             out += &self.table(table.0, table.1);
         }
         for score in &self.scores {
@@ -524,6 +536,12 @@ impl Report {
             out += &format!("\nnote: {note}\n");
         }
         out
+    }
+
+    fn compared(&self, table: (&str, &str)) -> bool {
+        self.cells
+            .iter()
+            .any(|c| (c.figure.as_str(), c.metric.as_str()) == table && c.published.is_some())
     }
 
     fn table(&self, figure: &str, metric: &str) -> String {
@@ -574,7 +592,13 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 /// A cell with its error, shaded by how large the error is.
 fn describe(cell: &Cell) -> String {
     let value = |value: f64| {
-        if value.abs() >= 1e6 { format!("{:.2}M", value / 1e6) } else { format!("{value:.3}") }
+        if !value.is_finite() {
+            "not within the run".to_owned()
+        } else if value.abs() >= 1e6 {
+            format!("{:.2}M", value / 1e6)
+        } else {
+            format!("{value:.3}")
+        }
     };
     match (cell.published, cell.error()) {
         (Some(published), Some(error)) => {
