@@ -34,6 +34,8 @@ pub enum Verb {
     /// Print the man pages or a shell's completions
     #[command(hide = true)]
     Generate(verbs::generate::Arguments),
+    /// Run a workload on a simulated machine with two memory tiers
+    Simulate(verbs::simulate::Arguments),
 }
 
 impl Verb {
@@ -48,6 +50,7 @@ impl Verb {
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),
+            Self::Simulate(verb) => verb.run(),
         }
     }
 }

@@ -5,6 +5,7 @@
 mod capability;
 mod cli;
 mod exit;
+mod experiments;
 mod governor;
 mod heap_words;
 mod library;

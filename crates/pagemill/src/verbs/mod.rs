@@ -7,6 +7,7 @@ pub mod record;
 pub mod report;
 pub mod reproduce;
 pub mod run;
+pub mod simulate;
 pub mod workload;
 
 use pagemill_kernel::Linux;

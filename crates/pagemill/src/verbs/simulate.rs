@@ -1,0 +1,276 @@
+//! `pagemill simulate`: a workload on the simulated two-tier machine, any set of policies side by side.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pagemill_sim::machine::{ICELAKE, Machine};
+use pagemill_sim::run::{POLICIES, Report, Setup};
+use pagemill_sim::surface::Effort;
+use pagemill_sim::workload;
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::experiments::colloid;
+
+/// Runs a workload on a simulated machine with two memory tiers, under one or more placement policies.
+///
+/// Everything it prints is modelled.
+#[derive(Debug, Args)]
+#[command(before_help = "Examples:
+  pagemill simulate gups --policy tpp,tpp+colloid --antagonist 3
+  pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
+  pagemill simulate moving --policy hemem+watermark --move-at 50
+  pagemill simulate --figure 6c,8b --sensitivity
+  pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
+pub struct Arguments {
+    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving.
+    #[arg(default_value = "gups")]
+    workload: String,
+    /// Policies, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
+    policy: Vec<String>,
+    /// A machine file; the built-in one is that of the published evaluation.
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Unloaded latency of the alternate tier in nanoseconds, instead of the machine's.
+    #[arg(long, value_name = "NS")]
+    unloaded: Option<f64>,
+    /// Background load on the default tier, in steps of the machine's antagonist cores.
+    #[arg(long, value_name = "STEPS", default_value_t = 0.0)]
+    antagonist: f64,
+    /// The background load starts at this second rather than at once.
+    #[arg(long, value_name = "SECOND")]
+    antagonist_at: Option<f64>,
+    /// The hot set moves at this second.
+    #[arg(long, value_name = "SECOND")]
+    move_at: Option<f64>,
+    /// Length of the run.
+    #[arg(long, default_value_t = 120.0)]
+    seconds: f64,
+    /// One page in so many is simulated; 1 simulates them all.
+    #[arg(long, value_name = "PAGES")]
+    scale: Option<f64>,
+    /// Seed: the same seed gives the same run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Figures of the published evaluation: 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
+    #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
+    figure: Vec<String>,
+    /// With --figure: what a tenth more or less of each parameter does to each cell of 6c.
+    #[arg(long)]
+    sensitivity: bool,
+    /// With --figure: fewer pages and points.
+    #[arg(long)]
+    quick: bool,
+    /// Prints the built-in machine file, with the source of each value, and ends.
+    #[arg(long)]
+    print_machine: bool,
+    /// Machine-readable output.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    policy: String,
+    units_per_s: f64,
+    unit: &'static str,
+    share: f64,
+    default_ns: f64,
+    alternate_ns: f64,
+    promoted_per_s: f64,
+    demoted_per_s: f64,
+    best_share: f64,
+    best_units_per_s: f64,
+    regret: f64,
+    simulated_bytes_per_page: f64,
+    timeline: Vec<[f64; 5]>,
+}
+
+impl Arguments {
+    /// Runs the verb.
+    pub fn run(self) -> Result<Exit> {
+        if self.print_machine {
+            print!("{ICELAKE}");
+            return Ok(Exit::Ok);
+        }
+        let machine = self.machine()?;
+        if !self.figure.is_empty() || self.sensitivity {
+            return self.figures(machine);
+        }
+        let Some(load) = workload::named(&self.workload, &machine) else {
+            bail!("no workload '{}'; valid: {}", self.workload, workload::NAMES.join(", "));
+        };
+        if let Some(unknown) = self.policy.iter().find(|name| !POLICIES.contains(&name.as_str())) {
+            bail!("no policy '{unknown}'; valid: {}", POLICIES.join(", "));
+        }
+        for (flag, value, least) in [
+            ("--antagonist", self.antagonist, 0.0),
+            ("--seconds", self.seconds, 0.02),
+            ("--scale", self.scale.unwrap_or(1.0), 1.0),
+        ] {
+            if !(least..=1e6).contains(&value) {
+                bail!("{flag} {value} is out of range; valid: {least} to 1000000");
+            }
+        }
+        let mut rows = Vec::new();
+        for policy in &self.policy {
+            let huge = policy.starts_with("hemem") || policy.starts_with("memtis");
+            let setup = Setup {
+                machine: machine.clone(),
+                workload: load.clone(),
+                policy: policy.clone(),
+                steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
+                later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
+                moves_at: self.move_at,
+                seconds: self.seconds,
+                scale: self.scale.unwrap_or(if huge { 8.0 } else { 64.0 }),
+                seed: self.seed,
+                effort: Effort { seed: self.seed, ..Effort::default() },
+            };
+            let mut progress = Progress::new();
+            let prepared = setup.prepare(&mut |at, of| {
+                progress.show(&format!("{policy}: memory at {at} of {of} points"));
+            });
+            let report = setup.run(&prepared, &mut |second| {
+                progress.show(&format!("{policy}: second {second:.0} of {:.0}", self.seconds));
+            });
+            progress.clear();
+            rows.push(row(policy, load.unit, &report));
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&rows)?);
+        } else {
+            self.print(&load, &rows);
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn machine(&self) -> Result<Machine> {
+        let machine = match &self.machine {
+            None => Machine::parse(ICELAKE).context("the built-in machine")?,
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                Machine::parse(&text).with_context(|| format!("{}", path.display()))?
+            }
+        };
+        Ok(match self.unloaded {
+            Some(ns) if !(1.0..=10_000.0).contains(&ns) => {
+                bail!("--unloaded {ns} is out of range; valid: 1 to 10000 ns")
+            }
+            Some(ns) => machine.with("tier.alternate.unloaded_ns", ns),
+            None => machine,
+        })
+    }
+
+    fn figures(&self, machine: Machine) -> Result<Exit> {
+        let options = colloid::Options {
+            machine,
+            figures: self.figure.clone(),
+            quick: self.quick,
+            sensitivity: self.sensitivity,
+            seed: self.seed,
+        };
+        let mut progress = Progress::new();
+        let report = colloid::run(&options, &mut |what, part| {
+            progress.show(&format!("{:3.0} %  {what}", part * 100.0));
+        })?;
+        progress.clear();
+        if self.json {
+            println!("{}", report.json()?);
+        } else {
+            print!("{}", report.text());
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn print(&self, load: &workload::Workload, rows: &[Row]) {
+        println!(
+            "{} on {:.1} GiB, antagonist {}x, modelled (one run, seed {})",
+            load.name,
+            load.bytes() / workload::GIB,
+            self.antagonist,
+            self.seed
+        );
+        println!(
+            "{:<18} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>8}",
+            "policy",
+            load.unit,
+            "share",
+            "default",
+            "alternate",
+            "promoted/s",
+            "demoted/s",
+            "regret"
+        );
+        for row in rows {
+            println!(
+                "{:<18} {:>11.2}M {:>7.3} {:>6.0} ns {:>6.0} ns {:>11.0} {:>11.0} {:>6.1} %",
+                row.policy,
+                row.units_per_s / 1e6,
+                row.share,
+                row.default_ns,
+                row.alternate_ns,
+                row.promoted_per_s,
+                row.demoted_per_s,
+                row.regret * 100.0
+            );
+        }
+        println!(
+            "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
+        );
+    }
+}
+
+fn row(policy: &str, unit: &'static str, report: &Report) -> Row {
+    let last = report.last;
+    Row {
+        policy: policy.to_owned(),
+        units_per_s: last.units_per_s,
+        unit,
+        share: last.share,
+        default_ns: last.default_ns,
+        alternate_ns: last.alternate_ns,
+        promoted_per_s: last.promoted,
+        demoted_per_s: last.demoted,
+        best_share: report.best.0,
+        best_units_per_s: report.best.1,
+        regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
+        simulated_bytes_per_page: report.bytes_per_page,
+        timeline: report
+            .samples
+            .iter()
+            .map(|s| [s.second, s.units_per_s, s.share, s.default_ns, s.alternate_ns])
+            .collect(),
+    }
+}
+
+/// One line on a terminal's stderr, rewritten in place; nothing when stderr is not a terminal.
+struct Progress {
+    shown: bool,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: false, terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, text: &str) {
+        if self.terminal {
+            let mut stderr = std::io::stderr().lock();
+            // A progress line that cannot be written is not worth failing for.
+            let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+            self.shown = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}

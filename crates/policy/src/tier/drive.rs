@@ -1,0 +1,265 @@
+//! Composes a tracker and a placer into the decisions of one quantum.
+//!
+//! [`Sampled`] drives the trackers that count (HeMem, MEMTIS); [`FaultDriven`] drives TPP, which
+//! decides fault by fault. Both take latencies through an exponentially weighted average.
+//!
+//! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
+//! than the shift itself generates.
+
+use super::place::colloid::{self, Shift, Watermark};
+use super::place::{Ranked, Ranking, Swap, pack};
+use super::track::hemem::{self, Hemem};
+use super::track::memtis::Memtis;
+use super::track::tpp::{self, Fault, Tpp, Verdict};
+use super::{Littles, Load, Loads, Page, Tier};
+
+/// How much goes where.
+#[derive(Clone, Copy, Debug)]
+pub enum Placer {
+    /// Hottest first.
+    Pack,
+    /// Balance of loaded latencies, by the paper's binary search.
+    Watermark(Watermark),
+    /// Balance of loaded latencies, by the proportional step.
+    Proportional,
+}
+
+/// Who is hot, by counting.
+#[derive(Clone, Debug)]
+pub enum Counter {
+    /// HeMem's counters.
+    Hemem(Hemem),
+    /// MEMTIS's histogram.
+    Memtis(Memtis),
+}
+
+impl Counter {
+    fn heat(&self, page: Page) -> u32 {
+        match self {
+            Self::Hemem(tracker) => tracker.heat(page),
+            Self::Memtis(tracker) => tracker.heat(page),
+        }
+    }
+
+    fn hot(&self, capacity: usize) -> u32 {
+        match self {
+            Self::Hemem(_) => hemem::HOT,
+            Self::Memtis(tracker) => tracker.threshold(capacity),
+        }
+    }
+}
+
+/// Smoothed loads of both tiers.
+#[derive(Clone, Copy, Debug)]
+struct Smoothed {
+    default: Littles,
+    alternate: Littles,
+}
+
+impl Smoothed {
+    fn new(weight: f64) -> Self {
+        Self { default: Littles::new(weight), alternate: Littles::new(weight) }
+    }
+
+    fn update(&mut self, loads: Loads) -> Loads {
+        Loads {
+            default: self.default.update(loads.default),
+            alternate: self.alternate.update(loads.alternate),
+        }
+    }
+}
+
+/// Where the pages are, for a counting driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// The tier of each page; the index is the page.
+    pub tiers: &'a [Tier],
+    /// Frames of the default tier.
+    pub default_frames: usize,
+    /// Frames of the alternate tier.
+    pub alternate_frames: usize,
+}
+
+/// What bounds a quantum's copies.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Pages copied in one quantum.
+    pub pages: usize,
+    /// Size of a page in bytes.
+    pub page_bytes: f64,
+    /// Length of the quantum in nanoseconds.
+    pub quantum_ns: f64,
+}
+
+/// A counting tracker and a placer.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    counter: Counter,
+    placer: Placer,
+    smoothed: Smoothed,
+}
+
+/// Smoothing of the HeMem port: one sixteenth a 10 ms quantum.
+const SAMPLED_WEIGHT: f64 = 0.0625;
+/// Reads that a byte limit counts for each read that changes tier in a quantum (`18 * 64` bytes in the artifact).
+const READS_PER_SHIFT: f64 = 18.0;
+const LINE_BYTES: f64 = 64.0;
+
+impl Sampled {
+    /// A driver that has seen nothing.
+    #[must_use]
+    pub fn new(counter: Counter, placer: Placer) -> Self {
+        Self { counter, placer, smoothed: Smoothed::new(SAMPLED_WEIGHT) }
+    }
+
+    /// Counts one sampled load.
+    pub fn sample(&mut self, page: Page) {
+        match &mut self.counter {
+            Counter::Hemem(tracker) => tracker.sample(page),
+            Counter::Memtis(tracker) => tracker.sample(page),
+        }
+    }
+
+    /// Decides one quantum.
+    pub fn decide(&mut self, loads: Loads, placement: Placement<'_>, limits: Limits) -> Vec<Swap> {
+        let loads = self.smoothed.update(loads);
+        let (share, default, alternate) =
+            (loads.share(), loads.default.latency_ns, loads.alternate.latency_ns);
+        let shift = match &mut self.placer {
+            Placer::Pack => {
+                let hot = self.counter.hot(placement.default_frames);
+                return pack::choose(&self.ranking(placement), hot, limits.pages);
+            }
+            Placer::Watermark(search) => search.step(share, default, alternate),
+            Placer::Proportional => colloid::proportional(share, default, alternate),
+        };
+        let pages = limits.pages.min(self::generated(shift, loads, limits));
+        if shift.size <= 0.0 || pages == 0 {
+            return Vec::new();
+        }
+        colloid::choose(&self.ranking(placement), shift, pages)
+    }
+
+    fn ranking(&self, placement: Placement<'_>) -> Ranking {
+        let mut ranking = Ranking::default();
+        for (at, tier) in placement.tiers.iter().enumerate() {
+            let page = Page(at as u32);
+            let ranked = Ranked { page, heat: self.counter.heat(page) };
+            match tier {
+                Tier::Default => ranking.default.push(ranked),
+                Tier::Alternate => ranking.alternate.push(ranked),
+            }
+        }
+        let hottest_first = |page: &Ranked| (std::cmp::Reverse(page.heat), page.page);
+        ranking.default.sort_unstable_by_key(hottest_first);
+        ranking.alternate.sort_unstable_by_key(hottest_first);
+        ranking.default_free = placement.default_frames.saturating_sub(ranking.default.len());
+        ranking.alternate_free = placement.alternate_frames.saturating_sub(ranking.alternate.len());
+        ranking
+    }
+}
+
+/// Pages whose copies cost no more bytes than the shifted reads bring.
+fn generated(shift: Shift, loads: Loads, limits: Limits) -> usize {
+    let reads = (loads.default.reads_per_ns + loads.alternate.reads_per_ns) * limits.quantum_ns;
+    (shift.size * reads * READS_PER_SHIFT * LINE_BYTES / limits.page_bytes) as usize
+}
+
+/// TPP, alone or under Colloid's boolean.
+#[derive(Clone, Debug)]
+pub struct FaultDriven {
+    tracker: Tpp,
+    smoothed: Smoothed,
+    overloaded: bool,
+}
+
+impl FaultDriven {
+    /// A driver that has seen nothing; `weight` is that of one quantum in the smoothed latencies.
+    #[must_use]
+    pub fn new(config: tpp::Config, weight: f64) -> Self {
+        Self { tracker: Tpp::new(config), smoothed: Smoothed::new(weight), overloaded: false }
+    }
+
+    /// Takes the loads of a quantum in.
+    pub fn observe(&mut self, loads: Loads) {
+        let Loads { default: Load { latency_ns: default, .. }, alternate } =
+            self.smoothed.update(loads);
+        self.overloaded = colloid::overloaded(default, alternate.latency_ns);
+    }
+
+    /// Whether the scanner should stamp pages of this tier.
+    #[must_use]
+    pub fn stamps(&self, tier: Tier) -> bool {
+        self.tracker.stamps(tier)
+    }
+
+    /// Decides one hint fault.
+    pub fn fault(&mut self, now_ms: u64, tier: Tier, latency_ms: f64, room: bool) -> Verdict {
+        self.tracker.fault(Fault { now_ms, tier, latency_ms, room, overloaded: self.overloaded })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn loads(default: f64, alternate: f64) -> Loads {
+        Loads {
+            default: Load { latency_ns: default, reads_per_ns: 0.3 },
+            alternate: Load { latency_ns: alternate, reads_per_ns: 0.3 },
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantum_copies_no_more_than_its_limit_and_keeps_both_tiers_within_their_frames(
+            samples in prop::collection::vec(0_u32..64, 0..800), limit in 0_usize..30,
+            default in 50.0_f64..500.0, alternate in 50.0_f64..500.0, which in 0..3,
+            frames in 16_usize..64,
+        ) {
+            let placer = match which {
+                0 => Placer::Pack,
+                1 => Placer::Proportional,
+                _ => Placer::Watermark(Watermark::default()),
+            };
+            let mut driver = Sampled::new(Counter::Hemem(Hemem::new(64)), placer);
+            samples.into_iter().for_each(|page| driver.sample(Page(page)));
+            let mut tiers: Vec<Tier> =
+                (0..64).map(|at| if at < frames { Tier::Default } else { Tier::Alternate }).collect();
+            for _ in 0..10 {
+                let swaps = driver.decide(
+                    loads(default, alternate),
+                    Placement { tiers: &tiers, default_frames: frames, alternate_frames: 100 },
+                    Limits { pages: limit, page_bytes: 4096.0, quantum_ns: 1e7 },
+                );
+                prop_assert!(swaps.iter().map(Swap::pages).sum::<usize>() <= limit);
+                for swap in swaps {
+                    prop_assert_eq!(tiers[swap.moved.0 as usize], swap.from);
+                    tiers[swap.moved.0 as usize] = swap.from.other();
+                    if let Some(back) = swap.back {
+                        prop_assert_eq!(tiers[back.0 as usize], swap.from.other());
+                        tiers[back.0 as usize] = swap.from;
+                    }
+                }
+                prop_assert!(tiers.iter().filter(|t| **t == Tier::Default).count() <= frames);
+            }
+        }
+    }
+
+    #[test]
+    fn the_boolean_follows_the_smoothed_latencies_not_one_reading() {
+        let config = tpp::Config {
+            threshold_ms: 1000.0,
+            pages_per_second: 1000,
+            adapt_ms: 1000,
+            colloid: true,
+        };
+        let mut driver = FaultDriven::new(config, 0.1);
+        driver.observe(loads(100.0, 140.0));
+        driver.observe(loads(300.0, 140.0));
+        assert_eq!(driver.fault(0, Tier::Default, 1.0, false), Verdict::Stay);
+        (0..20).for_each(|_| driver.observe(loads(300.0, 140.0)));
+        assert_eq!(driver.fault(1, Tier::Default, 1.0, false), Verdict::Demote);
+    }
+}

@@ -1,0 +1,75 @@
+//! How much goes where.
+//!
+//! A placer sees the pages of each tier ranked by heat and answers with swaps. A page's *heat* is
+//! whatever its tracker counts; only its part of the sum matters here.
+
+pub mod colloid;
+pub mod pack;
+
+use super::{Page, Tier};
+
+/// A page and how often its tracker saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    /// The page.
+    pub page: Page,
+    /// Its count.
+    pub heat: u32,
+}
+
+/// The pages of both tiers, each list hottest first.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    /// Pages of the default tier, hottest first.
+    pub default: Vec<Ranked>,
+    /// Pages of the alternate tier, hottest first.
+    pub alternate: Vec<Ranked>,
+    /// Frames of the default tier that hold nothing.
+    pub default_free: usize,
+    /// Frames of the alternate tier that hold nothing.
+    pub alternate_free: usize,
+}
+
+impl Ranking {
+    /// The sum of all heat, at least 1.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        let sum: u64 = self.default.iter().chain(&self.alternate).map(|p| u64::from(p.heat)).sum();
+        sum.max(1) as f64
+    }
+
+    /// The pages of a tier, hottest first.
+    #[must_use]
+    pub fn of(&self, tier: Tier) -> &[Ranked] {
+        match tier {
+            Tier::Default => &self.default,
+            Tier::Alternate => &self.alternate,
+        }
+    }
+
+    fn free(&self, tier: Tier) -> usize {
+        match tier {
+            Tier::Default => self.default_free,
+            Tier::Alternate => self.alternate_free,
+        }
+    }
+}
+
+/// One page leaves `from`; where the other tier has no free frame, one comes back in exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// The tier that `moved` leaves.
+    pub from: Tier,
+    /// The page that leaves.
+    pub moved: Page,
+    /// The page that comes back, if one does.
+    pub back: Option<Page>,
+}
+
+impl Swap {
+    /// Pages copied.
+    #[must_use]
+    pub const fn pages(&self) -> usize {
+        1 + self.back.is_some() as usize
+    }
+}

@@ -1,0 +1,26 @@
+//! A small deterministic machine with two memory tiers. Everything it says is *modelled*.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`] | the machine file: every parameter with its source |
+//! | [`random`] | the one generator; a run is a function of its seed |
+//! | [`dram`] | one memory channel with DRAM timing, request by request |
+//! | [`closed`] | cores in a closed loop over both tiers, request by request |
+//! | [`surface`] | what `closed` says, tabulated over the share of the default tier |
+//! | [`cache`] | which page table reads miss the last level cache |
+//! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
+//! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
+//! | [`run`] | a run: quanta of the page level under a policy |
+//!
+//! No kernel, no clock, no threads, no floating point whose order depends on anything but the seed.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod closed;
+pub mod dram;
+pub mod machine;
+pub mod pages;
+pub mod random;
+pub mod run;
+pub mod surface;
+pub mod workload;

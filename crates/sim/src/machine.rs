@@ -1,0 +1,432 @@
+//! The machine file: a TOML table of parameters, each with the document it comes from.
+//!
+//! ```toml
+//! [tier.alternate]
+//! unloaded_ns = { value = 135, source = "published evaluation, section 2" }
+//! ```
+//!
+//! [`PARAMETERS`] is the whole language: key, unit, range, meaning. A file must give every key; an
+//! unknown key, a missing one, a value out of range or of another type is an error with its line, its
+//! key and the valid values. All values are numbers, so that a sensitivity study can scale each.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+/// One parameter of the language: section, key, unit, least and greatest value, meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// The table it stands in, dotted.
+    pub section: &'static str,
+    /// Its key.
+    pub key: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The least valid value.
+    pub least: f64,
+    /// The greatest valid value.
+    pub greatest: f64,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+const fn parameter(
+    section: &'static str,
+    key: &'static str,
+    unit: &'static str,
+    least: f64,
+    greatest: f64,
+    meaning: &'static str,
+) -> Parameter {
+    Parameter { section, key, unit, least, greatest, meaning }
+}
+
+/// Every parameter of a machine.
+pub const PARAMETERS: &[Parameter] = &[
+    parameter("core", "frequency_ghz", "GHz", 0.1, 10.0, "core clock"),
+    parameter("core", "rob_entries", "micro-operations", 8.0, 4096.0, "reorder buffer"),
+    parameter("core", "issue_width", "micro-operations/cycle", 1.0, 32.0, "allocation width"),
+    parameter("core", "fill_buffers", "lines", 1.0, 256.0, "outstanding L1 data misses"),
+    parameter("core", "streamer_lines", "lines", 0.0, 256.0, "lines the L2 streamer runs ahead"),
+    parameter("core", "page_walkers", "walks", 1.0, 64.0, "concurrent page walks"),
+    parameter("core", "mispredict_cycles", "cycles", 0.0, 200.0, "branch misprediction penalty"),
+    parameter("core", "divide_cycles", "cycles", 0.0, 200.0, "latency of a 64-bit division"),
+    parameter("core", "l1_cycles", "cycles", 0.0, 200.0, "L1 data cache load-to-use"),
+    parameter("core", "l2_cycles", "cycles", 0.0, 200.0, "L2 load-to-use"),
+    parameter("core", "stlb_cycles", "cycles", 0.0, 200.0, "second level TLB lookup"),
+    parameter("cache", "llc_mib", "MiB", 0.0, 4096.0, "last level cache"),
+    parameter("dram", "clock_ns", "ns", 0.05, 10.0, "clock of the data bus's command rate"),
+    parameter("dram", "cl", "clocks", 1.0, 200.0, "read command to data"),
+    parameter("dram", "rcd", "clocks", 1.0, 200.0, "activate to column command"),
+    parameter("dram", "rp", "clocks", 1.0, 200.0, "precharge to activate"),
+    parameter("dram", "ras", "clocks", 1.0, 400.0, "activate to precharge"),
+    parameter("dram", "cwl", "clocks", 1.0, 200.0, "write command to data"),
+    parameter("dram", "ccd_l", "clocks", 1.0, 64.0, "column to column, same bank group"),
+    parameter("dram", "rrd_l", "clocks", 1.0, 64.0, "activate to activate, same bank group"),
+    parameter("dram", "rrd_s", "clocks", 1.0, 64.0, "activate to activate, other bank group"),
+    parameter("dram", "faw", "clocks", 1.0, 400.0, "window of four activates"),
+    parameter("dram", "wtr_l", "clocks", 0.0, 64.0, "write data to read command, same rank"),
+    parameter("dram", "wr", "clocks", 1.0, 200.0, "write data to precharge"),
+    parameter("dram", "rtp", "clocks", 1.0, 200.0, "read to precharge"),
+    parameter("dram", "rfc", "clocks", 1.0, 4000.0, "refresh"),
+    parameter("dram", "refi", "clocks", 100.0, 100_000.0, "refresh interval"),
+    parameter("dram", "burst", "clocks", 1.0, 64.0, "data bus time of a line"),
+    parameter(
+        "dram",
+        "turnaround",
+        "clocks",
+        0.0,
+        64.0,
+        "data bus gap between ranks or directions",
+    ),
+    parameter("dram", "ranks", "ranks", 1.0, 8.0, "ranks of a channel"),
+    parameter("dram", "bank_groups", "groups", 1.0, 16.0, "bank groups of a rank"),
+    parameter("dram", "banks", "banks", 1.0, 16.0, "banks of a group"),
+    parameter("dram", "row_lines", "lines", 1.0, 4096.0, "lines of an open row"),
+    parameter("dram", "write_high", "lines", 1.0, 1024.0, "queued writes that start a drain"),
+    parameter("dram", "write_low", "lines", 0.0, 1024.0, "queued writes that end it"),
+    parameter("tier.default", "channels", "channels", 1.0, 64.0, "memory channels"),
+    parameter(
+        "tier.default",
+        "capacity_gib",
+        "GiB",
+        0.001,
+        65_536.0,
+        "memory the workload may use",
+    ),
+    parameter("tier.default", "unloaded_ns", "ns", 1.0, 10_000.0, "load latency without load"),
+    parameter("tier.alternate", "channels", "channels", 1.0, 64.0, "memory channels"),
+    parameter(
+        "tier.alternate",
+        "capacity_gib",
+        "GiB",
+        0.001,
+        65_536.0,
+        "memory the workload may use",
+    ),
+    parameter("tier.alternate", "unloaded_ns", "ns", 1.0, 10_000.0, "load latency without load"),
+    parameter("link", "flits_per_ns", "flits/ns", 0.01, 1000.0, "capacity of each direction"),
+    parameter("link", "data_flits", "flits", 1.0, 64.0, "a message with a line"),
+    parameter("link", "control_flits", "flits", 0.0, 64.0, "a message without"),
+    parameter(
+        "antagonist",
+        "cores_per_step",
+        "cores",
+        0.0,
+        64.0,
+        "cores added by each step of load",
+    ),
+    parameter(
+        "antagonist",
+        "line_ns",
+        "ns",
+        0.0,
+        10_000.0,
+        "time a slot spends in the core between two lines",
+    ),
+    parameter(
+        "antagonist",
+        "writes_per_read",
+        "lines",
+        0.0,
+        4.0,
+        "lines written back for each line read",
+    ),
+    parameter(
+        "kernel",
+        "scan_mib",
+        "MiB",
+        1.0,
+        65_536.0,
+        "address space the hint fault scanner stamps a period",
+    ),
+    parameter("kernel", "scan_period_ms", "ms", 1.0, 60_000.0, "its period"),
+    parameter(
+        "kernel",
+        "hot_threshold_ms",
+        "ms",
+        1.0,
+        60_000.0,
+        "reference fault latency of a hot page",
+    ),
+    parameter("kernel", "promote_mb_per_s", "MB/s", 0.0, 1_000_000.0, "promotion rate limit"),
+    parameter("kernel", "adapt_ms", "ms", 1.0, 600_000.0, "period of the threshold's adaptation"),
+    parameter(
+        "kernel",
+        "fault_us",
+        "us",
+        0.0,
+        1000.0,
+        "cost of a hint fault in the faulting thread",
+    ),
+    parameter(
+        "kernel",
+        "migrate_us",
+        "us",
+        0.0,
+        1000.0,
+        "cost of a page migration in the faulting thread",
+    ),
+    parameter("kernel", "kswapd_us", "us", 0.001, 1000.0, "cost of one page's demotion in kswapd"),
+    parameter(
+        "kernel",
+        "kswapd_scan_us",
+        "us",
+        0.001,
+        1000.0,
+        "cost of one page's ageing in kswapd",
+    ),
+    parameter(
+        "kernel",
+        "watermark_part",
+        "part",
+        0.0001,
+        0.2,
+        "frames of the default tier between the low and the high watermark",
+    ),
+    parameter(
+        "hemem",
+        "copy_gb_per_s",
+        "GB/s",
+        0.001,
+        1000.0,
+        "copy engine of the sampled systems",
+    ),
+];
+
+/// What is wrong with a machine file.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {key}: {what}; valid: {valid}")]
+pub struct MachineError {
+    /// Line, from 1.
+    pub line: usize,
+    /// The key, dotted.
+    pub key: String,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub valid: String,
+}
+
+/// A machine: a value for each of [`PARAMETERS`], with its source.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    values: BTreeMap<String, f64>,
+    sources: BTreeMap<String, String>,
+}
+
+/// The two-socket Ice Lake machine of the published evaluation.
+pub const ICELAKE: &str = include_str!("../machines/icelake-2s.toml");
+
+impl Machine {
+    /// Reads a machine file.
+    ///
+    /// # Errors
+    /// The first thing wrong with it, with line, key and valid values.
+    pub fn parse(text: &str) -> Result<Self, MachineError> {
+        let table = DeTable::parse(text).map_err(|error| MachineError {
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
+            key: "(syntax)".to_owned(),
+            what: error.message().to_owned(),
+            valid: "TOML".to_owned(),
+        })?;
+        let mut machine = Self { values: BTreeMap::new(), sources: BTreeMap::new() };
+        machine.read(text, "", table.get_ref())?;
+        for wanted in PARAMETERS {
+            let key = format!("{}.{}", wanted.section, wanted.key);
+            if !machine.values.contains_key(&key) {
+                return Err(MachineError {
+                    line: section_line(text, wanted.section),
+                    what: format!("missing ({})", wanted.meaning),
+                    valid: range(wanted),
+                    key,
+                });
+            }
+        }
+        Ok(machine)
+    }
+
+    fn read(&mut self, text: &str, section: &str, table: &DeTable<'_>) -> Result<(), MachineError> {
+        for (name, value) in table {
+            let key = if section.is_empty() {
+                name.get_ref().to_string()
+            } else {
+                format!("{section}.{}", name.get_ref())
+            };
+            let known = PARAMETERS.iter().find(|p| format!("{}.{}", p.section, p.key) == key);
+            let fail = |what: &str, valid: String| MachineError {
+                line: line_of(text, name.span().start),
+                key: key.clone(),
+                what: what.to_owned(),
+                valid,
+            };
+            match (known, value.get_ref()) {
+                (Some(parameter), value) => {
+                    let (number, source) =
+                        number_and_source(value).map_err(|what| fail(&what, range(parameter)))?;
+                    if !(parameter.least..=parameter.greatest).contains(&number) {
+                        return Err(fail(&format!("{number} is out of range"), range(parameter)));
+                    }
+                    self.sources.insert(key.clone(), source);
+                    self.values.insert(key, number);
+                }
+                (None, DeValue::Table(inner)) if is_section(&key) => {
+                    self.read(text, &key, inner)?
+                }
+                (None, _) => return Err(fail("unknown key", neighbours(section))),
+            }
+        }
+        Ok(())
+    }
+
+    /// A parameter's value. The key is one of [`PARAMETERS`], dotted.
+    #[must_use]
+    pub fn get(&self, key: &str) -> f64 {
+        *self
+            .values
+            .get(key)
+            .expect("a parsed machine holds every parameter, and keys are literals of PARAMETERS")
+    }
+
+    /// Where a parameter's value comes from; empty where the file does not say.
+    #[must_use]
+    pub fn source(&self, key: &str) -> &str {
+        self.sources.get(key).map_or("", String::as_str)
+    }
+
+    /// The machine with one parameter set to another value, held within its range.
+    #[must_use]
+    pub fn with(&self, key: &str, value: f64) -> Self {
+        let mut machine = self.clone();
+        if let Some(parameter) =
+            PARAMETERS.iter().find(|p| format!("{}.{}", p.section, p.key) == key)
+        {
+            machine.values.insert(key.to_owned(), value.clamp(parameter.least, parameter.greatest));
+        }
+        machine
+    }
+
+    /// A duration in nanoseconds in DRAM clocks, rounded.
+    #[must_use]
+    pub fn clocks(&self, ns: f64) -> u64 {
+        (ns / self.get("dram.clock_ns")).round().max(0.0) as u64
+    }
+
+    /// Core cycles in nanoseconds.
+    #[must_use]
+    pub fn cycles_ns(&self, cycles: f64) -> f64 {
+        cycles / self.get("core.frequency_ghz")
+    }
+}
+
+fn number_and_source(value: &DeValue<'_>) -> Result<(f64, String), String> {
+    let number = |value: &DeValue<'_>| match value {
+        DeValue::Integer(text) => text.to_string().parse::<f64>().ok(),
+        DeValue::Float(text) => text.to_string().parse::<f64>().ok(),
+        _ => None,
+    };
+    if let Some(number) = number(value) {
+        return Ok((number, String::new()));
+    }
+    let DeValue::Table(table) = value else {
+        return Err("not a number".to_owned());
+    };
+    let mut result = (None, String::new());
+    for (name, inner) in table {
+        match (name.get_ref().as_ref(), inner.get_ref()) {
+            ("value", inner) => result.0 = number(inner),
+            ("source", DeValue::String(text)) => text.as_ref().clone_into(&mut result.1),
+            (other, _) => {
+                return Err(format!("unknown field '{other}' (a parameter has value and source)"));
+            }
+        }
+    }
+    Ok((result.0.ok_or("its value is not a number")?, result.1))
+}
+
+fn range(parameter: &Parameter) -> String {
+    format!("{} to {} {}", parameter.least, parameter.greatest, parameter.unit)
+}
+
+fn is_section(key: &str) -> bool {
+    PARAMETERS.iter().any(|p| p.section == key || p.section.starts_with(&format!("{key}.")))
+}
+
+fn neighbours(section: &str) -> String {
+    let mut names: Vec<&str> = PARAMETERS
+        .iter()
+        .filter_map(|p| match (section.is_empty(), p.section == section) {
+            (false, true) => Some(p.key),
+            _ => p
+                .section
+                .strip_prefix(section)
+                .filter(|rest| section.is_empty() || rest.starts_with('.'))
+                .map(|rest| rest.trim_start_matches('.').split('.').next().unwrap_or(rest)),
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// The line of a section's header, or the last line of a file without one.
+fn section_line(text: &str, section: &str) -> usize {
+    text.lines()
+        .position(|line| line.trim() == format!("[{section}]"))
+        .map_or_else(|| text.lines().count().max(1), |at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_machine_is_whole_and_every_value_has_a_source() {
+        let machine = Machine::parse(ICELAKE).unwrap();
+        for parameter in PARAMETERS {
+            let key = format!("{}.{}", parameter.section, parameter.key);
+            assert!(!machine.source(&key).is_empty(), "{key} names no source");
+        }
+    }
+
+    #[test]
+    fn a_negative_latency_names_its_line_key_and_range() {
+        let at = ICELAKE.lines().position(|l| l.starts_with("unloaded_ns")).unwrap() + 1;
+        let mut lines: Vec<&str> = ICELAKE.lines().collect();
+        lines[at - 1] = "unloaded_ns = -70";
+        let error = Machine::parse(&lines.join("\n")).unwrap_err();
+        assert_eq!((error.line, error.key.as_str()), (at, "tier.default.unloaded_ns"));
+        assert_eq!(error.valid, "1 to 10000 ns");
+    }
+
+    #[test]
+    fn a_missing_tier_is_named() {
+        let without: String = ICELAKE.split("[tier.alternate]").next().unwrap().to_owned()
+            + "[link]"
+            + ICELAKE.split("[link]").nth(1).unwrap();
+        let error = Machine::parse(&without).unwrap_err();
+        assert_eq!(error.key, "tier.alternate.channels");
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_lists_the_known_ones() {
+        let text = ICELAKE.replace("[cache]", "[cache]\nllc_mb = 3");
+        let error = Machine::parse(&text).unwrap_err();
+        assert_eq!(error.valid, "llc_mib");
+        let error = Machine::parse("[teir.default]\nchannels = 1").unwrap_err();
+        assert!(error.valid.contains("tier"), "{error}");
+        assert_eq!(error.line, 1);
+    }
+
+    #[test]
+    fn text_where_a_number_belongs_is_refused() {
+        let error = Machine::parse("[core]\nfrequency_ghz = \"fast\"").unwrap_err();
+        assert_eq!((error.line, error.key.as_str()), (2, "core.frequency_ghz"));
+        assert!(error.to_string().contains("not a number"));
+    }
+}

@@ -1,0 +1,313 @@
+//! Every page of a run: where it is, when the scanner stamped it, when its accessed bit was last
+//! cleared; and the two lists by which the kernel ages the default tier.
+//!
+//! A page takes 9 bytes, and 4 more for its place on a list: 13 (at most 16 counted with stale places).
+//! A run may hold one page in `scale`; rates a page stay as they are and the kernel's budgets are divided.
+//!
+//! Ageing, as Linux does it for anonymous memory: the head of the inactive list goes to the active
+//! list if its accessed bit is set and is demoted otherwise; when the inactive list is short, the head of
+//! the active list moves over with its bit cleared. Accessed bits are drawn from the page's read rate
+//! and the time since the bit was cleared, so no access is simulated one by one.
+//!
+//! Always so: the pages of both tiers add up; no page is on two tiers.
+
+use std::collections::VecDeque;
+
+use pagemill_policy::tier::Tier;
+
+use crate::random::Random;
+use crate::workload::Workload;
+
+const NOWHERE: u8 = 0;
+const ACTIVE: u8 = 1;
+const INACTIVE: u8 = 2;
+const ALTERNATE: u8 = 4;
+const NEVER: u32 = u32::MAX;
+
+/// The pages of a run. Times are in quanta.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    segment: usize,
+    ends: Vec<usize>,
+    sizes: Vec<usize>,
+    state: Vec<u8>,
+    stamp: Vec<u32>,
+    cleared: Vec<u32>,
+    active: VecDeque<u32>,
+    inactive: VecDeque<u32>,
+    resident: Vec<usize>,
+    default_frames: usize,
+    used: usize,
+}
+
+impl Pages {
+    /// Places pages of `page_bytes` by first touch: the default tier's `default_bytes` first.
+    #[must_use]
+    pub fn first_touch(
+        workload: &Workload,
+        page_bytes: f64,
+        default_bytes: f64,
+        scale: f64,
+    ) -> Self {
+        let pages = |bytes: f64| bytes / page_bytes / scale;
+        let smallest = workload.classes.iter().map(|c| pages(c.bytes)).fold(f64::MAX, f64::min);
+        let segments = workload.segments.min(smallest.max(1.0) as usize).max(1);
+        let mut ends = Vec::new();
+        let mut segment = 0;
+        for class in &workload.classes {
+            segment += ((pages(class.bytes) / segments as f64).round() as usize).max(1);
+            ends.push(segment);
+        }
+        let count = segment * segments;
+        let mut this = Self {
+            sizes: ends
+                .iter()
+                .scan(0, |before, &end| Some((end - std::mem::replace(before, end)) * segments))
+                .collect(),
+            resident: vec![0; ends.len()],
+            segment,
+            ends,
+            state: vec![ALTERNATE; count],
+            stamp: vec![NEVER; count],
+            cleared: vec![0; count],
+            active: VecDeque::new(),
+            inactive: VecDeque::new(),
+            default_frames: pages(default_bytes) as usize,
+            used: 0,
+        };
+        for at in 0..count {
+            let page = if workload.together { at % segments * segment + at / segments } else { at };
+            if this.used < this.default_frames {
+                this.state[page] = INACTIVE;
+                this.inactive.push_back(page as u32);
+                let class = this.class_of(page as u32);
+                this.resident[class] += 1;
+                this.used += 1;
+            }
+        }
+        this
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.len()
+    }
+
+    /// True for a run without pages, which [`Self::first_touch`] never makes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    /// The class of a page.
+    #[must_use]
+    pub fn class_of(&self, page: u32) -> usize {
+        let inside = page as usize % self.segment;
+        self.ends
+            .iter()
+            .position(|&end| inside < end)
+            .expect("the last end is the segment's length")
+    }
+
+    /// Pages of a class.
+    #[must_use]
+    pub fn size_of(&self, class: usize) -> usize {
+        self.sizes[class]
+    }
+
+    /// The part of a class that is on the default tier.
+    #[must_use]
+    pub fn part_on_default(&self, class: usize) -> f64 {
+        self.resident[class] as f64 / self.sizes[class] as f64
+    }
+
+    /// A random page of a class.
+    pub fn draw(&self, class: usize, random: &mut Random) -> u32 {
+        let begin = if class == 0 { 0 } else { self.ends[class - 1] };
+        let width = self.ends[class] - begin;
+        let at = random.below(self.sizes[class] as u64) as usize;
+        (at / width * self.segment + begin + at % width) as u32
+    }
+
+    /// Where a page is.
+    #[must_use]
+    pub fn tier(&self, page: u32) -> Tier {
+        if self.state[page as usize] == ALTERNATE { Tier::Alternate } else { Tier::Default }
+    }
+
+    /// Frames of the default tier.
+    #[must_use]
+    pub const fn default_frames(&self) -> usize {
+        self.default_frames
+    }
+
+    /// Frames of the default tier that hold nothing.
+    #[must_use]
+    pub const fn free(&self) -> usize {
+        self.default_frames - self.used
+    }
+
+    /// Takes access away from a page at `now`.
+    pub fn stamp(&mut self, page: u32, now: u32) {
+        self.stamp[page as usize] = now;
+    }
+
+    /// Gives access back if the page was stamped at `at`; false if it was not.
+    pub fn unstamp(&mut self, page: u32, at: u32) -> bool {
+        let stamped = self.stamp[page as usize] == at;
+        if stamped {
+            self.stamp[page as usize] = NEVER;
+        }
+        stamped
+    }
+
+    /// True where access is taken away.
+    #[must_use]
+    pub fn stamped(&self, page: u32) -> bool {
+        self.stamp[page as usize] != NEVER
+    }
+
+    /// Moves a page to the default tier; false if it is there or no frame is free.
+    pub fn promote(&mut self, page: u32, now: u32) -> bool {
+        if self.tier(page) == Tier::Default || self.free() == 0 {
+            return false;
+        }
+        self.used += 1;
+        self.state[page as usize] = ACTIVE;
+        self.cleared[page as usize] = now;
+        self.active.push_back(page);
+        let class = self.class_of(page);
+        self.resident[class] += 1;
+        if self.active.len() > 2 * self.default_frames {
+            let state = &self.state;
+            self.active.retain(|&page| state[page as usize] == ACTIVE);
+        }
+        true
+    }
+
+    /// Moves a page to the alternate tier; false if it is there.
+    pub fn demote(&mut self, page: u32) -> bool {
+        if self.tier(page) == Tier::Alternate {
+            return false;
+        }
+        self.used -= 1;
+        self.state[page as usize] = ALTERNATE;
+        let class = self.class_of(page);
+        self.resident[class] -= 1;
+        true
+    }
+
+    /// Ages the default tier until `wanted` frames are free or `budget_us` is spent, at `scan_us` a page
+    /// looked at and `demote_us` a page demoted. `rates` gives the reads of a page by class and quantum.
+    /// Returns the pages demoted and the time spent.
+    pub fn age(
+        &mut self,
+        now: u32,
+        wanted: usize,
+        budget_us: f64,
+        costs: (f64, f64),
+        rates: &[f64],
+        random: &mut Random,
+    ) -> (usize, f64) {
+        let (scan_us, demote_us) = costs;
+        let (mut spent, mut demoted) = (0.0, 0);
+        while self.free() < wanted && spent < budget_us {
+            if self.inactive.len() * (INACTIVE_RATIO + 1) < self.used
+                && let Some(page) = self.active.pop_front()
+            {
+                if self.state[page as usize] == ACTIVE {
+                    spent += scan_us;
+                    self.state[page as usize] = INACTIVE;
+                    self.cleared[page as usize] = now;
+                    self.inactive.push_back(page);
+                }
+                continue;
+            }
+            let Some(page) = self.inactive.pop_front() else {
+                break;
+            };
+            if self.state[page as usize] != INACTIVE {
+                continue;
+            }
+            spent += scan_us;
+            let class = self.class_of(page);
+            let elapsed = f64::from(now - self.cleared[page as usize]);
+            if random.chance(1.0 - (-rates[class] * elapsed).exp()) {
+                self.state[page as usize] = ACTIVE;
+                self.cleared[page as usize] = now;
+                self.active.push_back(page);
+            } else {
+                self.state[page as usize] = NOWHERE;
+                self.demote(page);
+                spent += demote_us;
+                demoted += 1;
+            }
+        }
+        (demoted, spent)
+    }
+
+    /// Bytes that a page takes, lists included.
+    #[must_use]
+    pub fn bytes_per_page(&self) -> f64 {
+        let lists = (self.active.capacity() + self.inactive.capacity()) * size_of::<u32>();
+        9.0 + lists as f64 / self.len() as f64
+    }
+}
+
+/// Active pages for each inactive one: Linux's `int_sqrt(10 * GiB)`, for 32 GiB.
+const INACTIVE_RATIO: usize = 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::gups;
+    use proptest::prelude::*;
+
+    fn pages() -> Pages {
+        Pages::first_touch(&gups(64.0), 4096.0, 32.0 * crate::workload::GIB, 4096.0)
+    }
+
+    #[test]
+    fn first_touch_fills_the_default_tier_with_cold_pages() {
+        let pages = pages();
+        assert!(pages.part_on_default(2) < 1e-9);
+        assert_eq!(pages.free(), 0);
+    }
+
+    #[test]
+    fn ageing_demotes_the_cold_and_spares_the_hot() {
+        let mut pages = pages();
+        let mut random = Random::new(1);
+        for page in 0..pages.len() as u32 {
+            if pages.class_of(page) == 2 {
+                pages.age(1, 1, 1e9, (0.0, 0.0), &[0.0, 0.0, 1.0], &mut random);
+                pages.promote(page, 1);
+            }
+        }
+        for now in 2..400 {
+            pages.age(now, 40, 1e9, (0.0, 0.0), &[0.001, 0.001, 1.0], &mut random);
+        }
+        assert!(pages.part_on_default(2) > 0.95, "{}", pages.part_on_default(2));
+    }
+
+    proptest! {
+        #[test]
+        fn pages_are_conserved_and_the_default_tier_never_overflows(
+            moves in prop::collection::vec((any::<u32>(), any::<bool>(), 0_usize..20), 1..400),
+        ) {
+            let mut pages = pages();
+            let mut random = Random::new(5);
+            for (now, (page, up, wanted)) in moves.into_iter().enumerate() {
+                let page = page % pages.len() as u32;
+                if up { pages.promote(page, now as u32); } else { pages.demote(page); }
+                pages.age(now as u32, wanted, 50.0, (0.5, 5.0), &[0.01, 0.01, 1.0], &mut random);
+                let default =
+                    (0..pages.len() as u32).filter(|&p| pages.tier(p) == Tier::Default).count();
+                prop_assert_eq!(default + pages.free(), pages.default_frames());
+                let counted: usize = pages.resident.iter().sum();
+                prop_assert_eq!(default, counted);
+            }
+        }
+    }
+}
