@@ -240,6 +240,8 @@ extern "C" fn run() -> ! {
         fail(-left);
         sys::exit_thread();
     }
+    // A directory of its own too: the program's may be unmounted once the program has left it.
+    sys::leave_directory();
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill");
     // SAFETY: this is the helper thread.

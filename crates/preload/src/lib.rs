@@ -44,6 +44,15 @@ pub static pagemill_stats: StatsPage = StatsPage::zeroed();
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    say::line(format_args!("internal error: {info}; the program is stopped (SIGABRT)"));
+    match info.location() {
+        Some(place) => say::line(format_args!(
+            "internal error at {}:{}: please report; the program is stopped (SIGABRT)",
+            place.file(),
+            place.line()
+        )),
+        None => say::line(format_args!(
+            "internal error: please report; the program is stopped (SIGABRT)"
+        )),
+    }
     sys::abort()
 }

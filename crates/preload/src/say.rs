@@ -45,7 +45,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = line.write_str("\n");
     if helper::is_current() {
         // The helper has no standard error of its own.
-        let fd = sys::open(c"/proc/self/fd/2", sys::O_WRONLY | sys::O_APPEND);
+        let fd = sys::descriptor_of_process(2);
         if !sys::failed(fd) {
             sys::write(fd as i32, line.bytes());
         }
