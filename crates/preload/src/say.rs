@@ -60,7 +60,7 @@ static SAID: AtomicU64 = AtomicU64::new(0);
 /// Reasons to be said by the next thread that may: the helper has no standard error.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 
-/// The error number of the last of them.
+/// The error number of the last of them; 0 if there was none.
 static ERROR: AtomicU64 = AtomicU64::new(0);
 
 /// Notes a degradation in the statistics and says it, unless it was said before or the user asked
@@ -95,7 +95,11 @@ fn say_pending() {
     let reasons = PENDING.swap(0, Ordering::Acquire);
     let error = ERROR.load(Ordering::Relaxed);
     for reason in (0..u64::BITS).map(|bit| 1 << bit).filter(|bit| reasons & bit != 0) {
-        degraded(reason, format_args!("{} (error {error})", why(reason)));
+        if error == 0 {
+            degraded(reason, format_args!("{}", why(reason)));
+        } else {
+            degraded(reason, format_args!("{} (error {error})", why(reason)));
+        }
     }
 }
 
