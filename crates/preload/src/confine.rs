@@ -67,3 +67,42 @@ pub(crate) fn confine() {
     sys::drop_capabilities();
     flag(PR_SET_NO_NEW_PRIVS, 1);
 }
+
+/// The seccomp filters on the helper, which come from the program: it inherits those of the thread that starts it, and gets
+/// one more when the program sets one for all its threads.
+///
+/// They are read from `/proc` by a descriptor that is opened before: of all ways to ask, `pread` is the one that filters
+/// allow. A filter may end the process for a call that it does not list.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    status: Option<i32>,
+    first: Option<(u32, u32)>,
+}
+
+impl Filters {
+    /// Those at the start of the calling thread.
+    pub(crate) fn now() -> Self {
+        let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
+        let mut filters = Self { status: (!sys::failed(fd)).then_some(fd as i32), first: None };
+        filters.first = filters.count();
+        filters
+    }
+
+    /// The mode, and how many filters there are (a kernel before 5.9 does not say: 0).
+    fn count(&self) -> Option<(u32, u32)> {
+        let mut buffer = [0; 2048];
+        // SAFETY: the kernel writes at most the whole buffer.
+        let len = unsafe { sys::read_at(self.status?, buffer.as_mut_ptr(), buffer.len(), 0) };
+        let text = core::str::from_utf8(&buffer[..usize::try_from(len).ok()?]).ok()?;
+        let number = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().parse::<u32>().ok()
+        };
+        Some((number("Seccomp:")?, number("Seccomp_filters:").unwrap_or(0)))
+    }
+
+    /// Whether there are others now.
+    pub(crate) fn changed(&self) -> bool {
+        self.first.is_some() && self.count() != self.first
+    }
+}

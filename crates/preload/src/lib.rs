@@ -21,6 +21,7 @@ mod fork;
 mod helper;
 mod kernel;
 mod libc;
+mod namespace;
 mod os;
 mod pressure;
 mod report;

@@ -96,12 +96,17 @@ fn say_pending() {
     let error = ERROR.load(Ordering::Relaxed);
     for reason in (0..u64::BITS).map(|bit| 1 << bit).filter(|bit| reasons & bit != 0) {
         if error == 0 {
-            degraded(reason, format_args!("{}", why(reason)));
+            let text = if reason == degraded::NO_THREAD { HAD_TO_LEAVE } else { why(reason) };
+            degraded(reason, format_args!("{text}"));
         } else {
             degraded(reason, format_args!("{} (error {error})", why(reason)));
         }
     }
 }
+
+/// What the user reads about a helper that ended.
+const HAD_TO_LEAVE: &str = "the program has put all its threads under a seccomp filter, \
+     so the heap's thread has ended and the heap does not compact any more";
 
 /// What the user reads about a reason, and what to do.
 fn why(reason: u64) -> &'static str {

@@ -42,6 +42,8 @@ mod number {
     pub(super) const TGKILL: usize = 234;
     pub(super) const OPENAT: usize = 257;
     pub(super) const READLINKAT: usize = 267;
+    pub(super) const UNSHARE: usize = 272;
+    pub(super) const SETNS: usize = 308;
     pub(super) const GETRANDOM: usize = 318;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const USERFAULTFD: usize = 323;
@@ -67,6 +69,7 @@ mod number {
     pub(super) const CAPSET: usize = 91;
     pub(super) const EXIT: usize = 93;
     pub(super) const EXIT_GROUP: usize = 94;
+    pub(super) const UNSHARE: usize = 97;
     pub(super) const FUTEX: usize = 98;
     pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const TGKILL: usize = 131;
@@ -85,6 +88,7 @@ mod number {
     pub(super) const MMAP: usize = 222;
     pub(super) const MPROTECT: usize = 226;
     pub(super) const MADVISE: usize = 233;
+    pub(super) const SETNS: usize = 268;
     pub(super) const GETRANDOM: usize = 278;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const USERFAULTFD: usize = 282;
@@ -553,6 +557,35 @@ pub(crate) fn descriptor_of_process(fd: i32) -> isize {
         close(process as i32);
         found
     }
+}
+
+/// Whether the process still has this thread.
+pub(crate) fn thread_exists(thread: u32) -> bool {
+    const NO_SUCH_THREAD: isize = -3;
+    // SAFETY: signal 0 is none; the call only looks.
+    let found = unsafe { call(number::TGKILL, [pid() as usize, thread as usize, 0, 0, 0, 0]) };
+    found != NO_SUCH_THREAD
+}
+
+/// `unshare(2)`.
+pub(crate) fn unshare(flags: i32) -> isize {
+    // SAFETY: changes what the thread shares with others; the address space is shared with nobody else that could lose
+    // it, for the kernel refuses to unshare that of several threads.
+    unsafe { call(number::UNSHARE, [flags as usize, 0, 0, 0, 0, 0]) }
+}
+
+/// `setns(2)`.
+pub(crate) fn set_namespace(fd: i32, kind: i32) -> isize {
+    // SAFETY: no memory.
+    unsafe { call(number::SETNS, [fd as usize, kind as usize, 0, 0, 0, 0]) }
+}
+
+/// The `CLONE_NEW*` flag of a descriptor of a namespace; 0 if it is none.
+pub(crate) fn namespace_kind(fd: i32) -> i32 {
+    const NS_GET_NSTYPE: usize = 0xb703;
+    // SAFETY: the request takes no argument.
+    let kind = unsafe { ioctl(fd, NS_GET_NSTYPE, 0) };
+    if failed(kind) { 0 } else { kind as i32 }
 }
 
 /// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
