@@ -301,6 +301,23 @@ pub(crate) fn request_pass() {
     }
 }
 
+/// The helper sleeps for `ns`, or until the bell rings or another process asks for a pass.
+fn rest(bell: u32, ns: u64) {
+    /// Another process can write the request but not ring the bell. Four looks a second cost an idle helper some twenty
+    /// microseconds.
+    const LOOK_NS: u64 = 250_000_000;
+    let mut left = ns;
+    while left > 0 && BELL.load(Ordering::Acquire) == bell {
+        let nap = left.min(LOOK_NS);
+        let woken = sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(nap)));
+        let request = pagemill_stats.request.load(Ordering::Relaxed);
+        if woken == 0 || request != pagemill_stats.request_done.load(Ordering::Relaxed) {
+            return;
+        }
+        left -= nap;
+    }
+}
+
 /// The thread's life.
 extern "C" fn run() -> ! {
     // The descriptor table is shared until here. Without one of its own the helper would keep the program's pipes and
@@ -328,6 +345,6 @@ extern "C" fn run() -> ! {
             leave();
         }
         let pause = rounds.round();
-        sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(pause)));
+        rest(bell, pause);
     }
 }
