@@ -1,64 +1,108 @@
-//! The helper thread's confinement: no capability, no new privilege, and a list of system calls.
+//! The helper thread's confinement: no user, no group, no capability, no new privilege.
 //!
-//! A call that is not on the list fails with `EPERM`: whatever goes wrong in the helper, the program goes on. The filter
-//! is on this thread alone.
+//! A program that later gives up root (`setuid`) changes the threads that its C library knows. The helper is none of
+//! them, and must not be left with rights that the program has given up: whoever takes over the program's memory takes
+//! over the helper too. So a helper that starts as root becomes nobody, on its own thread:
 //!
 //! ```text
-//!  machine is another one            ─► EPERM
-//!  openat, to create or change a file ─► EPERM
-//!  openat, mmap and the other calls of HELPER_CALLS ─► allowed
-//!  anything else                     ─► EPERM
+//!  bounding and ambient sets empty ─► no groups ─► ids ─► capability sets empty ─► no_new_privs ─► dumpable as before
 //! ```
+//!
+//! - The ids are ones that no process runs as, and the effective one differs from the real and saved ones. The kernel
+//!   lets a process trace a thread whose three ids are its own, and signal one whose real or saved id is: with `nobody`
+//!   for all three, any process of that user could read and stop this program by way of its helper.
+//! - A change of ids clears the address space's *dumpable* flag, by which the program's own user may read
+//!   `/proc/<pid>`. It is set again if it was set before. A program that clears it on another thread within these
+//!   few microseconds finds it set.
+//! - There is no seccomp filter: the kernel refuses a filter for all threads (`SECCOMP_FILTER_FLAG_TSYNC`) while one
+//!   thread has a filter of its own.
+//!
+//! What needs rights (userfaultfd, `pagemap`, the control group's files) is opened before. What is opened later under
+//! `/proc/self` is open to every thread of the process, or to everybody.
 
-use crate::sys::{self, Instruction};
+use crate::sys;
 
-const LOAD: u16 = 0x20;
-const JUMP_EQUAL: u16 = 0x15;
-const JUMP_ANY_BIT: u16 = 0x45;
-const RETURN: u16 = 0x06;
-const ALLOW: u32 = 0x7fff_0000;
-const REFUSE: u32 = 0x0005_0000 | 1;
-
-/// Offsets in `struct seccomp_data`.
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-const THIRD_ARGUMENT: u32 = 16 + 2 * 8;
-
-const OPENAT_PART: usize = 4;
-const CALLS: usize = sys::HELPER_CALLS.len();
-const LEN: usize = 4 + OPENAT_PART + 2 * CALLS + 1;
-
-const fn step(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
-    Instruction { code, jump_true, jump_false, operand }
-}
-
-const PROGRAM: [Instruction; LEN] = {
-    /// `O_RDWR`, `O_CREAT`, `O_TRUNC`. Writing alone is left: an internal error is said on `/proc/self/fd/2`.
-    const WRITING: u32 = 2 | 0o100 | 0o1000;
-    let mut program = [step(RETURN, REFUSE, 0, 0); LEN];
-    program[0] = step(LOAD, ARCHITECTURE, 0, 0);
-    program[1] = step(JUMP_EQUAL, sys::AUDIT_ARCH, 1, 0);
-    // program[2] refuses.
-    program[3] = step(LOAD, NUMBER, 0, 0);
-    program[4] = step(JUMP_EQUAL, sys::OPENAT as u32, 0, 3);
-    program[5] = step(LOAD, THIRD_ARGUMENT, 0, 0);
-    program[6] = step(JUMP_ANY_BIT, WRITING, (LEN - 8) as u8, 0);
-    program[7] = step(RETURN, ALLOW, 0, 0);
-    let mut call = 0;
-    while call < CALLS {
-        let place = 8 + 2 * call;
-        program[place] = step(JUMP_EQUAL, sys::HELPER_CALLS[call] as u32, 0, 1);
-        program[place + 1] = step(RETURN, ALLOW, 0, 0);
-        call += 1;
-    }
-    program
-};
+/// Real and saved id, and the effective one. Both pairs are in ranges that nothing assigns; the second is for user
+/// namespaces, which commonly map 65536 ids.
+const NOBODY: [(u32, u32); 2] = [(2_147_483_600, 2_147_483_601), (65_535, 65_533)];
 
 /// Confines the calling thread. Each step is best effort: a kernel that refuses one leaves the thread as it is.
 pub(crate) fn confine() {
+    const PR_GET_DUMPABLE: usize = 3;
+    const PR_SET_DUMPABLE: usize = 4;
+    const PR_CAPBSET_DROP: usize = 24;
     const PR_SET_NO_NEW_PRIVS: usize = 38;
+    const PR_CAP_AMBIENT: usize = 47;
+    const PR_CAP_AMBIENT_CLEAR_ALL: usize = 4;
+    const CAPABILITIES: usize = 64;
+
+    let flag = |option, value| {
+        // SAFETY: each of these options takes numbers only.
+        unsafe { sys::prctl(option, value, 0, 0, 0) }
+    };
+    let root = sys::user_ids().contains(&0);
+    if root {
+        let dumpable = flag(PR_GET_DUMPABLE, 0);
+        // A root that works under another effective id for a while has its capabilities asleep.
+        sys::wake_capabilities();
+        for capability in 0..CAPABILITIES {
+            flag(PR_CAPBSET_DROP, capability);
+        }
+        sys::leave_groups();
+        for (rest, effective) in NOBODY {
+            if !sys::failed(sys::set_group_ids(rest, effective)) {
+                break;
+            }
+        }
+        for (rest, effective) in NOBODY {
+            if !sys::failed(sys::set_user_ids(rest, effective)) {
+                break;
+            }
+        }
+        if dumpable == 1 {
+            flag(PR_SET_DUMPABLE, 1);
+        }
+    }
+    flag(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL);
     sys::drop_capabilities();
-    // SAFETY: a flag of the thread, no pointers.
-    unsafe { sys::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    sys::install_filter(&PROGRAM);
+    flag(PR_SET_NO_NEW_PRIVS, 1);
+}
+
+/// The seccomp filters on the helper, which come from the program: it inherits those of the thread that starts it, and gets
+/// one more when the program sets one for all its threads.
+///
+/// They are read from `/proc` by a descriptor that is opened before: of all ways to ask, `pread` is the one that filters
+/// allow. A filter may end the process for a call that it does not list.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    status: Option<i32>,
+    first: Option<(u32, u32)>,
+}
+
+impl Filters {
+    /// Those at the start of the calling thread.
+    pub(crate) fn now() -> Self {
+        let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
+        let mut filters = Self { status: (!sys::failed(fd)).then_some(fd as i32), first: None };
+        filters.first = filters.count();
+        filters
+    }
+
+    /// The mode, and how many filters there are (a kernel before 5.9 does not say: 0).
+    fn count(&self) -> Option<(u32, u32)> {
+        let mut buffer = [0; 2048];
+        // SAFETY: the kernel writes at most the whole buffer.
+        let len = unsafe { sys::read_at(self.status?, buffer.as_mut_ptr(), buffer.len(), 0) };
+        let text = core::str::from_utf8(&buffer[..usize::try_from(len).ok()?]).ok()?;
+        let number = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().parse::<u32>().ok()
+        };
+        Some((number("Seccomp:")?, number("Seccomp_filters:").unwrap_or(0)))
+    }
+
+    /// Whether there are others now.
+    pub(crate) fn changed(&self) -> bool {
+        self.first.is_some() && self.count() != self.first
+    }
 }

@@ -6,10 +6,13 @@
 //! child when that child's heap grows.
 //!
 //! ```text
-//!  off ──heap grows──► starting ──set up──► running
+//!  off ──heap grows──► starting ──set up──► running ──program confines all its threads──► failed
 //!   ▲                     └─ refused ─► failed (said once)
-//!   └──────── fork, in the child ────────────┘
+//!   ├──────── fork, in the child ────────────┤
+//!   └──────── gone ◄── ending ◄── a call that needs a single thread
 //! ```
+//!
+//! It ends only while it holds no lock and the engine is between two slices.
 //!
 //! It wakes ten times a second while the heap changes and once a second while it does not.
 
@@ -24,6 +27,8 @@ const OFF: u32 = 0;
 const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
 const FAILED: u32 = 3;
+/// Asked to end; whoever asked waits until the thread is gone and then says `OFF`.
+const ENDING: u32 = 4;
 
 static STATE: AtomicU32 = AtomicU32::new(OFF);
 
@@ -117,6 +122,7 @@ fn stack() -> Option<*mut u8> {
     Some(top)
 }
 
+/// There is no helper and will be none; `error`: 0 if it had to leave.
 fn fail(error: isize) {
     STATE.store(FAILED, Ordering::Release);
     say::later(degraded::NO_THREAD, error);
@@ -145,6 +151,69 @@ pub(crate) fn forget(told: bool) {
 /// Whether the calling thread is the helper.
 pub(crate) fn is_current() -> bool {
     THREAD.load(Ordering::Relaxed) == sys::tid()
+}
+
+/// Makes `call`, a system call that is refused to a process of several threads, while there is no helper.
+pub(crate) fn without(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
+    if !end() {
+        return call();
+    }
+    // The kernel takes a thread off the list of a process's threads an instant after it stops finding it by number.
+    const TRIES: u32 = 20;
+    let mut result = call();
+    for _ in 1..TRIES {
+        if result == 0 {
+            break;
+        }
+        nap(50_000);
+        result = call();
+    }
+    STATE.store(OFF, Ordering::Release);
+    result
+}
+
+/// Ends the helper; whether there was one. Then the state stays `ENDING`, so that none is started.
+fn end() -> bool {
+    loop {
+        match STATE.load(Ordering::Acquire) {
+            OFF | FAILED => return false,
+            RUNNING => {
+                let thread = THREAD.load(Ordering::Relaxed);
+                if STATE
+                    .compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_err()
+                {
+                    continue;
+                }
+                BELL.fetch_add(1, Ordering::Release);
+                sys::futex_wake(&BELL, 1);
+                while sys::thread_exists(thread) {
+                    nap(50_000);
+                }
+                return true;
+            }
+            // Another thread ends it, or it is not set up yet.
+            _ => nap(50_000),
+        }
+    }
+}
+
+/// In the helper, which holds nothing: ends it if it was asked to.
+fn end_if_asked() {
+    if STATE.load(Ordering::Acquire) == ENDING {
+        leave();
+    }
+}
+
+/// The helper's end. Its descriptors go with its table; the engine's next owner knows.
+fn leave() -> ! {
+    THREAD.store(0, Ordering::Relaxed);
+    sys::exit_thread()
+}
+
+fn nap(ns: u64) {
+    let never = AtomicU32::new(0);
+    sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
 }
 
 /// Before a fork: waits until the helper is between two slices, and keeps it there.
@@ -185,6 +254,7 @@ pub(crate) fn breathe(ns: u64) {
     let never = AtomicU32::new(0);
     sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
     let_forks_pass();
+    end_if_asked();
     WORK.take();
 }
 
@@ -231,6 +301,23 @@ pub(crate) fn request_pass() {
     }
 }
 
+/// The helper sleeps for `ns`, or until the bell rings or another process asks for a pass.
+fn rest(bell: u32, ns: u64) {
+    /// Another process can write the request but not ring the bell. Four looks a second cost an idle helper some twenty
+    /// microseconds.
+    const LOOK_NS: u64 = 250_000_000;
+    let mut left = ns;
+    while left > 0 && BELL.load(Ordering::Acquire) == bell {
+        let nap = left.min(LOOK_NS);
+        let woken = sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(nap)));
+        let request = pagemill_stats.request.load(Ordering::Relaxed);
+        if woken == 0 || request != pagemill_stats.request_done.load(Ordering::Relaxed) {
+            return;
+        }
+        left -= nap;
+    }
+}
+
 /// The thread's life.
 extern "C" fn run() -> ! {
     // The descriptor table is shared until here. Without one of its own the helper would keep the program's pipes and
@@ -240,15 +327,24 @@ extern "C" fn run() -> ! {
         fail(-left);
         sys::exit_thread();
     }
+    // A directory of its own too: the program's may be unmounted once the program has left it.
+    sys::leave_directory();
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill");
     // SAFETY: this is the helper thread.
     let mut rounds = unsafe { rounds::Rounds::new(COPIED.swap(false, Ordering::Relaxed)) };
     confine::confine();
+    let filters = confine::Filters::now();
     STATE.store(RUNNING, Ordering::Release);
     loop {
         let bell = BELL.load(Ordering::Acquire);
+        end_if_asked();
+        if filters.changed() {
+            // A filter for all the program's threads may end the process for a call of the helper's.
+            fail(0);
+            leave();
+        }
         let pause = rounds.round();
-        sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(pause)));
+        rest(bell, pause);
     }
 }

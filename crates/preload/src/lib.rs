@@ -21,6 +21,7 @@ mod fork;
 mod helper;
 mod kernel;
 mod libc;
+mod namespace;
 mod os;
 mod pressure;
 mod report;
@@ -44,6 +45,15 @@ pub static pagemill_stats: StatsPage = StatsPage::zeroed();
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    say::line(format_args!("internal error: {info}; the program is stopped (SIGABRT)"));
+    match info.location() {
+        Some(place) => say::line(format_args!(
+            "internal error at {}:{}: please report; the program is stopped (SIGABRT)",
+            place.file(),
+            place.line()
+        )),
+        None => say::line(format_args!(
+            "internal error: please report; the program is stopped (SIGABRT)"
+        )),
+    }
     sys::abort()
 }

@@ -45,7 +45,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = line.write_str("\n");
     if helper::is_current() {
         // The helper has no standard error of its own.
-        let fd = sys::open(c"/proc/self/fd/2", sys::O_WRONLY | sys::O_APPEND);
+        let fd = sys::descriptor_of_process(2);
         if !sys::failed(fd) {
             sys::write(fd as i32, line.bytes());
         }
@@ -60,7 +60,7 @@ static SAID: AtomicU64 = AtomicU64::new(0);
 /// Reasons to be said by the next thread that may: the helper has no standard error.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 
-/// The error number of the last of them.
+/// The error number of the last of them; 0 if there was none.
 static ERROR: AtomicU64 = AtomicU64::new(0);
 
 /// Notes a degradation in the statistics and says it, unless it was said before or the user asked
@@ -95,9 +95,18 @@ fn say_pending() {
     let reasons = PENDING.swap(0, Ordering::Acquire);
     let error = ERROR.load(Ordering::Relaxed);
     for reason in (0..u64::BITS).map(|bit| 1 << bit).filter(|bit| reasons & bit != 0) {
-        degraded(reason, format_args!("{} (error {error})", why(reason)));
+        if error == 0 {
+            let text = if reason == degraded::NO_THREAD { HAD_TO_LEAVE } else { why(reason) };
+            degraded(reason, format_args!("{text}"));
+        } else {
+            degraded(reason, format_args!("{} (error {error})", why(reason)));
+        }
     }
 }
+
+/// What the user reads about a helper that ended.
+const HAD_TO_LEAVE: &str = "the program has put all its threads under a seccomp filter, \
+     so the heap's thread has ended and the heap does not compact any more";
 
 /// What the user reads about a reason, and what to do.
 fn why(reason: u64) -> &'static str {

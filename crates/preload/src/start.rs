@@ -10,7 +10,7 @@ use pagemill_heap::config::Config;
 use pagemill_heap::stats::{self, degraded};
 
 use crate::environment::{self, Settings};
-use crate::{HEAP, fork, helper, pagemill_stats, say, sys, thread};
+use crate::{HEAP, fork, helper, namespace, pagemill_stats, say, sys, thread};
 
 const COLD: u32 = 0;
 const STARTING: u32 = 1;
@@ -104,6 +104,7 @@ fn publish() {
 extern "C" fn at_load() {
     ensure();
     fork::find_real();
+    namespace::find_real();
 }
 
 #[used]

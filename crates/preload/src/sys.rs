@@ -25,29 +25,38 @@ mod number {
     pub(super) const CLONE: usize = 56;
     pub(super) const EXIT: usize = 60;
     pub(super) const FTRUNCATE: usize = 77;
+    pub(super) const CHDIR: usize = 80;
+    pub(super) const SETGROUPS: usize = 116;
+    pub(super) const SETRESUID: usize = 117;
+    pub(super) const GETRESUID: usize = 118;
+    pub(super) const SETRESGID: usize = 119;
+    pub(super) const CAPGET: usize = 125;
     pub(super) const CAPSET: usize = 126;
     pub(super) const SETPRIORITY: usize = 141;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
     pub(super) const FUTEX: usize = 202;
     pub(super) const GETDENTS: usize = 217;
-    pub(super) const RESTART_SYSCALL: usize = 219;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const TGKILL: usize = 234;
     pub(super) const OPENAT: usize = 257;
     pub(super) const READLINKAT: usize = 267;
-    pub(super) const SECCOMP: usize = 317;
+    pub(super) const UNSHARE: usize = 272;
+    pub(super) const SETNS: usize = 308;
     pub(super) const GETRANDOM: usize = 318;
     pub(super) const MEMFD_CREATE: usize = 319;
     pub(super) const USERFAULTFD: usize = 323;
+    pub(super) const PIDFD_OPEN: usize = 434;
     pub(super) const CLOSE_RANGE: usize = 436;
+    pub(super) const PIDFD_GETFD: usize = 438;
 }
 
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub(super) const IOCTL: usize = 29;
     pub(super) const FTRUNCATE: usize = 46;
+    pub(super) const CHDIR: usize = 49;
     pub(super) const OPENAT: usize = 56;
     pub(super) const CLOSE: usize = 57;
     pub(super) const GETDENTS: usize = 61;
@@ -56,15 +65,20 @@ mod number {
     pub(super) const PREAD: usize = 67;
     pub(super) const PWRITE: usize = 68;
     pub(super) const READLINKAT: usize = 78;
+    pub(super) const CAPGET: usize = 90;
     pub(super) const CAPSET: usize = 91;
     pub(super) const EXIT: usize = 93;
     pub(super) const EXIT_GROUP: usize = 94;
+    pub(super) const UNSHARE: usize = 97;
     pub(super) const FUTEX: usize = 98;
     pub(super) const CLOCK_GETTIME: usize = 113;
-    pub(super) const RESTART_SYSCALL: usize = 128;
     pub(super) const TGKILL: usize = 131;
     pub(super) const RT_SIGPROCMASK: usize = 135;
     pub(super) const SETPRIORITY: usize = 140;
+    pub(super) const SETRESUID: usize = 147;
+    pub(super) const GETRESUID: usize = 148;
+    pub(super) const SETRESGID: usize = 149;
+    pub(super) const SETGROUPS: usize = 159;
     pub(super) const PRCTL: usize = 167;
     pub(super) const GETPID: usize = 172;
     pub(super) const GETTID: usize = 178;
@@ -74,11 +88,13 @@ mod number {
     pub(super) const MMAP: usize = 222;
     pub(super) const MPROTECT: usize = 226;
     pub(super) const MADVISE: usize = 233;
-    pub(super) const SECCOMP: usize = 277;
+    pub(super) const SETNS: usize = 268;
     pub(super) const GETRANDOM: usize = 278;
     pub(super) const MEMFD_CREATE: usize = 279;
     pub(super) const USERFAULTFD: usize = 282;
+    pub(super) const PIDFD_OPEN: usize = 434;
     pub(super) const CLOSE_RANGE: usize = 436;
+    pub(super) const PIDFD_GETFD: usize = 438;
 }
 
 /// One system call.
@@ -136,9 +152,7 @@ pub(crate) const CLOCK_MONOTONIC: usize = 1;
 pub(crate) const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
 pub(crate) const CLOCK_MONOTONIC_COARSE: usize = 6;
 pub(crate) const O_RDONLY: usize = 0;
-pub(crate) const O_WRONLY: usize = 1;
 pub(crate) const O_RDWR: usize = 2;
-pub(crate) const O_APPEND: usize = 0o2_000;
 pub(crate) const O_NONBLOCK: usize = 0o4_000;
 pub(crate) const O_CLOEXEC: usize = 0o2_000_000;
 #[cfg(target_arch = "x86_64")]
@@ -461,10 +475,12 @@ pub(crate) fn abort() -> ! {
     }
 }
 
+/// The layout of capability sets that all kernels since 2.6.26 know.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
 /// Gives up every capability of the calling thread.
 pub(crate) fn drop_capabilities() -> isize {
-    const VERSION_3: u32 = 0x2008_0522;
-    let header: [u32; 2] = [VERSION_3, 0];
+    let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
     let none = [0_u32; 6];
     // SAFETY: the kernel reads a header and two sets of three words, both alive.
     unsafe {
@@ -472,80 +488,120 @@ pub(crate) fn drop_capabilities() -> isize {
     }
 }
 
-/// One instruction of a seccomp filter (`struct sock_filter`).
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Instruction {
-    pub(crate) code: u16,
-    pub(crate) jump_true: u8,
-    pub(crate) jump_false: u8,
-    pub(crate) operand: u32,
-}
-
-/// Installs a seccomp filter on the calling thread only.
-pub(crate) fn install_filter(program: &[Instruction]) -> isize {
-    const SET_MODE_FILTER: usize = 1;
-    #[repr(C)]
-    struct Program {
-        len: u16,
-        instructions: *const Instruction,
+/// Makes every capability that the calling thread may use one that it does use.
+pub(crate) fn wake_capabilities() -> isize {
+    let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
+    // Effective, permitted, inheritable: the low halves, then the high ones.
+    let mut sets = [[0_u32; 3]; 2];
+    // SAFETY: the kernel reads a header and writes two sets of three words, both alive.
+    unsafe {
+        let arguments = [(&raw const header).addr(), (&raw mut sets).addr(), 0, 0, 0, 0];
+        call(number::CAPGET, arguments);
     }
-    let program = Program { len: program.len() as u16, instructions: program.as_ptr() };
-    // SAFETY: the kernel reads the header and `len` instructions, both alive.
-    unsafe { call(number::SECCOMP, [SET_MODE_FILTER, 0, (&raw const program).addr(), 0, 0, 0]) }
+    for half in &mut sets {
+        half[0] = half[1];
+    }
+    // SAFETY: the kernel reads both.
+    unsafe {
+        let arguments = [(&raw const header).addr(), (&raw const sets).addr(), 0, 0, 0, 0];
+        call(number::CAPSET, arguments)
+    }
 }
 
-/// Numbers of the calls that the helper thread makes once it is set up, but for [`OPENAT`].
-pub(crate) const HELPER_CALLS: [usize; 23] = [
-    number::FUTEX,
-    number::CLOCK_GETTIME,
-    number::RESTART_SYSCALL,
-    number::MADVISE,
-    number::MMAP,
-    number::MUNMAP,
-    number::MREMAP,
-    number::IOCTL,
-    number::READ,
-    number::PREAD,
-    number::PWRITE,
-    number::WRITE,
-    number::CLOSE,
-    number::GETDENTS,
-    number::READLINKAT,
-    number::MEMFD_CREATE,
-    number::FTRUNCATE,
-    number::GETRANDOM,
-    number::GETPID,
-    number::GETTID,
-    number::RT_SIGPROCMASK,
-    number::TGKILL,
-    number::EXIT,
-];
+/// The calling thread's real, effective and saved user.
+pub(crate) fn user_ids() -> [u32; 3] {
+    let mut ids = [0_u32; 3];
+    let at = |id: &mut u32| core::ptr::from_mut(id).addr();
+    let [real, effective, saved] = &mut ids;
+    let arguments = [at(real), at(effective), at(saved), 0, 0, 0];
+    // SAFETY: the kernel writes three words, all alive.
+    unsafe { call(number::GETRESUID, arguments) };
+    ids
+}
 
-/// Number of `openat(2)`, which the helper thread may use for reading only.
-pub(crate) const OPENAT: usize = number::OPENAT;
+/// Sets the calling thread's users, and no other thread's: real and saved, effective.
+pub(crate) fn set_user_ids(rest: u32, effective: u32) -> isize {
+    let [rest, effective] = [rest as usize, effective as usize];
+    // SAFETY: no memory.
+    unsafe { call(number::SETRESUID, [rest, effective, rest, 0, 0, 0]) }
+}
 
-/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
-#[cfg(target_arch = "x86_64")]
-pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;
-/// The machine as a seccomp filter sees it (`AUDIT_ARCH_*`).
-#[cfg(target_arch = "aarch64")]
-pub(crate) const AUDIT_ARCH: u32 = 0xc000_00b7;
+/// Sets the calling thread's groups, and no other thread's: real and saved, effective.
+pub(crate) fn set_group_ids(rest: u32, effective: u32) -> isize {
+    let [rest, effective] = [rest as usize, effective as usize];
+    // SAFETY: no memory.
+    unsafe { call(number::SETRESGID, [rest, effective, rest, 0, 0, 0]) }
+}
+
+/// Takes the calling thread, and no other, out of its supplementary groups.
+pub(crate) fn leave_groups() -> isize {
+    // SAFETY: an empty list is not read.
+    unsafe { call(number::SETGROUPS, [0; 6]) }
+}
+
+/// Makes `/` the calling thread's directory.
+pub(crate) fn leave_directory() -> isize {
+    // SAFETY: the kernel reads a path that ends in a zero byte.
+    unsafe { call(number::CHDIR, [c"/".as_ptr().addr(), 0, 0, 0, 0, 0]) }
+}
+
+/// A descriptor, in the calling thread's table, of what `fd` is in the table of the process's first thread. Linux 5.6.
+pub(crate) fn descriptor_of_process(fd: i32) -> isize {
+    // SAFETY: makes descriptors, touches no memory.
+    unsafe {
+        let process = call(number::PIDFD_OPEN, [pid() as usize, 0, 0, 0, 0, 0]);
+        if failed(process) {
+            return process;
+        }
+        let found = call(number::PIDFD_GETFD, [process as usize, fd as usize, 0, 0, 0, 0]);
+        close(process as i32);
+        found
+    }
+}
+
+/// Whether the process still has this thread.
+pub(crate) fn thread_exists(thread: u32) -> bool {
+    const NO_SUCH_THREAD: isize = -3;
+    // SAFETY: signal 0 is none; the call only looks.
+    let found = unsafe { call(number::TGKILL, [pid() as usize, thread as usize, 0, 0, 0, 0]) };
+    found != NO_SUCH_THREAD
+}
+
+/// `unshare(2)`.
+pub(crate) fn unshare(flags: i32) -> isize {
+    // SAFETY: changes what the thread shares with others; the address space is shared with nobody else that could lose
+    // it, for the kernel refuses to unshare that of several threads.
+    unsafe { call(number::UNSHARE, [flags as usize, 0, 0, 0, 0, 0]) }
+}
+
+/// `setns(2)`.
+pub(crate) fn set_namespace(fd: i32, kind: i32) -> isize {
+    // SAFETY: no memory.
+    unsafe { call(number::SETNS, [fd as usize, kind as usize, 0, 0, 0, 0]) }
+}
+
+/// The `CLONE_NEW*` flag of a descriptor of a namespace; 0 if it is none.
+pub(crate) fn namespace_kind(fd: i32) -> i32 {
+    const NS_GET_NSTYPE: usize = 0xb703;
+    // SAFETY: the request takes no argument.
+    let kind = unsafe { ioctl(fd, NS_GET_NSTYPE, 0) };
+    if failed(kind) { 0 } else { kind as i32 }
+}
 
 /// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
-/// masks and thread-local storage with the caller; see [`leave_descriptors`]. Returns the thread's number or a negated error number.
+/// masks, thread-local storage and the current directory with the caller; see [`leave_descriptors`]. (Who shares its
+/// directory with another thread may not enter a mount namespace.) Returns the thread's number or a negated error number.
 ///
 /// # Safety
 /// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local
 /// storage (the thread borrows the caller's, which may vanish) and does not return.
 pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
     const CLONE_VM: usize = 0x100;
-    const CLONE_FS: usize = 0x200;
     const CLONE_FILES: usize = 0x400;
     const CLONE_SIGHAND: usize = 0x800;
     const CLONE_THREAD: usize = 0x1_0000;
     const CLONE_SYSVSEM: usize = 0x4_0000;
-    let flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    let flags = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: in the caller this is an ordinary system call. The new thread wakes behind the same
