@@ -42,7 +42,10 @@ fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let room = |package: &Value| {
-        let run_time = |dependency: &&Value| dependency["kind"] != "dev";
+        // What only a model under loom is built with is no dependency of the library.
+        let run_time = |dependency: &&Value| {
+            dependency["kind"] != "dev" && dependency["target"] != "cfg(loom)"
+        };
         let depends = list(&package["dependencies"])
             .iter()
             .filter(run_time)

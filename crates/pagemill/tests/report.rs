@@ -23,7 +23,7 @@ fn record(path: &Path, finish: bool) {
         }],
         ..Meta::default()
     };
-    let mut writer = Writer::create(path, meta, false, None).unwrap();
+    let mut writer = Writer::create(path, meta, false, None).expect("the folder is new");
     for second in 0..=10 {
         let footprint = if second < 5 { 100 << 20 } else { 40 << 20 };
         let mut pauses = vec![0; 40];
@@ -42,10 +42,10 @@ fn record(path: &Path, finish: bool) {
             longest_pause: Some(Nanos(6_000)),
             ..HeapSample::default()
         };
-        writer.event(&Event::Heap(Box::new(sample))).unwrap();
+        writer.event(&Event::Heap(Box::new(sample))).expect("the disk has room");
     }
     if finish {
-        writer.finish(Nanos(10_000_000_000)).unwrap();
+        writer.finish(Nanos(10_000_000_000)).expect("the disk has room");
     }
 }
 
