@@ -324,10 +324,7 @@ impl Central {
         while taken < wanted && !batch.is_full() {
             let Some(span) = lists.fullest() else { break };
             let this = span.get();
-            if this.live_count() == 0 {
-                // A kept span (or a fresh one, or one that is empty but for blocked slots; then this counts too low, and one more is kept).
-                Self::count(&self.kept, -isize::from(self.kept.load(Ordering::Relaxed) > 0));
-            }
+            self.unkeep(this);
             let before = taken;
             for step in 0..4 {
                 let word = (step + from as usize / 64) % 4;
@@ -389,9 +386,12 @@ impl Central {
         if this.live_count() != 0 || !this.is_empty() {
             return;
         }
-        let kept = self.kept.load(Ordering::Relaxed);
-        if kept < (KEPT_BYTES / this.len()).clamp(1, KEPT_SPANS) {
-            self.kept.store(kept + 1, Ordering::Relaxed);
+        if this.is_kept() {
+            return;
+        }
+        if self.kept.load(Ordering::Relaxed) < (KEPT_BYTES / this.len()).clamp(1, KEPT_SPANS) {
+            this.set_kept(true);
+            Self::count(&self.kept, 1);
             return;
         }
         self.remove(lists, span);
@@ -402,9 +402,17 @@ impl Central {
     fn remove(&self, lists: &mut Lists, span: SpanRef) {
         let this = span.get();
         lists.unlist(span);
+        self.unkeep(this);
         Self::count(&self.spans, -1);
         Self::count(&self.slots, -isize::from(this.slots() as i16));
         this.become_busy();
+    }
+
+    fn unkeep(&self, span: &Span) {
+        if span.is_kept() {
+            span.set_kept(false);
+            Self::count(&self.kept, -1);
+        }
     }
 
     /// Takes the empty spans that the class has kept; they are linked by `next`.
@@ -414,7 +422,6 @@ impl Central {
             return empty;
         }
         let mut lists = self.lists.lock(os);
-        self.kept.store(0, Ordering::Relaxed);
         let mut next = lists.heads[0];
         while let Some(span) = NonNull::new(next).map(SpanRef) {
             next = span.get().next();

@@ -3,8 +3,8 @@
 //! ```text
 //!  0      8      12     13    14    16        48     50      52    54     55    56         60
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
-//!  |start |recip.|class |zero |slots|live[4]  |live  |blocked|resi-|bucket|state|generation|slot|
-//!  |      |      |      |     |     |         |count |pages  |dent |      |     |          |size|
+//!  |start |recip.|class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|slot|
+//!  |      |      |      |kept |     |         |count |pages  |dent |      |     |          |size|
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
 //!  64           96     104    112       120
 //!  +------------+------+------+---------+-------+
@@ -194,6 +194,16 @@ impl Span {
         self.zeroed.store(u8::from(zeroed), RELAXED);
     }
 
+    /// Whether a small span is empty and its class keeps it. (The byte says something else about a run.)
+    pub fn is_kept(&self) -> bool {
+        self.zeroed.load(RELAXED) != 0
+    }
+
+    /// See [`Span::is_kept`].
+    pub fn set_kept(&self, kept: bool) {
+        self.zeroed.store(u8::from(kept), RELAXED);
+    }
+
     /// A word of the live bits.
     #[inline(always)]
     pub fn live(&self, word: usize) -> u64 {
@@ -266,6 +276,7 @@ impl Span {
         self.set_blocked_pages(0);
         self.set_resident(resident);
         self.set_bucket(UNLISTED);
+        self.set_kept(false);
         self.set_generation(self.generation().wrapping_add(1));
         self.set_state(State::Small);
         self.set_reciprocal(if fast { size::RECIPROCALS[class] } else { 0 });

@@ -64,6 +64,11 @@ impl Os for Linux {
         }
     }
 
+    unsafe fn guard(&self, start: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        !sys::failed(unsafe { sys::forbid(start, len) })
+    }
+
     unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         let moved = unsafe { sys::remap(start, old, new) };
