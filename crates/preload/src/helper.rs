@@ -148,6 +148,12 @@ pub(crate) fn forget(told: bool) {
     }
 }
 
+/// Whether there is a helper, which then keeps the statistics.
+#[inline]
+pub(crate) fn works() -> bool {
+    STATE.load(Ordering::Relaxed) == RUNNING
+}
+
 /// Whether the calling thread is the helper.
 pub(crate) fn is_current() -> bool {
     THREAD.load(Ordering::Relaxed) == sys::tid()
