@@ -233,11 +233,14 @@ impl<O: Os> Heap<O> {
     #[cold]
     #[inline(never)]
     unsafe fn allocate_slow(&self, cache: *mut Cache, size: usize) -> *mut u8 {
-        if size > SMALL_MAX || self.is_hardened() {
-            return self.allocate_large(size, 16, false);
-        }
-        // SAFETY: as for `allocate`.
-        unsafe { self.allocate_slot(cache, size::class_of(size)) }
+        let object = if size > SMALL_MAX || self.is_hardened() {
+            self.allocate_large(size, 16, false)
+        } else {
+            // SAFETY: as for `allocate`.
+            unsafe { self.allocate_slot(cache, size::class_of(size)) }
+        };
+        self.os.between();
+        object
     }
 
     fn allocate_large(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
@@ -378,6 +381,7 @@ impl<O: Os> Heap<O> {
                 unsafe { self.push_slow(cache, class, object) };
             }
         }
+        self.os.between();
     }
 
     /// What is at an address.

@@ -20,6 +20,8 @@
 //! What needs rights (userfaultfd, `pagemap`, the control group's files) is opened before. What is opened later under
 //! `/proc/self` is open to every thread of the process, or to everybody.
 
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
 use crate::sys;
 
 /// Real and saved id, and the effective one. Both pairs are in ranges that nothing assigns; the second is for user
@@ -68,41 +70,39 @@ pub(crate) fn confine() {
     flag(PR_SET_NO_NEW_PRIVS, 1);
 }
 
-/// The seccomp filters on the helper, which come from the program: it inherits those of the thread that starts it, and gets
-/// one more when the program sets one for all its threads.
-///
-/// They are read from `/proc` by a descriptor that is opened before: of all ways to ask, `pread` is the one that filters
-/// allow. A filter may end the process for a call that it does not list.
-#[derive(Debug)]
-pub(crate) struct Filters {
-    status: Option<i32>,
-    first: Option<(u32, u32)>,
+/// An open `/proc/thread-self/status` of the helper, or -1.
+static STATUS: AtomicI32 = AtomicI32::new(-1);
+
+/// What [`filters`] said at the helper's start.
+static FILTERS: AtomicU64 = AtomicU64::new(0);
+
+/// Remembers the seccomp filters of the calling thread, the helper. They come from the program: it inherits those of the
+/// thread that starts it, and gets one more when the program sets one for all its threads.
+pub(crate) fn note_filters() {
+    let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
+    STATUS.store(if sys::failed(fd) { -1 } else { fd as i32 }, Ordering::Relaxed);
+    FILTERS.store(filters().unwrap_or(0), Ordering::Relaxed);
 }
 
-impl Filters {
-    /// Those at the start of the calling thread.
-    pub(crate) fn now() -> Self {
-        let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
-        let mut filters = Self { status: (!sys::failed(fd)).then_some(fd as i32), first: None };
-        filters.first = filters.count();
-        filters
-    }
+/// Whether the helper has other filters now than at its start.
+pub(crate) fn filters_changed() -> bool {
+    filters().is_some_and(|now| now != FILTERS.load(Ordering::Relaxed))
+}
 
-    /// The mode, and how many filters there are (a kernel before 5.9 does not say: 0).
-    fn count(&self) -> Option<(u32, u32)> {
-        let mut buffer = [0; 2048];
-        // SAFETY: the kernel writes at most the whole buffer.
-        let len = unsafe { sys::read_at(self.status?, buffer.as_mut_ptr(), buffer.len(), 0) };
-        let text = core::str::from_utf8(&buffer[..usize::try_from(len).ok()?]).ok()?;
-        let number = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
-            value.trim().parse::<u32>().ok()
-        };
-        Some((number("Seccomp:")?, number("Seccomp_filters:").unwrap_or(0)))
-    }
-
-    /// Whether there are others now.
-    pub(crate) fn changed(&self) -> bool {
-        self.first.is_some() && self.count() != self.first
-    }
+/// The seccomp mode, and in the upper half the number of filters (a kernel before 5.9 does not say: 0).
+///
+/// They are read by a descriptor that was opened before: of all ways to ask, `pread` is the one that filters allow. A filter may
+/// end the process for a call that it does not list.
+fn filters() -> Option<u64> {
+    let fd = STATUS.load(Ordering::Relaxed);
+    let mut buffer = [0; 2048];
+    // SAFETY: the kernel writes at most the whole buffer.
+    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
+    let text = core::str::from_utf8(buffer.get(..usize::try_from(len).ok()?)?).ok()?;
+    let number = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<u32>().ok()
+    };
+    let count = number("Seccomp_filters:").unwrap_or(0);
+    Some(u64::from(number("Seccomp:")?) | u64::from(count) << 32)
 }

@@ -13,7 +13,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::{HEAP, helper, libc, pagemill_stats, start, sys};
+use crate::{HEAP, helper, libc, pagemill_stats, refresh, start, sys};
 
 /// What the page holds in the process that marked it.
 const MARK: u32 = 0x5041_4745;
@@ -71,6 +71,7 @@ fn renew(told: bool) {
     unsafe { HEAP.reinitialise_locks() };
     pagemill_stats.pid.store(u64::from(sys::pid()), Ordering::Relaxed);
     helper::forget(told);
+    refresh::forget();
 }
 
 unsafe extern "C" fn before() {

@@ -148,6 +148,12 @@ pub(crate) fn forget(told: bool) {
     }
 }
 
+/// Whether there is a helper, which then keeps the statistics.
+#[inline]
+pub(crate) fn works() -> bool {
+    STATE.load(Ordering::Relaxed) == RUNNING
+}
+
 /// Whether the calling thread is the helper.
 pub(crate) fn is_current() -> bool {
     THREAD.load(Ordering::Relaxed) == sys::tid()
@@ -198,9 +204,14 @@ fn end() -> bool {
     }
 }
 
-/// In the helper, which holds nothing: ends it if it was asked to.
-fn end_if_asked() {
+/// In the helper, which holds nothing: ends it if it was asked to, or must.
+fn end_if_due() {
     if STATE.load(Ordering::Acquire) == ENDING {
+        leave();
+    }
+    if confine::filters_changed() {
+        // A filter for all the program's threads may end the process for a call of the helper's.
+        fail(0);
         leave();
     }
 }
@@ -254,7 +265,7 @@ pub(crate) fn breathe(ns: u64) {
     let never = AtomicU32::new(0);
     sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
     let_forks_pass();
-    end_if_asked();
+    end_if_due();
     WORK.take();
 }
 
@@ -334,16 +345,11 @@ extern "C" fn run() -> ! {
     // SAFETY: this is the helper thread.
     let mut rounds = unsafe { rounds::Rounds::new(COPIED.swap(false, Ordering::Relaxed)) };
     confine::confine();
-    let filters = confine::Filters::now();
+    confine::note_filters();
     STATE.store(RUNNING, Ordering::Release);
     loop {
         let bell = BELL.load(Ordering::Acquire);
-        end_if_asked();
-        if filters.changed() {
-            // A filter for all the program's threads may end the process for a call of the helper's.
-            fail(0);
-            leave();
-        }
+        end_if_due();
         let pause = rounds.round();
         rest(bell, pause);
     }

@@ -24,6 +24,7 @@ mod libc;
 mod namespace;
 mod os;
 mod pressure;
+mod refresh;
 mod report;
 mod rounds;
 mod say;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use pagemill_heap::os::{Misuse, Os};
 
-use crate::{fork, helper, say, sys};
+use crate::{fork, helper, refresh, say, sys};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -92,6 +92,13 @@ impl Os for Linux {
 
     fn wake(&self, word: &AtomicU32) {
         sys::futex_wake(word, 1);
+    }
+
+    #[inline]
+    fn between(&self) {
+        if !helper::works() {
+            refresh::due(self);
+        }
     }
 
     fn entropy(&self) -> u64 {
