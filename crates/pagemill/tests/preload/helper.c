@@ -35,12 +35,19 @@ int main(void) {
         struct dirent *task;
         helpers = 0;
         while ((task = readdir(tasks))) {
-            char name[64] = "", seccomp[64] = "", rights[64] = "";
+            char name[64] = "", seccomp[64] = "", rights[64] = "", privileges[64] = "", user[64] = "";
             if (task->d_name[0] == '.' || !field(task->d_name, "Name", name) || strcmp(name, "pagemill")) continue;
             helpers++;
             field(task->d_name, "Seccomp", seccomp);
             field(task->d_name, "CapEff", rights);
-            confined += !strcmp(seccomp, "2") && !strcmp(rights, "0000000000000000");
+            field(task->d_name, "NoNewPrivs", privileges);
+            field(task->d_name, "Uid", user);
+            // A filter of its own would keep the program from setting one for all its threads.
+            char first[16], programs[64] = "";
+            snprintf(first, sizeof first, "%d", (int)getpid());
+            field(first, "Seccomp", programs);
+            confined += !strcmp(rights, "0000000000000000") && !strcmp(privileges, "1") && atoi(user) != 0 &&
+                        !strcmp(seccomp, programs);
         }
         closedir(tasks);
         if (!helpers && i > 20) break;
