@@ -58,6 +58,9 @@ pub const PAUSE_NS: u64 = 100_000_000;
 /// See [`PAUSE_NS`].
 pub const PAUSE_MAX_NS: u64 = 60_000_000_000;
 
+/// Bytes of free pages that are given back without waiting for a pass.
+const RELEASE_BYTES: u64 = 2 << 20;
+
 /// Expected cost from which on a pass teaches how dear passes are.
 const TELLING_NS: u64 = 5_000_000;
 
@@ -199,15 +202,14 @@ impl History {
 
     /// Learns how long memory stays saved: of `saved` bytes, `kept` were still so `elapsed_ns` later.
     pub fn survived(&mut self, saved: u64, kept: u64, elapsed_ns: u64) {
-        let seconds = elapsed_ns / 1_000_000_000;
-        if saved == 0 || seconds == 0 {
+        let elapsed_ms = elapsed_ns / 1_000_000;
+        if saved == 0 || elapsed_ms == 0 {
             return;
         }
         let lost = saved.saturating_sub(kept).max(1);
-        let lifetime = seconds.saturating_mul(saved) / lost;
-        let lifetime = lifetime.clamp(1, 3600) as u32;
-        self.lifetime_s = (self.lifetime_s * 3 + lifetime) / 4;
-        self.lifetime_s = self.lifetime_s.max(1);
+        let lifetime_ms = u128::from(elapsed_ms) * u128::from(saved) / u128::from(lost);
+        let lifetime = lifetime_ms.div_ceil(1000).clamp(1, 3600) as u32;
+        self.lifetime_s = (self.lifetime_s + lifetime).div_ceil(2);
     }
 
     /// How long saved bytes are expected to stay saved, in seconds.
@@ -308,13 +310,23 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if worth < cost {
         return gated(Gate::TooDear);
     }
-    let allowed =
-        BURST_NS + inputs.process_ns / 1000 * CPU_SHARE + inputs.age_ns / 1000 * TIME_SHARE;
-    // A pass may be cut short at any group, so it begins while any of the share is left.
-    if !urgent && inputs.spent_ns >= allowed {
+    // An estimate may be too high, so half of it must fit.
+    if !urgent && inputs.spent_ns + inputs.cost_ns / 2 >= allowed_ns(inputs) {
         return gated(Gate::CpuShare);
     }
     Decision::Run { why, urgent }
+}
+
+/// CPU time that compaction may have used by now without pressure.
+fn allowed_ns(inputs: &Inputs) -> u64 {
+    BURST_NS + inputs.process_ns / 1000 * CPU_SHARE + inputs.age_ns / 1000 * TIME_SHARE
+}
+
+/// Whether to give pages back now although no pass begins: `free` bytes that were free in two scans, the
+/// cheapest way to save memory, which may use the share of CPU time once more; `dead` bytes of merged units, which
+/// the program cannot use until they are restored, at any cost (each was paid for once, when it was merged).
+pub fn may_release(inputs: &Inputs, free: u64, dead: u64) -> bool {
+    dead >= RELEASE_BYTES || free >= RELEASE_BYTES && inputs.spent_ns < 2 * allowed_ns(inputs)
 }
 
 #[cfg(test)]

@@ -146,7 +146,8 @@ impl Rounds {
             }
             self.engine.scan();
         }
-        let decision = self.decide(now, asked);
+        let inputs = self.inputs(now, asked);
+        let decision = self.decide(&inputs);
         helper::yield_hold();
         match decision {
             Decision::Run { why, urgent } => self.pass(why, urgent),
@@ -154,6 +155,15 @@ impl Rounds {
                 add(&pagemill_stats.gated);
             }
             Decision::Gated { .. } | Decision::Rest => {}
+        }
+        let passes = matches!(decision, Decision::Run { .. });
+        let scan = self.engine.last_scan();
+        if !passes
+            && helper::period_ms() > 0
+            && trigger::may_release(&inputs, scan.releasable_bytes, scan.dead_bytes)
+        {
+            self.engine.begin_release();
+            self.slices();
         }
         if asked {
             pagemill_stats.request_done.store(request, Relaxed);
@@ -170,41 +180,41 @@ impl Rounds {
         self.sleep_ns(cpu - began)
     }
 
-    /// A tenth of a second while the heap changes, up to a second while it does not; and at most one hundredth of one
+    /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a fiftieth of one
     /// CPU for looking at a large heap.
     fn sleep_ns(&self, spent: u64) -> u64 {
-        const TENTH: u64 = 100_000_000;
-        let lazy = TENTH * u64::from((1 + self.rounds_same).min(10));
-        lazy.max(100 * spent).min(10 * TENTH)
+        const TICK: u64 = 40_000_000;
+        let lazy = TICK * u64::from((1 + self.rounds_same).min(25));
+        lazy.max(50 * spent).min(25 * TICK)
     }
 
-    fn decide(&mut self, now: u64, asked: bool) -> Decision {
-        let period = helper::period_ms() * 1_000_000;
-        if !asked && (period == 0 || now < self.ended + period) {
-            return Decision::Rest;
-        }
-        if self.backend == Backend::None {
-            return Decision::Rest;
-        }
+    /// What the decisions are made from.
+    fn inputs(&mut self, now: u64, asked: bool) -> Inputs {
         let scan = self.engine.last_scan();
         let (cgroup_usage, cgroup_limit) = self.pressure.charge();
-        trigger::decide(
-            &Inputs {
-                now_ns: now,
-                request: asked,
-                score: scan.score(),
-                idle_ns: now.saturating_sub(self.same_since),
-                psi: self.pressure.stalled(now),
-                cgroup_usage,
-                cgroup_limit,
-                gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
-                cost_ns: self.expected_cost(),
-                age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
-                process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
-                spent_ns: self.engine.kernel().cpu_ns(),
-            },
-            &self.history,
-        )
+        Inputs {
+            now_ns: now,
+            request: asked,
+            score: scan.score(),
+            idle_ns: now.saturating_sub(self.same_since),
+            psi: self.pressure.stalled(now),
+            cgroup_usage,
+            cgroup_limit,
+            gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
+            cost_ns: self.expected_cost(),
+            age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
+            process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
+            spent_ns: self.engine.kernel().cpu_ns(),
+        }
+    }
+
+    fn decide(&self, inputs: &Inputs) -> Decision {
+        let period = helper::period_ms() * 1_000_000;
+        let resting = period == 0 || inputs.now_ns < self.ended + period;
+        if self.backend == Backend::None || resting && !inputs.request {
+            return Decision::Rest;
+        }
+        trigger::decide(inputs, &self.history)
     }
 
     fn expected_cost(&self) -> u64 {
@@ -215,6 +225,13 @@ impl Rounds {
             Backend::Remap | Backend::None => trigger::cost::REMAP_NS,
         };
         trigger::expected_cost(scan.releasable_bytes / page, scan.mergeable_pages, merge)
+    }
+
+    /// Works until what was begun is done.
+    fn slices(&mut self) {
+        while self.engine.step(SLICE_NS) == Progress::More {
+            helper::breathe(BREATH_NS);
+        }
     }
 
     /// A whole pass, slice by slice. Holds the work lock on entry and on return.
@@ -256,9 +273,7 @@ impl Rounds {
             self.engine.scan_for(true);
         }
         self.engine.begin(urgent);
-        while self.engine.step(SLICE_NS) == Progress::More {
-            helper::breathe(BREATH_NS);
-        }
+        self.slices();
         self.engine.scan();
         let now = self.engine.kernel().now_ns();
         let cost = self.engine.kernel().cpu_ns() - began;

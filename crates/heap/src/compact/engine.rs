@@ -69,6 +69,8 @@ pub struct Scan {
     pub resident_bytes: u64,
     /// Bytes of wholly free pages that could be given back now.
     pub releasable_bytes: u64,
+    /// Bytes of pages of merged units whose slots have died.
+    pub dead_bytes: u64,
     /// Bytes that merging is expected to save: a bound from the live share of each class.
     pub mergeable_bytes: u64,
     /// Units that this takes, in pages.
@@ -375,6 +377,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             let absent = note.given | note.merged;
             let resident = u64::from(view.pages) - u64::from(absent.count_ones());
             let idle = free & note.free & !absent;
+            scan.dead_bytes += u64::from((free & note.merged).count_ones()) * self.page as u64;
             note.free = free;
             note.idle = idle;
             let live_bytes = u64::from(live) * u64::from(view.slot_size);
@@ -470,6 +473,14 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         if self.backend == Backend::Remap && self.able == Able::Nothing && !self.imageless {
             self.degrade(degraded::NO_BARRIER);
         }
+    }
+
+    /// Begins a pass that only gives back: pages that were free in the last two scans, and merged units that have
+    /// died, whose slots the program cannot use until then. It is cheap, so it need not wait for a full pass.
+    pub fn begin_release(&mut self) {
+        self.urgent = false;
+        self.stage = Stage::Release { span: 0 };
+        self.pass = self.pass.wrapping_add(1);
     }
 
     /// Works for about `budget_ns`.
