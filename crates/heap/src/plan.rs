@@ -287,20 +287,27 @@ impl Geometry {
     /// The pages that the live slots of `bits` overlap, one bit a page.
     pub fn touched<const W: usize>(&self, bits: &[u64; W]) -> u16 {
         let mut mask = 0;
-        let end = u32::from(self.pages) * self.page_size;
-        for (index, word) in (0u32..).zip(bits) {
-            let mut word = *word;
-            while word != 0 {
-                let slot = index * 64 + word.trailing_zeros();
-                word &= word - 1;
-                let begin = (slot * self.slot_size).saturating_sub(self.phase);
-                let last = ((slot + 1) * self.slot_size - self.phase).min(end) - 1;
-                let (from, to) = (begin / self.page_size, last / self.page_size);
-                mask |= (u32::MAX >> (31 - (to - from))) << from;
-            }
+        let shift = self.page_size.trailing_zeros();
+        for page in 0..u32::from(self.pages) {
+            // Byte `b` of the unit belongs to slot `(b + phase) / slot_size`.
+            let first = ((page << shift) + self.phase) / self.slot_size;
+            let last = (((page + 1) << shift) - 1 + self.phase) / self.slot_size;
+            mask |= u32::from(any_in(bits, first, last)) << page;
         }
         mask as u16
     }
+}
+
+/// Whether any of the bits `first..=last` is set; bits beyond the last word are not.
+fn any_in<const W: usize>(bits: &[u64; W], first: u32, last: u32) -> bool {
+    let word = |index: u32| bits.get(index as usize).copied().unwrap_or(0);
+    let (from, to) = (first / 64, last / 64);
+    let head = u64::MAX << (first % 64);
+    let tail = u64::MAX >> (63 - last % 64);
+    if from == to {
+        return word(from) & head & tail != 0;
+    }
+    word(from) & head != 0 || word(to) & tail != 0 || (from + 1..to).any(|index| word(index) != 0)
 }
 
 /// The gain of a plan that [`pack`] made. `unions` is scratch: one element a group.

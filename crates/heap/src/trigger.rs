@@ -322,6 +322,12 @@ fn allowed_ns(inputs: &Inputs) -> u64 {
     BURST_NS + inputs.process_ns / 1000 * CPU_SHARE + inputs.age_ns / 1000 * TIME_SHARE
 }
 
+/// How long a span must have been as it is before it is merged: an idle program has finished what it did, a busy
+/// one may be in the middle of a wave of frees.
+pub fn settle_ms(idle: bool) -> u32 {
+    if idle { 80 } else { 400 }
+}
+
 /// Whether to give pages back now although no pass begins: `free` bytes that were free in two scans, the
 /// cheapest way to save memory, which may use the share of CPU time once more; `dead` bytes of merged units, which
 /// the program cannot use until they are restored, at any cost (each was paid for once, when it was merged).

@@ -137,15 +137,18 @@ impl Rounds {
         let given_back = HEAP.purge(HEAP.os().now_ns());
         let request = pagemill_stats.request.load(Relaxed);
         let asked = request != pagemill_stats.request_done.load(Relaxed);
-        // Two rounds after the last change everything was seen; then only pressure and requests matter.
-        let fresh = self.rounds_same <= 2 || given_back > 0 || asked;
+        // Four rounds after the last change, 0.4 s, everything has settled; then only pressure and requests matter.
+        let fresh = self.rounds_same <= 4 || given_back > 0 || asked;
         if fresh {
             if asked || now >= self.refreshed + REFRESH_NS {
                 HEAP.refresh();
                 self.refreshed = now;
             }
+            let idle = now.saturating_sub(self.same_since) >= trigger::IDLE_NS;
+            self.engine.settings.settle_ms = trigger::settle_ms(idle);
             self.engine.scan();
         }
+        let looked = self.engine.kernel().cpu_ns() - began;
         let inputs = self.inputs(now, asked);
         let decision = self.decide(&inputs);
         helper::yield_hold();
@@ -177,15 +180,15 @@ impl Rounds {
         pagemill_stats.refreshed_ns.store(self.engine.kernel().now_ns(), Relaxed);
         helper::release();
         self.tell();
-        self.sleep_ns(cpu - began)
+        self.sleep_ns(looked)
     }
 
-    /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a fiftieth of one
+    /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a hundredth of one
     /// CPU for looking at a large heap.
-    fn sleep_ns(&self, spent: u64) -> u64 {
+    fn sleep_ns(&self, looked: u64) -> u64 {
         const TICK: u64 = 40_000_000;
         let lazy = TICK * u64::from((1 + self.rounds_same).min(25));
-        lazy.max(50 * spent).min(25 * TICK)
+        lazy.max(100 * looked).min(25 * TICK)
     }
 
     /// What the decisions are made from.

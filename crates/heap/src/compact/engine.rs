@@ -40,6 +40,8 @@ pub struct Settings {
     pub mapping_price: u32,
     /// Bytes that a microsecond of work must save.
     pub work_price: u32,
+    /// Milliseconds for which a span's live slots must have been nearly the same before it is merged.
+    pub settle_ms: u32,
     /// Live share (in 1/256) above which a span is left alone.
     pub full: u16,
 }
@@ -54,6 +56,7 @@ impl Settings {
         by_limit: true,
         mapping_price: 1024,
         work_price: 64,
+        settle_ms: 0,
         full: 205,
     };
 }
@@ -113,10 +116,9 @@ pub(crate) struct Note {
     pub given: u16,
     /// Pages in a group.
     pub merged: u16,
-    /// Live slots at the last scan.
+    /// Live slots when they last changed by more than a sixteenth, and when that was seen, in milliseconds.
     pub(super) live: u16,
-    /// Whether they were nearly as many at the scan before.
-    pub(super) settled: bool,
+    pub(super) changed_ms: u32,
     /// How often its units were written soon after being merged.
     pub heat: u8,
     /// Second before which it is left alone.
@@ -132,7 +134,7 @@ impl Note {
         given: 0,
         merged: 0,
         live: 0,
-        settled: false,
+        changed_ms: 0,
         heat: 0,
         cool_at: 0,
     };
@@ -248,7 +250,9 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Pages offered to `ksmd` and not merged, counted while units are looked at.
     pub(crate) pending: u64,
     pub(super) urgent: bool,
+    /// The last scan, and when it was made, in milliseconds.
     pub(super) last: Scan,
+    now_ms: u32,
 }
 
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
@@ -310,6 +314,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             pending: 0,
             urgent: false,
             last: Scan::default(),
+            now_ms: 0,
         }
     }
 
@@ -356,7 +361,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             return self.last;
         }
         self.classes.clear();
-        let now = self.seconds();
+        self.now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
+        let (now, now_ms) = (self.seconds(), self.now_ms);
         for index in 0..count {
             let Some((_, view)) = self.look(index) else {
                 // The descriptor may have been a span that was listed at the last scan.
@@ -369,9 +375,10 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             let free = self.free_pages(&view);
             let note = &mut self.notes[index];
             note.class = UNLISTED;
-            // What changes by more than a sixteenth between two scans will change again before merging it has paid.
-            note.settled = u32::from(note.live).abs_diff(live) * 16 <= live;
-            note.live = live as u16;
+            if u32::from(note.live).abs_diff(live) * 16 > live {
+                note.live = live as u16;
+                note.changed_ms = now_ms;
+            }
             // A page seen with live slots is resident again.
             note.given &= free;
             let absent = note.given | note.merged;
@@ -578,9 +585,14 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         let share = live * 256 / u32::from(view.slots).max(1);
         live > 0
             && share < u32::from(self.settings.full)
-            && (self.urgent || note.settled && note.cool_at <= now)
+            && (self.urgent || note.cool_at <= now && self.has_settled(note))
             && note.merged.count_ones() < u32::from(view.pages)
             && plan::may_pair(share, (self.page as u32 / view.slot_size).max(1))
+    }
+
+    /// Whether the span is likely to stay as it is for long enough to pay for merging it.
+    fn has_settled(&self, note: &Note) -> bool {
+        self.now_ms.wrapping_sub(note.changed_ms) >= self.settings.settle_ms
     }
 
     /// Gives pages back that were free in two scans.
