@@ -22,6 +22,16 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long a test waits for what it is about. On an idle machine a few seconds are plenty.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether a test's loop goes on: for `least`, and from then on until it has seen enough. What is asserted afterwards is
+/// what was seen, never how fast it came.
+fn goes_on(begin: Instant, least: Duration, enough: bool) -> bool {
+    let elapsed = begin.elapsed();
+    elapsed < least || !enough && elapsed < PATIENCE
+}
+
 fn kernel() -> Option<LibcKernel> {
     match LibcKernel::new() {
         Ok(kernel) => Some(kernel),
@@ -42,6 +52,8 @@ struct Objects {
     region: Region,
     writes: Vec<AtomicU64>,
     live: Vec<AtomicBool>,
+    /// Writes of all threads.
+    written: AtomicU64,
 }
 
 impl Objects {
@@ -57,6 +69,7 @@ impl Objects {
             region,
             writes: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             live: (0..slots).map(|_| AtomicBool::new(false)).collect(),
+            written: AtomicU64::new(0),
         };
         // Every byte is touched first, as in a heap that was full once.
         // SAFETY: the region is at least this long and not used yet.
@@ -87,6 +100,7 @@ impl Objects {
             }
         }
         self.writes[self.index(span, slot)].store(writes, Relaxed);
+        self.written.fetch_add(1, Relaxed);
     }
 
     /// Words of the slot that are not what was written last.
@@ -110,9 +124,8 @@ impl Objects {
         wrong
     }
 
-    /// Writes, checks, frees and takes slots of this thread's share until told to stop; returns writes and
-    /// wrong words.
-    fn churn(&self, thread: usize, threads: usize, stop: &AtomicBool, pace: u64) -> (u64, usize) {
+    /// Writes, checks, frees and takes slots of this thread's share until told to stop; returns the wrong words.
+    fn churn(&self, thread: usize, threads: usize, stop: &AtomicBool, pace: u64) -> usize {
         let mut random = Random(77 + thread as u64);
         let (mut writes, mut wrong) = (0, 0);
         while !stop.load(Relaxed) {
@@ -140,7 +153,7 @@ impl Objects {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
-        (writes, wrong)
+        wrong
     }
 }
 
@@ -240,6 +253,7 @@ fn no_write_is_lost_while_threads_write() {
         }
         kernel.claim_pins.store(claim_pins, Relaxed);
         let objects = Objects::new(600, 15, 240, 80);
+        let filled = objects.written.load(Relaxed);
         let stop = AtomicBool::new(false);
         let stats = stats();
         std::thread::scope(|scope| {
@@ -255,16 +269,15 @@ fn no_write_is_lost_while_threads_write() {
             engine.settings.mapping_price = 0;
             engine.settings.work_price = 0;
             let begin = Instant::now();
-            while begin.elapsed() < Duration::from_millis(2500) {
+            let written = || objects.written.load(Relaxed) - filled;
+            let paused = || pauses(stats).iter().sum::<u64>();
+            while goes_on(begin, Duration::from_millis(2500), written() > 1000 && paused() > 100) {
                 pass(&mut engine);
             }
             stop.store(true, Relaxed);
-            let (mut writes, mut wrong) = (0, 0);
-            for thread in threads {
-                let (w, bad) = thread.join().expect("a writer does not panic");
-                writes += w;
-                wrong += bad;
-            }
+            let wrong: usize =
+                threads.into_iter().map(|t| t.join().expect("a writer does not panic")).sum();
+            let writes = written();
             report(if claim_pins { "moved aside" } else { "write-protected" }, stats);
             println!(
                 "  {writes} writes, {wrong} wrong words, {} moved, {} moves refused",
@@ -273,8 +286,7 @@ fn no_write_is_lost_while_threads_write() {
             );
             assert_eq!(wrong, 0);
             assert_eq!(objects.wrong_in_all(), 0);
-            let paused: u64 = pauses(stats).iter().sum();
-            assert!(writes > 1000 && paused > 100, "{writes} writes, {paused} pauses");
+            assert!(writes > 1000 && paused() > 100, "{writes} writes, {} pauses", paused());
         });
     }
 }
@@ -333,7 +345,7 @@ fn system_calls_write_into_objects_without_errors() {
         let mut engine =
             unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(2) {
+        while goes_on(begin, Duration::from_secs(2), calls.load(Relaxed) > 1000) {
             pass(&mut engine);
         }
         stop.store(true, Relaxed);
@@ -395,7 +407,7 @@ fn children_of_fork_and_clone_see_what_their_parent_had() {
         });
         let begin = Instant::now();
         let mut merged = 0;
-        while begin.elapsed() < Duration::from_secs(3) {
+        while goes_on(begin, Duration::from_secs(3), merged > 100 && forks.load(Relaxed) > 20) {
             // SAFETY: the kernel is this process's, and the region is changed by the engine only.
             let mut engine =
                 unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
@@ -466,7 +478,8 @@ fn devices_write_into_objects_that_are_moved_aside() {
         let mut engine =
             unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(2) {
+        let enough = || kernel.moved.load(Relaxed) > 0 && reads.load(Relaxed) > 100;
+        while goes_on(begin, Duration::from_secs(2), enough()) {
             pass(&mut engine);
             kernel.claim_pins.store(false, Relaxed);
             // Without a reader in flight units could leave; with one only the path for pins is safe.
@@ -490,27 +503,34 @@ fn devices_write_into_objects_that_are_moved_aside() {
     fs::remove_file(&path).expect("the file is there");
 }
 
-/// KSM's settings, put back at the end.
-struct KsmSettings(Vec<(&'static str, String)>);
+/// KSM's settings, put back at the end; until then every other test of this machine that sets them waits.
+struct KsmSettings {
+    old: Vec<(&'static str, String)>,
+    _turn: fs::File,
+}
 
 impl KsmSettings {
     const ROOT: &'static str = "/sys/kernel/mm/ksm/";
 
     fn set(values: &[(&'static str, &str)]) -> Result<Self, String> {
-        let mut old = Vec::new();
+        let path = format!("{}run", Self::ROOT);
+        let locked = fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
+        let turn = locked.map_err(|e| format!("{path}: {e}"))?;
+        // Made first, so that a setting that is refused puts the ones before it back.
+        let mut settings = Self { old: Vec::new(), _turn: turn };
         for (name, value) in values {
             let path = format!("{}{name}", Self::ROOT);
             let before = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
             fs::write(&path, value).map_err(|e| format!("{path}: {e}"))?;
-            old.push((*name, before.trim().to_owned()));
+            settings.old.push((*name, before.trim().to_owned()));
         }
-        Ok(Self(old))
+        Ok(settings)
     }
 }
 
 impl Drop for KsmSettings {
     fn drop(&mut self) {
-        for (name, value) in self.0.iter().rev() {
+        for (name, value) in self.old.iter().rev() {
             if let Err(error) = fs::write(format!("{}{name}", Self::ROOT), value) {
                 println!("cannot restore {name}: {error}");
             }
@@ -529,6 +549,7 @@ fn ksm_merges_while_threads_write() {
         Err(reason) => return println!("skipped: KSM cannot be set: {reason}"),
     };
     let objects = Objects::new(700, 16, 256, 92);
+    let filled = objects.written.load(Relaxed);
     let stop = AtomicBool::new(false);
     let stats = stats();
     let before = rollup("Pss:");
@@ -544,18 +565,17 @@ fn ksm_merges_while_threads_write() {
             unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Ksm) };
         let begin = Instant::now();
         let mut least = before;
-        while begin.elapsed() < Duration::from_secs(4) {
+        let written = || objects.written.load(Relaxed) - filled;
+        let enough = |least: u64| before.saturating_sub(least) > 8 << 20 && written() > 1000;
+        while goes_on(begin, Duration::from_secs(4), enough(least)) {
             pass(&mut engine);
             std::thread::sleep(Duration::from_millis(200));
             least = least.min(rollup("Pss:"));
         }
         stop.store(true, Relaxed);
-        let (mut writes, mut wrong) = (0, 0);
-        for thread in threads {
-            let (w, bad) = thread.join().expect("a writer does not panic");
-            writes += w;
-            wrong += bad;
-        }
+        let wrong: usize =
+            threads.into_iter().map(|t| t.join().expect("a writer does not panic")).sum();
+        let writes = written();
         report("ksm", stats);
         println!(
             "  Pss {} -> at best {} KiB, {writes} writes, {wrong} wrong words, {} pages pending",
@@ -579,6 +599,7 @@ fn every_failure_leaves_the_heap_whole() {
     {
         kernel.claim_pins.store(claim_pins && kernel.moves, Relaxed);
         let objects = Objects::new(300, 16, 256, 90);
+        let filled = objects.written.load(Relaxed);
         let stop = AtomicBool::new(false);
         let stats = stats();
         std::thread::scope(|scope| {
@@ -592,7 +613,8 @@ fn every_failure_leaves_the_heap_whole() {
             }
             kernel.fail_one_in.store(0, Relaxed);
             stop.store(true, Relaxed);
-            let (writes, wrong) = writer.join().expect("a writer does not panic");
+            let wrong = writer.join().expect("a writer does not panic");
+            let writes = objects.written.load(Relaxed) - filled;
             report("failures", stats);
             println!("  {} calls failed, {writes} writes", kernel.failed.load(Relaxed));
             assert_eq!(wrong + objects.wrong_in_all(), 0);

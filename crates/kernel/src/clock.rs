@@ -17,10 +17,14 @@ mod tests {
 
     #[test]
     fn it_runs_as_fast_as_the_standard_librarys() {
-        let (before, reference) = (monotonic(), std::time::Instant::now());
+        // Each reading is between two of the other clock's, so the bounds hold however busy the machine is.
+        let outer = std::time::Instant::now();
+        let before = monotonic();
+        let inner = std::time::Instant::now();
         std::thread::sleep(Duration::from_millis(20));
-        let (ours, theirs) = (monotonic() - before, reference.elapsed());
-        assert!(ours >= Duration::from_millis(20));
-        assert!(ours.abs_diff(theirs) < Duration::from_millis(10), "{ours:?} {theirs:?}");
+        let inner = inner.elapsed();
+        let ours = monotonic() - before;
+        let outer = outer.elapsed();
+        assert!(inner <= ours && ours <= outer, "{inner:?} {ours:?} {outer:?}");
     }
 }

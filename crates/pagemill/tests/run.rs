@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{Machine, compiled, library, pagemill, pagemill_with, ran, skip, until};
+use support::{Machine, compiled, ksm_turn, library, pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
 
 const TERM: i32 = 15;
@@ -401,6 +401,7 @@ fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
     let read =
         |name: &str| fs::read_to_string(format!("/sys/kernel/mm/ksm/{name}")).unwrap_or_default();
     let settings = || ["run", "pages_to_scan", "sleep_millisecs", "smart_scan"].map(read);
+    let _turn = ksm_turn();
     let before = settings();
     if before[0] != "0\n"
         || fs::OpenOptions::new().write(true).open("/sys/kernel/mm/ksm/run").is_err()

@@ -3,8 +3,9 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use pagemill_heap::os::{Misuse, Os};
+use pagemill_heap::stats::degraded;
 
-use crate::{fork, helper, refresh, say, sys};
+use crate::{fork, helper, pagemill_stats, refresh, say, sys};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -36,7 +37,9 @@ impl Os for Linux {
     fn map(&self, len: usize, align: usize) -> *mut u8 {
         fork::repair_if_copied();
         let start = map_aligned(len, align, self.page_size());
-        if !start.is_null() {
+        if start.is_null() {
+            pagemill_stats.degraded.fetch_or(degraded::NO_MEMORY, Ordering::Relaxed);
+        } else {
             let mapped = self.mapped.fetch_add(len, Ordering::Relaxed) + len;
             helper::wanted(mapped);
         }

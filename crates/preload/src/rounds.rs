@@ -288,7 +288,8 @@ impl Rounds {
     /// Has the program's next thread say what the engine has found to be missing.
     fn tell(&mut self) {
         let found = pagemill_stats.degraded.load(Relaxed);
-        let news = found & !self.said;
+        // Memory that was refused the program is told by malloc, and whoever asks by the statistics.
+        let news = found & !self.said & !degraded::NO_MEMORY;
         self.said = found;
         if news != 0 {
             say::later(news, 0);

@@ -9,7 +9,7 @@ fn run(heap: Heap, threads: u64, length: u64) {
     let outcome = Run::new(differential)
         .args([&length.to_string(), &seed(), &threads.to_string()])
         .on(heap)
-        .limit(length + 60)
+        .limit(length + 150)
         .outcome()
         .succeeded();
     eprintln!("{heap:?} {threads} threads: {:?}", outcome.facts());

@@ -99,6 +99,11 @@ pub const CONFIGS: [Heap; 7] = [
 ];
 
 impl Heap {
+    /// Whether this machine lets it compact.
+    fn compacts(self) -> bool {
+        self.backend == "ksm" || can_remap()
+    }
+
     /// The variables that make a program use this heap and compact all the time.
     pub fn variables(self) -> Vec<(&'static str, String)> {
         let preload = match allocator() {
@@ -324,6 +329,9 @@ impl Run {
     pub fn on(mut self, heap: Heap) -> Self {
         for (name, value) in heap.variables() {
             self = self.env(name, &value);
+        }
+        if heap.config.ends_with('y') && allocator() == Allocator::Pagemill && heap.compacts() {
+            self = self.env("FIRE_MERGES", "1");
         }
         self
     }

@@ -32,7 +32,7 @@ fn run(heap: Heap, length: u64, ways: &[&str]) {
         .args([&length.to_string(), &seed(), &words().display().to_string()])
         .args(ways)
         .on(heap)
-        .limit(length + 60)
+        .limit(length + 150)
         .outcome()
         .succeeded();
     let facts = outcome.facts();

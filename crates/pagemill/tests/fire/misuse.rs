@@ -40,7 +40,7 @@ const HARDENED: &[(&str, &str)] = &[("use-after-free", "free"), ("overflow", "pa
 /// What is wrong with how the heap took this misuse, if anything.
 fn complaint(heap: Heap, kind: &str, words: &[&str]) -> Option<String> {
     let misuse = program("misuse.c")?;
-    let outcome = Run::new(misuse).args([kind]).on(heap).limit(20).outcome();
+    let outcome = Run::new(misuse).args([kind]).on(heap).limit(120).outcome();
     let text = outcome.stderr.to_lowercase();
     let named = text.contains("pagemill:") && words.iter().any(|word| text.contains(word));
     (outcome.status.signal() != Some(SIGABRT) || !named).then(|| {
@@ -105,7 +105,7 @@ fn hardened_mode_guards_large_objects() {
     let outcome = Run::new(misuse)
         .args(["overflow-large"])
         .on(Heap { config: "h", backend: "remap" })
-        .limit(20)
+        .limit(120)
         .outcome();
     assert_eq!(outcome.status.signal(), Some(SIGSEGV), "{outcome}");
 }

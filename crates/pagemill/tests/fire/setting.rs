@@ -1,7 +1,9 @@
 //! System settings, changed for the length of a test and restored whatever happens.
 
-use std::fs;
+use std::fs::{self, File};
 use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crate::support;
 
 /// A changed setting. A shell waits for the end of this value, or of this process, and writes the old one back: a panic, an
 /// abort or a kill of the test leaves nothing behind.
@@ -36,10 +38,19 @@ impl Drop for Setting {
     }
 }
 
-/// `ksmd`, running fast, until the values are dropped.
-pub fn ksm() -> Result<Vec<Setting>, String> {
-    [("pages_to_scan", "20000"), ("sleep_millisecs", "2"), ("run", "1")]
+/// `ksmd` as one test needs it: dropped, the old settings are back and the next test has its turn.
+pub struct Ksm {
+    _settings: Vec<Setting>,
+    // After the settings: a test that waits sees them restored.
+    _turn: File,
+}
+
+/// `ksmd`, running fast, until the value is dropped. Waits until no other test of this machine has it.
+pub fn ksm() -> Result<Ksm, String> {
+    let turn = support::ksm_turn()?;
+    let settings = [("pages_to_scan", "20000"), ("sleep_millisecs", "2"), ("run", "1")]
         .iter()
         .map(|(name, value)| Setting::set(&format!("/sys/kernel/mm/ksm/{name}"), value))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok(Ksm { _settings: settings, _turn: turn })
 }

@@ -8,7 +8,7 @@ fn run(heap: Heap, mode: &str) {
     let outcome = Run::new(signals)
         .args([mode, &length.to_string(), &seed()])
         .on(heap)
-        .limit(length + 60)
+        .limit(length + 150)
         .outcome()
         .succeeded();
     eprintln!("{heap:?} {mode}: {:?}", outcome.facts());

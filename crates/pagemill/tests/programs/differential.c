@@ -135,7 +135,7 @@ static void *run(void *argument) {
     struct slot *own = calloc(OWN, sizeof *own);
     unsigned long n = 0;
     unsigned round = 2;
-    while (now() < end) {
+    while (goes_on(end)) {
         /* Phases of growth and of death: fragmentation is what compaction lives on. */
         unsigned death = round++ % 4;
         for (int i = 0; i < 8000; i++, n++) {
@@ -161,7 +161,7 @@ static void *run(void *argument) {
             size_t spared = below(&random, 8);
             for (size_t i = 0; i < OWN; i++)
                 if (i % 8 != spared) release(&own[i]);
-            nap(0.1);
+            rest(0.1);
             for (size_t i = spared; i < OWN; i += 8) check_slot(&own[i], "after a rest");
         }
         if (below(&random, 8) == 0) malloc_trim(0);

@@ -166,6 +166,7 @@ static inline uint64_t stats_at(const unsigned char *page, size_t offset) {
 
 /* Asks for a compaction pass again and again until told to stop, and counts the groups that
  * appear. Two readings can miss a group that came and went, so the count is a lower bound. */
+static int anything_merged;
 struct compaction {
     pthread_t thread;
     int stop;
@@ -178,14 +179,18 @@ static inline void request_pass(struct compaction *c) {
     uint64_t last = __atomic_load_n(request, __ATOMIC_RELAXED);
     if (stats_at(c->page, STATS_request_done) == last) __atomic_store_n(request, last + 1, __ATOMIC_RELAXED);
 }
+static inline void compaction_look(struct compaction *c) {
+    uint64_t groups = stats_at(c->page, STATS_groups);
+    if (groups > c->before) c->merged += groups - c->before;
+    c->before = groups;
+    if (c->merged) __atomic_store_n(&anything_merged, 1, __ATOMIC_RELAXED);
+}
 static inline void *compaction_loop(void *argument) {
     struct compaction *c = (struct compaction *)argument;
     while (!__atomic_load_n(&c->stop, __ATOMIC_RELAXED)) {
         request_pass(c);
         nap(0.0005);
-        uint64_t groups = stats_at(c->page, STATS_groups);
-        if (groups > c->before) c->merged += groups - c->before;
-        c->before = groups;
+        compaction_look(c);
     }
     return NULL;
 }
@@ -198,9 +203,7 @@ static inline void compaction_start(struct compaction *c) {
 static inline void compaction_ask(struct compaction *c) {
     if (!c->page) return;
     request_pass(c);
-    uint64_t groups = stats_at(c->page, STATS_groups);
-    if (groups > c->before) c->merged += groups - c->before;
-    c->before = groups;
+    compaction_look(c);
 }
 /* Asks and waits until the request is served, at most so long; without a helper thread it never is. */
 static inline void compaction_wait(struct compaction *c, double seconds) {
@@ -210,6 +213,20 @@ static inline void compaction_wait(struct compaction *c, double seconds) {
     uint64_t wanted = stats_at(c->page, STATS_request);
     while (stats_at(c->page, STATS_request_done) < wanted && now() < until) nap(0.001);
     compaction_ask(c);
+}
+/* Whether this program proves nothing until something was merged, which takes its time on a busy machine: the test says so
+ * by FIRE_MERGES. */
+static inline int merges_awaited(void) { return getenv("FIRE_MERGES") && !__atomic_load_n(&anything_merged, __ATOMIC_RELAXED); }
+/* Whether a timed loop goes on: until its end, and where merges are awaited until the first, a minute at most. */
+static inline int goes_on(double end) { return now() < end || (merges_awaited() && now() < end + 60); }
+/* Leaves objects alone: for so long, and where merges are awaited for two more passes, two seconds at most. */
+static inline void rest(double seconds) {
+    nap(seconds);
+    unsigned char *page = merges_awaited() ? stats_page() : NULL;
+    if (!page) return;
+    double until = now() + 2;
+    uint64_t passes = stats_at(page, STATS_passes);
+    while (merges_awaited() && stats_at(page, STATS_passes) < passes + 2 && now() < until) nap(0.002);
 }
 /* One line on stderr that the test reads: `fire: merged=12 ...`. */
 static inline void compaction_print(const struct compaction *c) {

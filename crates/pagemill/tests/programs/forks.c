@@ -154,7 +154,7 @@ int main(int count, char **arguments) {
     else compaction_start(&compaction);
     pthread_t background[2];
     for (uintptr_t i = 0; i < 2 && !alone; i++) CHECK(!pthread_create(&background[i], NULL, allocate, (void *)(seed + i)), "pthread_create");
-    nap(0.1);
+    rest(0.1);
     if (!strcmp(way, "storm")) {
         struct storm storms[4];
         for (int i = 0; i < 4; i++) {
@@ -172,7 +172,7 @@ int main(int count, char **arguments) {
                 pool_check(&shared, "between rounds");
                 pool_drop(&shared);
                 pool_build(&shared, 6000, 8, next(&seed));
-                nap(0.02);
+                rest(0.02);
             }
         }
     }

@@ -297,11 +297,11 @@ static void *run(void *argument) {
     w->out = pair[1];
     double end = now() + seconds;
     int generation = 0;
-    while (now() < end) {
+    while (goes_on(end)) {
         pool_build(&w->pool, 4000, 8, mix(w->seed + (uint64_t)generation++));
         double until = now() + 1.0;
-        if (until > end) until = end;
-        nap(0.02); /* Undisturbed for a moment: what is written all the time is rightly left alone. */
+        if (until > end && now() < end) until = end;
+        rest(0.02); /* Undisturbed for a moment: what is written all the time is rightly left alone. */
         if (!ways[which].step) {
 #ifdef WITH_LIBURING
             ring_loop(w, until, strstr(w->name, "direct") != NULL, strstr(w->name, "fixed") != NULL);

@@ -78,7 +78,7 @@ int main(int count, char **arguments) {
     double end = now() + atof(arguments[2]);
     unsigned long received = 0;
     struct object *grown = calloc(1, sizeof *grown);
-    while (now() < end) {
+    while (goes_on(end)) {
         for (int i = 0; i < 20; i++) {
             /* Prepared outside, so that `inside` covers the heap's own code only. */
             struct object *o = pool_any(&pool);

@@ -147,7 +147,7 @@ int main(int count, char **arguments) {
     if (what == "exchange") {
         pthread_t threads[4];
         for (uintptr_t i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], nullptr, exchange, reinterpret_cast<void *>(seed * 4 + i)), "pthread_create");
-        nap(atof(arguments[2]));
+        for (double end = now() + atof(arguments[2]); goes_on(end);) nap(0.01);
         stop = true;
         for (auto thread : threads) pthread_join(thread, nullptr);
         for (auto &ring : boxes)

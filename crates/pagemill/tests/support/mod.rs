@@ -93,9 +93,19 @@ pub fn skip<T>(why: &str) -> Option<T> {
     None
 }
 
-/// Waits until `holds`, and fails the test if that takes too long.
+/// A turn with the KSM settings of this machine, of which there is one set for all its test programs;
+/// or why there is none. It ends when the file is dropped.
+pub fn ksm_turn() -> Result<fs::File, String> {
+    let path = "/sys/kernel/mm/ksm/run";
+    fs::File::open(path)
+        .and_then(|file| file.lock().map(|()| file))
+        .map_err(|error| format!("cannot lock {path}: {error}"))
+}
+
+/// Waits until `holds`, and fails the test if it never comes about: the limit is far beyond what a busy
+/// machine needs.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(5));
