@@ -234,7 +234,7 @@ fn userfaultfd(linux: &Linux) -> Found {
             Way::SystemCall => Found::ok(format!("by system call, kernel faults too{open_to_all}")),
             Way::Device => Found::ok("by /dev/userfaultfd, kernel faults too"),
             Way::UserModeOnly => Found::degraded(
-                "user-mode faults only: system calls cannot be held, so programs with threads are not compacted by remap",
+                "user-mode faults only: system calls cannot be held, so nothing is merged by remap",
                 FULL_USERFAULTFD,
             ),
         },
@@ -253,16 +253,18 @@ fn write_protect(linux: &Linux) -> Found {
             "boot kernel 5.7 or newer (x86_64) or 6.10 (aarch64)",
         );
     }
-    let unpopulated = match fd.features().write_protect_unpopulated() {
-        true => "pages that do not exist yet included",
-        false => "existing pages only",
-    };
+    if !fd.features().write_protect_unpopulated() {
+        return Found::degraded(
+            "pages that do not exist yet cannot be protected, so nothing is merged by remap",
+            "boot kernel 6.4 or newer (aarch64: 6.10)",
+        );
+    }
     match (fd.holds(Writer::Program), fd.holds(Writer::Kernel)) {
         (Ok(true), Ok(true)) => {
-            Found::ok(format!("a thread and a read(2) were held; {unpopulated}"))
+            Found::ok("a thread and a read(2) were held; pages that do not exist yet included")
         }
         (Ok(true), Ok(false)) => Found::degraded(
-            format!("a thread was held, a read(2) was not; {unpopulated}"),
+            "a thread was held, a read(2) was not: nothing is merged by remap",
             FULL_USERFAULTFD,
         ),
         (Err(error), _) | (_, Err(error)) => Found::missing(error.to_string(), NO_USERFAULTFD),

@@ -15,7 +15,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::NO_BARRIER,
-            "no userfaultfd that also stops kernel writers, and several threads: remapping is off \
+            "no userfaultfd that also stops kernel writers: remapping is off \
              (run as root, or: setfacl -m u:$USER:rw /dev/userfaultfd; or use --ksm)",
         ),
         (

@@ -14,7 +14,7 @@
 //!
 //! It ends only while it holds no lock and the engine is between two slices.
 //!
-//! It wakes ten times a second while the heap changes and once a second while it does not.
+//! It wakes 25 times a second at most while the heap changes and once a second while it does not.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
