@@ -226,6 +226,22 @@ impl Kernel for Linux {
         unsafe { sys::advise(start as *mut u8, len, sys::MADV_DONTNEED) };
     }
 
+    unsafe fn decommit_all(&self, ranges: &[(usize, usize)]) {
+        // Linux 6.13 lets a process advise itself so, and 6.16 flushes once for all ranges.
+        // SAFETY: the caller's promise, for each range.
+        let done = unsafe { sys::advise_all(ranges, sys::MADV_DONTNEED) };
+        let mut done = usize::try_from(done).unwrap_or(0);
+        for &(start, len) in ranges {
+            if done >= len {
+                done -= len;
+                continue;
+            }
+            // SAFETY: as above; a range advised in part is advised again.
+            unsafe { self.decommit(start, len) };
+            done = 0;
+        }
+    }
+
     fn settle(&self, start: usize, len: usize) {
         self.settled.set(true);
         // SAFETY: neither advice changes a byte.

@@ -49,6 +49,7 @@ mod number {
     pub(super) const USERFAULTFD: usize = 323;
     pub(super) const PIDFD_OPEN: usize = 434;
     pub(super) const CLOSE_RANGE: usize = 436;
+    pub(super) const PROCESS_MADVISE: usize = 440;
     pub(super) const PIDFD_GETFD: usize = 438;
 }
 
@@ -94,6 +95,7 @@ mod number {
     pub(super) const USERFAULTFD: usize = 282;
     pub(super) const PIDFD_OPEN: usize = 434;
     pub(super) const CLOSE_RANGE: usize = 436;
+    pub(super) const PROCESS_MADVISE: usize = 440;
     pub(super) const PIDFD_GETFD: usize = 438;
 }
 
@@ -245,6 +247,26 @@ pub(crate) unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
 pub(crate) unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::MADVISE, [start.addr(), len, advice, 0, 0, 0]) }
+}
+
+/// `process_madvise(2)` on this process for ranges of (address, length); bytes advised, or an error.
+///
+/// # Safety
+/// As [`advise`], for each range.
+pub(crate) unsafe fn advise_all(ranges: &[(usize, usize)], advice: usize) -> isize {
+    /// Most ranges of one call.
+    const MANY: usize = 128;
+    /// `PIDFD_SELF_PROCESS` (Linux 6.14): this process, without a descriptor.
+    const THIS_PROCESS: isize = -10_001;
+    // struct iovec is an address and a length.
+    let mut vector = [[0usize; 2]; MANY];
+    let len = ranges.len().min(MANY);
+    for (entry, &(start, bytes)) in vector.iter_mut().zip(ranges) {
+        *entry = [start, bytes];
+    }
+    let arguments = [THIS_PROCESS as usize, vector.as_ptr().addr(), len, advice, 0, 0];
+    // SAFETY: the caller's promise; the vector lives until the call returns.
+    unsafe { call(number::PROCESS_MADVISE, arguments) }
 }
 
 /// Seconds and nanoseconds, as the kernel lays them out on 64-bit machines.

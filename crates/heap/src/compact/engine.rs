@@ -570,7 +570,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         Some((span, view))
     }
 
-    fn free_pages(&self, view: &SpanView) -> u16 {
+    pub(super) fn free_pages(&self, view: &SpanView) -> u16 {
         let geometry = Geometry {
             slot_size: view.slot_size,
             phase: 0,
@@ -593,47 +593,6 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     /// Whether the span is likely to stay as it is for long enough to pay for merging it.
     fn has_settled(&self, note: &Note) -> bool {
         self.now_ms.wrapping_sub(note.changed_ms) >= self.settings.settle_ms
-    }
-
-    /// Gives pages back that were free in two scans.
-    fn release(&mut self, first: usize) -> Stage {
-        let last = (first + 64).min(self.notes.len());
-        for index in first..last {
-            let note = self.notes[index];
-            let wanted = if self.urgent { note.free } else { note.idle };
-            if wanted & !note.given & !note.merged == 0 {
-                continue;
-            }
-            let Some((span, view)) = self.look(index) else { continue };
-            let note = self.notes[index];
-            let mut pages = wanted & self.free_pages(&view) & !note.given & !note.merged;
-            while pages != 0 {
-                let from = pages.trailing_zeros();
-                let count = (pages >> from).trailing_ones();
-                let run = (((1u32 << count) - 1) << from) as u16;
-                pages &= !run;
-                let range = from as u8..(from + count) as u8;
-                let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
-                    continue;
-                };
-                if run & !self.free_pages(&SpanView { live, ..view }) == 0 {
-                    let len = count as usize * self.page;
-                    let start = view.start + from as usize * self.page;
-                    // SAFETY: the pages are blocked and had no live slot when they were, so nobody uses
-                    // a byte of them; they are anonymous, since no merged page is among them.
-                    unsafe { self.kernel.decommit(start, len) };
-                    self.notes[index].given |= run;
-                    add(&self.stats.released_bytes, len as u64);
-                }
-                self.spans.unblock(span, view.generation, range);
-            }
-        }
-        if last < self.notes.len() {
-            return Stage::Release { span: last };
-        }
-        let now = self.kernel.now_ns();
-        self.spans.purge(now, self.urgent);
-        if self.urgent { Stage::Classes { next: 0 } } else { Stage::Restore { unit: 0 } }
     }
 
     pub(super) fn can_merge(&self) -> bool {

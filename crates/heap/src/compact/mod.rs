@@ -13,6 +13,7 @@ mod copy;
 mod engine;
 mod groups;
 mod ksm;
+mod release;
 mod remap;
 mod restore;
 mod table;
@@ -219,6 +220,17 @@ pub trait Kernel {
     /// # Safety
     /// The range is anonymous memory of the heap and holds no live slot.
     unsafe fn decommit(&self, start: usize, len: usize);
+
+    /// The same for many ranges (address and length), in one call where the kernel has one.
+    ///
+    /// # Safety
+    /// As [`Kernel::decommit`], for each.
+    unsafe fn decommit_all(&self, ranges: &[(usize, usize)]) {
+        for &(start, len) in ranges {
+            // SAFETY: the caller's promise.
+            unsafe { self.decommit(start, len) };
+        }
+    }
 
     /// Prepares a chunk for compaction: no huge pages in it from now on, and existing ones split, so
     /// that single pages can be given back (`MADV_NOHUGEPAGE`, then `MADV_COLD` on one page of each
