@@ -27,6 +27,9 @@ const BREATH_NS: u64 = 150_000;
 /// Niceness that the helper asks for: its bursts are short, and whoever waits for frozen pages waits for it.
 const NICENESS: isize = -15;
 
+/// Least time between two looks at merged units that live.
+const JUDGE_MS: u32 = 2_000;
+
 /// Least time between two refreshes of the statistics that look at every span.
 const REFRESH_NS: u64 = 1_000_000_000;
 
@@ -104,6 +107,8 @@ impl Rounds {
             *place = Some(made);
         }
         let engine = place.as_mut().expect("it was there or was made just now");
+        engine.settings.judge_ms = JUDGE_MS;
+        engine.survey();
         if backend == Backend::Ksm && !ksm_runs() {
             say::later(degraded::NO_KSM, 0);
         }
@@ -266,7 +271,7 @@ impl Rounds {
                 kernel.max_map_count(),
                 others,
                 scan.resident_bytes / page,
-                scan.absent_pages + scan.mergeable_pages,
+                scan.absent_pages,
             );
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;

@@ -42,6 +42,8 @@ pub struct Settings {
     pub work_price: u32,
     /// Milliseconds for which a span's live slots must have been nearly the same before it is merged.
     pub settle_ms: u32,
+    /// Milliseconds between two looks for merged units that the program wrote or that have become sparse.
+    pub judge_ms: u32,
     /// Live share (in 1/256) above which a span is left alone.
     pub full: u16,
 }
@@ -57,6 +59,7 @@ impl Settings {
         mapping_price: 1024,
         work_price: 64,
         settle_ms: 0,
+        judge_ms: 0,
         full: 205,
     };
 }
@@ -253,6 +256,9 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// The last scan, and when it was made, in milliseconds.
     pub(super) last: Scan,
     now_ms: u32,
+    /// Whether this pass looks at merged units that live, and when one last did.
+    pub(super) judges: bool,
+    judged_ms: u32,
 }
 
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
@@ -315,6 +321,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             urgent: false,
             last: Scan::default(),
             now_ms: 0,
+            judges: true,
+            judged_ms: 0,
         }
     }
 
@@ -459,16 +467,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         });
     }
 
-    /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
-    /// that were free only now and write-hot spans are tried again.
-    pub fn begin(&mut self, urgent: bool) {
+    /// Finds out what can stop writers now, and says in the statistics what compacts.
+    pub fn survey(&mut self) {
         self.able = if self.imageless { Able::Nothing } else { self.kernel.barrier() };
-        self.urgent = urgent;
-        self.pins = false;
-        self.pass = self.pass.wrapping_add(1);
-        self.rank();
-        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
-        add(&self.stats.passes, 1);
         let barrier = match (self.backend, self.able) {
             (Backend::Remap, Able::Alone) => Barrier::SingleThread,
             (Backend::Remap, Able::WriteProtect { .. }) => Barrier::WriteProtect,
@@ -482,10 +483,30 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         }
     }
 
+    /// Begins a pass: the next steps go through all stages. With `urgent`, pages are given back
+    /// that were free only now and write-hot spans are tried again.
+    pub fn begin(&mut self, urgent: bool) {
+        self.survey();
+        self.urgent = urgent;
+        self.pins = false;
+        self.pass = self.pass.wrapping_add(1);
+        self.rank();
+        let now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
+        self.judges = self.backend == Backend::Ksm
+            || urgent
+            || now_ms.wrapping_sub(self.judged_ms) >= self.settings.judge_ms;
+        if self.judges {
+            self.judged_ms = now_ms;
+        }
+        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
+        add(&self.stats.passes, 1);
+    }
+
     /// Begins a pass that only gives back: pages that were free in the last two scans, and merged units that have
     /// died, whose slots the program cannot use until then. It is cheap, so it need not wait for a full pass.
     pub fn begin_release(&mut self) {
         self.urgent = false;
+        self.judges = self.backend == Backend::Ksm;
         self.stage = Stage::Release { span: 0 };
         self.pass = self.pass.wrapping_add(1);
     }

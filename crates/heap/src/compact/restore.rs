@@ -118,6 +118,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if plan::population(&live) == 0 {
             return (Fate::Dead, false);
         }
+        if !self.judges {
+            return (Fate::Stays, false);
+        }
         let needed = geometry.touched(&live);
         let mut entries = [0u64; 16];
         let entries = &mut entries[..usize::from(unit.pages)];
