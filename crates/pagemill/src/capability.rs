@@ -98,7 +98,7 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
     (
         "max-map-count",
         "2.6",
-        "run, back end remap: one mapping for each page that it moves",
+        "run, back end remap: up to two mappings for each unit of 1 to 16 pages that it merges",
         max_map_count,
     ),
     (
@@ -312,9 +312,8 @@ fn max_map_count(linux: &Linux) -> Found {
     let fix = format!("sudo sysctl vm.max_map_count={AMPLE}");
     match linux.max_map_count() {
         Ok(count) => {
-            // Half is left to the program itself.
-            let saved = count / 2 * page_size() as u64;
-            let finding = format!("{count}: remap can save at most {} MiB a process", saved >> 20);
+            // Half is left to the program itself, and a unit may split a mapping in two.
+            let finding = format!("{count}: remap can merge at most {} units a process", count / 4);
             if count < AMPLE / 4 { Found::degraded(finding, fix) } else { Found::ok(finding) }
         }
         Err(error) => Found::missing(error.to_string(), fix),
