@@ -75,6 +75,12 @@ fn ksm_runs() -> bool {
     ksm_state() == Some(b'1')
 }
 
+/// Whether `ksmd` runs only because a `run --ksm` has borrowed it, which gives it back when its own program is merged.
+fn ksm_is_lent() -> bool {
+    let mut buffer = [0; 8];
+    environment::read_file(c"/run/pagemill/ksm.journal", &mut buffer) > 0
+}
+
 /// Whether the kernel can merge pages at all.
 fn has_ksm() -> bool {
     ksm_state().is_some()
@@ -85,7 +91,7 @@ fn choose_backend() -> Backend {
         environment::Backend::None => Backend::None,
         environment::Backend::Remap => Backend::Remap,
         environment::Backend::Ksm => Backend::Ksm,
-        environment::Backend::Auto if ksm_runs() => Backend::Ksm,
+        environment::Backend::Auto if ksm_runs() && !ksm_is_lent() => Backend::Ksm,
         environment::Backend::Auto => Backend::Remap,
     }
 }
@@ -187,6 +193,7 @@ impl Rounds {
         if asked {
             pagemill_stats.request_done.store(request, Relaxed);
         }
+        pagemill_stats.live_bytes.store(totals.live as u64, Relaxed);
         let resident = self.engine.last_scan().resident_bytes;
         let footprint = resident + (totals.large + totals.dirty) as u64;
         pagemill_stats.footprint_bytes.store(footprint, Relaxed);
