@@ -377,8 +377,9 @@ pub fn heap_metrics(heap: &Snapshot) -> BTreeMap<String, f64> {
             metrics.insert(name.to_owned(), value as f64 * factor);
         }
     };
-    // A heap that has not compacted has no pause, which is not the same as a pause of zero.
-    let compacted = heap.passes.is_some_and(|passes| passes > 0);
+    // A heap that has merged nothing has no pause, which is not the same as a pause of zero.
+    let some = |value: Option<u64>| value.is_some_and(|value| value > 0);
+    let compacted = some(heap.passes) && (some(heap.groups) || some(heap.longest_pause_ns));
     put("heap_longest_pause", heap.longest_pause_ns.filter(|_| compacted), 1e-9);
     put("compaction", heap.compact_ns.filter(|_| compacted), 1e-9);
     put("helper_cpu", heap.helper_cpu_ns, 1e-9);
@@ -404,5 +405,7 @@ mod tests {
         };
         assert_eq!(heap_metrics(&heap(3))["heap_longest_pause"], 0.0015);
         assert!(!heap_metrics(&heap(0)).contains_key("heap_longest_pause"));
+        let merged_nothing = Snapshot { groups: Some(0), longest_pause_ns: Some(0), ..heap(3) };
+        assert!(!heap_metrics(&merged_nothing).contains_key("heap_longest_pause"));
     }
 }
