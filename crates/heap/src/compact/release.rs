@@ -28,8 +28,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let mut index = first;
         // A span has at most eight runs of free pages.
         while index < self.notes.len() && index < first + 1024 && len + 8 <= RANGES {
-            for run in self.releasable(index) {
-                let Some((span, view)) = self.look(index) else { break };
+            let Some((span, view, free)) = self.releasable(index) else {
+                index += 1;
+                continue;
+            };
+            for run in page_runs(free) {
                 let pages = run.trailing_zeros() as u8..(16 - run.leading_zeros()) as u8;
                 let Some(live) = self.spans.block(span, view.generation, pages.clone()) else {
                     continue;
@@ -62,24 +65,28 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if self.urgent { Stage::Classes { next: 0 } } else { Stage::Restore { unit: 0 } }
     }
 
-    /// The runs of pages of a span to give back, as bits.
-    fn releasable(&mut self, index: usize) -> impl Iterator<Item = u16> + use<S, K, O> {
-        let note = self.notes[index];
-        let wanted = if self.urgent { note.free } else { note.idle };
-        let mut pages = wanted & !note.given & !note.merged;
-        if pages != 0 {
-            // The note may be of an earlier span.
-            pages = self.look(index).map_or(0, |(_, view)| {
-                let note = self.notes[index];
-                pages & self.free_pages(&view) & !note.given & !note.merged
-            });
+    /// A span and its pages to give back, if there are any.
+    fn releasable(&mut self, index: usize) -> Option<(S::Ref, SpanView, u16)> {
+        let wanted = |note: super::engine::Note, urgent: bool| {
+            (if urgent { note.free } else { note.idle }) & !note.given & !note.merged
+        };
+        // The note may be of an earlier span; looking at the span renews it then.
+        if wanted(self.notes[index], self.urgent) == 0 {
+            return None;
         }
-        core::iter::from_fn(move || {
-            let from = pages.checked_ilog2()?;
-            let count = (pages << (15 - from)).leading_ones();
-            let run = (((1u32 << count) - 1) << (from + 1 - count)) as u16;
-            pages &= !run;
-            Some(run)
-        })
+        let (span, view) = self.look(index)?;
+        let pages = wanted(self.notes[index], self.urgent) & self.free_pages(&view);
+        (pages != 0).then_some((span, view, pages))
     }
+}
+
+/// The runs of set bits, highest first.
+fn page_runs(mut pages: u16) -> impl Iterator<Item = u16> {
+    core::iter::from_fn(move || {
+        let from = pages.checked_ilog2()?;
+        let count = (pages << (15 - from)).leading_ones();
+        let run = (((1u32 << count) - 1) << (from + 1 - count)) as u16;
+        pages &= !run;
+        Some(run)
+    })
 }
