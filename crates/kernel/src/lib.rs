@@ -12,6 +12,7 @@ mod error;
 mod fixtures;
 pub mod ksm;
 pub mod ksm_loan;
+pub mod loan;
 pub mod maps;
 pub mod max_map_count;
 pub mod memfd;

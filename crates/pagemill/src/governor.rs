@@ -40,7 +40,7 @@ const MERGING: Duration = Duration::from_millis(10);
 /// Where the journal of the loan lives: a place that does not survive a reboot, as the settings do
 /// not.
 pub fn journal_directory(linux: &Linux) -> PathBuf {
-    linux.path("/run/pagemill")
+    pagemill_kernel::loan::directory(linux)
 }
 
 /// Governs `ksmd` on behalf of one program. Dropping it puts the settings back.

@@ -1,0 +1,509 @@
+//! Borrowing settings of the system: they are changed for a while and put back, whatever happens.
+//!
+//! Settings belong to the system and a borrower can be killed. So what was found is written to a
+//! *journal* before the first change and removed after the last restore:
+//!
+//! ```text
+//!  DIRECTORY/NAME.lock       taken (flock) around each step below
+//!  DIRECTORY/NAME.settings   found /proc/sys/vm/compaction_proactiveness 20     before the first borrower
+//!                            …
+//!                            holder 1234 567890        each borrower: process id and start time
+//! ```
+//!
+//! - *take*: whoever finds a journal whose holders have all ended restores it first. Then it is the
+//!   first holder and writes what it found, or joins the living ones and what they found.
+//! - *drop*: the last holder to leave restores and removes the journal; others only strike
+//!   themselves out.
+//! - *recover*: restores if a journal without a living holder is left over.
+//!
+//! What is borrowed is a [`Settings`]: [`Files`], each with one value, or a type that knows how its
+//! settings hang together ([`crate::ksm_loan`]).
+//!
+//! Properties: as long as a setting differs from what the first borrower found, a journal says what
+//! that was; a recycled process id is not taken for a holder.
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::thp::Choice;
+use crate::{Error, Kind, Linux, Result};
+
+/// Where journals live: a place that does not survive a reboot, as the settings do not.
+pub fn directory(linux: &Linux) -> PathBuf {
+    linux.path("/run/pagemill")
+}
+
+/// Settings that can be written down and put back.
+pub trait Settings: Clone + Debug + PartialEq {
+    /// Of the journal's file name.
+    const EXTENSION: &'static str;
+
+    /// As lines, which [`Settings::parse`] reads.
+    fn to_text(&self) -> String;
+
+    /// Reads what [`Settings::to_text`] wrote.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// Puts them in force.
+    fn restore(&self, linux: &Linux) -> Result<()>;
+
+    /// Adds those of a further borrower that this one does not have.
+    fn join(&mut self, _further: Self) {}
+}
+
+/// One borrower: process id and start time in clock ticks since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) started: u64,
+}
+
+impl Holder {
+    fn me() -> Result<Self> {
+        let pid = std::process::id();
+        Ok(Self { pid, started: Linux::live().stat(pid)?.started })
+    }
+
+    fn lives(&self) -> bool {
+        Linux::live()
+            .stat(self.pid)
+            .is_ok_and(|stat| stat.started == self.started && stat.state != 'Z')
+    }
+}
+
+/// Settings on loan. Dropping it puts them back.
+#[derive(Debug)]
+pub struct Loan<S: Settings> {
+    linux: Linux,
+    directory: PathBuf,
+    name: String,
+    found: S,
+    me: Holder,
+}
+
+impl<S: Settings> Loan<S> {
+    /// Borrows what `find` finds, unless `refuse` says of what the first borrower found that it is
+    /// not to be had; that is the `Err` of the inner result.
+    pub(crate) fn take_unless(
+        linux: &Linux,
+        directory: &Path,
+        name: &str,
+        find: impl Fn() -> Result<S>,
+        refuse: impl Fn(&S) -> bool,
+    ) -> Result<std::result::Result<Self, S>> {
+        let _lock = Lock::take(directory, name)?;
+        let mut journal = match living::<S>(linux, directory, name)? {
+            Some(mut journal) => {
+                journal.found.join(find()?);
+                journal
+            }
+            None => Journal { found: find()?, holders: Vec::new() },
+        };
+        if refuse(&journal.found) {
+            return Ok(Err(journal.found));
+        }
+        let me = Holder::me()?;
+        journal.holders.push(me);
+        journal.store(directory, name)?;
+        let (linux, directory) = (linux.clone(), directory.to_owned());
+        Ok(Ok(Self { linux, directory, name: name.to_owned(), found: journal.found, me }))
+    }
+
+    /// The settings before the first borrower.
+    pub fn found(&self) -> &S {
+        &self.found
+    }
+
+    pub(crate) fn linux(&self) -> &Linux {
+        &self.linux
+    }
+
+    /// Puts back what was found, now, and says whether that worked. Dropping does the same silently.
+    pub fn give_back(self) -> Result<()> {
+        let result = self.leave();
+        std::mem::forget(self);
+        result
+    }
+
+    fn leave(&self) -> Result<()> {
+        let _lock = Lock::take(&self.directory, &self.name)?;
+        let Some(mut journal) = Journal::<S>::load(&self.directory, &self.name)? else {
+            return Ok(());
+        };
+        // A process may borrow the same settings twice: each loan strikes out one holder.
+        if let Some(mine) = journal.holders.iter().position(|holder| *holder == self.me) {
+            journal.holders.remove(mine);
+        }
+        journal.holders.retain(Holder::lives);
+        if journal.holders.is_empty() {
+            journal.restore(&self.linux, &self.directory, &self.name)
+        } else {
+            journal.store(&self.directory, &self.name)
+        }
+    }
+}
+
+impl<S: Settings> Drop for Loan<S> {
+    fn drop(&mut self) {
+        // Nobody is left to tell; a failed restore leaves the journal for `recover`.
+        let _ = self.leave();
+    }
+}
+
+/// Files of the kernel with the value that each had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files(Vec<(String, String)>);
+
+impl Files {
+    /// Reads the value of each file; one that this kernel does not have is left out.
+    fn find(linux: &Linux, paths: &[&str]) -> Result<Self> {
+        let mut files = Vec::new();
+        for &path in paths {
+            match linux.read(path) {
+                Ok(text) => {
+                    // A choice such as `always [madvise] never` is set by one of its words.
+                    let value = Choice::parse(&text)
+                        .map_or_else(|| text.trim().to_owned(), |choice| choice.active);
+                    files.push((path.to_owned(), value));
+                }
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// The value that `path` had; `None` if this kernel does not have the file, or nobody borrowed it.
+    pub fn value(&self, path: &str) -> Option<&str> {
+        self.iter().find(|(file, _)| *file == path).map(|(_, value)| value)
+    }
+
+    /// Each file with its value, in the order in which they were borrowed.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(path, value)| (path.as_str(), value.as_str()))
+    }
+}
+
+impl Settings for Files {
+    const EXTENSION: &'static str = "settings";
+
+    fn to_text(&self) -> String {
+        self.iter().map(|(path, value)| format!("{path} {value}\n")).collect()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let line = |line: &str| {
+            let (path, value) = line.split_once(' ')?;
+            path.starts_with('/').then(|| (path.to_owned(), value.to_owned()))
+        };
+        text.lines().map(line).collect::<Option<_>>().map(Self)
+    }
+
+    /// All that can be restored is, whatever fails; the first failure is the result.
+    fn restore(&self, linux: &Linux) -> Result<()> {
+        let set = |(path, value)| linux.write(path, value);
+        self.iter().map(set).fold(Ok(()), Result::and)
+    }
+
+    fn join(&mut self, further: Self) {
+        for (path, value) in further.0 {
+            if self.value(&path).is_none() {
+                self.0.push((path, value));
+            }
+        }
+    }
+}
+
+impl Loan<Files> {
+    /// Borrows the files at `paths`, under `name`: borrowers of one name share a journal. Files that
+    /// this kernel does not have are not among those that [`Loan::found`] lists.
+    pub fn files(linux: &Linux, directory: &Path, name: &str, paths: &[&str]) -> Result<Self> {
+        let find = || Files::find(linux, paths);
+        let never = |_: &Files| false;
+        Self::take_unless(linux, directory, name, find, never)?
+            .map_err(|_| Error::new(Kind::Busy, "borrow", name, "it is not to be had"))
+    }
+
+    /// Writes `value` to one of the borrowed files, for as long as the loan lasts.
+    pub fn set(&self, path: &str, value: &str) -> Result<()> {
+        if self.found.value(path).is_none() {
+            let reason = "this kernel does not have it, or it is not on loan";
+            return Err(Error::new(Kind::Unsupported, "set", path, reason));
+        }
+        self.linux.write(path, value)
+    }
+}
+
+/// Restores every file that killed borrowers left changed, whatever the name of the loan. The names
+/// and what was restored.
+pub fn recover_files(linux: &Linux, directory: &Path) -> Result<Vec<(String, Files)>> {
+    let mut restored = Vec::new();
+    for name in names(directory)? {
+        if let Some(files) = recover::<Files>(linux, directory, &name)? {
+            restored.push((name, files));
+        }
+    }
+    Ok(restored)
+}
+
+/// The files that killed borrowers left changed, by the name of the loan; changes nothing.
+pub fn left_over_files(directory: &Path) -> Result<Vec<(String, Files)>> {
+    let mut left = Vec::new();
+    for name in names(directory)? {
+        if let Some(files) = left_over::<Files>(directory, &name)? {
+            left.push((name, files));
+        }
+    }
+    Ok(left)
+}
+
+/// Loans of files that have a journal.
+fn names(directory: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("list", directory.display(), error)),
+    };
+    let name = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        Some(name.strip_suffix(Files::EXTENSION)?.strip_suffix('.')?.to_owned())
+    };
+    let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Restores what a killed borrower left behind. `Some` is what was restored.
+pub(crate) fn recover<S: Settings>(
+    linux: &Linux,
+    directory: &Path,
+    name: &str,
+) -> Result<Option<S>> {
+    if left_over::<S>(directory, name)?.is_none() {
+        return Ok(None);
+    }
+    let _lock = Lock::take(directory, name)?;
+    let left = Journal::<S>::load(directory, name)?.filter(Journal::is_left_over);
+    if left.is_some() {
+        living::<S>(linux, directory, name)?;
+    }
+    Ok(left.map(|journal| journal.found))
+}
+
+/// The settings that a killed borrower should have restored, if there is one; changes nothing.
+pub(crate) fn left_over<S: Settings>(directory: &Path, name: &str) -> Result<Option<S>> {
+    let journal = Journal::load(directory, name)?;
+    Ok(journal.filter(Journal::is_left_over).map(|journal| journal.found))
+}
+
+/// The processes that borrow `name` now; changes nothing.
+pub(crate) fn borrowers<S: Settings>(directory: &Path, name: &str) -> Result<Vec<u32>> {
+    let holders = Journal::<S>::load(directory, name)?.map(|journal| journal.holders);
+    let holders = holders.unwrap_or_default();
+    Ok(holders.iter().filter(|holder| holder.lives()).map(|holder| holder.pid).collect())
+}
+
+/// The journal with its living holders. One without any is restored and gone.
+fn living<S: Settings>(linux: &Linux, directory: &Path, name: &str) -> Result<Option<Journal<S>>> {
+    let Some(mut journal) = Journal::<S>::load(directory, name)? else { return Ok(None) };
+    journal.holders.retain(Holder::lives);
+    if journal.holders.is_empty() {
+        journal.restore(linux, directory, name)?;
+        return Ok(None);
+    }
+    Ok(Some(journal))
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Journal<S> {
+    pub(crate) found: S,
+    pub(crate) holders: Vec<Holder>,
+}
+
+impl<S: Settings> Journal<S> {
+    pub(crate) fn path(directory: &Path, name: &str) -> PathBuf {
+        directory.join(format!("{name}.{}", S::EXTENSION))
+    }
+
+    fn is_left_over(&self) -> bool {
+        !self.holders.iter().any(Holder::lives)
+    }
+
+    pub(crate) fn load(directory: &Path, name: &str) -> Result<Option<Self>> {
+        let path = Self::path(directory, name);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", path.display(), error)),
+        };
+        Self::parse(&text).map(Some).ok_or_else(|| {
+            let remove = format!("set {name} as you want it, then run: rm {}", path.display());
+            Error::malformed(path.display(), "it is no journal").advise(remove)
+        })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut found = String::new();
+        let mut holders = Vec::new();
+        for line in text.lines() {
+            if let Some(line) = line.strip_prefix("found ") {
+                found += line;
+                found += "\n";
+            } else {
+                let (pid, started) = line.strip_prefix("holder ")?.split_once(' ')?;
+                holders.push(Holder { pid: pid.parse().ok()?, started: started.parse().ok()? });
+            }
+        }
+        Some(Self { found: S::parse(&found)?, holders })
+    }
+
+    /// Replaces the file whole: a reader sees the old or the new one, also after a crash.
+    pub(crate) fn store(&self, directory: &Path, name: &str) -> Result<()> {
+        let mut text: String =
+            self.found.to_text().lines().map(|line| format!("found {line}\n")).collect();
+        for Holder { pid, started } in &self.holders {
+            text += &format!("holder {pid} {started}\n");
+        }
+        let path = Self::path(directory, name);
+        let fresh = path.with_extension("new");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)
+        };
+        write().map_err(|error| Error::io("write", path.display(), error))
+    }
+
+    /// Puts the settings back, then removes the journal: in this order, so that a failure or a kill
+    /// between the two restores once too often and never once too seldom.
+    fn restore(&self, linux: &Linux, directory: &Path, name: &str) -> Result<()> {
+        self.found.restore(linux)?;
+        let path = Self::path(directory, name);
+        fs::remove_file(&path).map_err(|error| Error::io("remove", path.display(), error))
+    }
+}
+
+/// Holds the lock of a name until dropped.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(crate) fn take(directory: &Path, name: &str) -> Result<Self> {
+        let advice = "the system's settings are root's to change; see pagemill doctor";
+        fs::create_dir_all(directory)
+            .map_err(|error| Error::io("create", directory.display(), error).advise(advice))?;
+        let path = directory.join(format!("{name}.lock"));
+        let failed = |error| Error::io("lock", path.display(), error).advise(advice);
+        let file =
+            File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
+    const DEFRAG: &str = "/sys/kernel/mm/transparent_hugepage/defrag";
+
+    /// A machine of its own with two settings, and a place for the journal.
+    fn machine() -> (TempDir, Linux, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        for (path, text) in [(PROACTIVENESS, "20\n"), (DEFRAG, "always defer [madvise] never\n")] {
+            let path = linux.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let directory = directory(&linux);
+        (root, linux, directory)
+    }
+
+    fn now(linux: &Linux, path: &str) -> String {
+        linux.read(path).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_loan_that_is_dropped_restores_a_number_and_a_choice_and_leaves_no_journal() {
+        let (_root, linux, directory) = machine();
+        let loan = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS, DEFRAG]).unwrap();
+        loan.set(PROACTIVENESS, "0").unwrap();
+        loan.set(DEFRAG, "never").unwrap();
+        assert_eq!((now(&linux, PROACTIVENESS), now(&linux, DEFRAG)), ("0".into(), "never".into()));
+        drop(loan);
+        assert_eq!(
+            (now(&linux, PROACTIVENESS), now(&linux, DEFRAG)),
+            ("20".into(), "madvise".into())
+        );
+        assert_eq!(left_over_files(&directory).unwrap(), []);
+        assert!(!Journal::<Files>::path(&directory, "frag").exists());
+    }
+
+    #[test]
+    fn what_killed_borrowers_left_is_restored_by_the_next_start_under_every_name() {
+        let (_root, linux, directory) = machine();
+        for (name, path, value) in [("frag", PROACTIVENESS, "0"), ("thp", DEFRAG, "never")] {
+            let loan = Loan::files(&linux, &directory, name, &[path]).unwrap();
+            loan.set(path, value).unwrap();
+            // Killed: nothing is dropped, and no living process has this start time.
+            std::mem::forget(loan);
+            let mut journal = Journal::<Files>::load(&directory, name).unwrap().unwrap();
+            journal.holders[0].started += 1;
+            journal.store(&directory, name).unwrap();
+        }
+        assert_eq!(left_over_files(&directory).unwrap().len(), 2);
+        let names: Vec<String> =
+            recover_files(&linux, &directory).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["frag", "thp"]);
+        assert_eq!(
+            (now(&linux, PROACTIVENESS), now(&linux, DEFRAG)),
+            ("20".into(), "madvise".into())
+        );
+        assert_eq!(recover_files(&linux, &directory).unwrap(), [], "once is enough");
+    }
+
+    #[test]
+    fn of_two_borrowers_the_last_restores_and_a_file_of_the_second_one_is_remembered() {
+        let (_root, linux, directory) = machine();
+        let first = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap();
+        first.set(PROACTIVENESS, "0").unwrap();
+        let second = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS, DEFRAG]).unwrap();
+        assert_eq!(second.found().value(PROACTIVENESS), Some("20"), "not what the first had set");
+        second.set(DEFRAG, "never").unwrap();
+        first.give_back().unwrap();
+        assert_eq!(now(&linux, PROACTIVENESS), "0", "the second one still needs it");
+        second.give_back().unwrap();
+        assert_eq!(
+            (now(&linux, PROACTIVENESS), now(&linux, DEFRAG)),
+            ("20".into(), "madvise".into())
+        );
+    }
+
+    #[test]
+    fn a_file_that_this_kernel_lacks_is_not_on_loan_and_not_made() {
+        let (_root, linux, directory) = machine();
+        let absent = "/proc/sys/vm/percpu_pagelist_high_fraction";
+        let loan = Loan::files(&linux, &directory, "pcp", &[absent, PROACTIVENESS]).unwrap();
+        assert_eq!(loan.found().value(absent), None);
+        assert_eq!(loan.set(absent, "8").unwrap_err().kind(), Kind::Unsupported);
+        drop(loan);
+        assert!(!linux.path(absent).exists());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_stops_us_and_says_how_to_go_on() {
+        let (_root, linux, directory) = machine();
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(Journal::<Files>::path(&directory, "frag"), "found nothing\n").unwrap();
+        let error = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap_err();
+        assert!(error.to_string().contains("rm "), "{error}");
+        assert_eq!(now(&linux, PROACTIVENESS), "20");
+    }
+}
