@@ -86,10 +86,20 @@ pub struct Pauses {
     /// For each of [`PAUSE_SHARES`]: the bucket that holds it, from, up to but not including. Empty
     /// if there was no pause.
     pub percentiles: Vec<(f64, Nanos, Nanos)>,
-    /// The longest since the heap started, exact.
+    /// The longest of them, exact. `None` if a heap that is older than the recording had a longer one
+    /// before it: then only the bucket is known, [`Pauses::longest_bucket`].
     pub longest: Option<Nanos>,
+    /// The longest since the heap started, which may have been before the recording.
+    pub longest_of_life: Option<Nanos>,
     /// Pauses by bucket: entry i counts those in [2^i, 2^(i+1)) ns.
     pub buckets: Vec<u64>,
+}
+
+impl Pauses {
+    /// The bucket of the longest pause: from, up to but not including. `None` if there was none.
+    pub fn longest_bucket(&self) -> Option<(Nanos, Nanos)> {
+        bucket_of_share(&self.buckets, 1.0).map(|(from, below)| (Nanos(from), Nanos(below)))
+    }
 }
 
 /// The bucket of a doubling histogram that holds the `share`-quantile: from, up to but not
@@ -145,7 +155,7 @@ pub struct HeapFold {
     unmerged_pages: Total,
     aborted_groups: Total,
     pauses: Vec<Total>,
-    longest: Option<Nanos>,
+    longest: Longest,
     occupancy: Option<f64>,
     last: Option<HeapSample>,
 }
@@ -194,7 +204,7 @@ impl Fold for HeapFold {
             }
             self.pauses[index].push(Some(*count), base);
         }
-        self.longest = self.longest.max(sample.longest_pause);
+        self.longest.push(sample.longest_pause, base);
         if sample.live.is_some() || self.last.as_ref().is_none_or(|last| last.live.is_none()) {
             self.last = Some(sample.as_ref().clone());
         }
@@ -209,7 +219,8 @@ impl Fold for HeapFold {
         let pauses = (!self.pauses.is_empty()).then(|| Pauses {
             count: buckets.iter().sum(),
             percentiles: percentiles.collect(),
-            longest: self.longest,
+            longest: self.longest.exact(),
+            longest_of_life: self.longest.before.max(self.longest.within),
             buckets: buckets.clone(),
         });
         HeapView {
@@ -292,6 +303,30 @@ impl Total {
 
     fn value(&self) -> Option<u64> {
         self.last.map(|_| self.sum)
+    }
+}
+
+/// The longest pause, of which each heap tells the longest since it started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longest {
+    /// What a heap that is older than the recording said at its first sample.
+    before: Option<Nanos>,
+    /// The longest that was certainly within the recording.
+    within: Option<Nanos>,
+}
+
+impl Longest {
+    fn push(&mut self, value: Option<Nanos>, base: Base) {
+        let Some(value) = value else { return };
+        if base != Base::First || value > *self.before.get_or_insert(value) {
+            self.within = self.within.max(Some(value));
+        }
+    }
+
+    /// The longest within the recording, unless one of unknown length may be longer: those of an older
+    /// heap are at most as long as what it said at first.
+    fn exact(&self) -> Option<Nanos> {
+        self.within.filter(|within| self.before.is_none_or(|before| *within >= before))
     }
 }
 
@@ -416,6 +451,30 @@ mod tests {
                 (0.999, Nanos(1 << 20), Nanos(1 << 21)),
             ]
         );
+    }
+
+    #[test]
+    fn the_longest_pause_is_the_recordings_and_not_an_older_one_of_the_heap() {
+        let longest = |seconds, started: u64, nanos| HeapSample {
+            pauses: Some(vec![0, 0, seconds]),
+            longest_pause: Some(Nanos(nanos)),
+            started: Some(Nanos(started * 1_000_000_000)),
+            ..at(seconds)
+        };
+        let fold = |samples: &[HeapSample]| {
+            let pauses = fold(samples.iter().cloned()).pauses.unwrap();
+            (pauses.longest, pauses.longest_of_life)
+        };
+        // The heap is as old as the recording, or younger.
+        assert_eq!(fold(&[longest(1, 1, 0), longest(2, 1, 6)]), (Some(Nanos(6)), Some(Nanos(6))));
+        // It is older, and its longest was before; then a longer one comes.
+        let older = [longest(5, 1, 900), longest(6, 1, 900), longest(7, 1, 950)];
+        assert_eq!(fold(&older[..2]), (None, Some(Nanos(900))));
+        assert_eq!(fold(&older), (Some(Nanos(950)), Some(Nanos(950))));
+        // Another program is executed: its heap's pauses count, the older heap's are not known.
+        let other = |nanos| [longest(5, 1, 900), longest(6, 6, nanos)];
+        assert_eq!(fold(&other(30)), (None, Some(Nanos(900))));
+        assert_eq!(fold(&other(901)), (Some(Nanos(901)), Some(Nanos(901))));
     }
 
     #[test]

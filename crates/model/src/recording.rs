@@ -9,15 +9,15 @@
 //!
 //! Always true: a file under its final name is whole, so a killed run keeps all but its last rows;
 //! `meta.json` says `recording` until the writer has finished, so a reader knows that the end is
-//! missing; a part whose content does not match the checksum in its name is refused before it is
-//! decoded; nothing that is not a recording is ever removed.
+//! missing; it counts the finished parts and their rows, so a reader knows which are gone; a part
+//! whose content does not match the checksum in its name is refused before it is decoded; nothing that is not a recording is ever removed.
 
 mod meta;
 mod reader;
 mod writer;
 
-pub use meta::{Losses, Meta, NotMeasured, SCHEMA, State};
-pub use reader::Reader;
+pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
+pub use reader::{Missing, Reader};
 pub use writer::Writer;
 
 /// Name of the file that makes a directory a recording.

@@ -143,6 +143,62 @@ fn a_recording_that_was_cut_off_says_where() {
 }
 
 #[test]
+fn a_recording_with_deleted_parts_shows_what_is_left_and_says_what_is_gone() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    record(&rec, true);
+    let delete = |number: &str| {
+        let parts = fs::read_dir(rec.join("heap")).unwrap().map(|part| part.unwrap().path());
+        let begins = |part: &Path| part.file_name().unwrap().to_str().unwrap().contains(number);
+        parts.filter(|part| begins(part)).for_each(|part| fs::remove_file(part).unwrap());
+    };
+    // Parts end at 1, 4, 9 and 10 s.
+    delete("part-00001");
+    let (code, out, err) = run(pagemill().arg("report").arg(&rec));
+    assert_eq!(code, Some(2));
+    assert!(out.contains("10.0 s, 8 samples\n") && out.contains("fragmentation score"), "{out}");
+    for text in [&out, &err] {
+        assert!(
+            text.contains("3 samples are gone: the recording was written with part 1 "),
+            "{text}"
+        );
+    }
+    ["part-00000", "part-00002", "part-00003"].into_iter().for_each(delete);
+    let (code, out, _) = run(pagemill().args(["report", "--json"]).arg(&rec));
+    assert_eq!(code, Some(2));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["missing"]["samples"], 11);
+    assert_eq!(json["missing"]["heap_parts"], serde_json::json!([[0, 3]]));
+}
+
+#[test]
+fn a_pause_before_the_recording_is_not_shown_as_the_recordings_longest() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    let mut writer = Writer::create(&rec, Meta::default(), false, None).unwrap();
+    // A heap that began at 1 s with a pause of 2 ms; the recording is from 10 to 12 s.
+    for second in 10..=12 {
+        let mut pauses = vec![0; 40];
+        (pauses[12], pauses[20]) = (second, 1);
+        let sample = HeapSample {
+            time: Nanos(second * 1_000_000_000),
+            started: Some(Nanos(1_000_000_000)),
+            pauses: Some(pauses),
+            longest_pause: Some(Nanos(2_000_000)),
+            ..HeapSample::default()
+        };
+        writer.event(&Event::Heap(Box::new(sample))).unwrap();
+    }
+    writer.finish(Nanos(12_000_000_000)).unwrap();
+    let (code, out, err) = run(pagemill().arg("report").arg(&rec));
+    assert_eq!(code, Some(0), "{err}");
+    let squeezed = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!squeezed.contains("longest, exact"), "{out}");
+    assert!(squeezed.contains("longest, its bucket 4.1 us to 8.2 us"), "{out}");
+    assert!(squeezed.contains("longest of the heap's life, before this recording 2.0 ms"), "{out}");
+}
+
+#[test]
 fn what_is_no_recording_gets_one_clear_line() {
     let room = tempfile::tempdir().unwrap();
     let report = |path: &Path| run(pagemill().arg("report").arg(path));

@@ -1,5 +1,7 @@
 //! What a recording says about itself.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Nanos};
@@ -46,6 +48,8 @@ pub struct Meta {
     pub interval: Nanos,
     /// Datasets, which are the names of directories.
     pub datasets: Vec<String>,
+    /// The finished parts of each dataset, by its name; a dataset without one is not listed.
+    pub parts: BTreeMap<String, Parts>,
     /// What the recorder used: kernel interfaces and the like.
     pub capabilities: Vec<String>,
     /// What it could not measure.
@@ -65,6 +69,18 @@ pub enum State {
     Recording,
     /// Whole.
     Finished,
+}
+
+/// Which parts of a dataset are finished and have not been removed to stay below the size limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Parts {
+    /// Number of the oldest.
+    pub first: u64,
+    /// One more than the number of the newest.
+    pub next: u64,
+    /// Rows in all of them.
+    pub rows: u64,
 }
 
 /// A quantity without values, and why.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{META, Meta, SCHEMA, State, checksum, parse_part_name};
@@ -16,9 +17,22 @@ use crate::units::Nanos;
 #[derive(Debug)]
 pub struct Reader {
     meta: Meta,
-    parts: VecDeque<(PathBuf, u64)>,
+    parts: VecDeque<(u64, PathBuf, u64)>,
     rows: std::vec::IntoIter<HeapSample>,
     last: Option<Nanos>,
+    /// Numbers of parts that the header counts and that are not there.
+    absent: Vec<Range<u64>>,
+    /// Rows of the header's parts that were not read so far.
+    unread: u64,
+}
+
+/// What the header counts and the directory does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Numbers of the parts whose files are gone, ascending.
+    pub parts: Vec<Range<u64>>,
+    /// The rows that were in them.
+    pub rows: u64,
 }
 
 impl Reader {
@@ -51,9 +65,19 @@ impl Reader {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("read", &dataset, error)),
         }
+        let counted = meta.parts.get(HeapSample::DATASET).copied().unwrap_or_default();
+        // What was struck out to stay below the size limit may still have its file.
+        parts.retain(|(number, ..)| *number >= counted.first);
         parts.sort();
-        let parts = parts.into_iter().map(|(_, path, sum)| (path, sum)).collect();
-        Ok(Self { meta, parts, rows: Vec::new().into_iter(), last: None })
+        let mut absent = Vec::new();
+        let mut next = counted.first;
+        for number in parts.iter().map(|part| part.0).chain([counted.next]) {
+            let gap = next..number.min(counted.next);
+            absent.extend(Some(gap).filter(|gap| !gap.is_empty()));
+            next = number.saturating_add(1);
+        }
+        let rows = Vec::new().into_iter();
+        Ok(Self { meta, parts: parts.into(), rows, last: None, absent, unread: counted.rows })
     }
 
     /// The header.
@@ -67,6 +91,13 @@ impl Reader {
         let cut_off = self.meta.state == State::Recording;
         cut_off.then(|| self.last.map_or(Nanos(0), |last| last.since(self.meta.started)))
     }
+
+    /// The finished parts whose files are gone; their rows are known once all events have been
+    /// read. `None` for a recording that has them all, or whose writer did not count them.
+    pub fn missing(&self) -> Option<Missing> {
+        let parts = self.absent.clone();
+        (!parts.is_empty()).then_some(Missing { parts, rows: self.unread })
+    }
 }
 
 impl Source for Reader {
@@ -76,13 +107,17 @@ impl Source for Reader {
                 self.last = Some(row.time);
                 return Ok(Some(Event::Heap(Box::new(row))));
             }
-            let Some((path, sum)) = self.parts.pop_front() else { return Ok(None) };
+            let Some((number, path, sum)) = self.parts.pop_front() else { return Ok(None) };
             let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
             if checksum(&bytes) != sum {
                 return Err(Error::damaged(&path, "its content does not match its checksum"));
             }
             let rows = dataset::decode::<HeapSample>(bytes)
                 .map_err(|error| Error::damaged(&path, error))?;
+            let counted = self.meta.parts.get(HeapSample::DATASET);
+            if counted.is_some_and(|parts| number < parts.next) {
+                self.unread = self.unread.saturating_sub(rows.len() as u64);
+            }
             self.rows = rows.into_iter();
         }
     }

@@ -134,8 +134,48 @@ fn a_bounded_recording_drops_its_oldest_parts_and_counts_them() {
     let events = read(&path).unwrap();
     let lost = Reader::open(&path).unwrap().meta().losses.removed_samples;
     assert_eq!(parts(&path).len(), 1);
+    assert_eq!(Reader::open(&path).unwrap().missing(), None, "removed on purpose");
     assert_eq!(events.len() as u64 + lost, 40);
     assert_eq!(events.last(), Some(&sample(3_900)));
+}
+
+#[test]
+fn parts_that_were_deleted_are_missed_by_number_and_row() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    write(&path, (0..100).map(|i| i * 100));
+    let missing = || {
+        let mut reader = Reader::open(&path).unwrap();
+        let mut rows = 0;
+        while reader.next_event().unwrap().is_some() {
+            rows += 1;
+        }
+        let missing = reader
+            .missing()
+            .map(|missing| (missing.parts.into_iter().flatten().collect::<Vec<_>>(), missing.rows));
+        (rows, missing)
+    };
+    assert_eq!(missing(), (100, None));
+    // Parts of 1 s, 2 s, 4 s and the rest, a row each 100 ms; the row that closes a part is in it.
+    fs::remove_file(&parts(&path)[1]).unwrap();
+    assert_eq!(missing(), (79, Some((vec![1], 21))));
+    fs::remove_file(&parts(&path)[2]).unwrap();
+    assert_eq!(missing(), (52, Some((vec![1, 3], 48))));
+    fs::remove_dir_all(path.join("heap")).unwrap();
+    assert_eq!(missing(), (0, Some((vec![0, 1, 2, 3], 100))));
+}
+
+#[test]
+fn a_recording_whose_header_counts_no_parts_misses_none() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    write(&path, 0..5);
+    let header = fs::read_to_string(path.join(META)).unwrap();
+    let mut header: serde_json::Value = serde_json::from_str(&header).unwrap();
+    header.as_object_mut().unwrap().remove("parts").unwrap();
+    fs::write(path.join(META), header.to_string()).unwrap();
+    assert_eq!(read(&path).unwrap().len(), 5);
+    assert_eq!(Reader::open(&path).unwrap().missing(), None);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Writer {
     next_part: u64,
     part_age: Nanos,
     max_size: Option<Bytes>,
-    /// Parts on disk, oldest first: name, size, rows.
+    /// Parts on disk, oldest first: name, size, rows; the header counts them.
     parts: VecDeque<(String, u64, u64)>,
     written: Bytes,
 }
@@ -131,26 +131,41 @@ impl Writer {
             Error::new(Kind::Damaged, format_args!("cannot encode rows: {error}"))
         })?;
         let name = part_name(self.next_part, &bytes);
-        self.replace(&self.path.join(HeapSample::DATASET), &name, &bytes)?;
+        let dataset = self.path.join(HeapSample::DATASET);
+        self.replace(&dataset, &name, &bytes)?;
         self.next_part += 1;
         self.written.0 += bytes.len() as u64;
-        self.parts.push_back((name, bytes.len() as u64, self.rows.len() as u64));
+        let rows = self.rows.len() as u64;
+        self.parts.push_back((name, bytes.len() as u64, rows));
         self.rows.clear();
-        self.shrink()?;
-        self.write_meta()
-    }
-
-    /// Removes the oldest parts while they exceed the limit; the newest always stays.
-    fn shrink(&mut self) -> Result<()> {
-        let Some(Bytes(limit)) = self.max_size else { return Ok(()) };
-        while self.written.0 > limit && self.parts.len() > 1 {
-            let Some((name, size, rows)) = self.parts.pop_front() else { break };
-            let path = self.path.join(HeapSample::DATASET).join(name);
+        let counted = self.meta.parts.entry(HeapSample::DATASET.to_owned()).or_default();
+        counted.next = self.next_part;
+        counted.rows += rows;
+        let removed = self.shrink();
+        // The header goes first: a kill in between leaves a file too many, never one that is missed.
+        self.write_meta()?;
+        for name in removed {
+            let path = dataset.join(name);
             fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-            self.written.0 -= size;
-            self.meta.losses.removed_samples += rows;
         }
         Ok(())
+    }
+
+    /// Strikes out the oldest parts while they exceed the limit, and returns the names of their
+    /// files; the newest always stays.
+    fn shrink(&mut self) -> Vec<String> {
+        let mut removed = Vec::new();
+        let Some(Bytes(limit)) = self.max_size else { return removed };
+        let counted = self.meta.parts.entry(HeapSample::DATASET.to_owned()).or_default();
+        while self.written.0 > limit && self.parts.len() > 1 {
+            let Some((name, size, rows)) = self.parts.pop_front() else { break };
+            self.written.0 -= size;
+            self.meta.losses.removed_samples += rows;
+            counted.first += 1;
+            counted.rows -= rows;
+            removed.push(name);
+        }
+        removed
     }
 
     fn write_meta(&self) -> Result<()> {

@@ -23,9 +23,12 @@ Examples:
   pagemill report REC --html report.html
 ";
 
+const AFTER: &str = "\
+Exit status: 0 shown; 2 it is no recording, or is damaged, or finished parts of it are gone (what is left is shown).";
+
 /// Which recording to show, and how.
 #[derive(Debug, Args)]
-#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// Directory that `pagemill record` wrote.
     #[arg(value_name = "REC")]
@@ -71,7 +74,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         show(&summary::text(&report));
     }
-    Ok(Exit::Ok)
+    let Some(gone) = summary::gone(&report) else { return Ok(Exit::Ok) };
+    eprintln!("pagemill: {}: {gone}", arguments.recording.display());
+    Ok(Exit::Code(2))
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.

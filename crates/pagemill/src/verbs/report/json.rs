@@ -49,6 +49,10 @@ pub(super) fn value(report: &Report) -> Value {
         "schema": SCHEMA,
         "meta": report.reader.meta(),
         "truncated_at_ns": report.reader.truncated_at().map(|at| at.0),
+        "missing": report.reader.missing().map(|missing| {
+            let ranges: Vec<_> = missing.parts.iter().map(|range| [range.start, range.end - 1]).collect();
+            json!({ "samples": missing.rows, "heap_parts": ranges })
+        }),
         "view": fields,
         "degraded": summary::degraded(report),
         "last": view.last.as_ref().map(heap_words::sample_json),

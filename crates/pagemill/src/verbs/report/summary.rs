@@ -171,7 +171,15 @@ pub(super) fn pauses(view: &HeapView) -> Vec<Vec<String>> {
     let Some(pauses) = &view.pauses else { return Vec::new() };
     let mut rows = heap_words::percentiles(pauses);
     rows.push(vec!["count".into(), pauses.count.to_string()]);
-    rows.extend(pauses.longest.map(|longest| vec!["longest, exact".into(), longest.to_string()]));
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    match (pauses.longest, pauses.longest_bucket()) {
+        (Some(longest), _) => row("longest, exact", longest.to_string()),
+        (None, Some((from, below))) => row("longest, its bucket", format!("{from} to {below}")),
+        (None, None) => {}
+    }
+    if let (None, Some(life)) = (pauses.longest, pauses.longest_of_life) {
+        row("longest of the heap's life, before this recording", life.to_string());
+    }
     rows
 }
 
@@ -187,12 +195,25 @@ pub(super) fn not_measured(report: &Report) -> Vec<String> {
 
 pub(super) fn losses(report: &Report) -> Vec<String> {
     let losses = report.reader.meta().losses;
-    [
+    let counted = [
         (losses.missed_samples, "samples missed: the recorder was late (use a longer --interval)"),
         (losses.removed_samples, "oldest samples removed to stay below --max-size"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
-    .collect()
+    ];
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+    let counted = counted.map(|(count, what)| format!("{count} {what}"));
+    gone(report).into_iter().chain(counted).collect()
+}
+
+/// What the recording once had and does not have any more.
+pub(super) fn gone(report: &Report) -> Option<String> {
+    let missing = report.reader.missing()?;
+    let name = |range: &std::ops::Range<u64>| match range.end - range.start {
+        1 => range.start.to_string(),
+        _ => format!("{} to {}", range.start, range.end - 1),
+    };
+    let parts: Vec<String> = missing.parts.iter().map(name).collect();
+    let (parts, rows) = (parts.join(", "), missing.rows);
+    Some(format!(
+        "{rows} samples are gone: the recording was written with part {parts} of its dataset heap and does not have them any more"
+    ))
 }
