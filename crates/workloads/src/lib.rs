@@ -1,10 +1,11 @@
 //! Kernels that experiments need and that no package provides.
 //!
-//! Three kinds of things live here:
+//! Four kinds of things live here:
 //!
 //! - [`programs`]: allocation-heavy programs, each with a check of its own result. They allocate
 //!   through the platform's allocator (`std::alloc::System`, so `malloc`, `realloc` and `free` of
 //!   the C library); under `LD_PRELOAD` the very same binary runs on another allocator.
+//! - [`nas`]: kernels of the NAS parallel benchmarks, verified against the published results.
 //! - [`generate`]: deterministic inputs for packaged programs (C for a compiler, SQL, mail, Ruby).
 //! - [`resp`]: a pipelining client of the Redis protocol, and [`fragment`], the published load
 //!   that it sends.
@@ -15,6 +16,7 @@
 
 pub mod fragment;
 pub mod generate;
+pub mod nas;
 pub mod programs;
 pub mod random;
 pub mod resp;

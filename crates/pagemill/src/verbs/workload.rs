@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use pagemill_workloads::programs::{self, PROGRAMS, Params};
+use pagemill_workloads::nas::Class;
+use pagemill_workloads::programs::{self, Params};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Exit;
@@ -15,11 +16,12 @@ Examples:
   pagemill workload larson --threads 4 --seconds 10
   LD_PRELOAD=libjemalloc.so.2 pagemill workload churn
   pagemill run --mesh 1y -- pagemill workload unfragmented --scale 0.1
+  pagemill workload nas-cg --class A --threads 2
 ";
 
 const AFTER: &str = "\
 Prints one line of JSON: calls, wall time, the program's own figures, and what its self check found.
-Exit status: 0 the check passed; 1 it failed: the allocator damaged memory; 2 usage.";
+Exit status: 0 the check passed; 1 it failed: memory was damaged (or the allocator is wrong); 2 usage.";
 
 /// Which workload, and how much of it.
 #[derive(Debug, Args)]
@@ -31,7 +33,7 @@ pub struct Arguments {
     /// Lists the workloads.
     #[arg(long)]
     list: bool,
-    /// Worker threads of larson and xmalloc.
+    /// Worker threads of larson, xmalloc and the NAS kernels.
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
     /// How long larson and xmalloc run.
@@ -43,6 +45,9 @@ pub struct Arguments {
     /// Idle time of churn and unfragmented before they read their memory at the end.
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     hold: f64,
+    /// Problem size of the NAS kernels: S, W, A or B.
+    #[arg(long, default_value_t = Class::S, value_name = "CLASS")]
+    class: Class,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -56,14 +61,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 impl Arguments {
     fn run(&self) -> Result<Exit> {
         if self.list {
-            for program in &PROGRAMS {
+            for program in programs::all() {
                 println!("{:14} {}", program.name, program.summary);
             }
             return Ok(Exit::Ok);
         }
         let name = self.name.clone().unwrap_or_default();
         let Some(program) = programs::find(&name) else {
-            let valid: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
+            let valid: Vec<&str> = programs::all().map(|program| program.name).collect();
             bail!("there is no workload {name:?}; valid names: {}", valid.join(", "));
         };
         ensure!((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
@@ -74,6 +79,7 @@ impl Arguments {
             scale: self.scale,
             hold: seconds("--hold", self.hold)?,
             seed: self.seed,
+            class: self.class,
         };
         match (program.run)(&params) {
             Ok(report) => {

@@ -25,10 +25,12 @@ mod xmalloc;
 
 use std::time::Duration;
 
+use crate::nas::{self, Class};
+
 /// How much work to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Worker threads (`larson`, `xmalloc`: this many producers and this many consumers).
+    /// Worker threads (the NAS kernels; `larson`, `xmalloc`: this many producers and this many consumers).
     pub threads: usize,
     /// How long the programs that run for a time run (`larson`, `xmalloc`).
     pub time: Duration,
@@ -38,6 +40,8 @@ pub struct Params {
     pub hold: Duration,
     /// Seed of everything random.
     pub seed: u64,
+    /// Problem size of the [`nas`] kernels.
+    pub class: Class,
 }
 
 impl Default for Params {
@@ -48,6 +52,7 @@ impl Default for Params {
             scale: 1.0,
             hold: Duration::from_secs(1),
             seed: 1,
+            class: Class::S,
         }
     }
 }
@@ -86,7 +91,7 @@ pub struct Program {
     pub run: fn(&Params) -> Result<Report, String>,
 }
 
-/// Every program, in the order of the documentation.
+/// The allocation-heavy programs, in the order of the documentation.
 pub const PROGRAMS: [Program; 7] = [
     Program {
         name: "larson",
@@ -125,9 +130,14 @@ pub const PROGRAMS: [Program; 7] = [
     },
 ];
 
-/// The program of this name.
+/// Every workload: these programs and the [`nas`] kernels.
+pub fn all() -> impl Iterator<Item = &'static Program> {
+    PROGRAMS.iter().chain(&nas::PROGRAMS)
+}
+
+/// The workload of this name.
 pub fn find(name: &str) -> Option<&'static Program> {
-    PROGRAMS.iter().find(|program| program.name == name)
+    all().find(|program| program.name == name)
 }
 
 /// Proportional set size of this process in bytes, or `None` where the kernel does not say
@@ -151,6 +161,7 @@ mod tests {
             scale: 0.002,
             hold: Duration::ZERO,
             seed: 7,
+            class: Class::S,
         }
     }
 
