@@ -7,6 +7,7 @@
 //! | [`dram`] | one memory channel with DRAM timing, request by request |
 //! | [`closed`] | cores in a closed loop over both tiers, request by request |
 //! | [`surface`] | what `closed` says, tabulated over the share of the default tier |
+//! | [`buddy`] | the page allocator of a zone: free blocks by order, mobility, compaction |
 //! | [`cache`] | which page table reads miss the last level cache |
 //! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
 //! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
@@ -15,6 +16,7 @@
 //! No kernel, no clock, no threads, no floating point whose order depends on anything but the seed.
 #![forbid(unsafe_code)]
 
+pub mod buddy;
 pub mod cache;
 pub mod closed;
 pub mod dram;
