@@ -3,4 +3,5 @@
 //! value therefore decides on the simulated machine, on a live one and over a recording.
 #![forbid(unsafe_code)]
 
+pub mod huge;
 pub mod tier;

@@ -1,0 +1,205 @@
+//! CBMM with what it left out, in nanoseconds and with the costs of the machine at hand.
+//!
+//! ```text
+//!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free
+//!   faults    (expected - present) x a base fault here               what the program is spared
+//!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
+//!   helper    time of a helper x its price                           a quarter while CPUs are idle, else all of it
+//!
+//!   action      benefits                  costs
+//!   huge        walks + faults            fresh + bloat              only while fresh <= the latency budget
+//!   pool        walks + faults            deliver + helper(fresh) + bloat
+//!   ahead-2m    walks + faults            helper(fresh) + bloat
+//!   ahead-4k    faults                    helper(faults)
+//!   ahead-64k   faults                    helper(pages of 64 KiB x medium)
+//!   collapse    walks + faults            helper(collapse) + bloat
+//!   demote      zeros x base x pressure   walks + helper(collapse)
+//!   prezero     useful x (fresh - deliver)   helper(n x fresh)
+//! ```
+//!
+//! Deviations from CBMM, each deliberate: base faults that a huge page spares count (there: not), so a dense region
+//! needs no profile; cold memory counts; memory that nobody touches has a price, and where it has reached
+//! [`CbmmPlus::bloat`] of the process nothing sparse becomes huge; demotion exists; a helper's time is never free; a stall is
+//! what was measured, not 2^32; a fault never zeroes a huge page beyond a budget, for an average hides a tail;
+//! collapsing and defragmenting can pay. A term whose figure is absent is left out if it speaks for the action; if
+//! it speaks against it, the action is not offered.
+
+use super::{Account, Action, Estimate, Figure, PAGES, Policy, Term, Unit, View, cbmm};
+
+/// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
+pub const PRESSURE: (u64, u64) = (700, 850);
+/// Base pages of a 64 KiB page.
+const MEDIUM: u64 = 16;
+
+/// The parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CbmmPlus {
+    /// The longest that a fault may take because of a huge page, ns.
+    pub budget: u64,
+    /// Price of a helper's time while CPUs are idle, in thousandths.
+    pub helper: u64,
+    /// Untouched share of resident memory from which on sparse regions stay on base pages, in thousandths.
+    pub bloat: u64,
+}
+
+impl Default for CbmmPlus {
+    fn default() -> Self {
+        Self { budget: 200_000, helper: 250, bloat: 30 }
+    }
+}
+
+/// `amount` times `thousandths`.
+fn part(amount: u64, thousandths: u64) -> u64 {
+    u64::try_from(u128::from(amount) * u128::from(thousandths) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Warm and cold mixed by the chance of cold. Without a figure for cold memory the warm one stands only if nothing
+/// is known to be cold.
+fn mixed(warm: Figure, cold: Figure, chance: Figure) -> Option<u64> {
+    let warm = warm.value()?;
+    match (cold.value(), chance.value().unwrap_or(0).min(1000)) {
+        (_, 0) => Some(warm),
+        (Some(cold), chance) => Some(part(warm, 1000 - chance).saturating_add(part(cold, chance))),
+        (None, _) => None,
+    }
+}
+
+impl CbmmPlus {
+    /// What a base fault costs here.
+    fn base(view: &View) -> Option<u64> {
+        mixed(view.costs.base, view.costs.base_cold, view.cold)
+    }
+
+    /// What a huge page costs here, whoever waits for it.
+    fn fresh(view: &View) -> Option<u64> {
+        let zeroing = mixed(view.costs.huge, view.costs.huge_cold, view.cold)?;
+        let stall = match view.free_huge {
+            Figure::Absent => return None,
+            free if free.some() => 0,
+            _ => view.costs.stall.value()?,
+        };
+        Some(zeroing.saturating_add(stall))
+    }
+
+    fn helper(self, time: u64, view: &View) -> u64 {
+        part(time, if cbmm::idle(view) { self.helper } else { 1000 })
+    }
+
+    fn walks(view: &View) -> u64 {
+        let value = view.profile_huge.value().unwrap_or(0);
+        match view.unit {
+            Unit::Cycles if view.mhz > 0 => {
+                u64::try_from(u128::from(value) * 1000 / u128::from(view.mhz)).unwrap_or(u64::MAX)
+            }
+            Unit::Cycles => 0,
+            Unit::Nanos | Unit::Rule => value,
+        }
+    }
+
+    /// Pages that will be touched in the end, as far as anyone knows.
+    fn expected(view: &View) -> Option<u64> {
+        let known = view.expected.value().or(view.present.value())?;
+        Some(known.max(view.present.value().unwrap_or(0)).min(PAGES))
+    }
+
+    /// Base pages that the program has yet to fault in.
+    fn missing(view: &View) -> u64 {
+        Self::expected(view).unwrap_or(0).saturating_sub(view.present.value().unwrap_or(0))
+    }
+
+    /// How much an unused page matters, in thousandths. Unknown use of memory counts in full.
+    fn pressure(view: &View) -> u64 {
+        let (low, high) = PRESSURE;
+        let used = view.used.value().unwrap_or(high);
+        (used.saturating_sub(low).saturating_mul(1000) / (high - low)).min(2000)
+    }
+
+    /// The price of the pages that nobody will touch; `None` if the process has too many of them already.
+    fn bloat(self, view: &View) -> Option<u64> {
+        let unused = PAGES - Self::expected(view).unwrap_or(0);
+        let full = view.bloat.value().is_some_and(|bloat| bloat >= self.bloat);
+        if full && unused > 0 {
+            return None;
+        }
+        Some(part(unused.saturating_mul(Self::base(view)?), Self::pressure(view)))
+    }
+}
+
+impl Policy for CbmmPlus {
+    fn name(&self) -> &'static str {
+        "cbmm+"
+    }
+
+    fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {
+        let none = Account::new();
+        let base = Self::base(view);
+        let faults = Self::missing(view).saturating_mul(base.unwrap_or(0));
+        let huge = none.with(Term::Walks, Self::walks(view)).with(Term::Faults, faults);
+        let (costs, benefits) = match action {
+            Action::Huge => {
+                let fresh = Self::fresh(view).filter(|fresh| *fresh <= self.budget)?;
+                (none.with(Term::Preparation, fresh).with(Term::Bloat, self.bloat(view)?), huge)
+            }
+            Action::Pool if view.stock.some() => (
+                none.with(Term::Delivery, view.costs.deliver.value()?)
+                    .with(Term::Helper, self.helper(Self::fresh(view)?, view))
+                    .with(Term::Bloat, self.bloat(view)?),
+                huge,
+            ),
+            Action::Ahead2m => (
+                none.with(Term::Helper, self.helper(Self::fresh(view)?, view))
+                    .with(Term::Bloat, self.bloat(view)?),
+                huge,
+            ),
+            Action::Ahead4k => {
+                base?;
+                (
+                    none.with(Term::Helper, self.helper(faults, view)),
+                    none.with(Term::Faults, faults),
+                )
+            }
+            Action::Ahead64k => {
+                let time =
+                    view.costs.medium.value()?.saturating_mul(Self::missing(view).div_ceil(MEDIUM));
+                (none.with(Term::Helper, self.helper(time, view)), none.with(Term::Faults, faults))
+            }
+            Action::Collapse if !view.huge => (
+                none.with(Term::Helper, self.helper(view.costs.collapse.value()?, view))
+                    .with(Term::Bloat, self.bloat(view)?),
+                huge,
+            ),
+            Action::Demote if view.huge => {
+                // Without a profile only a region that nobody has accessed has no walks to lose.
+                if view.profile_huge == Figure::Absent && view.accessed.value()? > 0 {
+                    return None;
+                }
+                let freed = view.zeros.value()?.saturating_mul(base?);
+                let split = self.helper(view.costs.collapse.value()?, view);
+                (
+                    none.with(Term::Walks, Self::walks(view)).with(Term::Helper, split),
+                    none.with(Term::Freed, part(freed, Self::pressure(view))),
+                )
+            }
+            Action::Prezero => {
+                let fresh = Self::fresh(view)?;
+                let useful = view.batch.min(view.stock_used.value().unwrap_or(0));
+                let spared = fresh.saturating_sub(view.costs.deliver.value()?);
+                (
+                    none.with(Term::Helper, self.helper(fresh.saturating_mul(view.batch), view)),
+                    none.with(Term::Preparation, spared.saturating_mul(useful)),
+                )
+            }
+            Action::Defragment => {
+                let stall = view.costs.stall.value()?;
+                let short = view.batch.saturating_sub(view.free_huge.value()?);
+                let useful = short.min(view.stock_used.value().unwrap_or(0));
+                (
+                    none.with(Term::Helper, self.helper(stall.saturating_mul(view.batch), view)),
+                    none.with(Term::Allocation, stall.saturating_mul(useful)),
+                )
+            }
+            _ => return None,
+        };
+        Some(Estimate { unit: Unit::Nanos, costs, benefits })
+    }
+}

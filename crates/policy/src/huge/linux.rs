@@ -1,0 +1,54 @@
+//! Transparent huge pages as Linux decides them (Documentation/admin-guide/mm/transhuge.rst): a rule, no price.
+//!
+//! `always` takes a huge page at every first touch, `madvise` where the program asked for it, `never` nowhere.
+//! khugepaged collapses a region of a permitted mapping that has at least one page present and no more than
+//! `max_ptes_none` (511) absent ones.
+//!
+//! Deviations: khugepaged's pace (4096 pages each 10 s) belongs to whoever scans; `defrag` decides in the kernel
+//! who waits for a block and is no part of this rule; regions smaller than 2 MiB (mTHP) stay base.
+
+use super::{Action, Estimate, PAGES, Policy, View};
+
+/// khugepaged's default `max_ptes_none`.
+pub const MAX_ABSENT: u64 = 511;
+
+/// The value of `/sys/kernel/mm/transparent_hugepage/enabled`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linux {
+    /// Everywhere.
+    Always,
+    /// Where `MADV_HUGEPAGE` was said.
+    Madvise,
+    /// Nowhere.
+    Never,
+}
+
+impl Policy for Linux {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Always => "linux-always",
+            Self::Madvise => "linux-madvise",
+            Self::Never => "linux-never",
+        }
+    }
+
+    fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {
+        let permitted = match self {
+            Self::Always => true,
+            Self::Madvise => view.advised,
+            Self::Never => false,
+        };
+        let yes = match action {
+            Action::Huge => permitted,
+            Action::Collapse => {
+                let present = view.present.value()?;
+                permitted
+                    && !view.huge
+                    && present > 0
+                    && PAGES.saturating_sub(present) <= MAX_ABSENT
+            }
+            _ => return None,
+        };
+        Some(Estimate::rule(u64::from(yes)))
+    }
+}

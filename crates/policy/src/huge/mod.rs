@@ -1,0 +1,562 @@
+//! Which memory should be on huge pages, when, and by which means: a *policy* compares what an *action*
+//! costs with what it brings, for one *region* of 2 MiB at one *moment*.
+//!
+//! ```text
+//!   View ──► Policy::estimate(action, view) ──► Estimate { costs, benefits }
+//!     │                                              │ Policy::worth
+//!     └────► Policy::decide(view) ◄──────────────────┘   the worthwhile action that gains most
+//! ```
+//!
+//! | word | meaning |
+//! |---|---|
+//! | region | 2 MiB of address space, aligned: 512 base pages of 4 KiB |
+//! | moment | why a decision is due: the program faults, memory is mapped, a scan passes by, the machine is idle |
+//! | figure | a number with its provenance: measured, modelled, or absent |
+//! | stock | huge pages that are zeroed and wait to be delivered |
+//! | cold | memory that the host takes a fault to provide (a balloon, free page reporting) |
+//! | account | named amounts that add up to a cost or a benefit; printed, they are the why of a decision |
+//!
+//! All numbers are unsigned integers, so a recorded view gives the decision again, bit for bit. Nothing in
+//! this directory but [`profile`] allocates, and nothing depends on another crate.
+//!
+//! Always so: a decision is a function of policy and view; an absent figure is never used as a zero that
+//! speaks for an action; whatever is decided was estimated as worth it, or is [`Action::Base`].
+
+pub mod cbmm;
+pub mod cbmm_plus;
+pub mod hawkeye;
+pub mod ingens;
+pub mod linux;
+pub mod profile;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+/// Base pages of a region.
+pub const PAGES: u64 = 512;
+/// Bytes of a region.
+pub const REGION: u64 = 2 << 20;
+
+/// A number and where it comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Figure {
+    /// Nobody knows. Never to be read as zero.
+    #[default]
+    Absent,
+    /// Seen on the machine that the decision is for.
+    Measured(u64),
+    /// Computed, assumed or taken from a profile of another run.
+    Modelled(u64),
+}
+
+impl Figure {
+    /// The number, unless it is absent.
+    #[must_use]
+    pub const fn value(self) -> Option<u64> {
+        match self {
+            Self::Absent => None,
+            Self::Measured(value) | Self::Modelled(value) => Some(value),
+        }
+    }
+
+    /// Whether it is known and not zero.
+    #[must_use]
+    pub fn some(self) -> bool {
+        self.value().is_some_and(|value| value > 0)
+    }
+}
+
+/// Part of an address space, in the words of the profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Section {
+    /// The program's text.
+    Code,
+    /// The program's initialised and zeroed data.
+    Data,
+    /// What `brk` grows.
+    Heap,
+    /// Everything else that is mapped.
+    #[default]
+    Mmap,
+}
+
+impl Section {
+    /// All of them, in the order of addresses.
+    pub const ALL: [Self; 4] = [Self::Code, Self::Data, Self::Heap, Self::Mmap];
+
+    /// The word of the profile.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Code => "code",
+            Self::Data => "data",
+            Self::Heap => "heap",
+            Self::Mmap => "mmap",
+        }
+    }
+}
+
+/// Unit of costs and benefits. Only amounts of one unit are ever compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Cycles of the processor, as in the published profiles.
+    Cycles,
+    /// Nanoseconds.
+    #[default]
+    Nanos,
+    /// A rule without a price: one side is 1, or a rank.
+    Rule,
+}
+
+impl Unit {
+    /// The word that recordings and reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::Nanos => "ns",
+            Self::Rule => "rule",
+        }
+    }
+}
+
+/// Why a decision is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// The program touches the region for the first time and waits.
+    #[default]
+    Fault,
+    /// The region is mapped and not touched yet; a helper has time.
+    Ahead,
+    /// A scan in the background looks at a region that is in use.
+    Scan,
+    /// Nothing in particular: what may be done for later?
+    Idle,
+}
+
+impl Moment {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Fault, Self::Ahead, Self::Scan, Self::Idle];
+
+    /// The word that recordings use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fault => "fault",
+            Self::Ahead => "ahead",
+            Self::Scan => "scan",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// What can be done at this moment besides nothing, cheapest means first; of equal gains the first wins.
+    #[must_use]
+    pub const fn actions(self) -> &'static [Action] {
+        match self {
+            Self::Fault => &[Action::Pool, Action::Huge],
+            Self::Ahead => &[Action::Ahead4k, Action::Ahead64k, Action::Ahead2m],
+            Self::Scan => &[Action::Collapse, Action::Demote],
+            Self::Idle => &[Action::Prezero, Action::Defragment],
+        }
+    }
+}
+
+/// What can be done with a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Nothing: the program's faults bring base pages.
+    #[default]
+    Base,
+    /// The fault takes a huge page and zeroes it while the program waits.
+    Huge,
+    /// A huge page of the stock is put in place.
+    Pool,
+    /// A helper touches the base pages before the program does.
+    Ahead4k,
+    /// The same with pages of 64 KiB.
+    Ahead64k,
+    /// A helper has the region backed by a huge page before the program touches it.
+    Ahead2m,
+    /// A helper copies the base pages in use into a huge page.
+    Collapse,
+    /// The huge page is split and pages that hold only zeros are given back.
+    Demote,
+    /// Huge pages are zeroed for the stock.
+    Prezero,
+    /// Memory is compacted so that huge pages become free.
+    Defragment,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Base,
+        Self::Huge,
+        Self::Pool,
+        Self::Ahead4k,
+        Self::Ahead64k,
+        Self::Ahead2m,
+        Self::Collapse,
+        Self::Demote,
+        Self::Prezero,
+        Self::Defragment,
+    ];
+
+    /// The word that recordings and reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Huge => "huge",
+            Self::Pool => "pool",
+            Self::Ahead4k => "ahead-4k",
+            Self::Ahead64k => "ahead-64k",
+            Self::Ahead2m => "ahead-2m",
+            Self::Collapse => "collapse",
+            Self::Demote => "demote",
+            Self::Prezero => "prezero",
+            Self::Defragment => "defragment",
+        }
+    }
+
+    /// Whether the region is on a huge page after it.
+    #[must_use]
+    pub const fn makes_huge(self) -> bool {
+        matches!(self, Self::Huge | Self::Pool | Self::Ahead2m | Self::Collapse)
+    }
+}
+
+/// What the mechanisms cost on a machine, nanoseconds each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// A fault that brings a base page, warm memory.
+    pub base: Figure,
+    /// The same from cold memory.
+    pub base_cold: Figure,
+    /// A fault that brings 64 KiB at once, warm memory.
+    pub medium: Figure,
+    /// A fault that brings a huge page, warm memory and a free block.
+    pub huge: Figure,
+    /// The same from cold memory.
+    pub huge_cold: Figure,
+    /// Collapsing 512 base pages into a huge page.
+    pub collapse: Figure,
+    /// Putting a huge page of the stock in place.
+    pub deliver: Figure,
+    /// What a huge page allocation waits for when no block is free: compaction, reclaim.
+    pub stall: Figure,
+}
+
+/// Everything a policy may look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Why a decision is due.
+    pub moment: Moment,
+    /// First address of the region.
+    pub address: u64,
+    /// The section that it lies in.
+    pub section: Section,
+    /// Whether the region is on a huge page now.
+    pub huge: bool,
+    /// Whether the program asked for huge pages here (`MADV_HUGEPAGE`).
+    pub advised: bool,
+    /// CPUs online.
+    pub cpus: u64,
+    /// Cycles in a microsecond.
+    pub mhz: u64,
+    /// Regions that an action at [`Moment::Idle`] would be for.
+    pub batch: u64,
+    /// Base pages of the region that are present.
+    pub present: Figure,
+    /// Base pages that will have been touched in the end, those that are present included.
+    pub expected: Figure,
+    /// Base pages accessed in the last window of sampling.
+    pub accessed: Figure,
+    /// Present base pages that hold only zeros.
+    pub zeros: Figure,
+    /// Benefit of a huge page by the profile, in `unit`.
+    pub profile_huge: Figure,
+    /// Benefit of eager paging by the profile, in `unit`.
+    pub profile_eager: Figure,
+    /// Unit of the profile.
+    pub unit: Unit,
+    /// Free blocks of order 9 and above.
+    pub free_huge: Figure,
+    /// Huge pages in stock.
+    pub stock: Figure,
+    /// Huge pages that were taken from the stock of late.
+    pub stock_used: Figure,
+    /// Load average of the last minute, in hundredths.
+    pub load: Figure,
+    /// Unusable free space index at order 9, in thousandths.
+    pub unusable: Figure,
+    /// Share of memory in use, in thousandths.
+    pub used: Figure,
+    /// Share of the process's resident memory that was never touched, in thousandths.
+    pub bloat: Figure,
+    /// Chance that fresh memory is cold, in thousandths.
+    pub cold: Figure,
+    /// What the mechanisms cost here.
+    pub costs: Costs,
+}
+
+/// What an amount in an account is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// The policy's rule, which has no price.
+    Rule,
+    /// Page walks that the program is spared, by the profile.
+    Walks,
+    /// Base faults that the program is spared.
+    Faults,
+    /// Getting a block of the right size.
+    Allocation,
+    /// Zeroing or copying.
+    Preparation,
+    /// Putting a page of the stock in place.
+    Delivery,
+    /// Time of a helper that others could have used.
+    Helper,
+    /// Memory that would be resident and unused.
+    Bloat,
+    /// Memory given back.
+    Freed,
+    /// The published allowance for eager paging.
+    Allowance,
+}
+
+impl Term {
+    /// The word in a why.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Walks => "walks",
+            Self::Faults => "faults",
+            Self::Allocation => "allocation",
+            Self::Preparation => "preparation",
+            Self::Delivery => "delivery",
+            Self::Helper => "helper",
+            Self::Bloat => "bloat",
+            Self::Freed => "freed",
+            Self::Allowance => "allowance",
+        }
+    }
+}
+
+/// Named amounts that add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    terms: [Option<(Term, u64)>; 4],
+}
+
+impl Account {
+    /// An empty account.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { terms: [None; 4] }
+    }
+
+    /// The account with one more amount. A fifth one is added to the fourth.
+    #[must_use]
+    pub fn with(mut self, term: Term, amount: u64) -> Self {
+        match self.terms.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = Some((term, amount)),
+            None => {
+                if let Some((_, last)) = &mut self.terms[3] {
+                    *last = last.saturating_add(amount);
+                }
+            }
+        }
+        self
+    }
+
+    /// What the amounts add up to.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.terms().fold(0, |sum, (_, amount)| sum.saturating_add(amount))
+    }
+
+    /// The amounts.
+    pub fn terms(&self) -> impl Iterator<Item = (Term, u64)> {
+        self.terms.into_iter().flatten()
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (term, amount) in self.terms() {
+            write!(f, "{}{} {amount}", if first { "" } else { " + " }, term.name())?;
+            first = false;
+        }
+        if first { f.write_str("nothing") } else { Ok(()) }
+    }
+}
+
+/// What an action costs and brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Unit of both accounts.
+    pub unit: Unit,
+    /// What it costs.
+    pub costs: Account,
+    /// What it brings.
+    pub benefits: Account,
+}
+
+impl Estimate {
+    /// Total of the costs.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.costs.total()
+    }
+
+    /// Total of the benefits.
+    #[must_use]
+    pub fn benefit(&self) -> u64 {
+        self.benefits.total()
+    }
+
+    /// What it brings beyond its cost; zero if it costs more.
+    #[must_use]
+    pub fn gain(&self) -> u64 {
+        self.benefit().saturating_sub(self.cost())
+    }
+
+    /// A rule that speaks for an action (with this rank, at least 1) or against it (0).
+    #[must_use]
+    pub fn rule(rank: u64) -> Self {
+        let none = Account::new();
+        let (costs, benefits) = match rank {
+            0 => (none.with(Term::Rule, 1), none),
+            rank => (none, none.with(Term::Rule, rank)),
+        };
+        Self { unit: Unit::Rule, costs, benefits }
+    }
+}
+
+/// What was decided, and its estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// What to do.
+    pub action: Action,
+    /// The action that the estimate is of: `action`, or the best one that was turned down.
+    pub weighed: Action,
+    /// Why.
+    pub estimate: Estimate,
+}
+
+/// `ahead-2m: walks 41534456 + faults 614400 > helper 22000 (ns)`.
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { action, weighed, estimate } = self;
+        if *weighed == Action::Base {
+            return f.write_str("base: nothing to weigh");
+        }
+        let verdict = if *action == Action::Base { "base, not " } else { "" };
+        let than = if *action == Action::Base { "<=" } else { ">" };
+        let Estimate { unit, costs, benefits } = estimate;
+        write!(f, "{verdict}{}: {benefits} {than} {costs} ({})", weighed.name(), unit.name())
+    }
+}
+
+/// A huge page policy.
+pub trait Policy {
+    /// The name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What `action` would cost and bring; `None` if the policy never takes it, or cannot tell.
+    fn estimate(&self, action: Action, view: &View) -> Option<Estimate>;
+
+    /// Whether an action with this estimate should be taken.
+    fn worth(&self, estimate: &Estimate) -> bool {
+        estimate.benefit() > estimate.cost()
+    }
+
+    /// The action at this moment that is worth it and gains most; [`Action::Base`] if none is.
+    fn decide(&self, view: &View) -> Decision {
+        let mut best = Decision::default();
+        for action in view.moment.actions() {
+            let Some(estimate) = self.estimate(*action, view) else { continue };
+            let worth = self.worth(&estimate);
+            let taken = best.action != Action::Base;
+            let better = match (worth, taken) {
+                (true, false) => true,
+                (true, true) => estimate.gain() > best.estimate.gain(),
+                (false, true) => false,
+                (false, false) => best.weighed == Action::Base,
+            };
+            if better {
+                let decided = if worth { *action } else { Action::Base };
+                best = Decision { action: decided, weighed: *action, estimate };
+            }
+        }
+        best
+    }
+}
+
+/// Every policy by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Linux with one of its three settings.
+    Linux(linux::Linux),
+    /// Ingens.
+    Ingens(ingens::Ingens),
+    /// HawkEye.
+    Hawkeye(hawkeye::Hawkeye),
+    /// CBMM as published.
+    Cbmm(cbmm::Cbmm),
+    /// CBMM with what it left out.
+    CbmmPlus(cbmm_plus::CbmmPlus),
+}
+
+impl Named {
+    /// The names, in the order of the documentation.
+    pub const NAMES: [&'static str; 7] =
+        ["linux-always", "linux-madvise", "linux-never", "ingens", "hawkeye", "cbmm", "cbmm+"];
+
+    /// The policy of this name, with the published constants.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Some(match name {
+            "linux-always" => Self::Linux(linux::Linux::Always),
+            "linux-madvise" => Self::Linux(linux::Linux::Madvise),
+            "linux-never" => Self::Linux(linux::Linux::Never),
+            "ingens" => Self::Ingens(ingens::Ingens::default()),
+            "hawkeye" => Self::Hawkeye(hawkeye::Hawkeye::default()),
+            "cbmm" => Self::Cbmm(cbmm::Cbmm),
+            "cbmm+" => Self::CbmmPlus(cbmm_plus::CbmmPlus::default()),
+            _ => return None,
+        })
+    }
+
+    fn policy(&self) -> &dyn Policy {
+        match self {
+            Self::Linux(policy) => policy,
+            Self::Ingens(policy) => policy,
+            Self::Hawkeye(policy) => policy,
+            Self::Cbmm(policy) => policy,
+            Self::CbmmPlus(policy) => policy,
+        }
+    }
+}
+
+impl Policy for Named {
+    fn name(&self) -> &'static str {
+        self.policy().name()
+    }
+
+    fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {
+        self.policy().estimate(action, view)
+    }
+
+    fn worth(&self, estimate: &Estimate) -> bool {
+        self.policy().worth(estimate)
+    }
+
+    fn decide(&self, view: &View) -> Decision {
+        self.policy().decide(view)
+    }
+}

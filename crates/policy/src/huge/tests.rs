@@ -1,0 +1,269 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn measured(costs: [u64; 8]) -> Costs {
+    let [base, base_cold, medium, huge, huge_cold, collapse, deliver, stall] =
+        costs.map(Figure::Measured);
+    Costs { base, base_cold, medium, huge, huge_cold, collapse, deliver, stall }
+}
+
+/// A machine as measured once: warm 1.1 us and 90 us, cold 11.3 us and 5.1 ms.
+fn machine(moment: Moment) -> View {
+    View {
+        moment,
+        cpus: 2,
+        mhz: 2600,
+        batch: 4,
+        free_huge: Figure::Measured(100),
+        stock: Figure::Measured(0),
+        load: Figure::Measured(50),
+        used: Figure::Measured(300),
+        cold: Figure::Measured(0),
+        costs: measured([1_100, 11_300, 4_500, 90_000, 5_100_000, 620_000, 6_200, 460_000]),
+        ..View::default()
+    }
+}
+
+fn decides(name: &str, view: &View) -> Action {
+    Named::find(name).unwrap().decide(view).action
+}
+
+#[test]
+fn every_name_is_a_policy_of_that_name() {
+    for name in Named::NAMES {
+        assert_eq!(Named::find(name).unwrap().name(), name);
+    }
+    assert_eq!(Named::find("tpp"), None);
+}
+
+#[test]
+fn linux_follows_its_setting_and_khugepaged_its_limit() {
+    let fault = machine(Moment::Fault);
+    assert_eq!(decides("linux-always", &fault), Action::Huge);
+    assert_eq!(decides("linux-madvise", &fault), Action::Base);
+    assert_eq!(decides("linux-madvise", &View { advised: true, ..fault }), Action::Huge);
+    assert_eq!(decides("linux-never", &View { advised: true, ..fault }), Action::Base);
+    let scan = |present| View { present: Figure::Measured(present), ..machine(Moment::Scan) };
+    assert_eq!(decides("linux-always", &scan(1)), Action::Collapse);
+    assert_eq!(decides("linux-always", &scan(0)), Action::Base);
+    assert_eq!(decides("linux-always", &machine(Moment::Scan)), Action::Base);
+}
+
+#[test]
+fn ingens_promotes_at_ninety_percent_and_never_at_a_fault() {
+    let scan = |present| View { present: Figure::Measured(present), ..machine(Moment::Scan) };
+    assert_eq!(decides("ingens", &scan(460)), Action::Base);
+    assert_eq!(decides("ingens", &scan(461)), Action::Collapse);
+    assert_eq!(
+        decides("ingens", &View { stock: Figure::Measured(9), ..machine(Moment::Fault) }),
+        Action::Base
+    );
+}
+
+#[test]
+fn hawkeye_takes_the_most_accessed_bin_first_and_gives_zeros_back_under_pressure() {
+    let ranked = |accessed| {
+        let view = View { accessed: Figure::Measured(accessed), ..machine(Moment::Scan) };
+        Named::find("hawkeye").unwrap().estimate(Action::Collapse, &view).unwrap().benefit()
+    };
+    assert_eq!(hawkeye::bin(0), 0);
+    assert_eq!(hawkeye::bin(512), hawkeye::BINS - 1);
+    assert!(ranked(512) > ranked(200) && ranked(200) > ranked(20) && ranked(0) == 0);
+    let sparse = View { huge: true, zeros: Figure::Measured(300), ..machine(Moment::Scan) };
+    assert_eq!(decides("hawkeye", &sparse), Action::Base);
+    assert_eq!(decides("hawkeye", &View { used: Figure::Measured(900), ..sparse }), Action::Demote);
+}
+
+/// The published estimator, action by action, in cycles.
+#[test]
+fn cbmm_prices_as_published() {
+    let policy = cbmm::Cbmm;
+    let view = |benefit, free, stock, load| View {
+        profile_huge: Figure::Modelled(benefit),
+        unit: Unit::Cycles,
+        free_huge: Figure::Measured(free),
+        stock: Figure::Measured(stock),
+        stock_used: Figure::Measured(3),
+        load: Figure::Measured(load),
+        ..machine(Moment::Fault)
+    };
+    assert_eq!(policy.decide(&view(200_000, 1, 0, 0)).action, Action::Base);
+    assert_eq!(policy.decide(&view(200_001, 1, 0, 0)).action, Action::Huge);
+    assert_eq!(policy.decide(&view(1, 1, 1, 0)).action, Action::Pool);
+    assert_eq!(policy.decide(&view(4_294_967_296, 0, 0, 0)).action, Action::Base);
+    assert_eq!(policy.decide(&view(4_295_167_297, 0, 0, 0)).action, Action::Huge);
+    let prezero = |load| policy.estimate(Action::Prezero, &view(0, 1, 0, load)).unwrap();
+    assert_eq!((prezero(199).cost(), prezero(199).benefit()), (0, 3_000_000));
+    assert_eq!((prezero(200).cost(), prezero(200).benefit()), (400_000, 3_000_000));
+    let defragment = |load| policy.estimate(Action::Defragment, &view(0, 1, 0, load)).unwrap();
+    assert!(!policy.worth(&defragment(0)) && defragment(200).cost() == cbmm::NO_BLOCK);
+    let eager = |benefit| {
+        let figure = Figure::Modelled(benefit);
+        let view = View { profile_eager: figure, unit: Unit::Cycles, ..machine(Moment::Ahead) };
+        policy.decide(&view).action
+    };
+    assert_eq!(
+        (eager(1), eager(26_000), eager(26_001)),
+        (Action::Base, Action::Base, Action::Ahead4k)
+    );
+}
+
+#[test]
+fn cbmm_plus_takes_a_dense_region_huge_without_a_profile_and_a_sparse_one_not_under_pressure() {
+    let ahead = |expected, used| View {
+        present: Figure::Measured(0),
+        expected: Figure::Modelled(expected),
+        used: Figure::Measured(used),
+        ..machine(Moment::Ahead)
+    };
+    assert_eq!(decides("cbmm+", &ahead(512, 300)), Action::Ahead2m);
+    assert_eq!(decides("cbmm+", &ahead(8, 850)), Action::Ahead64k);
+    assert_eq!(decides("cbmm+", &ahead(0, 300)), Action::Base);
+}
+
+#[test]
+fn cbmm_plus_lets_no_fault_wait_for_cold_or_scarce_memory() {
+    let fault = View {
+        present: Figure::Measured(0),
+        expected: Figure::Modelled(512),
+        ..machine(Moment::Fault)
+    };
+    assert_eq!(decides("cbmm+", &fault), Action::Huge);
+    assert_eq!(decides("cbmm+", &View { cold: Figure::Measured(1000), ..fault }), Action::Base);
+    assert_eq!(decides("cbmm+", &View { free_huge: Figure::Measured(0), ..fault }), Action::Base);
+    assert_eq!(decides("cbmm+", &View { free_huge: Figure::Absent, ..fault }), Action::Base);
+    assert_eq!(decides("cbmm+", &View { stock: Figure::Measured(1), ..fault }), Action::Pool);
+}
+
+#[test]
+fn cbmm_plus_prefers_base_pages_ahead_where_a_huge_one_has_to_wait_long() {
+    let ahead = |stall| {
+        let view = View {
+            present: Figure::Measured(0),
+            expected: Figure::Modelled(512),
+            free_huge: Figure::Measured(0),
+            ..machine(Moment::Ahead)
+        };
+        View {
+            costs: Costs { stall: Figure::Measured(stall), medium: Figure::Absent, ..view.costs },
+            ..view
+        }
+    };
+    assert_eq!(decides("cbmm+", &ahead(100_000)), Action::Ahead2m);
+    assert_eq!(decides("cbmm+", &ahead(5_000_000)), Action::Ahead4k);
+}
+
+#[test]
+fn cbmm_plus_stops_making_sparse_regions_huge_where_bloat_is_spent() {
+    let scan = |present, bloat| View {
+        present: Figure::Measured(present),
+        bloat: Figure::Measured(bloat),
+        profile_huge: Figure::Modelled(1_000_000),
+        unit: Unit::Nanos,
+        ..machine(Moment::Scan)
+    };
+    assert_eq!(decides("cbmm+", &scan(100, 10)), Action::Collapse);
+    assert_eq!(decides("cbmm+", &scan(100, 30)), Action::Base);
+    assert_eq!(decides("cbmm+", &scan(512, 30)), Action::Collapse);
+}
+
+#[test]
+fn a_why_reads_as_a_sum() {
+    let view = View {
+        profile_huge: Figure::Modelled(300_000),
+        unit: Unit::Cycles,
+        ..machine(Moment::Fault)
+    };
+    assert_eq!(
+        cbmm::Cbmm.decide(&view).to_string(),
+        "huge: walks 300000 > allocation 0 + preparation 200000 (cycles)"
+    );
+    let refused = cbmm::Cbmm.decide(&View { profile_huge: Figure::Modelled(5), ..view });
+    assert_eq!(
+        refused.to_string(),
+        "base, not huge: walks 5 <= allocation 0 + preparation 200000 (cycles)"
+    );
+    assert_eq!(Decision::default().to_string(), "base: nothing to weigh");
+}
+
+fn figure() -> impl Strategy<Value = Figure> {
+    prop_oneof![
+        Just(Figure::Absent),
+        (0..2000u64).prop_map(Figure::Measured),
+        any::<u64>().prop_map(Figure::Modelled),
+    ]
+}
+
+fn views() -> impl Strategy<Value = View> {
+    let figures = prop::array::uniform24(figure());
+    let moment = prop::sample::select(Moment::ALL.to_vec());
+    let unit = prop::sample::select(vec![Unit::Cycles, Unit::Nanos]);
+    (figures, moment, unit, (any::<bool>(), any::<bool>()), (0..9u64, 0..5000u64, 0..99u64))
+        .prop_map(|(f, moment, unit, (huge, advised), (cpus, mhz, batch))| View {
+            moment,
+            huge,
+            advised,
+            cpus,
+            mhz,
+            batch,
+            unit,
+            present: f[0],
+            expected: f[1],
+            accessed: f[2],
+            zeros: f[3],
+            profile_huge: f[4],
+            profile_eager: f[5],
+            free_huge: f[6],
+            stock: f[7],
+            stock_used: f[8],
+            load: f[9],
+            unusable: f[10],
+            used: f[11],
+            bloat: f[12],
+            cold: f[13],
+            costs: Costs {
+                base: f[14],
+                base_cold: f[15],
+                medium: f[16],
+                huge: f[17],
+                huge_cold: f[18],
+                collapse: f[19],
+                deliver: f[20],
+                stall: f[21],
+            },
+            ..View::default()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_decision_is_a_function_of_the_view_and_was_worth_it(view in views()) {
+        for name in Named::NAMES {
+            let policy = Named::find(name).unwrap();
+            let decision = policy.decide(&view);
+            prop_assert_eq!(decision, policy.decide(&view));
+            if decision.action != Action::Base {
+                prop_assert!(view.moment.actions().contains(&decision.action));
+                prop_assert_eq!(policy.estimate(decision.action, &view), Some(decision.estimate));
+                prop_assert!(policy.worth(&decision.estimate));
+                prop_assert!(decision.estimate.gain() > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_greater_profile_never_turns_a_huge_page_away(view in views(), more in 0..1u64 << 40) {
+        for name in ["cbmm", "cbmm+"] {
+            let policy = Named::find(name).unwrap();
+            let known = View { profile_huge: Figure::Modelled(view.profile_huge.value().unwrap_or(0)), ..view };
+            let richer = Figure::Modelled(known.profile_huge.value().unwrap_or(0).saturating_add(more));
+            if policy.decide(&known).action.makes_huge() {
+                let richer = View { profile_huge: richer, ..known };
+                prop_assert!(policy.decide(&richer).action.makes_huge());
+            }
+        }
+    }
+}
