@@ -371,7 +371,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::HeapSample;
+    use crate::event::{HeapSample, buffers};
 
     pub(crate) fn samples() -> impl Strategy<Value = Vec<HeapSample>> {
         let small = || prop::option::of(0..1u64 << 62);
@@ -422,31 +422,36 @@ mod tests {
 
     #[test]
     fn column_names_are_unique_and_carry_their_unit() {
-        let mut names: Vec<_> = HeapSample::COLUMNS.iter().map(|column| column.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), HeapSample::COLUMNS.len());
-        for Column { name, meaning, .. } in HeapSample::COLUMNS {
-            assert!(!name.ends_with("_ns") || meaning.contains(" ns"), "{name}: {meaning}");
-            assert!(!name.ends_with("_bytes") || meaning.contains("ytes"), "{name}: {meaning}");
+        for dataset in buffers() {
+            let mut names: Vec<_> = dataset.columns().iter().map(|column| column.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), dataset.columns().len(), "{}", dataset.dataset());
+            for Column { name, meaning, .. } in dataset.columns() {
+                assert!(!name.ends_with("_ns") || meaning.contains(" ns"), "{name}: {meaning}");
+                assert!(!name.ends_with("_bytes") || meaning.contains("ytes"), "{name}: {meaning}");
+            }
         }
     }
 
     #[test]
     fn the_documentation_has_every_column_in_these_words() {
         let page = include_str!("../../../docs/concepts/recordings.md");
-        let table: String = HeapSample::COLUMNS
-            .iter()
-            .map(|Column { name, shape, meaning }| {
-                let shape = match shape {
-                    Shape::Number => "BIGINT",
-                    Shape::Numbers => "BIGINT[]",
-                    Shape::Text => "VARCHAR",
-                };
-                format!("| `{name}` | {shape} | {} |\n", meaning.trim())
-            })
-            .collect();
-        assert!(page.contains(&table), "docs/concepts/recordings.md should have\n{table}");
+        for dataset in buffers() {
+            let table: String = dataset
+                .columns()
+                .iter()
+                .map(|Column { name, shape, meaning }| {
+                    let shape = match shape {
+                        Shape::Number => "BIGINT",
+                        Shape::Numbers => "BIGINT[]",
+                        Shape::Text => "VARCHAR",
+                    };
+                    format!("| `{name}` | {shape} | {} |\n", meaning.trim())
+                })
+                .collect();
+            assert!(page.contains(&table), "docs/concepts/recordings.md should have\n{table}");
+        }
     }
 
     proptest! {

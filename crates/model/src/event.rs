@@ -1,22 +1,73 @@
 //! What happened: one type for each dataset of a recording.
 
-use crate::dataset::row;
+use crate::dataset::{Row, row};
+use crate::recording::{Buffer, Rows};
+use crate::tiers::{TierDecision, TierOutcome, TierView};
 use crate::units::{Bytes, Nanos};
 
-/// An event of any kind.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A heap and its process, looked at once.
-    Heap(Box<HeapSample>),
+/// Defines the kinds of events: each a row type of its own dataset. Of two events with the same
+/// stamp, the kind that stands first is read back first.
+macro_rules! events {
+    ($($(#[doc = $about:literal])+ $kind:ident($row:ident),)*) => {
+        /// An event of any kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $($(#[doc = $about])+ $kind(Box<$row>),)*
+        }
+
+        impl Event {
+            /// When it happened, on the clock that the recording names.
+            pub fn time(&self) -> Nanos {
+                match self {
+                    $(Self::$kind(row) => row.time,)*
+                }
+            }
+        }
+
+        $(impl Recorded for $row {
+            fn of(event: &Event) -> Option<&Self> {
+                match event {
+                    Event::$kind(row) => Some(row),
+                    _ => None,
+                }
+            }
+            fn into_event(self) -> Event {
+                Event::$kind(Box::new(self))
+            }
+            fn time(&self) -> Nanos {
+                self.time
+            }
+        })*
+
+        /// Names of the datasets, in the order of the kinds.
+        pub const DATASETS: &[&str] = &[$($row::DATASET),*];
+
+        /// Room for the rows of each dataset, in the order of the kinds.
+        pub(crate) fn buffers() -> Vec<Box<dyn Buffer>> {
+            vec![$(Box::new(Rows::<$row>::default())),*]
+        }
+    };
 }
 
-impl Event {
-    /// When it happened, on the clock that the recording names.
-    pub fn time(&self) -> Nanos {
-        match self {
-            Self::Heap(sample) => sample.time,
-        }
-    }
+/// A row that is an event.
+pub trait Recorded: Row {
+    /// The row in `event`, if it is of this kind.
+    fn of(event: &Event) -> Option<&Self>;
+    /// The event that this row is.
+    fn into_event(self) -> Event;
+    /// When it happened.
+    fn time(&self) -> Nanos;
+}
+
+events! {
+    /// A heap and its process, looked at once.
+    Heap(HeapSample),
+    /// What a placement policy saw.
+    TierView(TierView),
+    /// What it decided.
+    TierDecision(TierDecision),
+    /// What came of that.
+    TierOutcome(TierOutcome),
 }
 
 row! {

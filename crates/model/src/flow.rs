@@ -29,3 +29,27 @@ pub trait Fold {
         Ok(())
     }
 }
+
+/// A pure decision: no clock, no I/O, no kernel. Its state is made of the views it was given, so it
+/// decides the same over a recording as it did live.
+pub trait Policy {
+    /// What it looks at.
+    type View;
+    /// What it says.
+    type Decision;
+
+    /// Decides on what it sees now.
+    fn decide(&mut self, view: &Self::View) -> Self::Decision;
+}
+
+/// What carries decisions out. Actuators are wrapped into each other: a rate limit, a guard and a log
+/// are actuators around another one.
+pub trait Actuator {
+    /// What is to be done.
+    type Decision;
+    /// What was done.
+    type Outcome;
+
+    /// Does it, as far as it can; what could not be done is part of the outcome.
+    fn apply(&mut self, decision: &Self::Decision) -> Self::Outcome;
+}

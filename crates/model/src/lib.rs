@@ -14,9 +14,11 @@ mod error;
 pub mod event;
 pub mod flow;
 pub mod recording;
+pub mod tiers;
 pub mod units;
 
 pub use error::{Error, Kind, Result};
 pub use event::{Event, HeapSample};
-pub use flow::{Fold, Source};
+pub use flow::{Actuator, Fold, Policy, Source};
+pub use tiers::{TierDecision, TierOutcome, TierView};
 pub use units::{Bytes, Nanos};

@@ -7,15 +7,19 @@
 //!    heap/part-00001-<checksum>.parquet     renamed into place when whole
 //! ```
 //!
+//! Events of all kinds are read back as one sequence, by their stamps.
+//!
 //! Always true: a file under its final name is whole, so a killed run keeps all but its last rows;
 //! `meta.json` says `recording` until the writer has finished, so a reader knows that the end is
 //! missing; it counts the finished parts and their rows, so a reader knows which are gone; a part
 //! whose content does not match the checksum in its name is refused before it is decoded; nothing that is not a recording is ever removed.
 
+mod buffer;
 mod meta;
 mod reader;
 mod writer;
 
+pub(crate) use buffer::{Buffer, Rows};
 pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
 pub use reader::{Missing, Reader};
 pub use writer::Writer;

@@ -6,20 +6,30 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{META, Meta, SCHEMA, State, checksum, parse_part_name};
-use crate::dataset::{self, Row};
+use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, parse_part_name};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, HeapSample};
+use crate::event::{Event, buffers};
 use crate::flow::Source;
 use crate::units::Nanos;
 
-/// An open recording: its header, and its events as a [`Source`]. One part is in memory at a time.
+/// An open recording: its header, and its events as a [`Source`]. One part of each dataset is in
+/// memory at a time.
 #[derive(Debug)]
 pub struct Reader {
     meta: Meta,
-    parts: VecDeque<(u64, PathBuf, u64)>,
-    rows: std::vec::IntoIter<HeapSample>,
+    datasets: Vec<Dataset>,
     last: Option<Nanos>,
+}
+
+/// What is still to be read of a dataset.
+#[derive(Debug)]
+struct Dataset {
+    /// Number, file and checksum of each part.
+    parts: VecDeque<(u64, PathBuf, u64)>,
+    /// The rows of the part that is being read.
+    rows: Box<dyn Buffer>,
+    /// What the header counts.
+    counted: Parts,
     /// Numbers of parts that the header counts and that are not there.
     absent: Vec<Range<u64>>,
     /// Rows of the header's parts that were not read so far.
@@ -50,34 +60,12 @@ impl Reader {
             Err(error) => return Err(Error::io("read", &meta_path, error)),
         };
         let meta = parse_meta(path, &meta_path, &text)?;
-        let dataset = path.join(HeapSample::DATASET);
-        let mut parts = Vec::new();
-        match fs::read_dir(&dataset) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry.map_err(|error| Error::io("read", &dataset, error))?;
-                    let name = entry.file_name();
-                    if let Some((number, sum)) = name.to_str().and_then(parse_part_name) {
-                        parts.push((number, entry.path(), sum));
-                    }
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("read", &dataset, error)),
+        let mut datasets = Vec::new();
+        for rows in buffers() {
+            let counted = meta.parts.get(rows.dataset()).copied().unwrap_or_default();
+            datasets.push(Dataset::open(path, rows, counted)?);
         }
-        let counted = meta.parts.get(HeapSample::DATASET).copied().unwrap_or_default();
-        // What was struck out to stay below the size limit may still have its file.
-        parts.retain(|(number, ..)| *number >= counted.first);
-        parts.sort();
-        let mut absent = Vec::new();
-        let mut next = counted.first;
-        for number in parts.iter().map(|part| part.0).chain([counted.next]) {
-            let gap = next..number.min(counted.next);
-            absent.extend(Some(gap).filter(|gap| !gap.is_empty()));
-            next = number.saturating_add(1);
-        }
-        let rows = Vec::new().into_iter();
-        Ok(Self { meta, parts: parts.into(), rows, last: None, absent, unread: counted.rows })
+        Ok(Self { meta, datasets, last: None })
     }
 
     /// The header.
@@ -95,30 +83,75 @@ impl Reader {
     /// The finished parts whose files are gone; their rows are known once all events have been
     /// read. `None` for a recording that has them all, or whose writer did not count them.
     pub fn missing(&self) -> Option<Missing> {
-        let parts = self.absent.clone();
-        (!parts.is_empty()).then_some(Missing { parts, rows: self.unread })
+        let parts: Vec<_> = self.datasets.iter().flat_map(|set| set.absent.clone()).collect();
+        let rows = self.datasets.iter().map(|set| set.unread).sum();
+        (!parts.is_empty()).then_some(Missing { parts, rows })
     }
 }
 
 impl Source for Reader {
     fn next_event(&mut self) -> Result<Option<Event>> {
+        let mut next: Option<(Nanos, &mut Dataset)> = None;
+        for dataset in &mut self.datasets {
+            // Of equal stamps, the first dataset's comes first.
+            if let Some(time) = dataset.first()?
+                && next.as_ref().is_none_or(|(first, _)| time < *first)
+            {
+                next = Some((time, dataset));
+            }
+        }
+        let Some((time, dataset)) = next else { return Ok(None) };
+        self.last = Some(time);
+        Ok(dataset.rows.pop())
+    }
+}
+
+impl Dataset {
+    /// The parts in the dataset's directory, in order.
+    fn open(recording: &Path, rows: Box<dyn Buffer>, counted: Parts) -> Result<Self> {
+        let directory = recording.join(rows.dataset());
+        let mut parts = Vec::new();
+        match fs::read_dir(&directory) {
+            Ok(entries) => {
+                for entry in entries {
+                    let entry = entry.map_err(|error| Error::io("read", &directory, error))?;
+                    let name = entry.file_name();
+                    if let Some((number, sum)) = name.to_str().and_then(parse_part_name) {
+                        parts.push((number, entry.path(), sum));
+                    }
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("read", &directory, error)),
+        }
+        // What was struck out to stay below the size limit may still have its file.
+        parts.retain(|(number, ..)| *number >= counted.first);
+        parts.sort();
+        let mut absent = Vec::new();
+        let mut next = counted.first;
+        for number in parts.iter().map(|part| part.0).chain([counted.next]) {
+            let gap = next..number.min(counted.next);
+            absent.extend(Some(gap).filter(|gap| !gap.is_empty()));
+            next = number.saturating_add(1);
+        }
+        Ok(Self { parts: parts.into(), rows, counted, absent, unread: counted.rows })
+    }
+
+    /// When the next row happened; `None` if there are no more.
+    fn first(&mut self) -> Result<Option<Nanos>> {
         loop {
-            if let Some(row) = self.rows.next() {
-                self.last = Some(row.time);
-                return Ok(Some(Event::Heap(Box::new(row))));
+            if let Some(time) = self.rows.first() {
+                return Ok(Some(time));
             }
             let Some((number, path, sum)) = self.parts.pop_front() else { return Ok(None) };
             let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
             if checksum(&bytes) != sum {
                 return Err(Error::damaged(&path, "its content does not match its checksum"));
             }
-            let rows = dataset::decode::<HeapSample>(bytes)
-                .map_err(|error| Error::damaged(&path, error))?;
-            let counted = self.meta.parts.get(HeapSample::DATASET);
-            if counted.is_some_and(|parts| number < parts.next) {
-                self.unread = self.unread.saturating_sub(rows.len() as u64);
+            self.rows.decode(bytes).map_err(|error| Error::damaged(&path, error))?;
+            if number < self.counted.next {
+                self.unread = self.unread.saturating_sub(self.rows.len() as u64);
             }
-            self.rows = rows.into_iter();
         }
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::error::Kind;
 use crate::event::{Event, HeapSample};
 use crate::flow::Source;
+use crate::tiers::{TierDecision, TierView};
 use crate::units::{Bytes, Nanos};
 
 fn sample(millis: u64) -> Event {
@@ -53,6 +54,34 @@ fn a_recording_reads_back_as_it_was_written() {
     assert_eq!(parts(&path).len(), 4);
     let reader = Reader::open(&path).unwrap();
     assert_eq!((reader.meta().state, reader.truncated_at()), (State::Finished, None));
+}
+
+#[test]
+fn events_of_several_kinds_are_read_back_as_one_sequence() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let mut writer = Writer::create(&path, Meta::default(), false, None).unwrap();
+    let mut expected = Vec::new();
+    for millis in 0..40 {
+        let time = Nanos(millis * 100_000_000);
+        let view = TierView { time, page: Some(vec![millis, 7]), ..TierView::default() };
+        let decision = TierDecision { time, why: Some("room".into()), ..TierDecision::default() };
+        expected.push(Event::TierView(Box::new(view)));
+        // The same stamp: the view comes first.
+        expected.push(Event::TierDecision(Box::new(decision)));
+        if millis % 3 == 0 {
+            expected.push(sample(millis * 100 + 50));
+        }
+    }
+    expected.iter().for_each(|event| writer.event(event).unwrap());
+    writer.finish(Nanos(9)).unwrap();
+    assert_eq!(read(&path).unwrap(), expected);
+    let mut datasets = Reader::open(&path).unwrap().meta().datasets.clone();
+    datasets.sort();
+    assert_eq!(datasets, ["decisions", "heap", "tiers"]);
+    // With force, all of it goes.
+    Writer::create(&path, Meta::default(), true, None).unwrap();
+    assert_eq!(read(&path).unwrap(), []);
 }
 
 #[test]

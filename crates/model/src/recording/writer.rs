@@ -5,16 +5,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{META, Meta, Reader, SCHEMA, State, parse_part_name, part_name};
-use crate::dataset::{self, Row};
+use super::{Buffer, META, Meta, Reader, SCHEMA, State, parse_part_name, part_name};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, HeapSample};
+use crate::event::{DATASETS, Event, buffers};
 use crate::units::{Bytes, Nanos};
 
-/// A part is closed when it holds this many rows …
+/// Parts are closed when one holds this many rows …
 const PART_ROWS: usize = 16_384;
 
-/// … or when its first row is this old: at first a second, so that a short run that is killed has
+/// … or when a first row is this old: at first a second, so that a short run that is killed has
 /// something to show, doubling up to this, so that a long one has few files.
 const PART_AGE_MAX: Nanos = Nanos(30_000_000_000);
 
@@ -23,19 +22,28 @@ const PART_AGE_MAX: Nanos = Nanos(30_000_000_000);
 pub struct Writer {
     path: PathBuf,
     meta: Meta,
-    rows: Vec<HeapSample>,
-    next_part: u64,
+    buffers: Vec<Box<dyn Buffer>>,
     part_age: Nanos,
     max_size: Option<Bytes>,
-    /// Parts on disk, oldest first: name, size, rows; the header counts them.
-    parts: VecDeque<(String, u64, u64)>,
+    /// Parts on disk, oldest first; the header counts them.
+    parts: VecDeque<Part>,
     written: Bytes,
+}
+
+/// A part on disk.
+#[derive(Debug)]
+struct Part {
+    dataset: &'static str,
+    path: PathBuf,
+    size: u64,
+    rows: u64,
 }
 
 impl Writer {
     /// Begins a recording in a new directory at `path`. An existing directory is replaced only if
     /// `force` is set and it is a recording or empty.
     ///
+    /// `meta` names the datasets that are to come; one that it does not name is added with its first part.
     /// When the parts take more than `max_size`, the oldest are removed; their rows count as lost.
     pub fn create(
         path: impl Into<PathBuf>,
@@ -45,16 +53,17 @@ impl Writer {
     ) -> Result<Self> {
         let path = path.into();
         make_room(&path, force)?;
-        let dataset = path.join(HeapSample::DATASET);
-        fs::create_dir_all(&dataset).map_err(|error| Error::io("create", &dataset, error))?;
+        fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        for dataset in &meta.datasets {
+            let dataset = path.join(dataset);
+            fs::create_dir_all(&dataset).map_err(|error| Error::io("create", &dataset, error))?;
+        }
         meta.pagemill_recording = SCHEMA;
         meta.state = State::Recording;
-        meta.datasets = vec![HeapSample::DATASET.to_owned()];
         let writer = Self {
             path,
             meta,
-            rows: Vec::new(),
-            next_part: 0,
+            buffers: buffers(),
             part_age: Nanos(1_000_000_000),
             max_size,
             parts: VecDeque::new(),
@@ -104,66 +113,78 @@ impl Writer {
 
     /// Adds an event.
     pub fn event(&mut self, event: &Event) -> Result<()> {
-        let Event::Heap(sample) = event;
-        self.rows.push(sample.as_ref().clone());
-        let age = sample.time.since(self.rows[0].time);
-        if self.rows.len() >= PART_ROWS || age >= self.part_age {
+        let taken = self.buffers.iter_mut().any(|buffer| buffer.push(event));
+        debug_assert!(taken, "each kind of event has its dataset");
+        let first = self.buffers.iter().filter_map(|buffer| buffer.first()).min();
+        let age = event.time().since(first.unwrap_or(event.time()));
+        let full = self.buffers.iter().any(|buffer| buffer.len() >= PART_ROWS);
+        if full || age >= self.part_age {
             self.part_age = Nanos((self.part_age.0 * 2).min(PART_AGE_MAX.0));
-            self.close_part()?;
+            self.close_parts()?;
         }
         Ok(())
     }
 
     /// Writes what is left and marks the recording as whole. `ended` is the clock now.
     pub fn finish(mut self, ended: Nanos) -> Result<PathBuf> {
-        self.close_part()?;
+        self.close_parts()?;
         self.meta.ended = Some(ended);
         self.meta.state = State::Finished;
         self.write_meta()?;
         Ok(self.path)
     }
 
-    fn close_part(&mut self) -> Result<()> {
-        if self.rows.is_empty() {
+    /// Closes a part of each dataset that has rows.
+    fn close_parts(&mut self) -> Result<()> {
+        let before = self.parts.len();
+        for at in 0..self.buffers.len() {
+            let buffer = &mut self.buffers[at];
+            let rows = buffer.len() as u64;
+            if rows == 0 {
+                continue;
+            }
+            let (dataset, bytes) = (buffer.dataset(), buffer.encode()?);
+            let directory = self.path.join(dataset);
+            if !self.meta.datasets.iter().any(|known| known == dataset) {
+                fs::create_dir_all(&directory)
+                    .map_err(|error| Error::io("create", &directory, error))?;
+                self.meta.datasets.push(dataset.to_owned());
+            }
+            let number = self.meta.parts.get(dataset).map_or(0, |parts| parts.next);
+            let name = part_name(number, &bytes);
+            self.replace(&directory, &name, &bytes)?;
+            let counted = self.meta.parts.entry(dataset.to_owned()).or_default();
+            counted.next += 1;
+            counted.rows += rows;
+            let size = bytes.len() as u64;
+            self.written.0 += size;
+            self.parts.push_back(Part { dataset, path: directory.join(name), size, rows });
+        }
+        if self.parts.len() == before {
             return Ok(());
         }
-        let bytes = dataset::encode(&self.rows).map_err(|error| {
-            Error::new(Kind::Damaged, format_args!("cannot encode rows: {error}"))
-        })?;
-        let name = part_name(self.next_part, &bytes);
-        let dataset = self.path.join(HeapSample::DATASET);
-        self.replace(&dataset, &name, &bytes)?;
-        self.next_part += 1;
-        self.written.0 += bytes.len() as u64;
-        let rows = self.rows.len() as u64;
-        self.parts.push_back((name, bytes.len() as u64, rows));
-        self.rows.clear();
-        let counted = self.meta.parts.entry(HeapSample::DATASET.to_owned()).or_default();
-        counted.next = self.next_part;
-        counted.rows += rows;
         let removed = self.shrink();
         // The header goes first: a kill in between leaves a file too many, never one that is missed.
         self.write_meta()?;
-        for name in removed {
-            let path = dataset.join(name);
+        for path in removed {
             fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
         }
         Ok(())
     }
 
-    /// Strikes out the oldest parts while they exceed the limit, and returns the names of their
-    /// files; the newest always stays.
-    fn shrink(&mut self) -> Vec<String> {
+    /// Strikes out the oldest parts while they exceed the limit, and returns their files; the newest
+    /// always stays.
+    fn shrink(&mut self) -> Vec<PathBuf> {
         let mut removed = Vec::new();
         let Some(Bytes(limit)) = self.max_size else { return removed };
-        let counted = self.meta.parts.entry(HeapSample::DATASET.to_owned()).or_default();
         while self.written.0 > limit && self.parts.len() > 1 {
-            let Some((name, size, rows)) = self.parts.pop_front() else { break };
-            self.written.0 -= size;
-            self.meta.losses.removed_samples += rows;
+            let Some(part) = self.parts.pop_front() else { break };
+            self.written.0 -= part.size;
+            self.meta.losses.removed_samples += part.rows;
+            let counted = self.meta.parts.entry(part.dataset.to_owned()).or_default();
             counted.first += 1;
-            counted.rows -= rows;
-            removed.push(name);
+            counted.rows -= part.rows;
+            removed.push(part.path);
         }
         removed
     }
@@ -192,8 +213,9 @@ fn make_room(path: &Path, force: bool) -> Result<()> {
     // Only what a recording consists of; a file that someone put beside it makes this fail.
     let remove =
         |path: PathBuf| fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error));
-    let dataset = path.join(HeapSample::DATASET);
-    if let Ok(entries) = fs::read_dir(&dataset) {
+    for dataset in DATASETS {
+        let dataset = path.join(dataset);
+        let Ok(entries) = fs::read_dir(&dataset) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));

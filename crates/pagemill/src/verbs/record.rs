@@ -16,8 +16,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, clock};
+use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, Nanos, Source as _};
+use pagemill_model::{Bytes, HeapSample, Nanos, Source as _};
 
 use crate::exit::Exit;
 use crate::sampler::{Sampler, nanos};
@@ -293,6 +294,7 @@ fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) 
         started: nanos(clock::monotonic()),
         started_unix: nanos(unix),
         interval: nanos(interval),
+        datasets: vec![HeapSample::DATASET.into()],
         not_measured: vec![NotMeasured {
             what: "child processes".into(),
             why: "a recording follows one process (record a child with -p)".into(),

@@ -1,0 +1,85 @@
+//! Rows of one dataset on their way to a part and back: what lets the writer and the reader treat all
+//! datasets alike.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::dataset;
+#[cfg(test)]
+use crate::dataset::Column;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Event, Recorded};
+use crate::units::Nanos;
+
+/// Rows of one dataset, oldest first.
+pub(crate) trait Buffer: fmt::Debug + Send {
+    /// The dataset.
+    fn dataset(&self) -> &'static str;
+    /// Its columns.
+    #[cfg(test)]
+    fn columns(&self) -> &'static [Column];
+    /// Takes in the event if it belongs here, and says whether it does.
+    fn push(&mut self, event: &Event) -> bool;
+    /// The oldest row as an event.
+    fn pop(&mut self) -> Option<Event>;
+    /// When the oldest row happened.
+    fn first(&self) -> Option<Nanos>;
+    /// How many rows there are.
+    fn len(&self) -> usize;
+    /// All rows as the bytes of a part; none are left.
+    fn encode(&mut self) -> Result<Vec<u8>>;
+    /// Adds the rows of a part. The error says what is wrong with it.
+    fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String>;
+}
+
+/// The rows themselves.
+#[derive(Debug)]
+pub(crate) struct Rows<R>(VecDeque<R>);
+
+impl<R> Default for Rows<R> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<R: Recorded + Clone + fmt::Debug + Send> Buffer for Rows<R> {
+    fn dataset(&self) -> &'static str {
+        R::DATASET
+    }
+
+    #[cfg(test)]
+    fn columns(&self) -> &'static [Column] {
+        R::COLUMNS
+    }
+
+    fn push(&mut self, event: &Event) -> bool {
+        let row = R::of(event);
+        self.0.extend(row.cloned());
+        row.is_some()
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        self.0.pop_front().map(R::into_event)
+    }
+
+    fn first(&self) -> Option<Nanos> {
+        self.0.front().map(R::time)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn encode(&mut self) -> Result<Vec<u8>> {
+        let bytes = dataset::encode(self.0.make_contiguous()).map_err(|error| {
+            Error::new(Kind::Damaged, format_args!("cannot encode rows: {error}"))
+        })?;
+        self.0.clear();
+        Ok(bytes)
+    }
+
+    fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String> {
+        self.0.extend(dataset::decode::<R>(bytes).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
