@@ -164,7 +164,7 @@ impl Fold for HeapFold {
     type View = HeapView;
 
     fn event(&mut self, event: &Event) {
-        let Event::Heap(sample) = event;
+        let Event::Heap(sample) = event else { return };
         let first = *self.first.get_or_insert(sample.time);
         self.samples += 1;
         self.end = sample.time;
