@@ -73,7 +73,7 @@ pub mod degraded {
     pub const NO_KSM: u64 = 1 << 5;
     /// Pages may be pinned (io_uring, AIO, `O_DIRECT`) and this kernel cannot tell which.
     pub const PINS: u64 = 1 << 6;
-    /// `PAGEMILL_MESH` named an unknown configuration; the default is in force.
+    /// A variable of the environment has a value that cannot be used; its default is in force.
     pub const BAD_CONFIG: u64 = 1 << 7;
 }
 

@@ -41,7 +41,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::BAD_CONFIG,
-            "PAGEMILL_MESH named an unknown configuration: the default 1y is in force",
+            "a PAGEMILL_ variable has a value that cannot be used: its default holds (the program said which on standard error)",
         ),
     ];
     let mut words: Vec<String> = known
@@ -54,6 +54,23 @@ pub fn degradations(bits: u64) -> Vec<String> {
         words.push(format!("for reasons that only a newer pagemill knows (bits {unknown:#x})"));
     }
     words
+}
+
+/// How many mappings the heap may hold, and whether that is what keeps it from merging more; `None`
+/// where the back end holds none.
+pub fn mapping_bound(sample: &HeapSample) -> Option<String> {
+    let (held, allowed) = (sample.vmas?, sample.vma_budget?);
+    // A batch takes what is left; a unit needs two, so the last one may stay free.
+    if allowed == 0 || held + 1 < allowed {
+        return Some(format!("of {allowed} allowed"));
+    }
+    let by_limit = sample.degraded.is_some_and(|bits| bits & degraded::VMA_BUDGET != 0);
+    let why = if by_limit {
+        "half of vm.max_map_count less the program's own"
+    } else {
+        "so that a fork, which copies each, stays fast"
+    };
+    Some(format!("of {allowed} allowed: the bound is reached, no more is merged ({why})"))
 }
 
 /// Name of a bucket of the occupancy histogram: the last one holds full spans.
@@ -117,6 +134,26 @@ mod tests {
         assert_eq!(all.len(), 8);
         assert!(all.iter().all(|text| !text.contains("only a newer")));
         assert_eq!(degradations(degraded::NO_MEMFD | 1 << 40).len(), 2);
+    }
+
+    #[test]
+    fn a_bound_on_mappings_that_is_reached_is_said_with_what_sets_it() {
+        let words = |vmas, budget, degraded| {
+            let sample = HeapSample {
+                vmas: Some(vmas),
+                vma_budget: Some(budget),
+                degraded: Some(degraded),
+                ..HeapSample::default()
+            };
+            mapping_bound(&sample).unwrap()
+        };
+        assert_eq!(words(10, 1000, 0), "of 1000 allowed");
+        assert_eq!(words(998, 1000, 0), "of 1000 allowed");
+        let reached = "of 1000 allowed: the bound is reached, no more is merged";
+        assert!(words(999, 1000, 0).starts_with(reached));
+        assert!(words(1000, 1000, 0).contains("fork"));
+        assert!(words(1001, 1000, degraded::VMA_BUDGET).contains("max_map_count"));
+        assert_eq!(mapping_bound(&HeapSample::default()), None);
     }
 
     #[test]

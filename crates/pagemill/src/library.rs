@@ -6,6 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSymbol, elf};
+
+use crate::program;
+use crate::stats_page;
 
 /// File name of the preload library.
 const NAME: &str = "libpagemill.so";
@@ -39,7 +44,36 @@ pub fn find() -> Result<PathBuf> {
     if path.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
         bail!("LD_PRELOAD cannot name {path:?}: move it to a path without spaces and colons");
     }
+    if let Err(why) = inspect(&path) {
+        bail!(
+            "{} is not pagemill's preload library for this machine: {why} (set {OVERRIDE} to libpagemill.so, or unset it)",
+            path.display()
+        );
+    }
     Ok(path)
+}
+
+/// Whether the loader will load the file and find the heap in it: what it cannot load it passes over
+/// with a line on standard error, and the program runs without the heap.
+fn inspect(path: &Path) -> Result<(), String> {
+    let image = std::fs::read(path).map_err(|error| error.to_string())?;
+    let file = ElfFile64::<Endianness>::parse(image.as_slice())
+        .map_err(|_| "it is no ELF file of 64 bits, or is damaged")?;
+    let machine = file.elf_header().e_machine(file.endian());
+    if machine != program::host_machine() || !file.is_little_endian() {
+        return Err(format!("it is built for another machine (ELF machine number {})", machine.0));
+    }
+    let is_page = |name: &[u8]| name == stats_page::SYMBOL.as_bytes();
+    let exports = |symbol: &object::read::elf::ElfSymbol64<'_, '_>| {
+        symbol.is_definition() && symbol.name_bytes().is_ok_and(is_page)
+    };
+    if !file.dynamic_symbols().any(|symbol| exports(&symbol)) {
+        return Err(format!("it does not define {}", stats_page::SYMBOL));
+    }
+    if file.elf_header().e_type(file.endian()) != elf::ET_DYN {
+        return Err("it is a program and no library".into());
+    }
+    Ok(())
 }
 
 /// The value of `LD_PRELOAD` that loads `library` first and then what was loaded before.

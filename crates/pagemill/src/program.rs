@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
 use pagemill_kernel::privilege::{self, Gain};
 
@@ -50,12 +50,25 @@ pub enum NoProgram {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// One stable word: `static`, `go`, `privileged`, `bundled-allocator`, `musl`,
-    /// `32-bit`, `other-machine`, `not-a-program`.
+    /// `32-bit`, `other-machine`; and of what the kernel would not execute either, `not-a-program`,
+    /// `damaged`, `no-interpreter`, `interpreter-not-executable`.
     pub kind: &'static str,
     /// Why, as the end of "NAME cannot use the preload library: …".
     pub reason: String,
     /// What to do instead.
     pub way: String,
+}
+
+impl Refusal {
+    /// What a wrapper ends with: as env(1) where there is nothing to execute, with or without the
+    /// library; 125 where only the library stands in the way.
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            "no-interpreter" => 127,
+            "not-a-program" | "damaged" | "interpreter-not-executable" => 126,
+            _ => 125,
+        }
+    }
 }
 
 /// The outcome of an inspection.
@@ -139,7 +152,7 @@ fn look(path: &Path, search: Option<&OsStr>) -> io::Result<Look> {
     if let Some(line) = start.strip_prefix(b"#!") {
         return Ok(match interpreter(line, search) {
             Ok(path) => Look::Interpreter(path),
-            Err(reason) => Look::Verdict(Verdict::Refused(not_a_program(reason))),
+            Err(refusal) => Look::Verdict(Verdict::Refused(refusal)),
         });
     }
     if !start.starts_with(&elf::ELFMAG) {
@@ -161,15 +174,18 @@ fn look(path: &Path, search: Option<&OsStr>) -> io::Result<Look> {
 
 /// The interpreter that a script's first line (after `#!`) names; for `env(1)` the program that it
 /// will look up.
-fn interpreter(line: &[u8], search: Option<&OsStr>) -> Result<PathBuf, String> {
+fn interpreter(line: &[u8], search: Option<&OsStr>) -> Result<PathBuf, Refusal> {
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let mut words = line
         .split(|byte| byte.is_ascii_whitespace())
         .filter(|word| !word.is_empty())
         .map(|word| OsString::from_vec(word.to_vec()));
-    let path = words.next().map(PathBuf::from).ok_or("its first line names no interpreter")?;
-    if executable(&path) != Some(true) {
-        return Err(format!("its interpreter {} cannot be executed", path.display()));
+    let path = words.next().map(PathBuf::from);
+    let path = path.ok_or_else(|| not_a_program("its first line names no interpreter"))?;
+    match executable(&path) {
+        None => return Err(no_interpreter(path.display())),
+        Some(false) => return Err(closed_interpreter(path.display())),
+        Some(true) => {}
     }
     if path.file_name() != Some(OsStr::new("env")) {
         return Ok(path);
@@ -177,21 +193,40 @@ fn interpreter(line: &[u8], search: Option<&OsStr>) -> Result<PathBuf, String> {
     let is_own =
         |word: &OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
     let Some(name) = words.find(|word| !is_own(word)) else { return Ok(path) };
-    find(&name, search).map_err(|_| format!("its interpreter {} is not found", name.display()))
+    find(&name, search).map_err(|error| match error {
+        NoProgram::Missing => no_interpreter(name.display()),
+        NoProgram::NotExecutable(path) => closed_interpreter(path.display()),
+    })
 }
 
 fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
-    if image.get(4) != Some(&elf::ELFCLASS64.0) {
-        return Some(Refusal {
-            kind: "32-bit",
-            reason: "it is a 32-bit program and the library has 64 bits".into(),
-            way: "use the 64-bit build of the program".into(),
+    // Whatever its class says: a file that is cut off or overwritten is that before anything else.
+    if image.get(4) == Some(&elf::ELFCLASS32.0) {
+        return Some(match ElfFile32::<Endianness>::parse(image) {
+            Err(_) => damaged("its headers make no sense"),
+            Ok(_) => Refusal {
+                kind: "32-bit",
+                reason: "it is a 32-bit program and the library has 64 bits".into(),
+                way: "use the 64-bit build of the program".into(),
+            },
         });
     }
     let Ok(file) = ElfFile64::<Endianness>::parse(image) else {
-        return Some(not_a_program("it is a damaged ELF file"));
+        return Some(damaged("its headers make no sense"));
     };
     let endian = file.endian();
+    let end_of = |segment: &elf::ProgramHeader64<Endianness>| {
+        let loaded = segment.p_type(endian) == elf::PT_LOAD;
+        loaded.then(|| segment.p_offset(endian).saturating_add(segment.p_filesz(endian)))
+    };
+    let needed = file.elf_program_headers().iter().filter_map(end_of).max();
+    if needed.is_none_or(|needed| needed > image.len() as u64) {
+        let needed = needed.map_or("nothing".into(), |needed| format!("{needed} bytes"));
+        return Some(damaged(&format!(
+            "its headers tell the kernel to load {needed} and it has {}",
+            image.len()
+        )));
+    }
     let machine = file.elf_header().e_machine(endian);
     if machine != host_machine() || !file.is_little_endian() {
         return Some(Refusal {
@@ -299,6 +334,30 @@ fn not_a_program(reason: impl Into<String>) -> Refusal {
     }
 }
 
+fn damaged(how: &str) -> Refusal {
+    Refusal {
+        kind: "damaged",
+        reason: format!("it is a damaged ELF file: {how}"),
+        way: "build or install it again".into(),
+    }
+}
+
+fn no_interpreter(name: impl std::fmt::Display) -> Refusal {
+    Refusal {
+        kind: "no-interpreter",
+        reason: format!("its interpreter {name} is not found"),
+        way: "install it, or name another one in the script's first line".into(),
+    }
+}
+
+fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
+    Refusal {
+        kind: "interpreter-not-executable",
+        reason: format!("its interpreter {path} is not an executable file"),
+        way: format!("run: chmod +x {path}, or name another one in the script's first line"),
+    }
+}
+
 /// Whether `path` is the dynamic loader itself, which can be told to run a program.
 fn is_loader(path: &Path) -> bool {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -306,7 +365,7 @@ fn is_loader(path: &Path) -> bool {
 }
 
 /// The ELF machine number of this build.
-fn host_machine() -> elf::Machine {
+pub fn host_machine() -> elf::Machine {
     if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 }
 }
 
@@ -364,15 +423,35 @@ mod tests {
     #[test]
     fn data_and_damaged_programs_are_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let half = &fs::read("/bin/sh").unwrap()[..60];
-        let small = b"\x7fELF\x01\x01\x01\x00";
-        for (content, kind) in
-            [(&b"\0\0data"[..], "not-a-program"), (half, "not-a-program"), (small, "32-bit")]
-        {
+        let whole = fs::read("/bin/sh").unwrap();
+        let most = &whole[..whole.len() / 2];
+        for (content, kind) in [
+            (&b"\0\0data"[..], "not-a-program"),
+            (&whole[..4], "damaged"),
+            (&whole[..60], "damaged"),
+            (most, "damaged"),
+            (b"\x7fELF\x01\x01\x01\x00", "damaged"),
+            (
+                b"\x7fELF and then a novel that is longer than any header of an ELF file is",
+                "damaged",
+            ),
+        ] {
             let path = script(directory.path(), "data", content, 0o755);
             let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
-            assert_eq!(refusal.kind, kind);
+            assert_eq!((refusal.kind, refusal.exit_code()), (kind, 126), "{}", refusal.reason);
         }
+    }
+
+    #[test]
+    fn a_32_bit_program_is_not_a_damaged_one() {
+        let directory = tempfile::tempdir().unwrap();
+        // A header of 52 bytes for i386, without segments.
+        let mut image = [0; 52];
+        image[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+        (image[16], image[18], image[20], image[40]) = (2, 3, 1, 52);
+        let path = script(directory.path(), "old", &image, 0o755);
+        let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
+        assert_eq!((refusal.kind, refusal.exit_code()), ("32-bit", 125));
     }
 
     #[test]

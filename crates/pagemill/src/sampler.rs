@@ -83,6 +83,11 @@ impl Sampler {
         Ok(sampler)
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Name of the process.
     pub fn comm(&self) -> &str {
         &self.comm

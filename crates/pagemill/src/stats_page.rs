@@ -26,7 +26,7 @@ use pagemill_kernel::{Error, Kind, Linux, process_vm};
 use serde::Serialize;
 
 /// The name under which the library exports its page.
-const SYMBOL: &str = "pagemill_stats";
+pub(crate) const SYMBOL: &str = "pagemill_stats";
 
 /// Magic, version and size: what every version of the page starts with.
 const HEADER: usize = 3 * size_of::<u64>();

@@ -1,6 +1,5 @@
 //! `pagemill heap` on running processes.
 
-#[expect(dead_code, reason = "each test file uses its part of the stand-in")]
 #[expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 mod stand_in;
 
@@ -34,12 +33,46 @@ fn a_running_heap_is_shown_with_the_kernels_view() {
         "Pss ",
         "Rss ",
         "un-merged pages ",
+        "mappings held 4000 of 4000 allowed: the bound is reached, no more is merged (so that a fork,",
         "10-20 % 30 ########################################",
         "30 pauses, longest 400.0 us",
     ] {
         assert!(squeezed(&out).contains(line), "{line} in\n{out}");
     }
     assert!(!out.contains("degraded"), "{out}");
+}
+
+#[test]
+fn the_number_of_a_wrapper_leads_to_the_program_under_it() {
+    let stand_in = StandIn::build(CONFIG_1Y, 0);
+    // `record` stays as the parent, as `run --ksm` does.
+    let mut wrapper = pagemill()
+        .args(["record", "-o"])
+        .arg(stand_in.room.path().join("rec"))
+        .args(["--", "sleep", "600"])
+        .env("PAGEMILL_LIB", &stand_in.library)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (code, out, err) = run(pagemill().arg("heap").arg(wrapper.id().to_string()));
+    let under =
+        format!("process {} is pagemill itself; shown is the program under it", wrapper.id());
+    let _ = std::process::Command::new("kill").arg(wrapper.id().to_string()).status();
+    wrapper.wait().unwrap();
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.starts_with(&under), "{err}");
+    assert!(out.starts_with("sleep (") && out.contains("footprint"), "{out}");
+}
+
+#[test]
+fn a_parent_without_a_heap_is_told_which_child_has_one() {
+    let stand_in = StandIn::build(CONFIG_1Y, 0);
+    let sleeper = stand_in.sleeper();
+    // This test's own process is the parent.
+    let (code, _, err) = run(pagemill().arg("heap").arg(std::process::id().to_string()));
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("one of its descendants has: pagemill heap "), "{err}");
+    drop(sleeper);
 }
 
 #[test]

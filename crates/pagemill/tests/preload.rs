@@ -229,6 +229,36 @@ fn misuse_is_named_with_its_address_and_ends_the_program() {
 }
 
 #[test]
+fn a_setting_that_cannot_be_used_is_said_once_and_the_default_holds() {
+    for (variable, bad, good) in [
+        ("PAGEMILL_BACKEND", "kms", "ksm"),
+        ("PAGEMILL_PERIOD_MS", "100ms", "100"),
+        ("MESH_PERIOD_MS", "-1", "0"),
+        ("PAGEMILL_HELPER_MIN", "8M", "8388608"),
+    ] {
+        let said = |value: &str| {
+            let mut command = Command::new("cat");
+            command.arg("/dev/null").env("LD_PRELOAD", library()).env(variable, value);
+            text(&succeed(&mut command).stderr)
+        };
+        let complaint = said(bad);
+        assert_eq!(complaint.matches(variable).count(), 1, "{complaint}");
+        assert!(
+            complaint.contains(&format!("{variable}={bad} cannot be used; the default holds: ")),
+            "{complaint}"
+        );
+        for fine in [good, ""] {
+            assert_eq!(said(fine), "", "{variable}={fine}");
+        }
+    }
+    // Each of several is said.
+    let mut command = preloaded(Path::new("cat"), "3z");
+    command.arg("/dev/null").env("PAGEMILL_BACKEND", "x").env("PAGEMILL_PERIOD_MS", "y");
+    let complaint = text(&succeed(&mut command).stderr);
+    assert_eq!(complaint.lines().count(), 3, "{complaint}");
+}
+
+#[test]
 fn an_unknown_configuration_is_said_once_and_the_default_holds() {
     let output = succeed(&mut preloaded(Path::new("/bin/true"), "3z"));
     let said = text(&output.stderr);

@@ -186,6 +186,42 @@ fn a_recording_is_not_overwritten_unless_asked() {
 }
 
 #[test]
+fn a_place_that_cannot_be_written_is_found_out_before_the_program_starts() {
+    let stand_in = StandIn::build(4, 0);
+    let room = stand_in.room.path();
+    let file = room.join("file");
+    fs::write(&file, "").unwrap();
+    let ran = room.join("ran");
+    // Below a file, and where not even root can make a directory.
+    for place in [file.join("rec"), "/proc/self/rec".into(), "/sys/kernel/new/rec".into()] {
+        let (code, _, err) = run(pagemill()
+            .args(["record", "-o"])
+            .arg(&place)
+            .args(["--", "touch"])
+            .arg(&ran)
+            .env("PAGEMILL_LIB", &stand_in.library));
+        assert_eq!(code, Some(125), "{err}");
+        assert!(err.contains("nothing is recorded: cannot "), "{err}");
+        assert!(!ran.exists(), "the program has run");
+    }
+    let (code, _, err) = run(pagemill()
+        .args(["record", "--", "touch"])
+        .arg(&ran)
+        .current_dir("/proc/self")
+        .env("PAGEMILL_LIB", &stand_in.library));
+    assert_eq!((code, ran.exists()), (Some(125), false), "{err}");
+    assert!(err.contains("cannot write into ."), "{err}");
+    // Trying leaves nothing behind, also where the program does not exist.
+    let before = fs::read_dir(room).unwrap().count();
+    let (code, ..) = run(pagemill()
+        .args(["record", "-o"])
+        .arg(room.join("a/b"))
+        .args(["--", "no-such-program"])
+        .env("PAGEMILL_LIB", &stand_in.library));
+    assert_eq!((code, fs::read_dir(room).unwrap().count()), (Some(127), before));
+}
+
+#[test]
 fn wrong_usage_is_125_for_a_wrapper_and_2_otherwise() {
     assert_eq!(run(pagemill().args(["record", "--interval", "5", "--", "true"])).0, Some(125));
     assert_eq!(run(pagemill().args(["record", "--interval", "5", "-p", "1"])).0, Some(2));

@@ -99,6 +99,24 @@ fn an_unknown_configuration_lists_the_valid_ones() {
 }
 
 #[test]
+fn a_variable_that_is_set_to_nothing_counts_as_not_set() {
+    let mut command = pagemill();
+    command.env("PAGEMILL_MESH", "").env("PAGEMILL_BACKEND", "");
+    command.args(["run", "--", "sh", "-c", "echo $PAGEMILL_MESH $PAGEMILL_BACKEND"]);
+    let run = ran(&mut command);
+    assert_eq!((run.code(), run.out.as_str(), run.err.as_str()), (Some(0), "1y auto\n", ""));
+}
+
+#[test]
+fn an_unknown_back_end_in_the_environment_lists_the_valid_ones() {
+    let run = ran(pagemill().env("PAGEMILL_BACKEND", "kms").args(["run", "--", "true"]));
+    assert_eq!(run.code(), Some(125));
+    for name in ["kms", "auto", "ksm", "remap", "none"] {
+        assert!(run.err.contains(name), "{name} in {}", run.err);
+    }
+}
+
+#[test]
 fn a_missing_program_is_127_and_named() {
     for name in ["no-such-program", "/no/such/program"] {
         let run = pagemill_with(&["run", "--", name]);
@@ -117,6 +135,62 @@ fn a_program_that_may_not_be_executed_is_126() {
     assert!(run.err.contains("chmod +x"), "{run:?}");
     let run = pagemill_with(&["run", "--", directory.path().to_str().unwrap()]);
     assert_eq!(run.code(), Some(126), "a directory: {run:?}");
+}
+
+#[test]
+fn a_damaged_program_is_126_and_called_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("program");
+    let whole = fs::read("/bin/sh").unwrap();
+    for length in [4, 40, 5_000, whole.len() / 2] {
+        fs::write(&path, &whole[..length]).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
+        assert_eq!(run.code(), Some(126), "{length}: {run:?}");
+        assert!(run.err.contains("it is a damaged ELF file"), "{length}: {run:?}");
+    }
+}
+
+#[test]
+fn a_script_without_its_interpreter_ends_as_it_would_under_env() {
+    let directory = tempfile::tempdir().unwrap();
+    let closed = directory.path().join("closed");
+    fs::write(&closed, "").unwrap();
+    let path = directory.path().join("script");
+    for (line, name) in [
+        ("#!/no/such/interpreter".to_owned(), "/no/such/interpreter"),
+        ("#!/usr/bin/env no-such-interpreter".to_owned(), "no-such-interpreter"),
+        (format!("#!{}", closed.display()), closed.to_str().unwrap()),
+    ] {
+        fs::write(&path, format!("{line}\n")).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let env = ran(Command::new("env").arg(&path));
+        let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
+        assert_eq!(run.code(), env.code(), "{line}: {run:?}, {env:?}");
+        assert!(run.err.contains(name), "{run:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_preload_library_is_125_before_the_program_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text");
+    fs::write(&text, "not a library").unwrap();
+    let real = library();
+    let half = directory.path().join("half.so");
+    fs::write(&half, &fs::read(&real).unwrap()[..2_000]).unwrap();
+    for (file, reason) in [
+        (text.as_path(), "it is no ELF file of 64 bits"),
+        (Path::new("/bin/sh"), "it does not define pagemill_stats"),
+        (half.as_path(), "pagemill"),
+    ] {
+        let mut command = pagemill();
+        command.args(["run", "--", "sh", "-c", "echo ran"]).env("PAGEMILL_LIB", file);
+        let run = ran(&mut command);
+        assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
+        assert!(run.err.contains(file.to_str().unwrap()), "{run:?}");
+        assert!(run.err.contains(reason), "{run:?}");
+    }
 }
 
 #[test]

@@ -28,8 +28,34 @@ pub(crate) enum Backend {
     None,
 }
 
-/// Longest part of an unknown configuration's name that is repeated to the user.
-const NAME: usize = 24;
+/// A variable whose value cannot be used, so that the default holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unusable {
+    /// Its name.
+    pub(crate) variable: &'static str,
+    /// What would be a value, and the default.
+    pub(crate) valid: &'static str,
+    value: [u8; VALUE],
+    len: u8,
+}
+
+impl Unusable {
+    /// The value, or the beginning of a long one.
+    pub(crate) fn value(&self) -> &str {
+        core::str::from_utf8(&self.value[..usize::from(self.len)]).unwrap_or("?")
+    }
+}
+
+/// Longest part of an unusable value that is repeated to the user.
+const VALUE: usize = 24;
+
+/// How many variables can have unusable values: those of numbers and names.
+const CHECKED: usize = 5;
+
+const CONFIGURATIONS: &str = "1y; valid: 0n 1n 2n 0y 1y 2y h";
+const BACKENDS: &str = "auto; valid: auto remap ksm none";
+const PERIOD: &str = "100; valid: a number of milliseconds";
+const HELPER_MIN: &str = "8388608; valid: a number of bytes";
 
 /// What the user asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +72,7 @@ pub(crate) struct Settings {
     pub(crate) helper_min: usize,
     /// Whether degradations are said on standard error.
     pub(crate) quiet: bool,
-    unknown: [u8; NAME],
-    unknown_len: u8,
+    unusable: [Option<Unusable>; CHECKED],
 }
 
 impl Settings {
@@ -59,14 +84,34 @@ impl Settings {
         period_ms: None,
         helper_min: 8 << 20,
         quiet: false,
-        unknown: [0; NAME],
-        unknown_len: 0,
+        unusable: [None; CHECKED],
     };
 
-    /// The configuration that was asked for and does not exist, if so.
-    pub(crate) fn unknown_config(&self) -> Option<&str> {
-        let name = &self.unknown[..usize::from(self.unknown_len)];
-        if name.is_empty() { None } else { Some(core::str::from_utf8(name).unwrap_or("?")) }
+    /// The variables whose values cannot be used.
+    pub(crate) fn unusable(&self) -> impl Iterator<Item = &Unusable> {
+        self.unusable.iter().flatten()
+    }
+
+    /// What `found` is, or the default and a note if it is nothing. A variable that is set to nothing
+    /// counts as not set.
+    fn checked<T>(
+        &mut self,
+        found: Option<T>,
+        default: T,
+        variable: &'static str,
+        valid: &'static str,
+        value: &[u8],
+    ) -> T {
+        if found.is_none()
+            && !value.is_empty()
+            && let Some(free) = self.unusable.iter_mut().find(|place| place.is_none())
+        {
+            let len = value.len().min(VALUE);
+            let mut unusable = Unusable { variable, valid, value: [0; VALUE], len: len as u8 };
+            unusable.value[..len].copy_from_slice(&value[..len]);
+            *free = Some(unusable);
+        }
+        found.unwrap_or(default)
     }
 
     /// Takes one `NAME=value` into account.
@@ -74,29 +119,34 @@ impl Settings {
         let Some(equals) = entry.iter().position(|&byte| byte == b'=') else { return };
         let value = &entry[equals + 1..];
         match &entry[..equals] {
-            b"PAGEMILL_MESH" => match Config::parse(value) {
-                Some(config) => self.config = config,
-                None if value.is_empty() => {}
-                None => {
-                    let len = value.len().min(NAME);
-                    self.unknown[..len].copy_from_slice(&value[..len]);
-                    self.unknown_len = len as u8;
-                }
-            },
-            b"PAGEMILL_BACKEND" => match value {
-                b"remap" => self.backend = Backend::Remap,
-                b"ksm" => self.backend = Backend::Ksm,
-                b"none" => self.backend = Backend::None,
-                _ => {}
-            },
+            b"PAGEMILL_MESH" => {
+                let (found, default) = (Config::parse(value), Config::DEFAULT);
+                self.config = self.checked(found, default, "PAGEMILL_MESH", CONFIGURATIONS, value);
+            }
+            b"PAGEMILL_BACKEND" => {
+                let found = match value {
+                    b"auto" => Some(Backend::Auto),
+                    b"remap" => Some(Backend::Remap),
+                    b"ksm" => Some(Backend::Ksm),
+                    b"none" => Some(Backend::None),
+                    _ => None,
+                };
+                self.backend =
+                    self.checked(found, Backend::Auto, "PAGEMILL_BACKEND", BACKENDS, value);
+            }
             b"PAGEMILL_STATS" | b"MALLOCSTATS" => {
                 self.stats_at_exit = number(value).is_some_and(|level| level > 0);
             }
-            b"PAGEMILL_PERIOD_MS" | b"MESH_PERIOD_MS" => self.period_ms = number(value),
+            name @ (b"PAGEMILL_PERIOD_MS" | b"MESH_PERIOD_MS") => {
+                let name =
+                    if name.starts_with(b"P") { "PAGEMILL_PERIOD_MS" } else { "MESH_PERIOD_MS" };
+                self.period_ms = self.checked(number(value).map(Some), None, name, PERIOD, value);
+            }
             b"PAGEMILL_HELPER_MIN" => {
-                if let Some(bytes) = number(value) {
-                    self.helper_min = bytes as usize;
-                }
+                let default = Self::DEFAULT.helper_min as u64;
+                let bytes =
+                    self.checked(number(value), default, "PAGEMILL_HELPER_MIN", HELPER_MIN, value);
+                self.helper_min = bytes as usize;
             }
             b"PAGEMILL_QUIET" => self.quiet = number(value).is_some_and(|level| level > 0),
             _ => {}

@@ -72,6 +72,14 @@ pub(crate) fn degraded(reason: u64, text: fmt::Arguments<'_>) {
     }
 }
 
+/// Says that a setting cannot be used and notes in the statistics that there is such a one. Each is said.
+pub(crate) fn unusable(text: fmt::Arguments<'_>) {
+    pagemill_stats.degraded.fetch_or(degraded::BAD_CONFIG, Ordering::Relaxed);
+    if !start::settings().quiet {
+        line(text);
+    }
+}
+
 /// As [`degraded`], for the helper: the program's next thread that grows the heap says it.
 pub(crate) fn later(reason: u64, error: isize) {
     pagemill_stats.degraded.fetch_or(reason, Ordering::Relaxed);

@@ -6,8 +6,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use pagemill_heap::config::Config;
-use pagemill_heap::stats::{self, degraded};
+use pagemill_heap::stats;
 
 use crate::environment::{self, Settings};
 use crate::{HEAP, fork, helper, namespace, pagemill_stats, say, sys, thread};
@@ -79,14 +78,11 @@ fn start() {
 
     // From here on the heap works: what follows may allocate.
     fork::register();
-    if let Some(name) = settings.unknown_config() {
-        say::degraded(
-            degraded::BAD_CONFIG,
-            format_args!(
-                "unknown configuration PAGEMILL_MESH={name}; using {} (valid: 0n 1n 2n 0y 1y 2y h)",
-                pagemill_heap::config::NAMES[Config::DEFAULT.index()]
-            ),
-        );
+    for unusable in settings.unusable() {
+        let (variable, value, valid) = (unusable.variable, unusable.value(), unusable.valid);
+        say::unusable(format_args!(
+            "{variable}={value} cannot be used; the default holds: {valid}"
+        ));
     }
 }
 

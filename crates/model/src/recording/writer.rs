@@ -96,6 +96,19 @@ impl Writer {
         }
     }
 
+    /// Whether files can be written where the recording would be: tried, with a directory that is
+    /// removed again, in `path` or the nearest directory above it that exists.
+    pub fn probe(path: &Path) -> Result<()> {
+        let exists = |path: &&Path| path.as_os_str().is_empty() || path.exists();
+        let place = path.ancestors().find(exists).filter(|place| !place.as_os_str().is_empty());
+        let place = place.unwrap_or(Path::new("."));
+        let name = format!(".pagemill-probe.{}", std::process::id());
+        let probe = place.join(name);
+        fs::create_dir(&probe)
+            .and_then(|()| fs::remove_dir(&probe))
+            .map_err(|error| Error::io("write into", place, error))
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::heap::{HeapFold, HeapView, fragmentation_score, mean_occupancy};
-use pagemill_kernel::Kind;
+use pagemill_kernel::{Kind, Linux};
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos};
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::heap_words;
 use crate::report::text;
 use crate::sampler::Sampler;
+use crate::stats_page;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,20 +73,32 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn frames(arguments: &Arguments) -> Result<Exit> {
-    let mut sampler = Sampler::attach(super::machine(), arguments.pid)?;
-    let first = next(&mut sampler)?;
-    if first.is_none() {
-        bail!("process {} has ended", arguments.pid);
-    }
-    if sampler.page().is_none() {
-        bail!(
-            "process {} ({}) has no pagemill heap (start the program with: pagemill run --mesh 1y -- CMD)",
-            arguments.pid,
-            sampler.comm()
+    let linux = super::machine();
+    let mut sampler = Sampler::attach(linux.clone(), arguments.pid)?;
+    let mut first = next(&mut sampler)?;
+    if first.is_some() && sampler.page().is_none() && sampler.comm() == WRAPPER {
+        let pid = under_wrapper(&linux, arguments.pid)?;
+        sampler = Sampler::attach(linux.clone(), pid)?;
+        first = next(&mut sampler)?;
+        let (wrapper, program) = (arguments.pid, sampler.comm());
+        eprintln!(
+            "process {wrapper} is pagemill itself; shown is the program under it, {pid} ({program})"
         );
     }
+    let pid = sampler.pid();
+    if first.is_none() {
+        bail!("process {pid} has ended");
+    }
+    if sampler.page().is_none() {
+        let below = heaps_below(&linux, pid);
+        let way = match below.first() {
+            Some(child) => format!("one of its descendants has: pagemill heap {child}"),
+            None => "start the program with: pagemill run --mesh 1y -- CMD".to_owned(),
+        };
+        bail!("process {pid} ({}) has no pagemill heap ({way})", sampler.comm());
+    }
     if arguments.compact {
-        compact(&sampler, arguments.pid)?;
+        compact(&sampler, pid)?;
     }
     let mut fold = HeapFold::default();
     let interval = arguments.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
@@ -111,8 +124,41 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
         let Some(interval) = interval else { return Ok(Exit::Ok) };
         thread::sleep(interval);
     }
-    eprintln!("process {} has ended", arguments.pid);
+    eprintln!("process {pid} has ended");
     Ok(Exit::Ok)
+}
+
+/// The name of the process that `run --ksm` and `record` stay as, above the program.
+const WRAPPER: &str = "pagemill";
+
+/// How long a wrapper's program is waited for: it may be about to be started, and to load the library.
+const START_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The program that runs under the wrapper `pid`: the topmost one that has a heap.
+fn under_wrapper(linux: &Linux, pid: u32) -> Result<u32> {
+    let begun = Instant::now();
+    loop {
+        if let Some(program) = heaps_below(linux, pid).first() {
+            return Ok(*program);
+        }
+        if begun.elapsed() > START_PATIENCE || linux.stat(pid).is_err() {
+            bail!("process {pid} is pagemill itself, and no program with a heap runs under it");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Descendants of `pid` that run on the library, nearest first.
+fn heaps_below(linux: &Linux, pid: u32) -> Vec<u32> {
+    let mut to_visit = std::collections::VecDeque::from([pid]);
+    let mut found = Vec::new();
+    while let Some(parent) = to_visit.pop_front() {
+        let children = linux.children(parent).unwrap_or_default();
+        let on_heap = |child: &&u32| matches!(stats_page::locate(linux, **child), Ok(Some(_)));
+        found.extend(children.iter().filter(on_heap));
+        to_visit.extend(children);
+    }
+    found
 }
 
 fn next(sampler: &mut Sampler) -> Result<Option<HeapSample>> {
@@ -317,8 +363,7 @@ impl Frame<'_> {
             number(sample.aborted_groups),
             "changed, pinned or over budget, in total",
         );
-        let budget =
-            sample.vma_budget.map_or(String::new(), |budget| format!("of {budget} allowed"));
+        let budget = heap_words::mapping_bound(sample).unwrap_or_default();
         rows.add("mappings held", number(sample.vmas), &budget);
         rows.add("passes", number(sample.passes), &self.triggers());
         rows.time("time of compaction", sample.compact, "wall time, in total");

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -88,9 +88,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let signals = Signals::block(&ignored)?;
     let mut child = None;
     // Found out before a command is started: it was started to be recorded.
-    if let Some(output) = &arguments.output
-        && let Err(error) = Writer::check(output, arguments.force)
-    {
+    let fits = match &arguments.output {
+        Some(output) => Writer::check(output, arguments.force).and_then(|_| Writer::probe(output)),
+        None => Writer::probe(Path::new("")),
+    };
+    if let Err(error) = fits {
+        let error = anyhow::Error::new(error).context("nothing is recorded");
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
@@ -139,9 +142,8 @@ enum Launched {
 
 /// Starts the command under the heap.
 fn launch(arguments: &Arguments, signals: &Signals) -> Result<Launched> {
-    let config = arguments.mesh.clone().or_else(|| std::env::var("PAGEMILL_MESH").ok());
-    let prepared =
-        run::configuration(config).and_then(|config| run::prepare(&arguments.command, &config));
+    let prepared = run::configuration(arguments.mesh.clone())
+        .and_then(|config| run::prepare(&arguments.command, &config));
     let (mut command, path) = match prepared {
         Ok(Prepared::Ready(command, path)) => (*command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),

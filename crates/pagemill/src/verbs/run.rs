@@ -20,7 +20,7 @@ use pagemill_kernel::{Linux, ksm_loan};
 use crate::exit::Exit;
 use crate::governor::{self, Governor, Start};
 use crate::library;
-use crate::program::{self, NoProgram, Refusal, Verdict};
+use crate::program::{self, NoProgram, Verdict};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,15 +94,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
-    let config = configuration(arguments.mesh.clone().or_else(|| env::var("PAGEMILL_MESH").ok()))?;
+    let config = configuration(arguments.mesh.clone())?;
     let backend = backend(arguments, &config)?;
     let (mut command, path) = match prepare(&arguments.command, &config)? {
         Prepared::Ready(command, path) => (*command, path),
         Prepared::Refused(exit) => return Ok(exit),
     };
-    if let Some(backend) = backend {
-        command.env("PAGEMILL_BACKEND", backend.name());
-    }
+    command.env("PAGEMILL_BACKEND", backend.name());
 
     let linux = super::machine();
     recover(&linux);
@@ -150,10 +148,15 @@ pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
             return Ok(Prepared::Refused(Exit::Code(126)));
         }
     };
-    if let Verdict::Refused(Refusal { reason, way, .. }) =
-        program::inspect(&path, search.as_deref()).verdict
-    {
-        anyhow::bail!("{} cannot use the preload library: {reason} ({way})", path.display());
+    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
+        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
+        let code = refusal.exit_code();
+        if code == 125 {
+            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
+        } else {
+            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
+        }
+        return Ok(Prepared::Refused(Exit::Code(code)));
     }
     let library = library::find()?;
     let mut command = Command::new(&path);
@@ -165,8 +168,15 @@ pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
     Ok(Prepared::Ready(Box::new(command), path))
 }
 
-/// The configuration's name, checked.
-pub(super) fn configuration(name: Option<String>) -> Result<String> {
+/// The value of a variable. One that is set to nothing counts as not set, as in the library.
+fn variable(name: &str) -> Option<String> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    value.map(|value| value.to_string_lossy().into_owned())
+}
+
+/// The name of the configuration that the flag asks for, or else the environment, checked.
+pub(super) fn configuration(flag: Option<String>) -> Result<String> {
+    let name = flag.or_else(|| variable("PAGEMILL_MESH"));
     let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
     anyhow::ensure!(
         Config::parse(name.as_bytes()).is_some(),
@@ -176,12 +186,22 @@ pub(super) fn configuration(name: Option<String>) -> Result<String> {
     Ok(name)
 }
 
-/// The back end that the flags ask for; `None` leaves the choice to the environment.
-fn backend(arguments: &Arguments, config: &str) -> Result<Option<Backend>> {
+/// The back end that the flags ask for, or else the environment.
+fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
     if !arguments.ksm {
-        return Ok(arguments
-            .backend
-            .or_else(|| env::var_os("PAGEMILL_BACKEND").is_none().then_some(Backend::Auto)));
+        let named = match (arguments.backend, variable("PAGEMILL_BACKEND")) {
+            (Some(backend), _) => backend,
+            (None, Some(name)) => Backend::from_str(&name, false).map_err(|_| {
+                let names = Backend::value_variants().iter().map(|backend| backend.name());
+                let names: Vec<_> = names.collect();
+                anyhow::anyhow!(
+                    "unknown back end PAGEMILL_BACKEND={name:?} (choose one of: {})",
+                    names.join(" ")
+                )
+            })?,
+            (None, None) => Backend::Auto,
+        };
+        return Ok(named);
     }
     let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
     anyhow::ensure!(
@@ -191,7 +211,7 @@ fn backend(arguments: &Arguments, config: &str) -> Result<Option<Backend>> {
     if let Some(other @ (Backend::Remap | Backend::None)) = arguments.backend {
         anyhow::bail!("--ksm and --backend {} contradict each other", other.name());
     }
-    Ok(Some(Backend::Ksm))
+    Ok(Backend::Ksm)
 }
 
 /// Restores what a governor that was killed has left behind.

@@ -203,7 +203,7 @@ pub fn reasons_of(bits: u64) -> String {
         (degraded::NO_MEMORY, "memory was refused"),
         (degraded::NO_KSM, "no KSM"),
         (degraded::PINS, "pages may be pinned"),
-        (degraded::BAD_CONFIG, "unknown configuration"),
+        (degraded::BAD_CONFIG, "unusable setting"),
     ];
     let named: Vec<&str> =
         names.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, name)| name).collect();

@@ -61,6 +61,8 @@ impl StandIn {
             (at!(groups), 12),
             (at!(saved_bytes), 9 << 20),
             (at!(unmerged_pages), 5),
+            (at!(vmas), 4000),
+            (at!(vma_budget), 4000),
             (at!(compact_ns), 7_000_000),
             (at!(helper_cpu_ns), 6_000_000),
             (at!(pauses) + 10, 20),

@@ -151,6 +151,13 @@ pub(super) fn compaction(view: &HeapView) -> Vec<Vec<String>> {
         "given back as free pages",
         last.and_then(|last| last.released).map(|size| size.to_string()),
     );
+    row(
+        "mappings held at the end",
+        last.and_then(|last| {
+            let bound = heap_words::mapping_bound(last)?;
+            Some(format!("{} {bound}", last.vmas?))
+        }),
+    );
     row("pages un-merged by writes", number(view.unmerged_pages));
     row("groups given up", number(view.aborted_groups));
     row("mean occupancy of spans", view.occupancy.map(|share| format!("{:.0} %", share * 100.0)));
