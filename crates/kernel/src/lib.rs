@@ -5,6 +5,7 @@
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
+pub mod bpf;
 pub mod cgroup;
 pub mod clock;
 mod error;
@@ -16,6 +17,7 @@ pub mod loan;
 pub mod maps;
 pub mod max_map_count;
 pub mod memfd;
+pub mod perf_event;
 pub mod privilege;
 pub mod process;
 pub mod process_vm;
@@ -23,6 +25,7 @@ pub mod psi;
 pub mod signal;
 pub mod smaps;
 pub mod thp;
+pub mod touch;
 pub mod userfaultfd;
 pub mod yama;
 

@@ -3,6 +3,8 @@
 //! `doctor` prints all rows; a test or a verb that depends on one asks for that row, so that what
 //! doctor says and what they do cannot differ. No probe changes anything that outlives it.
 
+mod tracing;
+
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -115,6 +117,20 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         "heap, record: reading the statistics of a running program",
         process_memory,
     ),
+    (
+        "perf-events",
+        "2.6.31",
+        "record --with faults: timing page faults; counters",
+        tracing::perf_events,
+    ),
+    ("bpf", "5.11", "record --with faults: timing in the kernel, exact and cheap", tracing::bpf),
+    (
+        "bpf-tracepoints",
+        "5.5",
+        "record --with faults: what a fault's time went into",
+        tracing::details,
+    ),
+    ("bpf-fentry", "5.5", "record --with faults: the cheapest points to time at", tracing::fentry),
     ("seccomp", "3.5", "all of the above: a filter may refuse their system calls", seccomp),
 ];
 

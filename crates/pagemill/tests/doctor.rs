@@ -56,6 +56,10 @@ fn the_names_of_the_rows_are_stable() {
             "psi",
             "thp",
             "process-memory",
+            "perf-events",
+            "bpf",
+            "bpf-tracepoints",
+            "bpf-fentry",
             "seccomp",
         ]
     );

@@ -1,0 +1,354 @@
+/* Page fault latency and what the time went into, without kprobes.
+ *
+ *   enter  page_fault_user / page_fault_kernel      (tracepoints)      or fentry of handle_mm_fault
+ *   events in between, of the same thread: pages allocated, compaction, reclaim, counters of
+ *          resident pages (which say anonymous, file, shared memory)
+ *   leave  software event PAGE_FAULTS_MIN / _MAJ (perf) at the end of handle_mm_fault, or its fexit
+ *
+ * A fault is counted in a log-linear histogram under its flags, always; one that took `threshold_ns`
+ * or longer is also put into the ring with its details.
+ *
+ * Always true: a fault that left is in the histogram exactly once, or in one of the loss counters.
+ * The state of a thread is its own (task storage), so nothing is locked and it dies with the thread.
+ */
+#include "kernel.h"
+
+char terms[] SEC("license") = "Dual MIT/GPL";
+
+/* Mirrored in `model::fault::Flags`. The order of the largest page allocated is in bits 24 to 27. */
+enum {
+	WRITE = 1 << 0,
+	PROTECTION = 1 << 1,
+	EXECUTE = 1 << 2,
+	IN_KERNEL = 1 << 3,
+	MAJOR = 1 << 4,
+	HUGE = 1 << 5,
+	LARGE = 1 << 6,
+	BASE = 1 << 7,
+	COMPACTION = 1 << 8,
+	RECLAIM = 1 << 9,
+	STOLEN = 1 << 10,
+	HUGE_FAILED = 1 << 11,
+	ANONYMOUS = 1 << 12,
+	FILE_BACKED = 1 << 13,
+	SHARED_MEMORY = 1 << 14,
+	SWAP = 1 << 15,
+	ORDER_SHIFT = 24,
+};
+
+enum { UNMATCHED, RING_FULL, HISTOGRAM_FULL, RECORDED, COUNTERS };
+
+/* Set by the loader before the programs are loaded. */
+const volatile u64 threshold_ns = 0;
+const volatile u32 huge_order = 9;
+
+struct fault {
+	u64 began;
+	u64 address;
+	u64 allocated; /* when the last page was allocated */
+	u64 stalled;   /* when the compaction or reclaim that is under way began */
+	u64 compaction;
+	u64 reclaim;
+	u32 flags;
+	u32 order;
+};
+
+struct detail {
+	u64 ended;
+	u64 latency;
+	u64 address;
+	u64 after_allocation;
+	u64 compaction;
+	u64 reclaim;
+	u32 process;
+	u32 thread;
+	u32 flags;
+	u32 cpu;
+};
+
+struct bucket {
+	u32 flags;
+	u32 index;
+};
+
+struct {
+	VALUE(type, MAP_TASK_STORAGE);
+	VALUE(map_flags, NO_PREALLOC);
+	TYPE(key, int);
+	TYPE(value, struct fault);
+} threads SEC(".maps");
+
+/* The processes that are traced; forks of theirs are added as they appear. */
+struct {
+	VALUE(type, MAP_HASH);
+	VALUE(max_entries, 8192);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} processes SEC(".maps");
+
+struct {
+	VALUE(type, MAP_PERCPU_HASH);
+	VALUE(max_entries, 16384);
+	TYPE(key, struct bucket);
+	TYPE(value, u64);
+} histogram SEC(".maps");
+
+struct {
+	VALUE(type, MAP_PERCPU_ARRAY);
+	VALUE(max_entries, COUNTERS);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} counters SEC(".maps");
+
+struct {
+	VALUE(type, MAP_RINGBUF);
+	VALUE(max_entries, 4 << 20);
+} details SEC(".maps");
+
+inline_ void count(u32 which)
+{
+	u64 *value = map_lookup(&counters, &which);
+	if (value)
+		(*value)++;
+}
+
+/* Log-linear: 32 buckets for each power of two, exact below 32. Mirrored in `model::latency`. */
+inline_ u32 bucket_of(u64 value)
+{
+	u32 exponent = 0;
+	u64 rest = value;
+	if (value < 32)
+		return value;
+	if (rest >> 32) { exponent += 32; rest >>= 32; }
+	if (rest >> 16) { exponent += 16; rest >>= 16; }
+	if (rest >> 8) { exponent += 8; rest >>= 8; }
+	if (rest >> 4) { exponent += 4; rest >>= 4; }
+	if (rest >> 2) { exponent += 2; rest >>= 2; }
+	if (rest >> 1) exponent += 1;
+	return ((exponent - 4) << 5) | ((value >> (exponent - 5)) & 31);
+}
+
+/* The state of the current thread if a fault of it is under way. */
+inline_ struct fault *under_way(void)
+{
+	struct fault *fault = task_storage(&threads, current_task(), 0, 0);
+	return fault && fault->began ? fault : 0;
+}
+
+inline_ int enter(u64 address, u32 flags)
+{
+	struct task_struct *task = current_task();
+	struct fault *fault = task_storage(&threads, task, 0, 0);
+	if (!fault) {
+		u32 process = current_ids() >> 32;
+		if (!map_lookup(&processes, &process))
+			return 0;
+		fault = task_storage(&threads, task, 0, STORAGE_CREATE);
+		if (!fault)
+			return 0;
+	}
+	fault->address = address;
+	fault->allocated = 0;
+	fault->stalled = 0;
+	fault->compaction = 0;
+	fault->reclaim = 0;
+	fault->flags = flags;
+	fault->order = 0;
+	fault->began = now_ns();
+	return 0;
+}
+
+inline_ int leave(struct fault *fault, u32 more)
+{
+	u64 now = now_ns();
+	u64 one = 1, latency, *seen;
+	struct bucket bucket;
+	struct detail *detail;
+
+	if (!fault || !fault->began) {
+		count(UNMATCHED);
+		return 0;
+	}
+	latency = now - fault->began;
+	fault->began = 0;
+	bucket.flags = fault->flags | more | fault->order << ORDER_SHIFT;
+	bucket.index = bucket_of(latency);
+	seen = map_lookup(&histogram, &bucket);
+	if (seen)
+		(*seen)++;
+	else if (map_update(&histogram, &bucket, &one, NOEXIST))
+		count(HISTOGRAM_FULL);
+	if (latency < threshold_ns)
+		return 0;
+	detail = ring_reserve(&details, sizeof(*detail), 0);
+	if (!detail) {
+		count(RING_FULL);
+		return 0;
+	}
+	u64 ids = current_ids();
+	detail->ended = now;
+	detail->latency = latency;
+	detail->address = fault->address;
+	detail->after_allocation = fault->allocated ? now - fault->allocated : 0;
+	detail->compaction = fault->compaction;
+	detail->reclaim = fault->reclaim;
+	detail->process = ids >> 32;
+	detail->thread = ids;
+	detail->flags = bucket.flags;
+	detail->cpu = cpu_number();
+	ring_submit(detail, RING_NO_WAKEUP);
+	count(RECORDED);
+	return 0;
+}
+
+/* x86 error code: 1 the page is there but protected, 2 write, 16 instruction fetch. */
+inline_ u32 flags_of(u64 error)
+{
+	return (error & 2 ? WRITE : 0) | (error & 1 ? PROTECTION : 0) | (error & 16 ? EXECUTE : 0);
+}
+
+SEC("tp_btf/page_fault_user") int enter_user(u64 *arguments)
+{
+	return enter(arguments[0], flags_of(arguments[2]));
+}
+
+SEC("tp_btf/page_fault_kernel") int enter_kernel(u64 *arguments)
+{
+	/* Addresses of the kernel itself are not faults of the process. */
+	if ((long long)arguments[0] < 0)
+		return 0;
+	return enter(arguments[0], flags_of(arguments[2]) | IN_KERNEL);
+}
+
+SEC("perf_event") int leave_minor(void *context)
+{
+	return leave(task_storage(&threads, current_task(), 0, 0), 0);
+}
+
+SEC("perf_event") int leave_major(void *context)
+{
+	return leave(task_storage(&threads, current_task(), 0, 0), MAJOR);
+}
+
+/* handle_mm_fault(vma, address, flags, regs): without regs it serves get_user_pages, which perf does
+ * not count as a fault either. */
+SEC("fentry/handle_mm_fault") int enter_function(u64 *arguments)
+{
+	u64 asked = arguments[2];
+	struct fault *fault;
+	u32 flags = (asked & 1 ? WRITE : 0) | (asked & 0x100 ? EXECUTE : 0) | (asked & 0x40 ? 0 : IN_KERNEL);
+	if (!arguments[3])
+		return 0;
+	/* Called again because a lock had to be dropped: still the same fault. */
+	fault = under_way();
+	if (fault && fault->address == arguments[1])
+		return 0;
+	return enter(arguments[1], flags);
+}
+
+SEC("fexit/handle_mm_fault") int leave_function(u64 *arguments)
+{
+	u64 result = arguments[4];
+	struct fault *fault = under_way();
+	if (!fault || !arguments[3] || (result & 0x400)) /* VM_FAULT_RETRY */
+		return 0;
+	if (result & (0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x800)) { /* VM_FAULT_ERROR */
+		fault->began = 0;
+		return 0;
+	}
+	/* VM_FAULT_MAJOR, or FAULT_FLAG_TRIED. */
+	return leave(fault, (result & 0x4) || (arguments[2] & 0x20) ? MAJOR : 0);
+}
+
+SEC("tp_btf/mm_page_alloc") int allocated(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	u32 order = arguments[1];
+	if (!fault)
+		return 0;
+	if (!arguments[0]) {
+		if (order >= huge_order)
+			fault->flags |= HUGE_FAILED;
+		return 0;
+	}
+	/* Migration type 1 is movable: the program's pages. Page tables and the like are not. */
+	if (arguments[3] == 1) {
+		fault->flags |= order == 0 ? BASE : order >= huge_order ? HUGE : LARGE;
+		if (order > fault->order)
+			fault->order = order & 15;
+		fault->allocated = now_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_compaction_begin") int compaction_begins(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	if (fault) {
+		fault->flags |= COMPACTION;
+		fault->stalled = now_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_compaction_end") int compaction_ends(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	if (fault && fault->stalled) {
+		fault->compaction += now_ns() - fault->stalled;
+		fault->stalled = 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin") int reclaim_begins(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	if (fault) {
+		fault->flags |= RECLAIM;
+		fault->stalled = now_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	if (fault && fault->stalled) {
+		fault->reclaim += now_ns() - fault->stalled;
+		fault->stalled = 0;
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_page_alloc_extfrag") int stolen(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	if (fault)
+		fault->flags |= STOLEN;
+	return 0;
+}
+
+/* rss_stat(mm, member): 0 file, 1 anonymous, 2 swapped out, 3 shared memory. */
+SEC("tp_btf/rss_stat") int resident(u64 *arguments)
+{
+	struct fault *fault = under_way();
+	u32 member = arguments[1];
+	if (fault)
+		fault->flags |= member == 0 ? FILE_BACKED : member == 1 ? ANONYMOUS : member == 2 ? SWAP : SHARED_MEMORY;
+	return 0;
+}
+
+/* sched_process_fork(parent, child) */
+SEC("tp_btf/sched_process_fork") int forked(u64 *arguments)
+{
+	struct task_struct *child = (struct task_struct *)arguments[1];
+	u32 process = current_ids() >> 32;
+	u32 born;
+	if (!map_lookup(&processes, &process))
+		return 0;
+	born = child->tgid;
+	if (born != process)
+		map_update(&processes, &born, &process, ANY);
+	return 0;
+}

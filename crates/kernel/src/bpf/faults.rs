@@ -1,0 +1,252 @@
+//! The programs of `faults.bpf.c`: page faults of some processes, counted and timed in the kernel.
+
+use super::{Counters, Histogram, Object, Ring, Set, objects};
+use crate::perf_event::{Attributes, Event, Target, What};
+use crate::{Error, Kind, Result};
+
+/// Where a fault's beginning and end are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Points {
+    /// Entry and exit of `handle_mm_fault`.
+    Function,
+    /// The tracepoints `page_fault_user` and `page_fault_kernel`, and the software events at the
+    /// end of `handle_mm_fault`.
+    Events,
+}
+
+/// Programs that add detail, with their tracepoints; one that this kernel lacks is left out.
+const DETAILS: &[(&str, &str, &str)] = &[
+    ("allocated", "mm_page_alloc", "order and time of allocation"),
+    ("compaction_begins", "mm_compaction_begin", "compaction"),
+    ("compaction_ends", "mm_compaction_end", "compaction"),
+    ("reclaim_begins", "mm_vmscan_direct_reclaim_begin", "reclaim"),
+    ("reclaim_ends", "mm_vmscan_direct_reclaim_end", "reclaim"),
+    ("stolen", "mm_page_alloc_extfrag", "blocks taken from another mobility type"),
+    ("resident", "rss_stat", "anonymous, file or shared memory"),
+];
+
+/// One fault that took the threshold or longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// When it ended, ns of CLOCK_MONOTONIC.
+    pub ended: u64,
+    /// How long it took, ns.
+    pub latency: u64,
+    /// The address.
+    pub address: u64,
+    /// From the last allocation of a page to the end, ns; 0 if no page was allocated.
+    pub after_allocation: u64,
+    /// In compaction, ns.
+    pub compaction: u64,
+    /// In direct reclaim, ns.
+    pub reclaim: u64,
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// Flags, as in the C file.
+    pub flags: u32,
+    /// Processor on which it ended.
+    pub cpu: u32,
+}
+
+impl Detail {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        Some(Self {
+            ended: long(0)?,
+            latency: long(8)?,
+            address: long(16)?,
+            after_allocation: long(24)?,
+            compaction: long(32)?,
+            reclaim: long(40)?,
+            process: word(48)?,
+            thread: word(52)?,
+            flags: word(56)?,
+            cpu: word(60)?,
+        })
+    }
+}
+
+/// What the programs lost or could not pair, and how many details they wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Faults whose end was seen without a beginning: under way when tracing began.
+    pub unmatched: u64,
+    /// Details that the ring had no room for.
+    pub ring_full: u64,
+    /// Faults that the histogram had no room for.
+    pub histogram_full: u64,
+    /// Details written.
+    pub recorded: u64,
+}
+
+/// The programs at work. Dropping it detaches them.
+pub struct Faults {
+    object: Object,
+    points: Points,
+    events: Vec<Event>,
+    processes: Set,
+    histogram: Histogram,
+    counters: Counters,
+    details: Ring,
+    lacks: Vec<&'static str>,
+}
+
+impl Faults {
+    /// Loads and attaches the programs. Faults that take `threshold` ns or longer are told one by one;
+    /// a page of `huge_order` or more counts as huge.
+    pub fn load(points: Points, threshold: u64, huge_order: u32) -> Result<Self> {
+        let (threshold, huge_order) = (threshold.to_ne_bytes(), huge_order.to_ne_bytes());
+        let constants = [("threshold_ns", &threshold[..]), ("huge_order", &huge_order[..])];
+        let mut object = Object::open("the BPF programs for faults", objects::FAULTS, &constants)?;
+        match points {
+            Points::Function => {
+                object.attach_exit("leave_function", "handle_mm_fault")?;
+                object.attach_entry("enter_function", "handle_mm_fault")?;
+            }
+            Points::Events => {
+                object.load_for_events("leave_minor")?;
+                object.load_for_events("leave_major")?;
+                object.attach_tracepoint("enter_user", "page_fault_user")?;
+                object.attach_tracepoint("enter_kernel", "page_fault_kernel")?;
+            }
+        }
+        object.attach_tracepoint("forked", "sched_process_fork")?;
+        let mut lacks = Vec::new();
+        for (program, tracepoint, what) in DETAILS {
+            if object.attach_tracepoint(program, tracepoint).is_err() && !lacks.contains(what) {
+                lacks.push(*what);
+            }
+        }
+        Ok(Self {
+            points,
+            events: Vec::new(),
+            processes: object.map("processes")?,
+            histogram: object.map("histogram")?,
+            counters: object.map("counters")?,
+            details: Ring(object.map("details")?),
+            object,
+            lacks,
+        })
+    }
+
+    /// Details that this kernel has no tracepoint for.
+    pub fn lacks(&self) -> &[&'static str] {
+        &self.lacks
+    }
+
+    /// Begins to trace `process`, of which `threads` exist, and the threads and processes that it
+    /// will start.
+    pub fn follow(&mut self, process: u32, threads: &[u32]) -> Result<()> {
+        if self.points == Points::Events {
+            for thread in threads {
+                for (what, program) in
+                    [(What::MinorFaults, "leave_minor"), (What::MajorFaults, "leave_major")]
+                {
+                    let attributes = Attributes::sampling(what, 1).inherited();
+                    match Event::open(&attributes, Target::Thread(*thread)) {
+                        Ok(event) => {
+                            self.object.attach_event(program, &event)?;
+                            event.enable()?;
+                            self.events.push(event);
+                        }
+                        // It has ended since the list was made.
+                        Err(error) if error.kind() == Kind::Gone && threads.len() > 1 => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        self.processes
+            .insert(process, process, 0)
+            .map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
+    }
+
+    /// Hands each detail since the last call to `each`. The details of one processor are in order,
+    /// all of them nearly.
+    pub fn details(&mut self, mut each: impl FnMut(Detail)) {
+        self.details.read(|bytes| {
+            if let Some(detail) = Detail::parse(bytes) {
+                each(detail);
+            }
+        });
+    }
+
+    /// The histogram since the beginning: (flags, bucket, faults).
+    pub fn histogram(&self) -> Result<Vec<(u32, u32, u64)>> {
+        let unreadable = |error: &(dyn std::error::Error + 'static)| {
+            super::failed("read", "the histogram of faults", error)
+        };
+        let mut all = Vec::new();
+        for entry in self.histogram.iter() {
+            let ([flags, bucket], counts) = entry.map_err(|error| unreadable(&error))?;
+            all.push((flags, bucket, counts.iter().sum()));
+        }
+        Ok(all)
+    }
+
+    /// The counters since the beginning.
+    pub fn tally(&self) -> Result<Tally> {
+        let read = |index: u32| -> Result<u64> {
+            let counts = self.counters.get(&index, 0);
+            counts.map(|counts| counts.iter().sum()).map_err(|error| {
+                let error: Error = super::failed("read", "the counters of faults", &error);
+                error
+            })
+        };
+        Ok(Tally {
+            unmatched: read(0)?,
+            ring_full: read(1)?,
+            histogram_full: read(2)?,
+            recorded: read(3)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_size;
+
+    /// The programs, following this process; `None`, said, where they cannot be loaded.
+    fn following(points: Points) -> Option<Faults> {
+        let threads = crate::Linux::live().threads(std::process::id()).unwrap();
+        let faults = Faults::load(points, 0, 9).and_then(|mut faults| {
+            faults.follow(std::process::id(), &threads)?;
+            Ok(faults)
+        });
+        match faults {
+            Ok(faults) => Some(faults),
+            Err(error) => {
+                println!("skipped, {points:?}: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn every_fault_is_counted_once_and_told_with_its_address() {
+        for points in [Points::Function, Points::Events] {
+            let Some(mut faults) = following(points) else { continue };
+            const PAGES: usize = 300;
+            let start = crate::touch::pages(PAGES).unwrap();
+            let mut seen = 0;
+            let mut latencies = 0;
+            faults.details(|detail| {
+                assert_eq!(detail.process, std::process::id());
+                if (start..start + (PAGES * page_size()) as u64).contains(&detail.address) {
+                    seen += 1;
+                    latencies += detail.latency;
+                }
+            });
+            assert_eq!(seen, PAGES, "{points:?}");
+            assert!((100..1_000_000).contains(&(latencies / seen as u64)), "{latencies} ns");
+            let counted: u64 = faults.histogram().unwrap().iter().map(|(_, _, n)| n).sum();
+            let tally = faults.tally().unwrap();
+            assert!(counted >= tally.recorded && tally.recorded >= seen as u64, "{tally:?}");
+            assert_eq!((tally.ring_full, tally.histogram_full), (0, 0));
+        }
+    }
+}
