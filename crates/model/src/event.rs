@@ -1,6 +1,7 @@
 //! What happened: one type for each dataset of a recording.
 
 use crate::dataset::{Row, row};
+use crate::huge::HugeDecision;
 use crate::recording::{Buffer, Rows};
 use crate::tiers::{TierDecision, TierOutcome, TierView};
 use crate::units::{Bytes, Nanos};
@@ -68,6 +69,8 @@ events! {
     TierDecision(TierDecision),
     /// What came of that.
     TierOutcome(TierOutcome),
+    /// A huge page decision, with what it was made from.
+    Huge(HugeDecision),
 }
 
 row! {

@@ -25,6 +25,8 @@ pub enum Verb {
     Record(verbs::record::Arguments),
     /// Show what a recording says: text, JSON or one HTML file
     Report(verbs::report::Arguments),
+    /// Say which memory is worth huge pages, how much, and why
+    Plan(verbs::plan::Arguments),
     /// Show the heap of a running program, without stopping it
     Heap(verbs::heap::Arguments),
     /// Run published experiments again and show their figures beside ours
@@ -46,6 +48,7 @@ impl Verb {
             Self::Run(arguments) => verbs::run::run(&arguments),
             Self::Record(arguments) => verbs::record::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
+            Self::Plan(arguments) => verbs::plan::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),

@@ -4,6 +4,7 @@
 
 mod capability;
 mod cli;
+mod decisions;
 mod exit;
 mod experiments;
 mod governor;

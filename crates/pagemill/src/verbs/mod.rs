@@ -3,6 +3,7 @@
 pub mod doctor;
 pub mod generate;
 pub mod heap;
+pub mod plan;
 pub mod record;
 pub mod report;
 pub mod reproduce;

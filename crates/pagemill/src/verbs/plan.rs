@@ -1,0 +1,117 @@
+//! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
+
+mod perturb;
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, Source as _};
+use pagemill_policy::huge::profile::Profile;
+
+use self::perturb::Perturbation;
+use crate::decisions;
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill plan REC --replay                             do the recorded decisions come out again?
+  pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
+";
+
+/// What to plan from, and where to.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+pub struct Arguments {
+    /// Directory that `pagemill record` or `pagemill run --huge` wrote; with --perturb, a profile.
+    #[arg(value_name = "REC")]
+    input: PathBuf,
+    /// Decide what was decided in the recording again, with the same policy, and show what differs; exit 1 if anything
+    /// does.
+    #[arg(long)]
+    replay: bool,
+    /// Make a profile imprecise on purpose: shift=BYTES, scale=FACTOR, noise=DEVIATION, drop=SHARE, shuffle, flatten,
+    /// general=BENEFIT, huge-only; several in their order.
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', conflicts_with = "replay")]
+    perturb: Vec<Perturbation>,
+    /// Seed of what is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the profile here instead of to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if !arguments.perturb.is_empty() {
+        let mut profile = read_profile(&arguments.input)?;
+        for (way, seed) in arguments.perturb.iter().zip(arguments.seed..) {
+            profile = way.apply(&profile, seed);
+        }
+        arguments.write(&profile.to_string())?;
+        return Ok(Exit::Ok);
+    }
+    if arguments.replay {
+        return replay(&arguments.input);
+    }
+    bail!("nothing to do: choose --replay or --perturb")
+}
+
+impl Arguments {
+    /// Writes a file, or to standard output.
+    fn write(&self, text: &str) -> Result<()> {
+        let Some(path) = &self.output else {
+            print!("{text}");
+            return Ok(());
+        };
+        let mut options = fs::File::options();
+        options.write(true).create(true).truncate(true).create_new(!self.force);
+        let mut file = match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                bail!("{} exists (use -f to overwrite it)", path.display())
+            }
+            opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
+        };
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+        Ok(())
+    }
+}
+
+/// A profile from a file; an error names file, line and column.
+pub fn read_profile(path: &Path) -> Result<Profile> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Profile::parse(&text).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))
+}
+
+/// Decides all that was decided in a recording again.
+fn replay(path: &Path) -> Result<Exit> {
+    let mut reader = Reader::open(path)?;
+    let (mut decisions, mut different) = (0_u64, 0_u64);
+    while let Some(event) = reader.next_event()? {
+        let Event::Huge(row) = event else { continue };
+        decisions += 1;
+        let told = decisions::replay(&row);
+        match told.map_err(|why| anyhow::anyhow!("decision {decisions}: {why}"))? {
+            None => {}
+            Some(difference) => {
+                different += 1;
+                println!("decision {decisions} at {:#x}: {difference}", row.address.unwrap_or(0));
+            }
+        }
+    }
+    if decisions == 0 {
+        bail!("{} holds no huge page decisions (pagemill run --huge records them)", path.display());
+    }
+    println!("{decisions} decisions replayed, {different} differ");
+    Ok(if different == 0 { Exit::Ok } else { Exit::Finding })
+}
