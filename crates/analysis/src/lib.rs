@@ -4,5 +4,6 @@
 //! events, randomness from a seed that the caller records.
 #![forbid(unsafe_code)]
 
+pub mod fragmentation;
 pub mod heap;
 pub mod statistics;

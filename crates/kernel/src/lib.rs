@@ -6,17 +6,23 @@
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
 pub mod bpf;
+pub mod buddyinfo;
 pub mod cgroup;
 pub mod clock;
+pub mod compaction;
 mod error;
+pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
+pub mod huge_area;
 pub mod ksm;
 pub mod ksm_loan;
 pub mod loan;
 pub mod maps;
 pub mod max_map_count;
 pub mod memfd;
+pub mod oom;
+pub mod pagetypeinfo;
 pub mod perf_event;
 pub mod privilege;
 pub mod process;
@@ -27,7 +33,9 @@ pub mod smaps;
 pub mod thp;
 pub mod touch;
 pub mod userfaultfd;
+pub mod vmstat;
 pub mod yama;
+pub mod zoneinfo;
 
 use std::fs;
 use std::io;

@@ -1,0 +1,136 @@
+//! Compaction and the lists of the processors (Documentation/admin-guide/sysctl/vm.rst): having the
+//! kernel gather free memory.
+//!
+//! - **compact**: moves pages to the end of each zone until free and used memory are apart. It may give
+//!   up early without an error.
+//! - **drain**: frees the pages on the lists of the processors, which then join their buddies. No file
+//!   does that alone, but a list that must be short is emptied when the statistics of its
+//!   processor are refreshed: so the permitted length is set to its least, the statistics are refreshed and
+//!   the length is put back. No page moves.
+
+use std::path::Path;
+
+use crate::loan::{Files, Loan};
+use crate::{Kind, Linux, Result};
+
+/// How eagerly the kernel compacts on its own, 0 to 100 (kernel 5.9).
+pub const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
+
+/// The share of a zone, 1 in this many pages, that a processor may keep on its list; 0: the kernel
+/// chooses (kernel 5.14).
+pub const HIGH_FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
+
+/// The number of huge pages in the reserved pool.
+pub const RESERVED_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const REFRESH: &str = "/proc/sys/vm/stat_refresh";
+
+/// So small a share that no list keeps anything; the kernel takes numbers up to that of `int`.
+pub const NOTHING_KEPT: &str = "1000000000";
+
+/// Refreshes after which a list is empty, seen on kernel 6.18: each frees a part.
+const REFRESHES: usize = 6;
+
+/// Drains after which what is left belongs to running programs.
+const DRAINS: usize = 4;
+
+/// What the kernel may drop with [`Linux::drop_caches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Clean pages of files.
+    Pages,
+    /// Names and attributes of files, and what else can be reclaimed of the kernel's own.
+    Slab,
+}
+
+impl Linux {
+    /// Compacts every zone. Comes back when the kernel is done or has given up.
+    pub fn compact_memory(&self) -> Result<()> {
+        self.write(COMPACT, "1").map_err(root)
+    }
+
+    /// Drops clean caches.
+    pub fn drop_caches(&self, cache: Cache) -> Result<()> {
+        let which = match cache {
+            Cache::Pages => "1",
+            Cache::Slab => "2",
+        };
+        self.write(DROP_CACHES, which).map_err(root)
+    }
+
+    /// Has every processor bring its counters up to date, and its lists down to what they may hold.
+    fn refresh_statistics(&self) -> Result<()> {
+        // The file has no content; reading it does the work.
+        self.read(REFRESH).map(drop).map_err(root)
+    }
+
+    /// Frees the pages on the lists of the processors; `directory` is where the journal lives. Returns
+    /// how many were hidden before and after; absent where `/proc/zoneinfo` is.
+    pub fn drain_lists(&self, directory: &Path) -> Result<(Option<u64>, Option<u64>)> {
+        let before = self.hidden_pages()?;
+        let loan = Loan::files(self, directory, "pagelists", &[HIGH_FRACTION])?;
+        let mut after = before;
+        for _ in 0..DRAINS {
+            self.drain_once(&loan)?;
+            let now = self.hidden_pages()?;
+            if now.is_none() || now >= after {
+                break;
+            }
+            after = now;
+        }
+        loan.give_back()?;
+        Ok((before, self.hidden_pages()?))
+    }
+
+    fn drain_once(&self, loan: &Loan<Files>) -> Result<()> {
+        match loan.set(HIGH_FRACTION, NOTHING_KEPT) {
+            // Before 5.14 the lists are short and refreshing alone has to do.
+            Err(error) if error.kind() == Kind::Unsupported => {}
+            other => other?,
+        }
+        (0..REFRESHES).try_for_each(|_| self.refresh_statistics())
+    }
+}
+
+fn root(error: crate::Error) -> crate::Error {
+    match error.kind() {
+        Kind::Permission => error.advise("run as root"),
+        Kind::NotFound => {
+            error.advise("use a kernel with CONFIG_COMPACTION=y and CONFIG_PROC_FS=y")
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draining_puts_the_length_of_the_lists_back() {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        let zoneinfo = crate::fixtures::debian().path("/proc/zoneinfo");
+        for path in [HIGH_FRACTION, REFRESH, "/proc/zoneinfo"] {
+            let path = linux.path(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "8\n").unwrap();
+        }
+        std::fs::copy(zoneinfo, linux.path("/proc/zoneinfo")).unwrap();
+        let directory = crate::loan::directory(&linux);
+        let (before, after) = linux.drain_lists(&directory).unwrap();
+        assert!(before.is_some_and(|pages| pages > 1000));
+        assert_eq!(before, after, "a snapshot has no processors");
+        assert_eq!(linux.read(HIGH_FRACTION).unwrap().trim(), "8");
+        assert_eq!(crate::loan::left_over_files(&directory).unwrap(), []);
+    }
+
+    #[test]
+    fn a_kernel_without_compaction_says_what_it_lacks() {
+        let root = tempfile::tempdir().unwrap();
+        let error = Linux::at(root.path()).compact_memory().unwrap_err();
+        assert!(error.to_string().contains("CONFIG_COMPACTION"), "{error}");
+    }
+}

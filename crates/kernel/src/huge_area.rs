@@ -1,0 +1,250 @@
+//! Anonymous memory of this process, laid out in huge pages that can be taken apart: the means of
+//! whoever fragments memory on purpose.
+//!
+//! ```text
+//!  touch        one write makes a whole huge page present, if the kernel has one free
+//!  keep         |x·······|x·······|   of each block one page stays, the rest is given back;
+//!               MADV_COLD on a part makes the kernel split the huge page now, so that the
+//!               rest is free memory in small blocks and not on the list of deferred splits
+//!  pin          vmsplice(2) of a page into a pipe: as long as the pipe has it, nothing moves it
+//! ```
+//!
+//! Whatever happens to the process, its memory and its pipes are free when it has ended.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+
+use crate::{Error, Result, page_size};
+
+/// Anonymous memory at a multiple of the huge page size.
+#[derive(Debug)]
+pub struct HugeArea {
+    start: *mut u8,
+    huge_size: usize,
+    count: usize,
+}
+
+// SAFETY: the area is owned by this value alone, and every method that changes it takes `&mut self`.
+unsafe impl Send for HugeArea {}
+
+impl HugeArea {
+    /// Address space for `count` huge pages of `huge_size` bytes, for which the kernel is advised to use
+    /// huge pages. None is present.
+    pub fn map(count: usize, huge_size: usize) -> Result<Self> {
+        let failed = || Error::last("map", format_args!("{count} huge pages"));
+        let overflow = || Error::new(crate::Kind::OutOfMemory, "map", count, "the size overflows");
+        let length = count.checked_mul(huge_size).ok_or_else(overflow)?;
+        let with_slack = length.checked_add(huge_size).ok_or_else(overflow)?;
+        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
+        // memory that exists.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                with_slack,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(failed());
+        }
+        let base = base.cast::<u8>();
+        let front = base.align_offset(huge_size);
+        let start = base.wrapping_add(front);
+        let area = Self { start, huge_size, count };
+        for (slack, bytes) in [(base, front), (start.wrapping_add(length), huge_size - front)] {
+            if bytes > 0 {
+                // SAFETY: this part of the mapping above is outside the area, and nothing refers to it.
+                unsafe { libc::munmap(slack.cast(), bytes) };
+            }
+        }
+        area.advise(0, length, libc::MADV_HUGEPAGE)?;
+        Ok(area)
+    }
+
+    /// Huge pages that it has room for.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Writes one byte to huge page `index`, and says whether all of it is present after that: a huge
+    /// page, or what a fault around it brought.
+    pub fn touch(&mut self, index: usize) -> Result<bool> {
+        assert!(index < self.count, "huge page {index} of {}", self.count);
+        let at = self.start.wrapping_add(index * self.huge_size);
+        // SAFETY: the byte is in the area, which is mapped readable and writable and is ours alone.
+        unsafe { at.write_volatile(1) };
+        let mut present = vec![0_u8; self.huge_size / page_size()];
+        // SAFETY: the range is mapped, and `present` has a byte for each of its pages.
+        match unsafe { libc::mincore(at.cast(), self.huge_size, present.as_mut_ptr()) } {
+            0 => Ok(present.iter().all(|page| page & 1 == 1)),
+            _ => Err(Error::last("look at", "memory of this process")),
+        }
+    }
+
+    /// Gives huge page `index` back whole.
+    pub fn release(&mut self, index: usize) -> Result<()> {
+        self.advise(index * self.huge_size, self.huge_size, libc::MADV_DONTNEED)
+    }
+
+    /// Of huge page `index` keeps the first page of every `block` bytes and gives the rest back to the
+    /// kernel, in pieces. Returns the offsets of the pages kept.
+    pub fn keep(&mut self, index: usize, block: usize) -> Result<Vec<usize>> {
+        let page = page_size();
+        let first = index * self.huge_size;
+        let kept: Vec<usize> = (first..first + self.huge_size).step_by(block.max(page)).collect();
+        for &offset in &kept {
+            if block > page {
+                self.advise(offset + page, block - page, libc::MADV_DONTNEED)?;
+            }
+        }
+        // Of a part of a huge page: the kernel splits it. An older kernel leaves it to its shrinker.
+        self.advise(first, page, libc::MADV_COLD)?;
+        Ok(kept)
+    }
+
+    /// Has `pins` refer to the page at this offset.
+    pub fn pin(&self, offset: usize, pins: &mut Pins) -> Result<()> {
+        assert!(offset < self.count * self.huge_size, "offset {offset}");
+        pins.add(self.start.wrapping_add(offset))
+    }
+
+    fn advise(&self, offset: usize, length: usize, advice: libc::c_int) -> Result<()> {
+        debug_assert!(offset + length <= self.count * self.huge_size);
+        let at = self.start.wrapping_add(offset);
+        // SAFETY: the range is inside the area, which is mapped and ours alone; no reference to its
+        // content exists, so that it may read as zeros afterwards.
+        match unsafe { libc::madvise(at.cast(), length, advice) } {
+            0 => Ok(()),
+            _ => Err(Error::last("advise on", "memory of this process")),
+        }
+    }
+}
+
+impl Drop for HugeArea {
+    fn drop(&mut self) {
+        // SAFETY: the area was mapped by `map`, is unmapped once, and nothing refers to it.
+        unsafe { libc::munmap(self.start.cast(), self.count * self.huge_size) };
+    }
+}
+
+/// Pages that cannot be moved until this is dropped: they are in pipes that nobody reads.
+#[derive(Debug, Default)]
+pub struct Pins {
+    pipes: Vec<(io::PipeReader, io::PipeWriter)>,
+    room: usize,
+    pages: usize,
+}
+
+/// Bytes that a pipe is asked to hold. Beyond `fs.pipe-user-pages-soft` the kernel refuses, and the
+/// pipe keeps its default size.
+const PIPE_SIZE: libc::c_int = 1 << 20;
+
+impl Pins {
+    /// Pages pinned.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    fn add(&mut self, page: *mut u8) -> Result<()> {
+        if self.room == 0 {
+            let pipe = io::pipe().map_err(|error| {
+                Error::io("open", "a pipe to pin pages with", error)
+                    .advise("raise the limit of open files: ulimit -n 65536")
+            })?;
+            // SAFETY: the descriptor is an open pipe; the call takes numbers only.
+            let grown = unsafe { libc::fcntl(pipe.1.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_SIZE) };
+            // SAFETY: as above.
+            let size = unsafe { libc::fcntl(pipe.1.as_raw_fd(), libc::F_GETPIPE_SZ) };
+            let size = if grown > 0 { grown } else { size };
+            self.room = usize::try_from(size).unwrap_or(0) / page_size();
+            self.pipes.push(pipe);
+        }
+        let Some((_, writer)) = self.pipes.last() else {
+            return Err(Error::new(crate::Kind::Other, "pin", "a page", "there is no pipe"));
+        };
+        let slice = libc::iovec { iov_base: page.cast(), iov_len: page_size() };
+        let flags = libc::SPLICE_F_NONBLOCK;
+        // SAFETY: the writer is an open pipe; `slice` names one mapped page, which the kernel only
+        // takes a reference to; whoever wrote to it later would change what the pipe holds, and nobody
+        // reads that.
+        let spliced = unsafe { libc::vmsplice(writer.as_raw_fd(), &slice, 1, flags) };
+        if spliced != page_size() as isize {
+            return Err(Error::last("pin", "a page in a pipe"));
+        }
+        self.room -= 1;
+        self.pages += 1;
+        Ok(())
+    }
+}
+
+/// Raises the limit of open files of this process as far as it goes, and returns it.
+pub fn raise_open_files() -> Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writes.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(Error::last("read", "the limit of open files"));
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is a valid limit.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(limit.rlim_cur),
+        _ => Err(Error::last("raise", "the limit of open files")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Linux;
+
+    const HUGE: usize = 2 << 20;
+
+    fn resident(area: &HugeArea) -> u64 {
+        let maps = Linux::live().maps(std::process::id()).unwrap();
+        let at = area.start as u64;
+        assert!(maps.iter().any(|mapping| (mapping.start..mapping.end).contains(&at)));
+        let mut present = vec![0_u8; area.count * HUGE / page_size()];
+        // SAFETY: the area is mapped, and `present` has a byte for each of its pages.
+        let done =
+            unsafe { libc::mincore(area.start.cast(), area.count * HUGE, present.as_mut_ptr()) };
+        assert_eq!(done, 0);
+        present.iter().map(|page| u64::from(page & 1)).sum()
+    }
+
+    #[test]
+    fn of_a_huge_page_one_page_a_block_is_kept() {
+        let mut area = HugeArea::map(3, HUGE).unwrap();
+        assert_eq!(area.start.align_offset(HUGE), 0);
+        assert_eq!(resident(&area), 0);
+        // Whether it is huge is the system's to say; one page is present in any case.
+        let whole = area.touch(1).unwrap();
+        assert!(resident(&area) >= 1);
+        let kept = area.keep(1, HUGE).unwrap();
+        assert_eq!(kept, [HUGE]);
+        assert_eq!(resident(&area), 1);
+        if whole {
+            area.touch(2).unwrap();
+            assert_eq!(area.keep(2, 64 << 10).unwrap().len(), 32);
+        }
+        area.release(1).unwrap();
+        area.release(2).unwrap();
+        assert_eq!(resident(&area), 0);
+    }
+
+    #[test]
+    fn a_pinned_page_stays_in_use_after_its_memory_is_gone() {
+        let mut area = HugeArea::map(1, HUGE).unwrap();
+        area.touch(0).unwrap();
+        let mut pins = Pins::default();
+        for _ in 0..300 {
+            area.pin(0, &mut pins).unwrap();
+        }
+        assert_eq!(pins.pages(), 300);
+        drop(area);
+        assert!(pins.pipes.len() > 1, "300 pages do not fit in one pipe of 256");
+    }
+}

@@ -1,0 +1,33 @@
+//! `/proc/PID/oom_score_adj`: whom the kernel ends first when memory runs out, -1000 (never) to 1000
+//! (first).
+
+use crate::{Linux, Result};
+
+impl Linux {
+    /// The adjustment of process `pid`.
+    pub fn oom_score_adj(&self, pid: u32) -> Result<i32> {
+        let text = self.read_of(pid, "oom_score_adj")?;
+        let malformed = || crate::Error::malformed("oom_score_adj", format_args!("{text:?}"));
+        text.trim().parse().map_err(|_| malformed())
+    }
+
+    /// Sets the adjustment of process `pid`. Anyone may raise their own.
+    pub fn set_oom_score_adj(&self, pid: u32, adjustment: i32) -> Result<()> {
+        self.write(format!("/proc/{pid}/oom_score_adj"), &adjustment.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_can_be_the_first_to_go() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let linux = Linux::live();
+        linux.set_oom_score_adj(child.id(), 1000).unwrap();
+        assert_eq!(linux.oom_score_adj(child.id()).unwrap(), 1000);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
