@@ -2,6 +2,10 @@
 //! colours and HTML.
 #![forbid(unsafe_code)]
 
+// Before all others: they print by its macros.
+#[macro_use]
+mod talk;
+
 mod capability;
 mod cli;
 mod decisions;

@@ -1,7 +1,7 @@
 //! `pagemill reproduce` and `pagemill workload` as a user meets them.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -63,6 +63,25 @@ fn an_unknown_experiment_or_arm_is_refused_with_the_valid_names() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("\"hoard\"") && stderr(&output).contains("tcmalloc"));
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was begun");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_ends_no_run_and_leaves_no_scratch_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(["reproduce", "pauses", "--arms", "glibc", "--reps", "1", "--scale", "0.01"])
+        .args(["-o", "results"])
+        .current_dir(directory.path())
+        .env("TMPDIR", scratch.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((run.stdout.take(), run.stderr.take()));
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert!(directory.path().join("results/report.txt").is_file());
+    assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]
