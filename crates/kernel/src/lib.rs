@@ -5,6 +5,7 @@
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
+pub mod anonymous;
 pub mod bpf;
 pub mod buddyinfo;
 pub mod cgroup;
@@ -15,8 +16,10 @@ pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
 pub mod huge_area;
+pub mod huge_costs;
 pub mod ksm;
 pub mod ksm_loan;
+pub mod load;
 pub mod loan;
 pub mod maps;
 pub mod max_map_count;

@@ -8,6 +8,7 @@ mod talk;
 
 mod capability;
 mod cli;
+mod costs;
 mod decisions;
 mod exit;
 mod experiments;

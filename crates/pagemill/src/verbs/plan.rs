@@ -1,5 +1,6 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
+mod costs;
 mod perturb;
 
 use std::fs;
@@ -19,6 +20,7 @@ use crate::exit::Exit;
 const EXAMPLES: &str = "\
 Examples:
   pagemill plan REC --replay                             do the recorded decisions come out again?
+  pagemill plan --costs                                  what base and huge pages cost on this machine
   pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
 ";
 
@@ -27,8 +29,14 @@ Examples:
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory that `pagemill record` or `pagemill run --huge` wrote; with --perturb, a profile.
-    #[arg(value_name = "REC")]
-    input: PathBuf,
+    #[arg(value_name = "REC", required_unless_present = "costs")]
+    input: Option<PathBuf>,
+    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for this boot.
+    #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
+    costs: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     /// Decide what was decided in the recording again, with the same policy, and show what differs; exit 1 if anything
     /// does.
     #[arg(long)]
@@ -50,8 +58,12 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.costs {
+        return costs::run(arguments.json);
+    }
+    let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
     if !arguments.perturb.is_empty() {
-        let mut profile = read_profile(&arguments.input)?;
+        let mut profile = read_profile(input)?;
         for (way, seed) in arguments.perturb.iter().zip(arguments.seed..) {
             profile = way.apply(&profile, seed);
         }
@@ -59,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if arguments.replay {
-        return replay(&arguments.input);
+        return replay(input);
     }
     bail!("nothing to do: choose --replay or --perturb")
 }
@@ -87,7 +99,7 @@ impl Arguments {
 }
 
 /// A profile from a file; an error names file, line and column.
-pub fn read_profile(path: &Path) -> Result<Profile> {
+fn read_profile(path: &Path) -> Result<Profile> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Profile::parse(&text).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))

@@ -1,0 +1,193 @@
+//! Private anonymous memory of this process (mmap(2), madvise(2), mremap(2)), aligned to huge pages, to measure on.
+//!
+//! Always true: an area is unmapped when it is dropped; all accesses are checked to lie in it.
+
+use std::io;
+use std::ptr::NonNull;
+
+use crate::{Error, Result};
+
+/// Bytes of a base page here.
+pub const PAGE: usize = 4096;
+/// Bytes of a huge page.
+pub const HUGE: usize = 2 << 20;
+
+/// What to ask of the kernel for a part of an area (madvise(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Huge pages may be used.
+    Huge,
+    /// Huge pages may not be used.
+    NoHuge,
+    /// The content is not needed: the pages are given back.
+    DontNeed,
+    /// The part should be on huge pages now (Linux 6.1).
+    Collapse,
+    /// The pages should be there now, writable (Linux 5.14).
+    Populate,
+}
+
+impl Advice {
+    const fn number(self) -> libc::c_int {
+        match self {
+            Self::Huge => libc::MADV_HUGEPAGE,
+            Self::NoHuge => libc::MADV_NOHUGEPAGE,
+            Self::DontNeed => libc::MADV_DONTNEED,
+            Self::Collapse => libc::MADV_COLLAPSE,
+            Self::Populate => libc::MADV_POPULATE_WRITE,
+        }
+    }
+}
+
+/// An area of memory.
+#[derive(Debug)]
+pub struct Anonymous {
+    mapped: NonNull<u8>,
+    mapped_length: usize,
+    start: usize,
+    length: usize,
+}
+
+impl Anonymous {
+    /// Maps `length` bytes, readable and writable, that start at a multiple of a huge page plus `offset`.
+    pub fn map(length: usize, offset: usize) -> Result<Self> {
+        let mapped_length = length + HUGE + offset;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped_length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let mapped = match NonNull::new(at.cast::<u8>()) {
+            Some(mapped) if at != libc::MAP_FAILED => mapped,
+            _ => return Err(Error::last("map", format_args!("{mapped_length} bytes"))),
+        };
+        let start = (mapped.as_ptr() as usize).next_multiple_of(HUGE) + offset;
+        Ok(Self { mapped, mapped_length, start, length })
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> usize {
+        self.start
+    }
+
+    fn checked(&self, offset: usize, length: usize) -> usize {
+        assert!(
+            offset.checked_add(length).is_some_and(|end| end <= self.length),
+            "{length} bytes at {offset} do not lie in {} bytes",
+            self.length
+        );
+        self.start + offset
+    }
+
+    /// Gives advice for a part. The content is lost only with [`Advice::DontNeed`].
+    pub fn advise(&self, offset: usize, length: usize, advice: Advice) -> Result<()> {
+        let at = self.checked(offset, length);
+        // SAFETY: the part lies in this mapping, which nothing else refers to; none of these kinds of advice unmaps it.
+        let done = unsafe { libc::madvise(at as *mut libc::c_void, length, advice.number()) };
+        if done == 0 {
+            return Ok(());
+        }
+        Err(Error::io(
+            "advise the kernel",
+            format_args!("on {length} bytes of memory ({advice:?})"),
+            io::Error::last_os_error(),
+        ))
+    }
+
+    /// Writes a byte, so that its page is there.
+    pub fn touch(&self, offset: usize) {
+        let at = self.checked(offset, 1);
+        // SAFETY: one byte of the mapping, which is writable and which no reference of the language points to.
+        unsafe { (at as *mut u8).write_volatile(1) };
+    }
+
+    /// Writes a number.
+    pub fn write(&self, offset: usize, value: u64) {
+        let at = self.checked(offset, 8);
+        // SAFETY: eight bytes of the mapping, as in `touch`; the address need not be aligned.
+        unsafe { (at as *mut u64).write_unaligned(value) };
+    }
+
+    /// Reads a number.
+    pub fn read(&self, offset: usize) -> u64 {
+        let at = self.checked(offset, 8);
+        // SAFETY: eight bytes of the mapping, which is readable; the address need not be aligned.
+        unsafe { (at as *const u64).read_unaligned() }
+    }
+
+    /// Moves the first huge page of this area over the part at `offset` of another one; what was there is gone, and here
+    /// zeros remain (Linux 5.7).
+    pub fn remap(&self, target: &Self, offset: usize) -> Result<()> {
+        let from = self.checked(0, HUGE);
+        let to = target.checked(offset, HUGE);
+        // SAFETY: source and target lie in two areas, to which no reference of the language points; both stay mapped,
+        // the source because of MREMAP_DONTUNMAP.
+        let done = unsafe {
+            libc::mremap(
+                from as *mut libc::c_void,
+                HUGE,
+                HUGE,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
+                to as *mut libc::c_void,
+            )
+        };
+        if done == libc::MAP_FAILED {
+            return Err(Error::last("move", "a huge page of memory"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Anonymous {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, whole since it was made, and nothing refers to it any more.
+        unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_until_it_is_given_back() {
+        let area = Anonymous::map(2 * HUGE, 0).unwrap();
+        assert_eq!(area.address() % HUGE, 0);
+        area.write(HUGE - 4, 0x0123_4567_89ab_cdef);
+        assert_eq!(area.read(HUGE - 4), 0x0123_4567_89ab_cdef);
+        area.advise(0, 2 * HUGE, Advice::DontNeed).unwrap();
+        assert_eq!(area.read(HUGE - 4), 0);
+    }
+
+    #[test]
+    fn a_moved_part_keeps_its_content() {
+        let (source, target) =
+            (Anonymous::map(HUGE, 0).unwrap(), Anonymous::map(2 * HUGE, 0).unwrap());
+        source.write(24, 77);
+        target.write(HUGE + 24, 1);
+        source.remap(&target, HUGE).unwrap();
+        assert_eq!((target.read(HUGE + 24), target.read(24), source.read(24)), (77, 0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "do not lie in")]
+    fn nothing_outside_is_touched() {
+        Anonymous::map(HUGE, 0).unwrap().touch(HUGE);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a machine is doing on the whole: load average, CPUs, memory in use, boot, frequency.
+
+use crate::{Error, Linux, Result};
+
+/// A look at the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Load average of the last minute, in hundredths.
+    pub hundredths: u64,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// What programs could still have of it without swapping, bytes.
+    pub available: u64,
+}
+
+impl Linux {
+    /// Load average (proc(5), `/proc/loadavg`) and memory (`/proc/meminfo`).
+    pub fn load(&self) -> Result<Load> {
+        let text = self.read("/proc/loadavg")?;
+        let first = text.split_whitespace().next().unwrap_or_default();
+        let load: f64 = first
+            .parse()
+            .map_err(|_| Error::malformed("/proc/loadavg", format_args!("{first:?} is no load")))?;
+        let memory = self.read("/proc/meminfo")?;
+        let bytes = |key: &str| {
+            let line = memory.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            let kibibytes: Option<u64> =
+                line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            kibibytes
+                .map(|kibibytes| kibibytes << 10)
+                .ok_or_else(|| Error::malformed("/proc/meminfo", format_args!("no {key}")))
+        };
+        Ok(Load {
+            hundredths: (load * 100.0).round() as u64,
+            memory: bytes("MemTotal")?,
+            available: bytes("MemAvailable")?,
+        })
+    }
+
+    /// A name of this boot (random(4), `boot_id`).
+    pub fn boot(&self) -> Result<String> {
+        self.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
+    }
+
+    /// Cycles in a microsecond, as the first processor of `/proc/cpuinfo` says; `None` where it does not.
+    pub fn mhz(&self) -> Result<Option<u64>> {
+        let text = self.read("/proc/cpuinfo")?;
+        let line = text.lines().find(|line| line.starts_with("cpu MHz"));
+        let mhz: Option<f64> = line.and_then(|line| line.split_once(':')?.1.trim().parse().ok());
+        Ok(mhz.map(|mhz| mhz.round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("proc/loadavg", "1.27 0.90 0.50 2/300 4711\n");
+        put("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 5 kB\nMemAvailable:    400 kB\n");
+        put("proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2599.998\n");
+        let linux = Linux::at(root.path());
+        let load = linux.load().unwrap();
+        assert_eq!(load, Load { hundredths: 127, memory: 1_024_000, available: 409_600 });
+        assert_eq!(linux.mhz().unwrap(), Some(2600));
+        put("proc/loadavg", "much");
+        assert!(linux.load().unwrap_err().to_string().contains("no load"));
+        put("proc/cpuinfo", "processor\t: 0\n");
+        assert_eq!(linux.mhz().unwrap(), None);
+    }
+}

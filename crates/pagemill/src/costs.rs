@@ -1,0 +1,200 @@
+//! What huge pages cost on this machine and how it is doing: the machine's part of a huge page view.
+//!
+//! Costs are measured once a boot, in under two seconds, and kept in a file beside the journals (`/run/pagemill` for
+//! root, `$XDG_RUNTIME_DIR/pagemill` otherwise; see `loan::directory`). What could not be measured stays absent, with the
+//! reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use pagemill_analysis::fragmentation;
+use pagemill_kernel::huge_costs::{self, HugeCosts};
+use pagemill_kernel::{Linux, loan};
+use pagemill_policy::huge::{Costs, Figure, View};
+use serde::{Deserialize, Serialize};
+
+/// Costs of a boot of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Calibration {
+    /// The boot that they are of.
+    pub boot: String,
+    /// Seconds since 1970 UTC when they were measured.
+    pub measured_unix_s: u64,
+    /// Nanoseconds, by name.
+    pub base_ns: Option<u64>,
+    /// A base page from cold memory.
+    pub base_cold_ns: Option<u64>,
+    /// A page of 64 KiB.
+    pub medium_ns: Option<u64>,
+    /// A huge page.
+    pub huge_ns: Option<u64>,
+    /// A huge page from cold memory.
+    pub huge_cold_ns: Option<u64>,
+    /// Collapsing 512 base pages.
+    pub collapse_ns: Option<u64>,
+    /// Moving a huge page into place.
+    pub deliver_ns: Option<u64>,
+    /// Chance that fresh memory is cold, thousandths.
+    pub cold_permille: Option<u64>,
+    /// A dependent random read in 256 MiB of base pages.
+    pub read_base_ps: Option<u64>,
+    /// The same in huge pages.
+    pub read_huge_ps: Option<u64>,
+    /// What is absent, and why.
+    pub not_measured: Vec<(String, String)>,
+    /// How long measuring took.
+    pub took_ns: u64,
+}
+
+impl Calibration {
+    fn new(boot: String, measured_unix_s: u64, costs: HugeCosts) -> Self {
+        Self {
+            boot,
+            measured_unix_s,
+            base_ns: costs.base,
+            base_cold_ns: costs.base_cold,
+            medium_ns: costs.medium,
+            huge_ns: costs.huge,
+            huge_cold_ns: costs.huge_cold,
+            collapse_ns: costs.collapse,
+            deliver_ns: costs.deliver,
+            cold_permille: costs.cold,
+            read_base_ps: costs.read_base_ps,
+            read_huge_ps: costs.read_huge_ps,
+            not_measured: costs
+                .not_measured
+                .into_iter()
+                .map(|(what, why)| (what.to_owned(), why))
+                .collect(),
+            took_ns: costs.took,
+        }
+    }
+
+    /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it
+    /// happens.
+    pub fn costs(&self) -> Costs {
+        let figure = |value: Option<u64>| value.map_or(Figure::Absent, Figure::Measured);
+        Costs {
+            base: figure(self.base_ns),
+            base_cold: figure(self.base_cold_ns),
+            medium: figure(self.medium_ns),
+            huge: figure(self.huge_ns),
+            huge_cold: figure(self.huge_cold_ns),
+            collapse: figure(self.collapse_ns),
+            deliver: figure(self.deliver_ns),
+            stall: Figure::Absent,
+        }
+    }
+}
+
+/// Where costs are kept, best first.
+fn files(linux: &Linux) -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|own| PathBuf::from(own).join("pagemill"));
+    let mut directories = vec![loan::directory(linux)];
+    directories.extend(own);
+    directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
+}
+
+/// The costs of this boot: those on file, or measured now. `fresh` measures in any case.
+pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
+    let boot = linux.boot()?;
+    let on_file = files(linux).into_iter().find_map(|path| {
+        let known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (known.boot == boot).then_some(known)
+    });
+    if let Some(known) = on_file.filter(|_| !fresh) {
+        return Ok(known);
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
+    let known = Calibration::new(boot, now.as_secs(), costs);
+    let text = serde_json::to_vec_pretty(&known)?;
+    // Where nothing can be kept, it is measured each time.
+    for path in files(linux) {
+        if keep(&path, &text).is_ok() {
+            break;
+        }
+    }
+    Ok(known)
+}
+
+/// Puts a whole file in place.
+fn keep(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension(format!("{}", std::process::id()));
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(&temporary, text)?;
+    fs::rename(&temporary, path)
+}
+
+/// A view with the machine's figures as they are now, for regions to be filled in.
+pub fn machine_view(linux: &Linux, known: &Calibration) -> View {
+    let mut view = View {
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+        mhz: linux.mhz().ok().flatten().unwrap_or(0),
+        cold: known.cold_permille.map_or(Figure::Absent, Figure::Measured),
+        costs: known.costs(),
+        ..View::default()
+    };
+    if let Ok(load) = linux.load() {
+        view.load = Figure::Measured(load.hundredths);
+        let used = load.memory.saturating_sub(load.available);
+        view.used = Figure::Measured(used.saturating_mul(1000) / load.memory.max(1));
+    }
+    // As the published estimator and the indices do, the zones that programs get their memory from.
+    if let Ok(mut zones) = linux.buddyinfo() {
+        zones.retain(|zone| zone.zone != "DMA");
+        let blocks = fragmentation::together(zones.iter().map(|zone| zone.blocks.as_slice()));
+        let free: u64 = blocks.iter().skip(9).sum();
+        let score = fragmentation::unusable(&blocks, 9);
+        view.free_huge = Figure::Measured(free);
+        view.unusable = u64::try_from(score.0).map_or(Figure::Absent, Figure::Measured);
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_measured_once_a_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/sys/kernel/random/boot_id", "one\n");
+        put("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 400 kB\n");
+        put("proc/loadavg", "0.10 0.20 0.30 1/2 3\n");
+        put("proc/cpuinfo", "cpu MHz : 2000.0\n");
+        put(
+            "proc/buddyinfo",
+            "Node 0, zone      DMA 1 0 0 0 0 0 0 0 0 1 2\nNode 0, zone   Normal 4 0 0 0 0 0 0 0 0 3 1\n",
+        );
+        let linux = Linux::at(root.path());
+        let known =
+            Calibration { boot: "one".into(), base_ns: Some(1100), ..Calibration::default() };
+        let path = files(&linux).remove(0);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, serde_json::to_vec(&known).unwrap()).unwrap();
+        assert_eq!(calibrate(&linux, false).unwrap(), known);
+        let view = machine_view(&linux, &known);
+        assert_eq!((view.load, view.used), (Figure::Measured(10), Figure::Measured(600)));
+        assert_eq!((view.mhz, view.free_huge), (2000, Figure::Measured(4)));
+        assert_eq!((view.costs.base, view.costs.stall), (Figure::Measured(1100), Figure::Absent));
+
+        put("proc/sys/kernel/random/boot_id", "two\n");
+        let again = calibrate(&linux, false).unwrap();
+        assert_eq!(
+            (again.boot.as_str(), calibrate(&linux, false).unwrap()),
+            ("two", again.clone())
+        );
+        assert!(again.base_ns.is_some());
+    }
+}
