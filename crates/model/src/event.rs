@@ -2,6 +2,7 @@
 
 use crate::dataset::{Row, row};
 use crate::huge::HugeDecision;
+use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::recording::{Buffer, Rows};
 use crate::tiers::{TierDecision, TierOutcome, TierView};
 use crate::units::{Bytes, Nanos};
@@ -63,6 +64,12 @@ pub trait Recorded: Row {
 events! {
     /// A heap and its process, looked at once.
     Heap(HeapSample),
+    /// What lay in an address space.
+    Mapping(MappingSample),
+    /// A page fault that took long.
+    Fault(Fault),
+    /// How many faults took how long.
+    FaultCounts(FaultCounts),
     /// What a placement policy saw.
     TierView(TierView),
     /// What it decided.

@@ -12,14 +12,17 @@
 pub mod dataset;
 mod error;
 pub mod event;
+pub mod fault;
 pub mod flow;
 pub mod huge;
+pub mod latency;
 pub mod recording;
 pub mod tiers;
 pub mod units;
 
 pub use error::{Error, Kind, Result};
 pub use event::{Event, HeapSample};
+pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};
 pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;
 pub use tiers::{TierDecision, TierOutcome, TierView};

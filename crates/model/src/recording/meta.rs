@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::FaultSetup;
 use crate::units::{Bytes, Nanos};
 
 /// Version of the directory layout and of the meaning of columns. New columns do not change it.
@@ -54,6 +55,9 @@ pub struct Meta {
     pub capabilities: Vec<String>,
     /// What it could not measure.
     pub not_measured: Vec<NotMeasured>,
+    /// How page faults were measured, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<FaultSetup>,
     /// What it measured and lost.
     pub losses: Losses,
     /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.

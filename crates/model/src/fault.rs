@@ -1,0 +1,202 @@
+//! Page faults, as they are recorded: slow ones one by one, all of them counted by kind and time.
+//!
+//! A recording has two datasets: `faults` holds each fault that took the threshold of the header or
+//! longer; `fault_counts` holds for each interval how many faults of each kind took how long, slow
+//! ones included, so that percentiles need no row for each fast fault. `mappings` says what lay at
+//! an address when.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataset::row;
+use crate::units::{Bytes, Nanos};
+
+/// What is known of a fault, one bit each. The same bits as in the kernel's part (`faults.bpf.c`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flags(pub u64);
+
+impl Flags {
+    /// By a write.
+    pub const WRITE: u64 = 1 << 0;
+    /// The page was there, the access was not allowed (copy on write).
+    pub const PROTECTION: u64 = 1 << 1;
+    /// By fetching an instruction.
+    pub const EXECUTE: u64 = 1 << 2;
+    /// Inside a system call.
+    pub const IN_KERNEL: u64 = 1 << 3;
+    /// Needed I/O.
+    pub const MAJOR: u64 = 1 << 4;
+    /// A huge page (one that a page-table entry of the upper level maps) was allocated.
+    pub const HUGE: u64 = 1 << 5;
+    /// A page larger than the base page, and not huge, was allocated.
+    pub const LARGE: u64 = 1 << 6;
+    /// A base page was allocated.
+    pub const BASE: u64 = 1 << 7;
+    /// Memory was compacted.
+    pub const COMPACTION: u64 = 1 << 8;
+    /// Memory was reclaimed.
+    pub const RECLAIM: u64 = 1 << 9;
+    /// The page came from a block of another mobility type.
+    pub const STOLEN: u64 = 1 << 10;
+    /// A huge page was asked for and there was none.
+    pub const HUGE_FAILED: u64 = 1 << 11;
+    /// Anonymous memory.
+    pub const ANONYMOUS: u64 = 1 << 12;
+    /// Memory of a file.
+    pub const FILE: u64 = 1 << 13;
+    /// Shared memory.
+    pub const SHARED_MEMORY: u64 = 1 << 14;
+    /// Was in swap.
+    pub const SWAP: u64 = 1 << 15;
+
+    /// Names of the bits, from the lowest.
+    pub const NAMES: [&str; 16] = [
+        "write",
+        "protection",
+        "execute",
+        "in-kernel",
+        "major",
+        "huge",
+        "large",
+        "base",
+        "compaction",
+        "reclaim",
+        "stolen",
+        "huge-failed",
+        "anonymous",
+        "file",
+        "shared-memory",
+        "swap",
+    ];
+
+    /// Whether all of `bits` are set.
+    pub fn has(self, bits: u64) -> bool {
+        self.0 & bits == bits
+    }
+
+    /// Order of the largest page that was allocated.
+    pub fn order(self) -> u32 {
+        (self.0 >> 24 & 15) as u32
+    }
+
+    /// Names of the bits that are set.
+    pub fn names(self) -> Vec<&'static str> {
+        let set = Self::NAMES.iter().enumerate().filter(|(bit, _)| self.has(1 << bit));
+        set.map(|(_, name)| *name).collect()
+    }
+}
+
+/// How faults were measured: part of a recording's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultSetup {
+    /// `bpf-fexit`, `bpf-tracepoints`, `perf`, `counters`, or `pftrace` for one that was read from a
+    /// file of that format.
+    pub back_end: String,
+    /// The better ones, and why they were not used.
+    pub not_used: Vec<String>,
+    /// What flags mean: whether write, execute, order and so on are known, or only `major`.
+    pub details: bool,
+    /// Faults from here on have a row of their own.
+    #[serde(rename = "threshold_ns")]
+    pub threshold: Nanos,
+    /// Whether faults inside system calls are seen.
+    pub in_kernel: bool,
+    /// Whether processes that the recorded one starts are followed.
+    pub children: bool,
+    /// First touch of a small page that the host has, as a program sees it: the median of a thousand.
+    #[serde(rename = "touch_p50_ns")]
+    pub touch: Option<Nanos>,
+    /// Order of a huge page.
+    pub huge_order: Option<u32>,
+    /// Faults that the kernel's own accounting has for the same processes and time.
+    pub accounted: Option<u64>,
+    /// Faults counted.
+    pub counted: u64,
+    /// Faults whose beginning or end was lost.
+    pub lost: u64,
+    /// Rows of slow faults that were lost; the faults are counted.
+    pub lost_rows: u64,
+    /// Faults that were under way when recording began.
+    pub unmatched: u64,
+}
+
+row! {
+    /// One page fault that took long.
+    pub struct Fault in "faults" {
+        /// When it ended, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// How long it took in the kernel, ns.
+        latency: Nanos = "latency_ns",
+        /// The address that was touched.
+        address: Option<u64> = "address",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// The thread.
+        tid: Option<u64> = "tid",
+        /// What is known of it: bits, see docs/concepts/faults.md.
+        flags: Option<u64> = "flags",
+        /// From the last allocation of a page to the end, ns: clearing or copying the page and mapping it.
+        after_allocation: Option<Nanos> = "after_allocation_ns",
+        /// In compaction, ns.
+        compaction: Option<Nanos> = "compaction_ns",
+        /// In direct reclaim, ns.
+        reclaim: Option<Nanos> = "reclaim_ns",
+    }
+}
+
+row! {
+    /// How many faults of one kind took how long in one interval.
+    pub struct FaultCounts in "fault_counts" {
+        /// End of the interval, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The kind: bits as in `faults`.
+        flags: Option<u64> = "flags",
+        /// Numbers of the log-linear buckets that have faults; absent if no times were measured.
+        buckets: Option<Vec<u64>> = "buckets",
+        /// Faults in each of them; one number if no times were measured.
+        counts: Option<Vec<u64>> = "counts",
+    }
+}
+
+row! {
+    /// One mapping of a process, looked at once.
+    pub struct MappingSample in "mappings" {
+        /// Moment of the look, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// First address.
+        start: Option<u64> = "start",
+        /// First address after it.
+        end: Option<u64> = "end",
+        /// Permissions as in `/proc/PID/maps`, such as `rw-p`.
+        permissions: Option<String> = "permissions",
+        /// Path, `[heap]`, `[stack]`, or empty.
+        name: Option<String> = "name",
+        /// Resident memory, bytes; absent if only the layout was looked at.
+        rss: Option<Bytes> = "rss_bytes",
+        /// Anonymous memory, bytes.
+        anonymous: Option<Bytes> = "anonymous_bytes",
+        /// Anonymous memory in huge pages, bytes.
+        huge: Option<Bytes> = "anon_huge_bytes",
+        /// Huge pages of shared memory and files, bytes.
+        huge_other: Option<Bytes> = "other_huge_bytes",
+        /// Pages in swap, bytes.
+        swap: Option<Bytes> = "swap_bytes",
+        /// Whether huge pages were advised (`hg`) or refused (`nh`).
+        advice: Option<String> = "advice",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_names_and_an_order() {
+        let flags = Flags(Flags::WRITE | Flags::HUGE | Flags::ANONYMOUS | 9 << 24);
+        assert_eq!(flags.names(), ["write", "huge", "anonymous"]);
+        assert_eq!(flags.order(), 9);
+        assert!(flags.has(Flags::WRITE) && !flags.has(Flags::WRITE | Flags::MAJOR));
+    }
+}
