@@ -15,6 +15,7 @@ mod error;
 pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
+pub mod held;
 pub mod huge_area;
 pub mod huge_costs;
 pub mod ksm;

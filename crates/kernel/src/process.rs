@@ -145,6 +145,30 @@ impl Linux {
     }
 }
 
+/// Page faults, minor and major, of this process or of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultsOf {
+    /// The calling thread.
+    ThisThread,
+    /// Children of this process that have ended and been waited for, and theirs.
+    EndedChildren,
+}
+
+/// The kernel's own account of page faults, minor and major together (getrusage(2)).
+pub fn faults(of: FaultsOf) -> u64 {
+    let who = match of {
+        FaultsOf::ThisThread => libc::RUSAGE_THREAD,
+        FaultsOf::EndedChildren => libc::RUSAGE_CHILDREN,
+    };
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is valid for writes of its type; zeroed is a valid `rusage` should the call fail.
+    let usage = unsafe {
+        libc::getrusage(who, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    (usage.ru_minflt + usage.ru_majflt).max(0) as u64
+}
+
 fn parse_stat(text: &str) -> Option<Stat> {
     // The name is in parentheses and may hold anything, parentheses included.
     let (pid, rest) = text.split_once(" (")?;

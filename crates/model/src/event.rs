@@ -1,8 +1,8 @@
 //! What happened: one type for each dataset of a recording.
 
 use crate::dataset::{Row, row};
-use crate::huge::HugeDecision;
 use crate::fault::{Fault, FaultCounts, MappingSample};
+use crate::huge::HugeDecision;
 use crate::recording::{Buffer, Rows};
 use crate::tiers::{TierDecision, TierOutcome, TierView};
 use crate::units::{Bytes, Nanos};

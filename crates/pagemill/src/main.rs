@@ -16,6 +16,7 @@ mod governor;
 mod heap_words;
 mod library;
 mod program;
+mod recorders;
 mod report;
 mod reproduce;
 mod sampler;

@@ -86,7 +86,8 @@ pub struct Tally {
 pub struct Faults {
     object: Object,
     points: Points,
-    events: Vec<Event>,
+    /// The process that each belongs to.
+    events: Vec<(u32, Event)>,
     processes: Set,
     histogram: Histogram,
     counters: Counters,
@@ -137,8 +138,7 @@ impl Faults {
         &self.lacks
     }
 
-    /// Begins to trace `process`, of which `threads` exist, and the threads and processes that it
-    /// will start.
+    /// Begins to trace `process`, of which these `threads` exist, and all that they will start.
     pub fn follow(&mut self, process: u32, threads: &[u32]) -> Result<()> {
         if self.points == Points::Events {
             for thread in threads {
@@ -150,7 +150,7 @@ impl Faults {
                         Ok(event) => {
                             self.object.attach_event(program, &event)?;
                             event.enable()?;
-                            self.events.push(event);
+                            self.events.push((process, event));
                         }
                         // It has ended since the list was made.
                         Err(error) if error.kind() == Kind::Gone && threads.len() > 1 => {}
@@ -162,6 +162,13 @@ impl Faults {
         self.processes
             .insert(process, process, 0)
             .map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
+    }
+
+    /// Traces `process` no longer; those that it started are.
+    pub fn leave(&mut self, process: u32) {
+        // It is not in the set if it was never followed.
+        let _ = self.processes.remove(&process);
+        self.events.retain(|(of, _)| *of != process);
     }
 
     /// Hands each detail since the last call to `each`. The details of one processor are in order,

@@ -1,4 +1,5 @@
-//! `record`: a timeline of a program's memory, written to a recording.
+//! `record`: what a program's memory does over time, written to a recording. `--with` names what is
+//! recorded, each by its recorder (`recorders`), all in one recording.
 //!
 //! With a command this is a wrapper: the program keeps its terminal and signals, and its exit status
 //! is passed on. With `-p` a running process is watched and never touched. Ctrl-C, the end of the
@@ -14,20 +15,28 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use pagemill_kernel::held::Held;
+use pagemill_kernel::process::Stat;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, clock};
+use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, HeapSample, Nanos, Source as _};
+use pagemill_model::{Bytes, HeapSample, Nanos};
 
 use crate::exit::Exit;
-use crate::sampler::{Sampler, nanos};
+use crate::recorders::Recorder;
+use crate::recorders::faults::{self, BackEnd, Faults, Target};
+use crate::recorders::heap::Heap;
+use crate::recorders::mappings::HugePages;
+use crate::sampler::nanos;
 use crate::verbs::run::{self, Prepared};
 
 const EXAMPLES: &str = "\
 Examples:
   pagemill record --with heap -- redis-server --save ''
   pagemill record --with heap -p 4711 --for 30s
+  pagemill record --with faults -- ./server          # latency of page faults, and why
+  pagemill record --with faults,hugepages -p 4711 --for 10s
   pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
 ";
 
@@ -48,7 +57,7 @@ pub struct Arguments {
     /// Overwrite DIR if it is a recording.
     #[arg(short, long)]
     force: bool,
-    /// Time between samples.
+    /// Time between samples; of faults, between counts.
     #[arg(long, default_value = "100ms", value_name = "TIME")]
     interval: Nanos,
     /// Stop recording after this long; a command goes on without being recorded.
@@ -57,6 +66,12 @@ pub struct Arguments {
     /// Keep at most this much on disk: the oldest samples go first.
     #[arg(long, value_name = "SIZE")]
     max_size: Option<Bytes>,
+    /// Page faults that take this long or longer are recorded one by one; all are counted.
+    #[arg(long, default_value = "10us", value_name = "TIME")]
+    threshold: Nanos,
+    /// How page faults are measured [default: the best that works]
+    #[arg(long, value_name = "HOW", value_enum)]
+    fault_backend: Option<BackEnd>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
@@ -71,8 +86,12 @@ pub struct Arguments {
 /// What can be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
-    /// The heap's statistics and the kernel's accounting of the process.
+    /// The heap's statistics and the kernel's accounting of the process
     Heap,
+    /// Page faults: how long, where, and what the time went into
+    Faults,
+    /// Mappings, and how much of each is on huge pages
+    Hugepages,
 }
 
 /// The shortest interval: a sample walks the page tables of the process.
@@ -97,14 +116,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
+    let mut recorders = Vec::new();
     let pid = match arguments.pid {
         Some(pid) => pid,
-        None => match launch(arguments, &signals)? {
+        None => match launch(arguments, &signals, &mut recorders)? {
             Launched::Running(running) => child.insert(running).id(),
             Launched::Refused(exit) => return Ok(exit),
         },
     };
-    let recorded = record(arguments, &signals, pid, child.as_mut());
+    let recorded = record(arguments, &signals, pid, child.as_mut(), recorders);
     let Some(mut child) = child else { return attached(recorded) };
     // The program is never left behind because recording it failed: it ends in its own time.
     let status = match &recorded {
@@ -140,10 +160,15 @@ enum Launched {
     Refused(Exit),
 }
 
-/// Starts the command under the heap.
-fn launch(arguments: &Arguments, signals: &Signals) -> Result<Launched> {
-    let prepared = run::configuration(arguments.mesh.clone())
-        .and_then(|config| run::prepare(&arguments.command, &config));
+/// Starts the command, under the heap if that is recorded. Recorders that want its first instruction
+/// are attached while it is held.
+fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
+    let prepared = if arguments.with.contains(&What::Heap) {
+        run::configuration(arguments.mesh.clone())
+            .and_then(|config| run::prepare(&arguments.command, &config))
+    } else {
+        run::plain(&arguments.command)
+    };
     let (mut command, path) = match prepared {
         Ok(Prepared::Ready(command, path)) => (*command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
@@ -153,9 +178,52 @@ fn launch(arguments: &Arguments, signals: &Signals) -> Result<Launched> {
         }
     };
     signals.restore_in(&mut command);
-    Ok(match command.spawn() {
+    let spawned = if arguments.with.contains(&What::Faults) {
+        match Held::spawn(command) {
+            Ok(Ok(held)) => {
+                match fault_recorder(arguments, held.pid(), Target::Command) {
+                    Ok(faults) => recorders.push(Box::new(faults)),
+                    Err(error) => {
+                        eprintln!("pagemill: nothing is recorded: {error:#}");
+                        return Ok(Launched::Refused(Exit::Code(125)));
+                    }
+                }
+                held.release()
+            }
+            Ok(Err(error)) => Err(error),
+            Err(error) => {
+                eprintln!("pagemill: {error}");
+                return Ok(Launched::Refused(Exit::Code(125)));
+            }
+        }
+    } else {
+        command.spawn()
+    };
+    Ok(match spawned {
         Ok(child) => Launched::Running(child),
         Err(error) => Launched::Refused(run::cannot_execute(&path, &error)),
+    })
+}
+
+type Recorders = Vec<Box<dyn Recorder>>;
+
+fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Faults> {
+    let options = faults::Options {
+        threshold: arguments.threshold,
+        back_end: arguments.fault_backend,
+        interval: arguments.interval.into(),
+    };
+    Faults::attach(&super::machine(), pid, target, &options)
+}
+
+/// The process, told apart from a later one with its number; an error if there is none.
+fn alive(linux: &Linux, pid: u32) -> Result<Stat, Error> {
+    linux.stat(pid).map_err(|error| match error.kind() {
+        Kind::NotFound | Kind::Gone => {
+            let object = format_args!("process {pid}");
+            Error::new(Kind::Gone, "look at", object, "there is no such process")
+        }
+        _ => error,
     })
 }
 
@@ -166,37 +234,63 @@ fn record(
     signals: &Signals,
     pid: u32,
     mut child: Option<&mut Child>,
+    mut recorders: Recorders,
 ) -> Result<Option<ExitStatus>> {
-    let mut sampler = Sampler::attach(super::machine(), pid)?;
-    // A process that may not be looked into is refused before anything is written.
-    let mut event = sampler.sample()?.map(|sample| pagemill_model::Event::Heap(Box::new(sample)));
-    let output = arguments.output.clone().unwrap_or_else(|| default_name(sampler.comm(), pid));
+    let linux = super::machine();
+    let stat = alive(&linux, pid)?;
     let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
-    let mut meta = meta(arguments, &sampler, pid, interval);
-    if let Some(first) = &event {
-        meta.started = first.time();
+    let mut meta = meta(arguments, &stat, interval);
+    // A process that may not be looked into is refused before anything is written.
+    for what in &arguments.with {
+        match what {
+            What::Heap => {
+                let heap = Heap::attach(linux.clone(), pid, interval)?;
+                meta.started = heap.began().unwrap_or(meta.started);
+                meta.datasets.push(HeapSample::DATASET.into());
+                recorders.push(Box::new(heap));
+            }
+            What::Faults if child.is_some() => {} // Attached while it was held.
+            What::Faults => {
+                recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
+            }
+            What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
+                Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
+                attached => recorders.push(Box::new(attached?)),
+            },
+        }
     }
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     let begun = Instant::now();
     let end = arguments.duration.map(|duration| begun + Duration::from(duration));
-    let mut due = begun;
+    let mut due = vec![begun; recorders.len()];
     let mut progress = Progress::new(begun);
-    let mut samples = 0;
     let mut status = None;
-    while let Some(sample) = event.take() {
-        writer.event(&sample)?;
-        samples += 1;
-        progress.show(samples, writer.size());
-        due += interval;
-        // A late recorder takes its next sample at the next moment of the raster and counts the
-        // ones it skipped.
-        let now = Instant::now();
-        while due + interval < now {
-            due += interval;
-            writer.meta_mut().losses.missed_samples += 1;
+    let mut stop = false;
+    while !stop {
+        // Those whose moment has come, in the order of `--with`.
+        for (recorder, due) in recorders.iter_mut().zip(&mut due) {
+            if *due > Instant::now() {
+                continue;
+            }
+            recorder.look(&mut writer)?;
+            let interval = recorder.interval();
+            *due += interval;
+            // A late recorder looks next at the next moment of the raster and counts the ones it
+            // skipped.
+            let now = Instant::now();
+            while *due + interval < now {
+                *due += interval;
+                recorder.missed(&mut writer);
+            }
         }
-        let stop = loop {
-            let until = end.map_or(due, |end| end.min(due));
+        progress.show(&recorders, writer.size());
+        if child.is_none() && !same_process(&linux, &stat) {
+            break;
+        }
+        let next = due.iter().min().copied().unwrap_or(begun);
+        stop = loop {
+            let until = end.map_or(next, |end| end.min(next));
             match signals.wait(until.saturating_duration_since(Instant::now()))? {
                 None if Instant::now() < until => {}
                 None => break end.is_some_and(|end| Instant::now() >= end),
@@ -217,24 +311,38 @@ fn record(
                 },
             }
         };
-        if stop {
-            break;
-        }
-        event = sampler.next_event()?;
     }
     progress.clear();
     if let Some(child) = child.filter(|_| status.is_none()) {
         status = child.try_wait().context("cannot wait for the program")?;
     }
+    for recorder in &mut recorders {
+        recorder.finish(&mut writer)?;
+    }
     let meta = writer.meta_mut();
-    sampler.comm().clone_into(&mut meta.comm);
-    meta.not_measured.extend(sampler.not_measured());
-    meta.capabilities = sampler.used();
     meta.exit_status = status.map(|status| u64::from(code_of(status)));
+    let comm = meta.comm.clone();
     let path = writer.finish(nanos(clock::monotonic()))?;
-    eprintln!("recorded {samples} samples of {} ({pid}) in {}", sampler.comm(), path.display());
+    eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
     eprintln!("next: pagemill report {}", path.display());
     Ok(status)
+}
+
+/// Whether an error says that the process has ended.
+fn gone(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Gone | Kind::NotFound)
+}
+
+/// Whether the process of `stat` still runs.
+fn same_process(linux: &Linux, stat: &Stat) -> bool {
+    linux
+        .stat(stat.pid)
+        .is_ok_and(|now| now.started == stat.started && !matches!(now.state, 'Z' | 'X'))
+}
+
+/// How much each recorder has.
+fn amount(recorders: &Recorders) -> String {
+    recorders.iter().map(|recorder| recorder.amount()).collect::<Vec<_>>().join(", ")
 }
 
 /// Waits for the program, passing signals on.
@@ -278,7 +386,7 @@ fn default_name(comm: &str, pid: u32) -> PathBuf {
     PathBuf::from(format!("pagemill-{plain}.{pid}"))
 }
 
-fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) -> Meta {
+fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
     let words = |words: &[OsString]| {
         words.iter().map(|word| OsStr::to_string_lossy(word).into_owned()).collect()
     };
@@ -287,8 +395,8 @@ fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) 
     Meta {
         tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: words(&arguments.command),
-        pid: pid.into(),
-        comm: sampler.comm().into(),
+        pid: stat.pid.into(),
+        comm: stat.comm.clone(),
         kernel: release.trim().into(),
         machine: std::env::consts::ARCH.into(),
         page_size: Bytes(pagemill_kernel::page_size() as u64),
@@ -296,11 +404,15 @@ fn meta(arguments: &Arguments, sampler: &Sampler, pid: u32, interval: Duration) 
         started: nanos(clock::monotonic()),
         started_unix: nanos(unix),
         interval: nanos(interval),
-        datasets: vec![HeapSample::DATASET.into()],
-        not_measured: vec![NotMeasured {
-            what: "child processes".into(),
-            why: "a recording follows one process (record a child with -p)".into(),
-        }],
+        not_measured: arguments
+            .with
+            .contains(&What::Heap)
+            .then(|| NotMeasured {
+                what: "memory of child processes".into(),
+                why: "a recording of the heap follows one process (record a child with -p)".into(),
+            })
+            .into_iter()
+            .collect(),
         ..Meta::default()
     }
 }
@@ -317,13 +429,14 @@ impl Progress {
         Self { shown: std::io::stderr().is_terminal(), begun, next: begun + PROGRESS }
     }
 
-    fn show(&mut self, samples: u64, size: Bytes) {
+    fn show(&mut self, recorders: &Recorders, size: Bytes) {
         if self.shown && Instant::now() >= self.next {
             let elapsed = self.begun.elapsed().as_secs_f64();
             let size = size.to_string();
             let _ = write!(
                 std::io::stderr(),
-                "\r\x1b[Krecording: {elapsed:.1} s, {samples} samples, {}",
+                "\r\x1b[Krecording: {elapsed:.1} s, {}, {}",
+                amount(recorders),
                 size.trim()
             );
             self.next = Instant::now() + PROGRESS;

@@ -130,11 +130,35 @@ pub(super) enum Prepared {
 /// Makes the command that runs `command` under the heap in the configuration `config`, after
 /// finding out whether that can work. An error is 125 for a wrapper.
 pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
+    let search = env::var_os("PATH");
+    let (path, mut plain) = match plain(command)? {
+        Prepared::Ready(command, path) => (path, command),
+        refused => return Ok(refused),
+    };
+    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
+        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
+        let code = refusal.exit_code();
+        if code == 125 {
+            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
+        } else {
+            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
+        }
+        return Ok(Prepared::Refused(Exit::Code(code)));
+    }
+    let library = library::find()?;
+    plain
+        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
+        .env("PAGEMILL_MESH", config);
+    Ok(Prepared::Ready(plain, path))
+}
+
+/// Makes the command that runs `command` as it is, after finding its file. An error is 125 for a
+/// wrapper.
+pub(super) fn plain(command: &[OsString]) -> Result<Prepared> {
     let [name, rest @ ..] = command else {
         anyhow::bail!("no program is named");
     };
-    let search = env::var_os("PATH");
-    let path = match program::find(name, search.as_deref()) {
+    let path = match program::find(name, env::var_os("PATH").as_deref()) {
         Ok(path) => path,
         Err(NoProgram::Missing) => {
             eprintln!("pagemill: cannot run {}: not found", name.display());
@@ -148,23 +172,8 @@ pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
             return Ok(Prepared::Refused(Exit::Code(126)));
         }
     };
-    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
-        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
-        let code = refusal.exit_code();
-        if code == 125 {
-            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
-        } else {
-            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
-        }
-        return Ok(Prepared::Refused(Exit::Code(code)));
-    }
-    let library = library::find()?;
     let mut command = Command::new(&path);
-    command
-        .arg0(name)
-        .args(rest)
-        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
-        .env("PAGEMILL_MESH", config);
+    command.arg0(name).args(rest);
     Ok(Prepared::Ready(Box::new(command), path))
 }
 

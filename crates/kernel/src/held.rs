@@ -1,0 +1,123 @@
+//! A program that is started but held before its first instruction, so that whoever watches it misses
+//! nothing: the child of the fork waits in a `read(2)` just before its `execve(2)`.
+//!
+//! ```text
+//!  spawn        fork ── child: write its number ── read …            parent: knows the number
+//!  release      write a byte ──────────────────── execve            parent: waits for the exec
+//!  drop         close ─────────────────────────── gives up, exits
+//! ```
+//!
+//! Always true: a holder that is dropped or dies leaves no waiting child behind.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+
+use crate::{Error, Result};
+
+/// A started program that waits.
+#[derive(Debug)]
+pub struct Held {
+    pid: u32,
+    release: File,
+    starting: JoinHandle<io::Result<Child>>,
+}
+
+fn pipe() -> Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors that the call writes.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(Error::last("make", "a pipe"));
+    }
+    // SAFETY: the call has just returned these descriptors, and nobody else has them.
+    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok((read.into(), write.into()))
+}
+
+impl Held {
+    /// Starts `command` and holds it. The outer error means that nothing was started, the inner one
+    /// is what [`Command::spawn`] would have returned.
+    pub fn spawn(mut command: Command) -> Result<io::Result<Self>> {
+        let (mut told, tell) = pipe()?;
+        let (wait, release) = pipe()?;
+        // The child inherits the writing end of its own pipe; it would never see it closed.
+        let mine = release.as_raw_fd();
+        let hold = move || {
+            let mut byte = [0];
+            // SAFETY: the descriptor is the child's copy, which only this closure knows of.
+            unsafe { libc::close(mine) };
+            (&tell).write_all(&std::process::id().to_ne_bytes())?;
+            (&wait).read_exact(&mut byte)
+        };
+        // SAFETY: between fork and exec the closure makes the system calls close, getpid, write and
+        // read; it neither allocates nor locks (its errors are made without allocation).
+        unsafe { command.pre_exec(hold) };
+        // `spawn` returns when the program executes or fails to.
+        let starting = std::thread::spawn(move || {
+            let spawned = command.spawn();
+            // With it go this process's copies of the child's ends, so a failure is seen as one.
+            drop(command);
+            spawned
+        });
+        let mut pid = [0; 4];
+        match told.read_exact(&mut pid) {
+            Ok(()) => Ok(Ok(Self { pid: u32::from_ne_bytes(pid), release, starting })),
+            Err(error) => match starting.join() {
+                Ok(Err(error)) => Ok(Err(error)),
+                _ => Err(Error::io("start", "a program", error)),
+            },
+        }
+    }
+
+    /// The process that waits, and that the program will be.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets the program run. Returns when it executes, or with the reason why it cannot.
+    pub fn release(mut self) -> io::Result<Child> {
+        // If the child is gone, `spawn` says so.
+        let _ = self.release.write_all(&[1]);
+        let gone = || io::Error::other("the thread that starts the program has ended");
+        self.starting.join().map_err(|_| gone())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Linux;
+
+    #[test]
+    fn a_held_program_runs_when_it_is_released_and_not_before() {
+        let room = tempfile::tempdir().unwrap();
+        let mark = room.path().join("mark");
+        let mut command = Command::new("touch");
+        command.arg(&mark);
+        let held = Held::spawn(command).unwrap().unwrap();
+        let pid = held.pid();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!mark.exists());
+        assert_eq!(Linux::live().stat(pid).unwrap().parent, std::process::id());
+        let mut child = held.release().unwrap();
+        assert_eq!(child.id(), pid);
+        assert!(child.wait().unwrap().success() && mark.exists());
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_says_so_on_release() {
+        let held = Held::spawn(Command::new("/no/such/program")).unwrap().unwrap();
+        assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_program_that_is_never_released_ends() {
+        let held = Held::spawn(Command::new("true")).unwrap().unwrap();
+        let Held { release, starting, .. } = held;
+        drop(release);
+        assert!(starting.join().unwrap().is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! The ways of measuring faults, best first, and which of them works here: each is tried on faults of
+//! our own before the program's.
+
+use std::collections::HashMap;
+
+use clap::ValueEnum;
+use pagemill_kernel::bpf::faults::{Faults, Points};
+use pagemill_kernel::process::{FaultsOf, faults as accounted};
+use pagemill_kernel::{Error, Kind, Linux, Result, touch};
+use pagemill_model::{Fault, Nanos};
+
+use super::ring::Rings;
+
+/// A way of measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackEnd {
+    /// BPF at entry and exit of handle_mm_fault
+    BpfFexit,
+    /// BPF at tracepoints and software events
+    BpfTracepoints,
+    /// Pairs of samples in rings; works without privileges
+    Perf,
+    /// The kernel's counters only: how many, not how long
+    Counters,
+}
+
+impl BackEnd {
+    const LADDER: [Self; 4] = [Self::BpfFexit, Self::BpfTracepoints, Self::Perf, Self::Counters];
+
+    /// Its name in the header of a recording.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BpfFexit => "bpf-fexit",
+            Self::BpfTracepoints => "bpf-tracepoints",
+            Self::Perf => "perf",
+            Self::Counters => "counters",
+        }
+    }
+}
+
+/// A back end at work.
+pub enum Engine {
+    /// In the kernel.
+    Bpf {
+        /// The programs.
+        programs: Box<Faults>,
+        /// What was in the histogram before the process was followed.
+        before: HashMap<(u32, u32), u64>,
+        /// Ends without a beginning by then.
+        unmatched_before: u64,
+    },
+    /// By samples.
+    Perf(Rings),
+    /// By counting.
+    Counters {
+        linux: Linux,
+        pid: u32,
+        /// Minor and major faults when it began.
+        before: (u64, u64),
+    },
+}
+
+/// Losses so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Losses {
+    /// Faults not counted.
+    pub faults: u64,
+    /// Slow faults without a row.
+    pub rows: u64,
+    /// Faults whose beginning was before ours.
+    pub unmatched: u64,
+}
+
+/// Faults of our own on which a back end is tried.
+const TRIED: usize = 64;
+
+/// The first of the ladder that works here for `pid`, or `wanted` and no other; and why those
+/// above it do not.
+pub fn open(
+    linux: &Linux,
+    pid: u32,
+    wanted: Option<BackEnd>,
+    threshold: Nanos,
+    huge_order: u32,
+) -> Result<(BackEnd, Engine, Vec<String>)> {
+    let mut not_used = Vec::new();
+    for back_end in BackEnd::LADDER {
+        if wanted.is_some_and(|wanted| wanted != back_end) {
+            continue;
+        }
+        match start(back_end, linux, pid, threshold, huge_order) {
+            Ok(engine) => return Ok((back_end, engine, not_used)),
+            // Another way would not find it either.
+            Err(error) if error.kind() == Kind::Gone || wanted.is_some() => return Err(error),
+            Err(error) => not_used.push(format!("{}: {error}", back_end.name())),
+        }
+    }
+    Err(Error::new(Kind::Unsupported, "measure", "page faults", not_used.join("; ")))
+}
+
+fn start(
+    back_end: BackEnd,
+    linux: &Linux,
+    pid: u32,
+    threshold: Nanos,
+    huge_order: u32,
+) -> Result<Engine> {
+    let points = match back_end {
+        BackEnd::BpfFexit => Points::Function,
+        BackEnd::BpfTracepoints => Points::Events,
+        BackEnd::Perf => {
+            return Rings::follow(linux, &linux.threads(pid)?, threshold).map(Engine::Perf);
+        }
+        BackEnd::Counters => {
+            let stat = linux.stat(pid)?;
+            let before = (stat.minor_faults, stat.major_faults);
+            return Ok(Engine::Counters { linux: linux.clone(), pid, before });
+        }
+    };
+    let threads = linux.threads(pid)?;
+    let mut programs = Box::new(Faults::load(points, threshold.0, huge_order)?);
+    let before = tried(linux, &mut programs)?;
+    let unmatched_before = programs.tally()?.unmatched;
+    programs.follow(pid, &threads)?;
+    Ok(Engine::Bpf { programs, before, unmatched_before })
+}
+
+/// Makes faults, and fails unless the programs count as many as the kernel's own accounting does.
+fn tried(linux: &Linux, programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
+    let me = std::process::id();
+    programs.follow(me, &linux.threads(me)?)?;
+    let before = accounted(FaultsOf::ThisThread);
+    touch::pages(TRIED)?;
+    let made = accounted(FaultsOf::ThisThread) - before;
+    programs.leave(me);
+    // Those who are told one by one are not the program's.
+    programs.details(|_| {});
+    let seen: HashMap<_, _> =
+        programs.histogram()?.into_iter().map(|(flags, bucket, n)| ((flags, bucket), n)).collect();
+    let counted: u64 = seen.values().sum();
+    // Following and leaving may fault a few times more.
+    if (made..made + TRIED as u64).contains(&counted) {
+        return Ok(seen);
+    }
+    let why = format!("{counted} of {made} faults of a test were counted");
+    Err(Error::new(Kind::Unsupported, "rely on", "the BPF programs for faults", why))
+}
+
+impl Engine {
+    /// The slow faults since the last call, in no order.
+    pub fn slow(&mut self) -> Vec<Fault> {
+        match self {
+            Self::Bpf { programs, .. } => {
+                let mut all = Vec::new();
+                programs.details(|detail| {
+                    let some = |ns: u64| (ns > 0).then_some(Nanos(ns));
+                    all.push(Fault {
+                        time: Nanos(detail.ended),
+                        latency: Nanos(detail.latency),
+                        address: Some(detail.address),
+                        pid: Some(detail.process.into()),
+                        tid: Some(detail.thread.into()),
+                        flags: Some(detail.flags.into()),
+                        after_allocation: some(detail.after_allocation),
+                        compaction: some(detail.compaction),
+                        reclaim: some(detail.reclaim),
+                    });
+                });
+                all
+            }
+            Self::Perf(rings) => rings.slow(),
+            Self::Counters { .. } => Vec::new(),
+        }
+    }
+
+    /// All faults since the beginning by flags and bucket; by flags alone where no times are measured.
+    pub fn counts(&mut self) -> Result<Counts> {
+        match self {
+            Self::Bpf { programs, before, .. } => {
+                let mut timed = HashMap::new();
+                for (flags, bucket, n) in programs.histogram()? {
+                    let n = n - before.get(&(flags, bucket)).copied().unwrap_or(0);
+                    if n > 0 {
+                        timed.insert((flags, bucket), n);
+                    }
+                }
+                Ok(Counts::Timed(timed))
+            }
+            Self::Perf(rings) => Ok(Counts::Timed(
+                rings
+                    .histogram()
+                    .into_iter()
+                    .map(|(flags, bucket, n)| ((flags, bucket), n))
+                    .collect(),
+            )),
+            Self::Counters { linux, pid, before } => {
+                let stat = linux.stat(*pid)?;
+                Ok(Counts::Untimed(stat.minor_faults - before.0, stat.major_faults - before.1))
+            }
+        }
+    }
+
+    /// What was lost so far.
+    pub fn losses(&self) -> Result<Losses> {
+        Ok(match self {
+            Self::Bpf { programs, unmatched_before, .. } => {
+                let tally = programs.tally()?;
+                Losses {
+                    faults: tally.histogram_full,
+                    rows: tally.ring_full,
+                    unmatched: tally.unmatched - unmatched_before,
+                }
+            }
+            Self::Perf(rings) => {
+                let (faults, unmatched) = rings.losses();
+                Losses { faults, rows: 0, unmatched }
+            }
+            Self::Counters { .. } => Losses::default(),
+        })
+    }
+
+    /// Stops measuring; what was measured can still be fetched.
+    pub fn stop(&mut self) {
+        if let Self::Perf(rings) = self {
+            rings.stop();
+        }
+    }
+}
+
+/// Faults since the beginning.
+pub enum Counts {
+    /// By flags and bucket.
+    Timed(HashMap<(u32, u32), u64>),
+    /// Minor and major ones.
+    Untimed(u64, u64),
+}

@@ -1,0 +1,257 @@
+//! `--with faults`: each slow page fault with its details, and how many of each kind took how long.
+//!
+//! The back end ([`engine`]) is the first of the ladder that passes its own test; the header names it,
+//! and why the better ones were not used. Slow faults are fetched often, so that rings stay short;
+//! counts are written as differences, once an interval.
+
+mod engine;
+mod pairing;
+mod ring;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pagemill_kernel::process::{FaultsOf, faults as accounted};
+use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
+use pagemill_model::fault::Flags;
+use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::{Event, Fault, FaultCounts, FaultSetup, Nanos};
+
+pub use engine::BackEnd;
+use engine::{Counts, Engine};
+
+use super::Recorder;
+use super::mappings::Layout;
+use crate::sampler::nanos;
+
+/// How often slow faults are fetched.
+const FETCH: Duration = Duration::from_millis(20);
+/// Counts are written at most this often: reading them takes a system call for each bucket.
+const COUNT_FLOOR: Duration = Duration::from_millis(100);
+/// How far the stamps of rows that arrive late may be behind.
+const LATE: Nanos = Nanos(2_000_000);
+/// Touches by which a first touch is timed.
+const TOUCHES: usize = 1000;
+
+/// Whether the process was started by us: then its end is known, and what it did before we looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Started by us and held.
+    Command,
+    /// Running.
+    Attached,
+}
+
+/// What is asked of the recorder.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Faults from here on have a row of their own.
+    pub threshold: Nanos,
+    /// This back end and no other.
+    pub back_end: Option<BackEnd>,
+    /// Time between counts.
+    pub interval: Duration,
+}
+
+/// Faults of one process and of all that it starts.
+pub struct Faults {
+    linux: Linux,
+    pid: u32,
+    target: Target,
+    back_end: BackEnd,
+    engine: Engine,
+    setup: FaultSetup,
+    /// The kernel's own count when we began.
+    accounted_before: u64,
+    written: HashMap<(u32, u32), u64>,
+    untimed: (u64, u64),
+    pending: Vec<Fault>,
+    interval: Duration,
+    next_counts: Instant,
+    layout: Layout,
+    slow: u64,
+}
+
+impl Faults {
+    /// Finds the best back end and follows `pid`.
+    pub fn attach(linux: &Linux, pid: u32, target: Target, options: &Options) -> Result<Self> {
+        let huge_order =
+            linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2());
+        let mut times = touch::timed(TOUCHES)?;
+        times.sort();
+        let before = || -> Result<u64> {
+            let stat = linux.stat(pid)?;
+            let children =
+                if target == Target::Command { accounted(FaultsOf::EndedChildren) } else { 0 };
+            Ok(stat.minor_faults + stat.major_faults + children)
+        };
+        let accounted_before = before()?;
+        let (back_end, engine, not_used) =
+            engine::open(linux, pid, options.back_end, options.threshold, huge_order)?;
+        let setup = FaultSetup {
+            back_end: back_end.name().into(),
+            not_used,
+            details: matches!(engine, Engine::Bpf { .. }),
+            threshold: options.threshold,
+            in_kernel: match &engine {
+                Engine::Perf(rings) => rings.in_kernel(),
+                _ => true,
+            },
+            children: back_end != BackEnd::Counters,
+            touch: times.get(times.len() / 2).copied().map(nanos),
+            huge_order: Some(huge_order),
+            ..FaultSetup::default()
+        };
+        Ok(Self {
+            linux: linux.clone(),
+            pid,
+            target,
+            back_end,
+            engine,
+            setup,
+            accounted_before,
+            written: HashMap::new(),
+            untimed: (0, 0),
+            pending: Vec::new(),
+            interval: options.interval.max(COUNT_FLOOR),
+            next_counts: Instant::now(),
+            layout: Layout::new(linux.clone()),
+            slow: 0,
+        })
+    }
+
+    /// Writes the slow faults that ended before `until`, in order.
+    fn write_slow(&mut self, until: Nanos, writer: &mut Writer) -> Result<()> {
+        self.pending.extend(self.engine.slow());
+        self.pending.sort_by_key(|fault| fault.time);
+        let ready = self.pending.partition_point(|fault| fault.time < until);
+        for fault in self.pending.drain(..ready) {
+            if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
+                self.layout.explain(pid as u32, address, writer)?;
+            }
+            writer.event(&Event::Fault(Box::new(fault)))?;
+            self.slow += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes what was counted since the last time.
+    fn write_counts(&mut self, writer: &mut Writer) -> Result<()> {
+        let time = nanos(clock::monotonic());
+        match self.engine.counts() {
+            Ok(Counts::Timed(counts)) => {
+                let mut rows: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+                for (&(flags, bucket), &n) in &counts {
+                    let new = n - self.written.get(&(flags, bucket)).copied().unwrap_or(0);
+                    if new > 0 {
+                        rows.entry(flags).or_default().insert(bucket, new);
+                        self.setup.counted += new;
+                    }
+                }
+                self.written = counts;
+                for (flags, buckets) in rows {
+                    let row = FaultCounts {
+                        time,
+                        flags: Some(flags.into()),
+                        buckets: Some(buckets.keys().map(|bucket| u64::from(*bucket)).collect()),
+                        counts: Some(buckets.values().copied().collect()),
+                    };
+                    writer.event(&Event::FaultCounts(Box::new(row)))?;
+                }
+            }
+            Ok(Counts::Untimed(minor, major)) => {
+                for (flags, new) in
+                    [(0, minor - self.untimed.0), (Flags::MAJOR, major - self.untimed.1)]
+                {
+                    if new > 0 {
+                        let row = FaultCounts {
+                            time,
+                            flags: Some(flags),
+                            buckets: None,
+                            counts: Some(vec![new]),
+                        };
+                        writer.event(&Event::FaultCounts(Box::new(row)))?;
+                        self.setup.counted += new;
+                    }
+                }
+                self.untimed = (minor, major);
+            }
+            Err(error) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let losses = self.engine.losses()?;
+        self.setup.lost = losses.faults;
+        self.setup.lost_rows = losses.rows;
+        self.setup.unmatched = losses.unmatched;
+        writer.meta_mut().faults = Some(self.setup.clone());
+        Ok(())
+    }
+
+    /// What the kernel's accounting says happened while we measured.
+    fn accounted(&self) -> Option<u64> {
+        let all = match self.target {
+            Target::Command => accounted(FaultsOf::EndedChildren),
+            Target::Attached => {
+                let stat = self.linux.stat(self.pid).ok()?;
+                stat.minor_faults + stat.major_faults
+            }
+        };
+        all.checked_sub(self.accounted_before)
+    }
+}
+
+impl Recorder for Faults {
+    fn interval(&self) -> Duration {
+        FETCH.min(self.interval)
+    }
+
+    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+        let now = nanos(clock::monotonic());
+        self.write_slow(Nanos(now.0.saturating_sub(LATE.0)), writer)?;
+        if Instant::now() >= self.next_counts {
+            self.write_counts(writer)?;
+            self.next_counts = Instant::now() + self.interval;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, writer: &mut Writer) -> Result<()> {
+        self.setup.accounted = self.accounted();
+        self.engine.stop();
+        self.write_slow(Nanos(u64::MAX), writer)?;
+        self.write_counts(writer)?;
+        let meta = writer.meta_mut();
+        meta.capabilities.push(format!("page faults: {}", self.back_end.name()));
+        let mut lacks = |what: &str, why: &str| {
+            meta.not_measured.push(NotMeasured { what: what.into(), why: why.into() });
+        };
+        if self.back_end == BackEnd::Counters {
+            lacks(
+                "latency of page faults",
+                "only the kernel's counters may be read here (see pagemill doctor)",
+            );
+        } else if !self.setup.details {
+            lacks(
+                "what a fault's time went into, its order, and whether it was a write",
+                "these need BPF (run as root; see pagemill doctor)",
+            );
+        }
+        if !self.setup.in_kernel {
+            lacks(
+                "page faults inside system calls",
+                "this user may not see them (sudo sysctl kernel.perf_event_paranoid=1)",
+            );
+        }
+        if let Engine::Bpf { programs, .. } = &self.engine {
+            for what in programs.lacks() {
+                lacks(what, "this kernel has no tracepoint for it");
+            }
+        }
+        Ok(())
+    }
+
+    fn amount(&self) -> String {
+        format!("{} page faults, {} of them with a row", self.setup.counted, self.slow)
+    }
+}

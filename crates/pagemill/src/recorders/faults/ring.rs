@@ -1,0 +1,240 @@
+//! Faults timed by pairs of samples in rings: software events only, so it works without privileges.
+//!
+//! A thread of its own reads the rings, pairs the samples and keeps what `record` has not fetched yet.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What, wait};
+use pagemill_kernel::{Error, Kind, Linux, Result, clock};
+use pagemill_model::fault::Flags;
+use pagemill_model::{Fault, Nanos, latency};
+
+use super::pairing::{Mark, Pairing, Sample};
+
+/// Bytes of a ring, best first: what a user may lock differs.
+const SIZES: [usize; 4] = [4 << 20, 1 << 20, 256 << 10, 64 << 10];
+/// For how long the reader sleeps at most.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the reader has and nobody has fetched.
+#[derive(Default)]
+struct Shelf {
+    slow: Vec<Fault>,
+    /// Since the beginning: faults by flags and bucket.
+    histogram: HashMap<(u32, u32), u64>,
+    lost_records: u64,
+    unmatched: u64,
+}
+
+/// The rings and their reader.
+pub struct Rings {
+    shelf: Arc<Mutex<Shelf>>,
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+    in_kernel: bool,
+}
+
+impl Rings {
+    /// Begins to time the faults of `process`, of which these `threads` exist, and of all that they
+    /// will start.
+    pub fn follow(linux: &Linux, threads: &[u32], threshold: Nanos) -> Result<Self> {
+        let processors = linux.processors()?;
+        let mut in_kernel = true;
+        let (rings, marks, others) = match open(&processors, threads, true) {
+            Err(error) if error.kind() == Kind::Permission => {
+                in_kernel = false;
+                open(&processors, threads, false)?
+            }
+            opened => opened?,
+        };
+        for event in rings.iter().map(Ring::event).chain(&others) {
+            event.enable()?;
+        }
+        let shelf = Arc::<Mutex<Shelf>>::default();
+        let stop = Arc::<AtomicBool>::default();
+        let reader =
+            Reader { rings, marks, _others: others, threshold, pairing: Pairing::default() };
+        let (theirs, ends) = (Arc::clone(&shelf), Arc::clone(&stop));
+        let reader = std::thread::Builder::new()
+            .name("fault-rings".into())
+            .spawn(move || reader.run(&theirs, &ends))
+            .map_err(|error| Error::io("start", "the reader of the rings", error))?;
+        Ok(Self { shelf, stop, reader: Some(reader), in_kernel })
+    }
+
+    /// Whether faults inside system calls are seen.
+    pub fn in_kernel(&self) -> bool {
+        self.in_kernel
+    }
+
+    /// Stops the reader, after it has read what the rings hold.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            // If it panicked the process has aborted.
+            let _ = reader.join();
+        }
+    }
+
+    /// The slow faults since the last call.
+    pub fn slow(&self) -> Vec<Fault> {
+        std::mem::take(&mut self.shelf().slow)
+    }
+
+    /// All faults since the beginning: (flags, bucket, number).
+    pub fn histogram(&self) -> Vec<(u32, u32, u64)> {
+        let shelf = self.shelf();
+        shelf.histogram.iter().map(|(&(flags, bucket), &n)| (flags, bucket, n)).collect()
+    }
+
+    /// Faults of which a sample was lost, at most; and ends without a beginning.
+    pub fn losses(&self) -> (u64, u64) {
+        let shelf = self.shelf();
+        (shelf.lost_records, shelf.unmatched)
+    }
+
+    fn shelf(&self) -> std::sync::MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Rings, what each event's samples mark, and the events that share the rings.
+type Opened = (Vec<Ring>, HashMap<u64, Mark>, Vec<Event>);
+
+fn open(processors: &[u32], threads: &[u32], in_kernel: bool) -> Result<Opened> {
+    const EVENTS: [(What, Mark); 3] = [
+        (What::PageFaults, Mark::Begin),
+        (What::MinorFaults, Mark::End { major: false }),
+        (What::MajorFaults, Mark::End { major: true }),
+    ];
+    let (mut rings, mut marks, mut others) = (Vec::<Ring>::new(), HashMap::new(), Vec::new());
+    for &processor in processors {
+        let mut ring: Option<Ring> = None;
+        for &thread in threads {
+            for (what, mark) in EVENTS {
+                let attributes = Attributes::sampling(what, 1).inherited().wake_at(32 << 10);
+                let attributes = if in_kernel { attributes } else { attributes.user_only() };
+                let target = Target::ThreadOn(thread, processor);
+                let event = match Event::open(&attributes, target) {
+                    Ok(event) => event,
+                    // It has ended since the list was made.
+                    Err(error) if error.kind() == Kind::Gone && threads.len() > 1 => break,
+                    Err(error) => return Err(error),
+                };
+                marks.insert(event.identifier()?, mark);
+                match &ring {
+                    Some(ring) => {
+                        event.share_ring(ring.event())?;
+                        others.push(event);
+                    }
+                    None => ring = Some(mapped(event, &attributes, target, &mut marks, mark)?),
+                }
+            }
+        }
+        rings.extend(ring);
+    }
+    if rings.is_empty() {
+        return Err(Error::new(Kind::Gone, "trace", "the process", "all its threads have ended"));
+    }
+    Ok((rings, marks, others))
+}
+
+/// The largest ring that this user may lock.
+fn mapped(
+    mut event: Event,
+    attributes: &Attributes,
+    target: Target,
+    marks: &mut HashMap<u64, Mark>,
+    mark: Mark,
+) -> Result<Ring> {
+    let mut sizes = SIZES.into_iter().peekable();
+    loop {
+        let Some(size) = sizes.next() else {
+            return Err(Error::new(Kind::OutOfMemory, "map", "a ring", "no size is allowed"));
+        };
+        match Ring::map(event, size) {
+            Err(_) if sizes.peek().is_some() => {
+                event = Event::open(attributes, target)?;
+                marks.insert(event.identifier()?, mark);
+            }
+            mapped => return mapped,
+        }
+    }
+}
+
+struct Reader {
+    rings: Vec<Ring>,
+    marks: HashMap<u64, Mark>,
+    _others: Vec<Event>,
+    threshold: Nanos,
+    pairing: Pairing,
+}
+
+impl Reader {
+    fn run(mut self, shelf: &Mutex<Shelf>, stop: &AtomicBool) {
+        loop {
+            let last = stop.load(Ordering::Relaxed);
+            if !last && wait(&self.rings, PAUSE).is_err() {
+                std::thread::sleep(PAUSE);
+            }
+            self.read(shelf, last);
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn read(&mut self, shelf: &Mutex<Shelf>, all: bool) {
+        let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
+        let Self { rings, marks, pairing, threshold, .. } = self;
+        let mut lost = 0;
+        for ring in rings {
+            ring.read(|record| match record {
+                Record::Sample(sample) => {
+                    if let Some(&mark) = marks.get(&sample.identifier) {
+                        pairing.sample(Sample {
+                            mark,
+                            time: sample.time,
+                            process: sample.process,
+                            thread: sample.thread,
+                            address: sample.address,
+                        });
+                    }
+                }
+                Record::Lost(records) => lost += records,
+            });
+        }
+        let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.lost_records += lost;
+        pairing.pair(if all { u64::MAX } else { now }, |paired| {
+            let flags = match paired.end.mark {
+                Mark::End { major: true } => Flags::MAJOR as u32,
+                _ => 0,
+            };
+            let latency = Nanos(paired.latency);
+            *shelf.histogram.entry((flags, latency::bucket(latency))).or_default() += 1;
+            if latency >= *threshold {
+                shelf.slow.push(Fault {
+                    time: Nanos(paired.end.time),
+                    latency,
+                    address: Some(paired.end.address),
+                    pid: Some(paired.end.process.into()),
+                    tid: Some(paired.end.thread.into()),
+                    flags: Some(flags.into()),
+                    ..Fault::default()
+                });
+            }
+        });
+        shelf.unmatched = pairing.unmatched();
+    }
+}

@@ -1,0 +1,69 @@
+//! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pagemill_kernel::Linux;
+use pagemill_model::recording::Writer;
+use pagemill_model::{Event, Nanos, Source as _};
+
+use super::Recorder;
+use crate::sampler::Sampler;
+
+/// Writes a sample an interval.
+pub struct Heap {
+    sampler: Sampler,
+    interval: Duration,
+    /// Taken on attaching, so that a process that may not be looked into is refused before anything
+    /// is written.
+    first: Option<Event>,
+    samples: u64,
+}
+
+impl Heap {
+    /// Looks at `pid` for the first time.
+    pub fn attach(linux: Linux, pid: u32, interval: Duration) -> Result<Self> {
+        let mut sampler = Sampler::attach(linux, pid)?;
+        let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
+        Ok(Self { sampler, interval, first, samples: 0 })
+    }
+
+    /// When the first sample was taken.
+    pub fn began(&self) -> Option<Nanos> {
+        self.first.as_ref().map(Event::time)
+    }
+}
+
+impl Recorder for Heap {
+    fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+        let event = match self.first.take() {
+            Some(first) => Some(first),
+            None => self.sampler.next_event()?,
+        };
+        if let Some(event) = event {
+            writer.event(&event)?;
+            self.samples += 1;
+        }
+        Ok(())
+    }
+
+    fn missed(&mut self, writer: &mut Writer) {
+        writer.meta_mut().losses.missed_samples += 1;
+    }
+
+    fn finish(&mut self, writer: &mut Writer) -> Result<()> {
+        let meta = writer.meta_mut();
+        self.sampler.comm().clone_into(&mut meta.comm);
+        meta.not_measured.extend(self.sampler.not_measured());
+        meta.capabilities.extend(self.sampler.used());
+        Ok(())
+    }
+
+    fn amount(&self) -> String {
+        format!("{} samples", self.samples)
+    }
+}

@@ -1,0 +1,35 @@
+//! What `record --with` can record: one recorder a word, all writing into one recording.
+//!
+//! ```text
+//!  attach (program held, if the recorder wants its first instruction) ──► look, look, … ──► finish
+//! ```
+//!
+//! A recorder looks at the process when its interval is over and writes what it saw; the loop that
+//! calls it (`record`) owns the clock, the signals and the end.
+
+pub mod faults;
+pub mod heap;
+pub mod mappings;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use pagemill_model::recording::Writer;
+
+/// One kind of thing that is recorded.
+pub trait Recorder {
+    /// Time between two looks.
+    fn interval(&self) -> Duration;
+
+    /// Looks at the process and writes what it saw. A process that has ended is no error.
+    fn look(&mut self, writer: &mut Writer) -> Result<()>;
+
+    /// A moment of the raster went by without a look: the loop was late.
+    fn missed(&mut self, _writer: &mut Writer) {}
+
+    /// Writes what is left and completes the header. The process may have ended.
+    fn finish(&mut self, writer: &mut Writer) -> Result<()>;
+
+    /// How much there is so far, such as `120 samples`.
+    fn amount(&self) -> String;
+}
