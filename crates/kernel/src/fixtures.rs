@@ -12,3 +12,8 @@ pub(crate) const KSMD: u32 = 37;
 pub(crate) fn debian() -> Linux {
     Linux::at(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/debian-12"))
 }
+
+/// QEMU with two nodes, the second without processors, Debian's kernel 7.3.
+pub(crate) fn two_nodes() -> Linux {
+    Linux::at(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/two-nodes"))
+}

@@ -52,6 +52,13 @@ pub enum What {
     InstructionTlbMisses,
     /// The tracepoint with this number (`events/…/id` in tracefs).
     Tracepoint(u64),
+    /// An event of a unit that describes itself in sysfs ([`crate::pmu`]).
+    Unit {
+        /// The unit's type.
+        kind: u32,
+        /// The event.
+        config: u64,
+    },
 }
 
 impl What {
@@ -76,6 +83,7 @@ impl What {
             Self::DataTlbStoreMisses => (CACHE, 3 | 1 << 8 | 1 << 16),
             Self::InstructionTlbMisses => (CACHE, 4 | 1 << 16),
             Self::Tracepoint(number) => (TRACEPOINT, number),
+            Self::Unit { kind, config } => (kind, config),
         }
     }
 }

@@ -70,6 +70,8 @@ row! {
         page: Option<Vec<u64>> = "page",
         /// The tier that each should move to.
         to: Option<Vec<u64>> = "to_tier",
+        /// 1 if the kernel may promote by hint faults, 0 if it may not; absent where pages are named.
+        kernel_promotes: Option<u64> = "kernel_promotes",
         /// Why, in words.
         why: Option<String> = "why",
     }

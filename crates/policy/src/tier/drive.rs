@@ -7,7 +7,7 @@
 //! than the shift itself generates.
 
 use super::place::colloid::{self, Shift, Watermark};
-use super::place::{Ranked, Ranking, Swap, pack};
+use super::place::{Ranking, Swap, pack};
 use super::track::hemem::{self, Hemem};
 use super::track::memtis::Memtis;
 use super::track::tpp::{self, Fault, Tpp, Verdict};
@@ -34,10 +34,36 @@ pub enum Counter {
 }
 
 impl Counter {
-    fn heat(&self, page: Page) -> u32 {
+    /// A page's count.
+    #[must_use]
+    pub fn heat(&self, page: Page) -> u32 {
         match self {
             Self::Hemem(tracker) => tracker.heat(page),
             Self::Memtis(tracker) => tracker.heat(page),
+        }
+    }
+
+    /// Counts one sampled load.
+    pub fn sample(&mut self, page: Page) {
+        match self {
+            Self::Hemem(tracker) => tracker.sample(page),
+            Self::Memtis(tracker) => tracker.sample(page),
+        }
+    }
+
+    /// Tracks pages `0..pages` at least.
+    pub fn grow(&mut self, pages: usize) {
+        match self {
+            Self::Hemem(tracker) => tracker.grow(pages),
+            Self::Memtis(tracker) => tracker.grow(pages),
+        }
+    }
+
+    /// Forgets what was seen of a page.
+    pub fn forget(&mut self, page: Page) {
+        match self {
+            Self::Hemem(tracker) => tracker.forget(page),
+            Self::Memtis(tracker) => tracker.forget(page),
         }
     }
 
@@ -87,8 +113,20 @@ pub struct Limits {
     pub pages: usize,
     /// Size of a page in bytes.
     pub page_bytes: f64,
-    /// Length of the quantum in nanoseconds.
+    /// Length of the quantum in nanoseconds; infinite where the loads' rates are known only in
+    /// proportion to each other, which says nothing of the bytes that a shift generates.
     pub quantum_ns: f64,
+}
+
+/// What was chosen in a quantum, and from what.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The pages to copy.
+    pub swaps: Vec<Swap>,
+    /// The shift that they make up; none under [`Placer::Pack`].
+    pub shift: Option<Shift>,
+    /// The smoothed loads.
+    pub loads: Loads,
 }
 
 /// A counting tracker and a placer.
@@ -109,54 +147,68 @@ impl Sampled {
     /// A driver that has seen nothing.
     #[must_use]
     pub fn new(counter: Counter, placer: Placer) -> Self {
-        Self { counter, placer, smoothed: Smoothed::new(SAMPLED_WEIGHT) }
+        Self::with_weight(counter, placer, SAMPLED_WEIGHT)
+    }
+
+    /// The same with another weight of one quantum in the smoothed loads.
+    #[must_use]
+    pub fn with_weight(counter: Counter, placer: Placer, weight: f64) -> Self {
+        Self { counter, placer, smoothed: Smoothed::new(weight) }
     }
 
     /// Counts one sampled load.
     pub fn sample(&mut self, page: Page) {
-        match &mut self.counter {
-            Counter::Hemem(tracker) => tracker.sample(page),
-            Counter::Memtis(tracker) => tracker.sample(page),
-        }
+        self.counter.sample(page);
+    }
+
+    /// The tracker.
+    pub fn counter(&mut self) -> &mut Counter {
+        &mut self.counter
     }
 
     /// Decides one quantum.
     pub fn decide(&mut self, loads: Loads, placement: Placement<'_>, limits: Limits) -> Vec<Swap> {
+        let rank = |counter: &Counter| self::ranking(counter, placement);
+        self.decide_among(loads, placement.default_frames, limits, rank).swaps
+    }
+
+    /// Decides one quantum among the pages that `rank` ranks, if it comes to that; `frames` are those
+    /// of the default tier.
+    pub fn decide_among(
+        &mut self,
+        loads: Loads,
+        frames: usize,
+        limits: Limits,
+        rank: impl FnOnce(&Counter) -> Ranking,
+    ) -> Choice {
         let loads = self.smoothed.update(loads);
         let (share, default, alternate) =
             (loads.share(), loads.default.latency_ns, loads.alternate.latency_ns);
         let shift = match &mut self.placer {
             Placer::Pack => {
-                let hot = self.counter.hot(placement.default_frames);
-                return pack::choose(&self.ranking(placement), hot, limits.pages);
+                let hot = self.counter.hot(frames);
+                let swaps = pack::choose(&rank(&self.counter), hot, limits.pages);
+                return Choice { swaps, shift: None, loads };
             }
             Placer::Watermark(search) => search.step(share, default, alternate),
             Placer::Proportional => colloid::proportional(share, default, alternate),
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
-        if shift.size <= 0.0 || pages == 0 {
-            return Vec::new();
-        }
-        colloid::choose(&self.ranking(placement), shift, pages)
+        let swaps = if shift.size <= 0.0 || pages == 0 {
+            Vec::new()
+        } else {
+            colloid::choose(&rank(&self.counter), shift, pages)
+        };
+        Choice { swaps, shift: Some(shift), loads }
     }
+}
 
-    fn ranking(&self, placement: Placement<'_>) -> Ranking {
-        let mut ranking = Ranking::default();
-        for (at, tier) in placement.tiers.iter().enumerate() {
-            let page = Page(at as u32);
-            let ranked = Ranked { page, heat: self.counter.heat(page) };
-            match tier {
-                Tier::Default => ranking.default.push(ranked),
-                Tier::Alternate => ranking.alternate.push(ranked),
-            }
-        }
-        let hottest_first = |page: &Ranked| (std::cmp::Reverse(page.heat), page.page);
-        ranking.default.sort_unstable_by_key(hottest_first);
-        ranking.alternate.sort_unstable_by_key(hottest_first);
-        ranking.default_free = placement.default_frames.saturating_sub(ranking.default.len());
-        ranking.alternate_free = placement.alternate_frames.saturating_sub(ranking.alternate.len());
-        ranking
-    }
+fn ranking(counter: &Counter, placement: Placement<'_>) -> Ranking {
+    let pages = placement.tiers.iter().enumerate().map(|(at, &tier)| (Page(at as u32), tier));
+    let mut ranking = Ranking::of_pages(pages, |page| counter.heat(page));
+    ranking.default_free = placement.default_frames.saturating_sub(ranking.default.len());
+    ranking.alternate_free = placement.alternate_frames.saturating_sub(ranking.alternate.len());
+    ranking
 }
 
 /// Pages whose copies cost no more bytes than the shifted reads bring.
@@ -185,6 +237,12 @@ impl FaultDriven {
         let Loads { default: Load { latency_ns: default, .. }, alternate } =
             self.smoothed.update(loads);
         self.overloaded = colloid::overloaded(default, alternate.latency_ns);
+    }
+
+    /// Whether the default tier answers more slowly, by the smoothed latencies.
+    #[must_use]
+    pub fn overloaded(&self) -> bool {
+        self.overloaded
     }
 
     /// Whether the scanner should stamp pages of this tier.

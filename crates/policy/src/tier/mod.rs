@@ -1,5 +1,5 @@
 //! Which page belongs on which memory tier: a *tracker* says who is hot, a *placer* says how much
-//! goes where, and [`drive`] composes one of each.
+//! goes where, and [`drive`] composes one of each; [`live`] makes that a policy over recorded views.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! Trackers and placers know nothing of each other: `tpp+colloid` is a composition.
 
 pub mod drive;
+pub mod live;
 pub mod place;
 pub mod track;
 

@@ -31,6 +31,22 @@ pub struct Ranking {
 }
 
 impl Ranking {
+    /// Ranks `pages`, with no free frames anywhere.
+    pub fn of_pages(pages: impl Iterator<Item = (Page, Tier)>, heat: impl Fn(Page) -> u32) -> Self {
+        let mut ranking = Self::default();
+        for (page, tier) in pages {
+            let ranked = Ranked { page, heat: heat(page) };
+            match tier {
+                Tier::Default => ranking.default.push(ranked),
+                Tier::Alternate => ranking.alternate.push(ranked),
+            }
+        }
+        let hottest_first = |page: &Ranked| (std::cmp::Reverse(page.heat), page.page);
+        ranking.default.sort_unstable_by_key(hottest_first);
+        ranking.alternate.sort_unstable_by_key(hottest_first);
+        ranking
+    }
+
     /// The sum of all heat, at least 1.
     #[must_use]
     pub fn total(&self) -> f64 {

@@ -31,6 +31,18 @@ impl Hemem {
         Self { counts: vec![0; pages] }
     }
 
+    /// Tracks pages `0..pages` at least.
+    pub fn grow(&mut self, pages: usize) {
+        self.counts.resize(pages.max(self.counts.len()), 0);
+    }
+
+    /// Forgets what was seen of a page.
+    pub fn forget(&mut self, page: Page) {
+        if let Some(count) = self.counts.get_mut(page.0 as usize) {
+            *count = 0;
+        }
+    }
+
     /// Counts one sampled load. Pages out of range are ignored.
     pub fn sample(&mut self, page: Page) {
         let Some(count) = self.counts.get_mut(page.0 as usize) else {

@@ -41,6 +41,22 @@ impl Memtis {
         Self { counts: vec![0; pages], bins, cooling: cooling.max(1), seen: 0 }
     }
 
+    /// Tracks pages `0..pages` at least.
+    pub fn grow(&mut self, pages: usize) {
+        let added = pages.saturating_sub(self.counts.len());
+        self.counts.resize(self.counts.len() + added, 0);
+        self.bins[0] += added;
+    }
+
+    /// Forgets what was seen of a page.
+    pub fn forget(&mut self, page: Page) {
+        if let Some(count) = self.counts.get_mut(page.0 as usize) {
+            self.bins[bin(*count)] -= 1;
+            self.bins[0] += 1;
+            *count = 0;
+        }
+    }
+
     /// Counts one sampled load. Pages out of range are ignored.
     pub fn sample(&mut self, page: Page) {
         let Some(count) = self.counts.get_mut(page.0 as usize) else {

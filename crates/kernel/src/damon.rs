@@ -1,0 +1,449 @@
+//! DAMON: the kernel samples which regions of memory are accessed, and can act on what it sees
+//! (Documentation/admin-guide/mm/damon/usage.rst).
+//!
+//! ```text
+//!  /sys/kernel/mm/damon/admin/kdamonds/
+//!    nr_kdamonds                      kernel threads; writing it fails while one of them runs
+//!    0/state                          on, off, commit, update_schemes_tried_regions …
+//!    0/contexts/0/operations          vaddr: a process's addresses; paddr: physical ones
+//!    0/contexts/0/schemes/0/…         what to do with regions of which size, heat and age
+//! ```
+//!
+//! The directory belongs to the whole system. It is borrowed only if nobody has set it up: a [`Monitor`]
+//! journals the loan ([`crate::loan`]), so that what a killed borrower left running is stopped by the
+//! next start. `DAMON_STAT`, which newer kernels run by default and which keeps everybody else out, is
+//! switched off for the time of the loan and on again after it.
+//!
+//! Properties: no kernel thread of somebody else is stopped or reconfigured; after a monitor is dropped,
+//! there are as many kernel threads as before, none.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::present;
+use crate::loan::{self, Files, Loan, Settings};
+use crate::{Error, Kind, Linux, Result};
+
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const COUNT: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+/// The switch of `DAMON_STAT`.
+pub const DAMON_STAT: &str = "/sys/module/damon_stat/parameters/enabled";
+/// Of the journals.
+const NAME: &str = "damon";
+const STAT_NAME: &str = "damon-stat";
+
+/// Whether DAMON can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can; `stat` says whether `DAMON_STAT` would be paused meanwhile.
+    Free {
+        /// `DAMON_STAT` runs.
+        stat: bool,
+    },
+    /// Somebody else has set it up.
+    Busy {
+        /// Kernel threads that are set up.
+        threads: u64,
+        /// Those of them that run.
+        running: u64,
+    },
+}
+
+/// What to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The virtual memory of a process.
+    Process(u32),
+    /// Physical memory, from the first to the last address.
+    Physical(u64, u64),
+}
+
+/// What to do with the regions that fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing but counting them.
+    Stat,
+    /// Move them to this node, the hottest first (kernel 6.11).
+    MigrateHot(u32),
+    /// Move them to this node, the coldest first (kernel 6.11).
+    MigrateCold(u32),
+}
+
+/// An action, and for which regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// What to do.
+    pub action: Action,
+    /// Least and most sampling intervals of an aggregation in which a region was seen accessed.
+    pub accesses: (u64, u64),
+    /// Least number of aggregations for which it has been like that.
+    pub age: u64,
+    /// Bytes that may be acted on a second.
+    pub bytes_per_second: Option<u64>,
+    /// Only memory charged to this cgroup, by its path below the mount.
+    pub cgroup: Option<String>,
+}
+
+/// How closely to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Time between two samples of a region.
+    pub sample: Duration,
+    /// Time over which samples are counted.
+    pub aggregate: Duration,
+    /// Regions at most: the bound of the cost.
+    pub regions: u64,
+}
+
+/// A region that DAMON saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Sampling intervals of the last aggregation in which it was accessed.
+    pub accesses: u64,
+}
+
+/// What a scheme has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of regions that fit.
+    pub tried: u64,
+    /// Bytes on which the action succeeded.
+    pub applied: u64,
+}
+
+impl Linux {
+    /// Whether DAMON's directory is there and free. [`Kind::NotFound`] without it.
+    pub fn damon(&self) -> Result<State> {
+        let threads = self.read_number(COUNT).map_err(|error| match error.kind() {
+            Kind::NotFound => error.advise("boot a kernel with CONFIG_DAMON_SYSFS=y"),
+            _ => error,
+        })?;
+        if threads > 0 {
+            let runs = |at: &u64| {
+                self.read(format!("{KDAMONDS}/{at}/state")).is_ok_and(|s| s.trim() == "on")
+            };
+            let running = (0..threads).filter(runs).count() as u64;
+            return Ok(State::Busy { threads, running });
+        }
+        let stat = present(self.read(DAMON_STAT))?;
+        Ok(State::Free { stat: stat.is_some_and(|text| text.trim() == "Y") })
+    }
+}
+
+/// The directory, as it is found when it may be borrowed: nobody's.
+#[derive(Clone, Debug, PartialEq)]
+struct Nobody;
+
+impl Settings for Nobody {
+    const EXTENSION: &'static str = "kdamonds";
+
+    fn to_text(&self) -> String {
+        "0\n".to_owned()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        (text == "0\n").then_some(Self)
+    }
+
+    fn restore(&self, linux: &Linux) -> Result<()> {
+        for at in 0..linux.read_number(COUNT)? {
+            // One that does not run refuses to be stopped.
+            let _ = linux.write(format!("{KDAMONDS}/{at}/state"), "off");
+        }
+        linux.write(COUNT, "0")
+    }
+}
+
+/// Stops what a killed borrower left running; `true` if there was something.
+pub fn recover(linux: &Linux, directory: &Path) -> Result<bool> {
+    let stopped = loan::recover::<Nobody>(linux, directory, NAME)?.is_some();
+    let stat = loan::recover::<Files>(linux, directory, STAT_NAME)?.is_some();
+    Ok(stopped || stat)
+}
+
+/// Whether a killed borrower left DAMON running; changes nothing.
+pub fn left_over(directory: &Path) -> Result<bool> {
+    Ok(loan::left_over::<Nobody>(directory, NAME)?.is_some())
+}
+
+/// One kernel thread a target, watching. Dropping it stops and removes them.
+#[derive(Debug)]
+pub struct Monitor {
+    linux: Linux,
+    targets: Vec<Target>,
+    // Dropped in this order: the threads are gone before DAMON_STAT starts again.
+    _loan: Loan<Nobody>,
+    _stat: Loan<Files>,
+}
+
+impl Monitor {
+    /// Starts to watch `targets`, each under all `schemes`. The journal lives in `directory`.
+    ///
+    /// [`Kind::Busy`] if somebody has set DAMON up; [`Kind::Unsupported`] if this kernel does not have
+    /// the operations or an action.
+    pub fn start(
+        linux: &Linux,
+        directory: &Path,
+        targets: &[Target],
+        attributes: Attributes,
+        schemes: &[Scheme],
+    ) -> Result<Self> {
+        recover(linux, directory)?;
+        if let State::Busy { threads, running } = linux.damon()? {
+            return Err(busy(threads, running));
+        }
+        let stat = Loan::files(linux, directory, STAT_NAME, &[DAMON_STAT])?;
+        if stat.found().value(DAMON_STAT) == Some("Y") {
+            stat.set(DAMON_STAT, "N")?;
+        }
+        let find = || match linux.read_number(COUNT)? {
+            0 => Ok(Nobody),
+            threads => Err(busy(threads, 0)),
+        };
+        let loan =
+            Loan::take_unless(linux, directory, NAME, find, |_| false)?.map_err(|_| busy(0, 0))?;
+        let monitor =
+            Self { linux: linux.clone(), targets: targets.to_vec(), _loan: loan, _stat: stat };
+        linux.write(COUNT, &targets.len().to_string())?;
+        for (at, target) in targets.iter().enumerate() {
+            monitor.configure(at, *target, attributes, schemes)?;
+            monitor.command(at, "on")?;
+        }
+        Ok(monitor)
+    }
+
+    /// What is watched.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The kernel's thread for target `at`.
+    pub fn thread(&self, at: usize) -> Result<u32> {
+        let pid = self.linux.read_number(format!("{KDAMONDS}/{at}/pid"))?;
+        u32::try_from(pid).map_err(|_| Error::malformed(format!("{KDAMONDS}/{at}/pid"), pid))
+    }
+
+    /// The regions of target `at` that fit its first scheme, in the order of their addresses. Waits
+    /// for the end of the aggregation.
+    pub fn regions(&self, at: usize) -> Result<Vec<Region>> {
+        self.command(at, "update_schemes_tried_regions")?;
+        let directory = format!("{KDAMONDS}/{at}/contexts/0/schemes/0/tried_regions");
+        let entries = std::fs::read_dir(self.linux.path(&directory))
+            .map_err(|error| Error::io("list", &directory, error))?;
+        let mut regions = Vec::new();
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            if !name.starts_with(|first: char| first.is_ascii_digit()) {
+                continue;
+            }
+            let number = |file: &str| self.linux.read_number(format!("{directory}/{name}/{file}"));
+            regions.push(Region {
+                start: number("start")?,
+                end: number("end")?,
+                accesses: number("nr_accesses")?,
+            });
+        }
+        regions.sort_unstable_by_key(|region| region.start);
+        Ok(regions)
+    }
+
+    /// What scheme `scheme` of target `at` has done.
+    pub fn stats(&self, at: usize, scheme: usize) -> Result<Stats> {
+        self.command(at, "update_schemes_stats")?;
+        let directory = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}/stats");
+        Ok(Stats {
+            tried: self.linux.read_number(format!("{directory}/sz_tried"))?,
+            applied: self.linux.read_number(format!("{directory}/sz_applied"))?,
+        })
+    }
+
+    /// Changes what scheme `scheme` of target `at` may do, without a restart.
+    pub fn limit(&self, at: usize, scheme: usize, bytes_per_second: u64) -> Result<()> {
+        let quotas = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}/quotas");
+        // Zero bytes would mean no limit at all.
+        self.linux.write(format!("{quotas}/bytes"), &bytes_per_second.max(1).to_string())?;
+        self.command(at, "commit")
+    }
+
+    fn command(&self, at: usize, command: &str) -> Result<()> {
+        let path = format!("{KDAMONDS}/{at}/state");
+        self.linux.write(&path, command).map_err(|error| match error.kind() {
+            // Only one user of DAMON at a time may run: a module of the kernel is another.
+            Kind::Busy => error.advise(
+                "another user of DAMON runs: see /sys/module/damon_*/parameters/enabled and damo",
+            ),
+            _ => error,
+        })
+    }
+
+    fn configure(
+        &self,
+        at: usize,
+        target: Target,
+        attributes: Attributes,
+        schemes: &[Scheme],
+    ) -> Result<()> {
+        let linux = &self.linux;
+        let unsupported = |what: &'static str| {
+            move |error: Error| {
+                match error.kind() {
+                Kind::NotFound | Kind::Other => {
+                    Error::new(Kind::Unsupported, "set up DAMON with", what, error.reason())
+                        .advise("boot a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_PADDR=y, 6.11 or newer")
+                }
+                _ => error,
+            }
+            }
+        };
+        linux.write(format!("{KDAMONDS}/{at}/contexts/nr_contexts"), "1")?;
+        let context = format!("{KDAMONDS}/{at}/contexts/0");
+        linux.write(format!("{context}/targets/nr_targets"), "1")?;
+        match target {
+            Target::Process(pid) => {
+                linux
+                    .write(format!("{context}/operations"), "vaddr")
+                    .map_err(unsupported("the operations vaddr"))?;
+                linux.write(format!("{context}/targets/0/pid_target"), &pid.to_string())?;
+            }
+            Target::Physical(start, end) => {
+                linux
+                    .write(format!("{context}/operations"), "paddr")
+                    .map_err(unsupported("the operations paddr"))?;
+                let regions = format!("{context}/targets/0/regions");
+                linux.write(format!("{regions}/nr_regions"), "1")?;
+                linux.write(format!("{regions}/0/start"), &start.to_string())?;
+                linux.write(format!("{regions}/0/end"), &end.to_string())?;
+            }
+        }
+        let intervals = format!("{context}/monitoring_attrs/intervals");
+        let micros = |time: Duration| time.as_micros().max(1).to_string();
+        linux.write(format!("{intervals}/sample_us"), &micros(attributes.sample))?;
+        linux.write(format!("{intervals}/aggr_us"), &micros(attributes.aggregate))?;
+        linux.write(format!("{intervals}/update_us"), &micros(attributes.aggregate * 2))?;
+        let regions = format!("{context}/monitoring_attrs/nr_regions");
+        // The kernel wants at least three: the parts between the two largest gaps.
+        linux.write(format!("{regions}/max"), &attributes.regions.max(10).to_string())?;
+        linux.write(format!("{regions}/min"), &attributes.regions.clamp(3, 10).to_string())?;
+        linux.write(format!("{context}/schemes/nr_schemes"), &schemes.len().to_string())?;
+        for (number, scheme) in schemes.iter().enumerate() {
+            let directory = format!("{context}/schemes/{number}");
+            let pattern = format!("{directory}/access_pattern");
+            let (action, node) = match scheme.action {
+                Action::Stat => ("stat", None),
+                Action::MigrateHot(node) => ("migrate_hot", Some(node)),
+                Action::MigrateCold(node) => ("migrate_cold", Some(node)),
+            };
+            linux
+                .write(format!("{directory}/action"), action)
+                .map_err(unsupported("migration between nodes"))?;
+            if let Some(node) = node {
+                linux.write(format!("{directory}/target_nid"), &node.to_string())?;
+            }
+            let most = |least: u64, most: u64, name: &str| {
+                linux.write(format!("{pattern}/{name}/max"), &most.to_string())?;
+                linux.write(format!("{pattern}/{name}/min"), &least.to_string())
+            };
+            most(0, u64::MAX, "sz")?;
+            most(scheme.accesses.0, scheme.accesses.1.min(u32::MAX.into()), "nr_accesses")?;
+            most(scheme.age, u32::MAX.into(), "age")?;
+            if let Some(bytes) = scheme.bytes_per_second {
+                linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
+                linux.write(format!("{directory}/quotas/bytes"), &bytes.max(1).to_string())?;
+            }
+            if let Some(cgroup) = &scheme.cgroup {
+                let filters = format!("{directory}/filters");
+                linux.write(format!("{filters}/nr_filters"), "1")?;
+                linux.write(format!("{filters}/0/type"), "memcg")?;
+                linux.write(format!("{filters}/0/memcg_path"), cgroup)?;
+                // What does not match is left out.
+                linux.write(format!("{filters}/0/matching"), "N")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn busy(threads: u64, running: u64) -> Error {
+    Error::new(
+        Kind::Busy,
+        "borrow",
+        "DAMON",
+        format_args!("somebody has set up {threads} kernel threads of it, {running} of them run"),
+    )
+    .advise("stop them (damo stop; echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use std::fs;
+
+    #[test]
+    fn a_kernel_that_runs_its_own_statistics_is_free() {
+        assert_eq!(fixtures::two_nodes().damon().unwrap(), State::Free { stat: true });
+        assert_eq!(fixtures::debian().damon().unwrap_err().kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn what_somebody_set_up_is_neither_borrowed_nor_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        let directory = linux.path(format!("{KDAMONDS}/0"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("state"), "on\n").unwrap();
+        fs::write(linux.path(COUNT), "1\n").unwrap();
+        assert_eq!(linux.damon().unwrap(), State::Busy { threads: 1, running: 1 });
+        let attributes = Attributes {
+            sample: Duration::from_millis(5),
+            aggregate: Duration::from_millis(100),
+            regions: 100,
+        };
+        let journals = linux.path("/run/pagemill");
+        let error =
+            Monitor::start(&linux, &journals, &[Target::Process(1)], attributes, &[]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains("1 kernel threads of it, 1 of them run"), "{error}");
+        assert_eq!(fs::read_to_string(directory.join("state")).unwrap(), "on\n");
+        assert!(!left_over(&journals).unwrap());
+    }
+
+    /// On the running kernel, where that is allowed and DAMON is free.
+    #[test]
+    fn physical_memory_is_watched_and_nothing_is_left_behind() {
+        let linux = Linux::live();
+        let journals = tempfile::tempdir().unwrap();
+        match linux.damon() {
+            Ok(State::Free { .. }) => {}
+            other => return eprintln!("skipped: {other:?}"),
+        }
+        let attributes = Attributes {
+            sample: Duration::from_millis(5),
+            aggregate: Duration::from_millis(50),
+            regions: 20,
+        };
+        let all = Scheme {
+            action: Action::Stat,
+            accesses: (0, u64::MAX),
+            age: 0,
+            bytes_per_second: None,
+            cgroup: None,
+        };
+        let target = [Target::Physical(1 << 20, 512 << 20)];
+        let monitor = match Monitor::start(&linux, journals.path(), &target, attributes, &[all]) {
+            Ok(monitor) => monitor,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let regions = monitor.regions(0).unwrap();
+        assert!(!regions.is_empty());
+        assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start), "{regions:?}");
+        assert!(regions.iter().all(|region| region.accesses <= 11), "{regions:?}");
+        assert!(monitor.stats(0, 0).unwrap().tried > 0);
+        drop(monitor);
+        assert!(matches!(linux.damon().unwrap(), State::Free { .. }));
+        assert!(!left_over(journals.path()).unwrap());
+    }
+}

@@ -1,0 +1,136 @@
+//! `mbind(2)`: which node a range of this process's memory comes from; and the weights by which
+//! weighted interleaving spreads new memory over nodes
+//! (Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave).
+
+use std::collections::BTreeMap;
+
+use crate::error::present;
+use crate::{Error, Linux, Result};
+
+const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+
+/// The file that holds the weight of `node`.
+pub fn weight_file(node: u32) -> String {
+    format!("{WEIGHTS}/node{node}")
+}
+
+/// Writing a weight turns this off (kernel 6.16); writing `true` puts the firmware's weights back.
+pub const AUTO_WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave/auto";
+
+impl Linux {
+    /// The weight of each node; `None` for a kernel without weighted interleaving (before 6.9).
+    pub fn interleave_weights(&self) -> Result<Option<BTreeMap<u32, u64>>> {
+        let Ok(entries) = std::fs::read_dir(self.path(WEIGHTS)) else { return Ok(None) };
+        let mut weights = BTreeMap::new();
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            let Some(Ok(node)) = name.strip_prefix("node").map(str::parse) else { continue };
+            weights.insert(node, self.read_number(weight_file(node))?);
+        }
+        Ok(Some(weights))
+    }
+
+    /// Whether the weights follow the firmware's bandwidths; `None` before kernel 6.16.
+    pub fn interleave_auto(&self) -> Result<Option<bool>> {
+        let text = present(self.read(AUTO_WEIGHTS))?;
+        Ok(text.map(|text| matches!(text.trim(), "true" | "1" | "Y")))
+    }
+}
+
+/// Anonymous memory of this process that comes from one node.
+#[derive(Debug)]
+pub struct Bound {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Bound {
+    /// `len` bytes, zeroed, that `node` will provide as they are touched. `len` is rounded up to
+    /// whole pages.
+    pub fn on(node: u32, len: usize) -> Result<Self> {
+        /// `MPOL_BIND`.
+        const BIND: libc::c_int = 2;
+        let len = len.max(1).next_multiple_of(crate::page_size());
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
+        // memory of ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last("map", format_args!("{len} bytes")));
+        }
+        let bound = Self { start: start.cast(), len };
+        let mut mask = [0_u64; 16];
+        if let Some(word) = mask.get_mut(node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+        // SAFETY: the range is the mapping made above; `mask` has the 1024 bits announced and lives
+        // across the call (the kernel counts one bit less than it is told).
+        let refused = unsafe {
+            libc::syscall(libc::SYS_mbind, start, len, BIND, mask.as_ptr(), 1024 + 1_usize, 0)
+        };
+        if refused < 0 {
+            return Err(Error::last("bind memory to", format_args!("node {node}")));
+        }
+        Ok(bound)
+    }
+
+    /// The bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is readable and writable for `len` bytes, zeroed by the kernel where it
+        // was not written, lives as long as `self`, and nothing else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.start as u64
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `on` made, and no borrow of it outlives `self`.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use crate::move_pages::{Place, locate};
+
+    #[test]
+    fn weights_are_read_where_the_kernel_has_them() {
+        let weights = fixtures::two_nodes().interleave_weights().unwrap().unwrap();
+        assert_eq!(weights, BTreeMap::from([(0, 23), (1, 8)]));
+        assert_eq!(fixtures::two_nodes().interleave_auto().unwrap(), Some(true));
+        assert_eq!(fixtures::debian().interleave_weights().unwrap(), None);
+    }
+
+    #[test]
+    fn bound_memory_is_where_it_should_be() {
+        let mut memory = match Bound::on(0, 3 * 4096 + 1) {
+            Ok(memory) => memory,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        assert_eq!(memory.bytes().len() % crate::page_size(), 0);
+        memory.bytes().fill(7);
+        match locate(std::process::id(), &[memory.address()]) {
+            Ok(places) => assert_eq!(places, [Place::Node(0)]),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_an_error() {
+        assert!(Bound::on(1000, 4096).is_err());
+    }
+}

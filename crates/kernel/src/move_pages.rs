@@ -1,0 +1,127 @@
+//! `move_pages(2)`: where the pages of a process are, and moving them to another node.
+//!
+//! A page that only this process maps moves; one that others map too stays, and the kernel says so
+//! (`EACCES`). Needs the right to trace the process (same user and dumpable, or `CAP_SYS_NICE`).
+
+use std::ptr;
+
+use crate::{Error, Kind, Result};
+
+const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
+
+/// What is known of one page, or came of moving it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is on this node.
+    Node(u32),
+    /// There is no page.
+    Absent,
+    /// Another process maps it too.
+    Shared,
+    /// Somebody works on it.
+    Busy,
+    /// The node has no room.
+    NoRoom,
+    /// Another reason, by its error number.
+    Refused(i32),
+}
+
+impl Place {
+    fn of(status: i32) -> Self {
+        match (u32::try_from(status), -status) {
+            (Ok(node), _) => Self::Node(node),
+            (_, libc::ENOENT | libc::EFAULT) => Self::Absent,
+            (_, libc::EACCES) => Self::Shared,
+            (_, libc::EBUSY) => Self::Busy,
+            (_, libc::ENOMEM) => Self::NoRoom,
+            (_, errno) => Self::Refused(errno),
+        }
+    }
+}
+
+/// Where each of these pages of `pid` is.
+pub fn locate(pid: u32, addresses: &[u64]) -> Result<Vec<Place>> {
+    call(pid, addresses, None)
+}
+
+/// Moves each of these pages of `pid` to `node`; says where each is afterwards, or why it stayed.
+pub fn migrate(pid: u32, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
+    let node = i32::try_from(node)
+        .map_err(|_| Error::new(Kind::Other, "move pages to", node, "no such node"))?;
+    call(pid, addresses, Some(&vec![node; addresses.len()]))
+}
+
+fn call(pid: u32, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>> {
+    /// Below the range of error numbers and of nodes: the kernel left the entry alone.
+    const UNTOUCHED: i32 = i32::MIN;
+    /// `MPOL_MF_MOVE`: pages that only this process maps.
+    const MOVE: libc::c_int = 2;
+    debug_assert!(nodes.is_none_or(|nodes| nodes.len() == addresses.len()));
+    let mut statuses = vec![UNTOUCHED; addresses.len()];
+    // SAFETY: `addresses`, `nodes` (null, or as long, see above) and `statuses` are arrays of `count`
+    // elements that live across the call; the kernel reads the first two and writes the third. The
+    // addresses are another process's and are only compared with its mappings.
+    let refused = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid as libc::pid_t,
+            addresses.len(),
+            addresses.as_ptr(),
+            nodes.map_or(ptr::null(), <[i32]>::as_ptr),
+            statuses.as_mut_ptr(),
+            MOVE,
+        )
+    };
+    if refused < 0 {
+        let what = if nodes.is_some() { "move" } else { "locate" };
+        let error = Error::last(what, format_args!("pages of process {pid}"));
+        return Err(match error.kind() {
+            Kind::Permission => error.advise(ADVICE),
+            _ => error,
+        });
+    }
+    // A positive result counts pages that could not be moved; those after a failed batch stay
+    // untouched, as if somebody had worked on them.
+    let place = |status: i32| if status == UNTOUCHED { Place::Busy } else { Place::of(status) };
+    Ok(statuses.into_iter().map(place).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_this_process_is_on_a_node_and_an_address_without_one_is_absent() {
+        let data = vec![1_u8; 1 << 20];
+        let page = (data.as_ptr() as u64 + 4096) & !4095;
+        let places = match locate(std::process::id(), &[page, 4096]) {
+            Ok(places) => places,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let Place::Node(node) = places[0] else { panic!("{places:?}") };
+        assert_eq!(places[1], Place::Absent);
+        // Moving it to where it is changes nothing and works everywhere.
+        assert_eq!(migrate(std::process::id(), &[page], node).unwrap(), [Place::Node(node)]);
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused() {
+        let data = vec![1_u8; 8192];
+        let page = (data.as_ptr() as u64 + 4096) & !4095;
+        match migrate(std::process::id(), &[page], 1023) {
+            Ok(places) => assert!(!matches!(places[0], Place::Node(1023)), "{places:?}"),
+            Err(error) => assert!(
+                matches!(error.kind(), Kind::Unsupported | Kind::Permission | Kind::Other),
+                "{error}"
+            ),
+        }
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_gone() {
+        match locate(u32::MAX >> 1, &[4096]) {
+            Err(error) if error.kind() == Kind::Unsupported => eprintln!("skipped: {error}"),
+            outcome => assert_eq!(outcome.unwrap_err().kind(), Kind::Gone),
+        }
+    }
+}
