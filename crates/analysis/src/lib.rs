@@ -4,6 +4,9 @@
 //! events, randomness from a seed that the caller records.
 #![forbid(unsafe_code)]
 
+pub mod faults;
 pub mod fragmentation;
 pub mod heap;
+pub mod hugepages;
+pub mod latency;
 pub mod statistics;

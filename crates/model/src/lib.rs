@@ -16,6 +16,7 @@ pub mod fault;
 pub mod flow;
 pub mod huge;
 pub mod latency;
+pub mod pftrace;
 pub mod recording;
 pub mod tiers;
 pub mod units;

@@ -27,6 +27,10 @@ pub enum Verb {
     Report(verbs::report::Arguments),
     /// Say which memory is worth huge pages, how much, and why
     Plan(verbs::plan::Arguments),
+    /// Show how much of a program's memory is on huge pages
+    Hugepages(verbs::hugepages::Arguments),
+    /// Write a recording in a format of another tool
+    Export(verbs::export::Arguments),
     /// Show the heap of a running program, without stopping it
     Heap(verbs::heap::Arguments),
     /// Run published experiments again and show their figures beside ours
@@ -49,6 +53,8 @@ impl Verb {
             Self::Record(arguments) => verbs::record::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
             Self::Plan(arguments) => verbs::plan::run(&arguments),
+            Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
+            Self::Export(arguments) => verbs::export::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),

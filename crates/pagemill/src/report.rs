@@ -4,4 +4,5 @@
 
 pub mod chart;
 pub mod html;
+pub mod log_chart;
 pub mod text;

@@ -18,6 +18,13 @@ use super::html::escape;
 #[derive(Clone, Debug)]
 pub struct Svg(String);
 
+impl Svg {
+    /// Markup that a module beside this one drew.
+    pub(super) fn of(markup: String) -> Self {
+        Self(markup)
+    }
+}
+
 impl fmt::Display for Svg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -1,8 +1,10 @@
 //! One file a verb. A verb parses nothing and prints its own result; what it computes lives below.
 
 pub mod doctor;
+pub mod export;
 pub mod generate;
 pub mod heap;
+pub mod hugepages;
 pub mod plan;
 pub mod record;
 pub mod report;

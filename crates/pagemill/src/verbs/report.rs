@@ -1,18 +1,24 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
+pub(crate) mod faults;
+pub(crate) mod hugepages;
 mod json;
 mod page;
+mod pftrace;
 mod summary;
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use faults::Faults;
+use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::heap::{HeapFold, HeapView};
-use pagemill_model::Fold as _;
+use pagemill_analysis::hugepages::{HugePageFold, HugePageView};
 use pagemill_model::recording::Reader;
+use pagemill_model::{Fold as _, Source as _};
 
 use crate::exit::Exit;
 
@@ -21,6 +27,7 @@ Examples:
   pagemill report pagemill-redis-server.4711
   pagemill report REC --json | jq .view.pss_bytes.peak
   pagemill report REC --html report.html
+  pagemill report redis.pftrace --mhz 2600
 ";
 
 const AFTER: &str = "\
@@ -30,7 +37,7 @@ Exit status: 0 shown; 2 it is no recording, or is damaged, or finished parts of 
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// Directory that `pagemill record` wrote.
+    /// Directory that `pagemill record` wrote, or a .pftrace file of CBMM's kernel.
     #[arg(value_name = "REC")]
     recording: PathBuf,
     /// Print JSON instead of text.
@@ -42,44 +49,84 @@ pub struct Arguments {
     /// Overwrite FILE.
     #[arg(short, long)]
     force: bool,
+    /// Show percentiles although more than 1 % of the page faults were lost.
+    #[arg(long)]
+    allow_loss: bool,
+    /// For a .pftrace: cycles in a microsecond (the file does not say).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..100_000))]
+    mhz: Option<u64>,
+    /// For a .pftrace: its counts of faults below the threshold [default: FILE.rejected, if there is one].
+    #[arg(long, value_name = "FILE")]
+    rejected: Option<PathBuf>,
+    /// For a .pftrace: the threshold of these counts, cycles.
+    #[arg(long, default_value_t = pagemill_model::pftrace::THRESHOLD, value_name = "CYCLES")]
+    pftrace_threshold: u64,
 }
 
 /// A recording folded.
 struct Report {
     reader: Reader,
     view: HeapView,
+    faults: Option<Faults>,
+    hugepages: Option<HugePageView>,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.recording.is_file() {
+        return pftrace::run(arguments);
+    }
     let mut reader = Reader::open(&arguments.recording)?;
-    let mut fold = HeapFold::default();
-    fold.drain(&mut reader)?;
-    let report = Report { view: fold.view(), reader };
+    let mut heap = HeapFold::default();
+    let setup = reader.meta().faults.clone();
+    let mut faults = setup.as_ref().map(|setup| FaultFold::new(setup, reader.meta().started));
+    let mut hugepages = HugePageFold::default();
+    while let Some(event) = reader.next_event()? {
+        heap.event(&event);
+        hugepages.event(&event);
+        if let Some(faults) = &mut faults {
+            faults.event(&event);
+        }
+    }
+    let faults = setup.zip(faults).map(|(setup, fold)| Faults {
+        setup,
+        view: fold.view(),
+        allow_loss: arguments.allow_loss,
+    });
+    let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
+    let report = Report { view: heap.view(), faults, hugepages, reader };
     if arguments.json {
         show(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {
-        let html = page::html(&report);
-        let mut options = fs::File::options();
-        options.write(true).create(true).truncate(true).create_new(!arguments.force);
-        let mut file = match options.open(path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                bail!("{} exists (use -f to overwrite it)", path.display())
-            }
-            opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
-        };
-        file.write_all(html.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        eprintln!("wrote {}", path.display());
+        write_html(path, &page::html(&report), arguments.force)?;
     } else {
         show(&summary::text(&report));
     }
-    let Some(gone) = summary::gone(&report) else { return Ok(Exit::Ok) };
-    eprintln!("pagemill: {}: {gone}", arguments.recording.display());
-    Ok(Exit::Code(2))
+    let refusal = report.faults.as_ref().and_then(Faults::refusal);
+    let mut exit = Exit::Ok;
+    for why in summary::gone(&report).into_iter().chain(refusal) {
+        eprintln!("pagemill: {}: {why}", arguments.recording.display());
+        exit = Exit::Code(2);
+    }
+    Ok(exit)
+}
+
+/// Writes the page, unless the file is there already.
+fn write_html(path: &Path, html: &str, force: bool) -> Result<()> {
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true).create_new(!force);
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} exists (use -f to overwrite it)", path.display())
+        }
+        opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
+    };
+    file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-fn show(text: &str) {
+pub(super) fn show(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -4,7 +4,8 @@ use pagemill_analysis::heap::Summary;
 use pagemill_model::Nanos;
 use serde_json::{Map, Value, json};
 
-use super::{Report, summary};
+use super::faults::Faults;
+use super::{Report, hugepages, summary};
 use crate::heap_words;
 
 /// Version of this output.
@@ -54,6 +55,8 @@ pub(super) fn value(report: &Report) -> Value {
             json!({ "samples": missing.rows, "heap_parts": ranges })
         }),
         "view": fields,
+        "faults": report.faults.as_ref().map(Faults::json),
+        "hugepages": report.hugepages.as_ref().map(hugepages::json),
         "degraded": summary::degraded(report),
         "last": view.last.as_ref().map(heap_words::sample_json),
     })

@@ -14,6 +14,16 @@ pub(super) fn html(report: &Report) -> String {
         .map(|(label, value)| vec![label.to_owned(), value])
         .collect();
     page.table(&["", ""], &header);
+    if let Some(faults) = &report.faults {
+        faults.html(&mut page);
+    }
+    if let Some(hugepages) = &report.hugepages {
+        page.heading("Huge pages").preformatted(super::hugepages::text(hugepages).trim());
+    }
+    let memory = summary::memory(&report.view);
+    if memory.is_empty() && (report.faults.is_some() || report.hugepages.is_some()) {
+        return end(report, page);
+    }
     let chart = LineChart {
         title: "Memory over time".into(),
         x: "seconds".into(),
@@ -21,7 +31,7 @@ pub(super) fn html(report: &Report) -> String {
         series: summary::series(&report.view),
     };
     page.heading("Memory").chart(&chart.svg());
-    page.table(&summary::MEMORY_HEADER, &summary::memory(&report.view));
+    page.table(&summary::MEMORY_HEADER, &memory);
     page.preformatted(summary::FORMULA);
     if let Some(score) = &report.view.score {
         let chart = LineChart {
@@ -58,6 +68,11 @@ pub(super) fn html(report: &Report) -> String {
     if !pauses.is_empty() {
         page.heading("Pauses").paragraph(summary::PAUSES).table(&summary::PAUSE_HEADER, &pauses);
     }
+    end(report, page)
+}
+
+/// What is missing, and the end of the file.
+fn end(report: &Report, mut page: Page) -> String {
     for (title, lines) in [
         ("Degraded", summary::degraded(report)),
         ("Not measured", summary::not_measured(report)),

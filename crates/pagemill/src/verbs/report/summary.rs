@@ -3,7 +3,8 @@
 use pagemill_analysis::heap::{HeapView, Summary};
 use pagemill_model::{Bytes, Nanos};
 
-use super::Report;
+use super::faults::Faults;
+use super::{Report, hugepages};
 use crate::heap_words;
 use crate::report::chart::Series;
 use crate::report::text;
@@ -15,9 +16,10 @@ pub(super) fn text(report: &Report) -> String {
         out.push_str(&format!("{label:<10}{value}\n"));
     }
     let memory = memory(&report.view);
-    if memory.is_empty() {
+    let other = report.faults.is_some() || report.hugepages.is_some();
+    if memory.is_empty() && !other {
         out.push_str("\nno memory was measured\n");
-    } else {
+    } else if !memory.is_empty() {
         out.push('\n');
         out.push_str(&text::table(&MEMORY_HEADER, &memory));
         out.push_str(&format!("\n{FORMULA}\n\n"));
@@ -32,6 +34,8 @@ pub(super) fn text(report: &Report) -> String {
     if !pauses.is_empty() {
         out.push_str(&format!("\n{PAUSES}\n{}", text::table(&PAUSE_HEADER, &pauses)));
     }
+    out.extend(report.faults.as_ref().map(Faults::text));
+    out.extend(report.hugepages.as_ref().map(hugepages::text));
     for (title, lines) in [
         ("degraded", degraded(report)),
         ("not measured", not_measured(report)),
@@ -64,7 +68,10 @@ pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
     lines.push(("process", format!("{} ({})", meta.comm, meta.pid)));
     lines.push(("kernel", format!("{} {}", meta.kernel, meta.machine)));
     let duration = view.duration.to_string();
-    let mut length = format!("{}, {} samples", duration.trim(), view.samples);
+    let mut length = match &report.faults {
+        Some(faults) if view.samples == 0 => faults.view.duration.to_string().trim().to_owned(),
+        _ => format!("{}, {} samples", duration.trim(), view.samples),
+    };
     if let Some(at) = report.reader.truncated_at() {
         length.push_str(&format!(
             ", truncated at {}: the recorder did not finish",

@@ -1,0 +1,407 @@
+//! The story of a process's page faults: how many, how long, of which kind, when, where, and what the
+//! time of the slow ones went into.
+//!
+//! Terms:
+//! - a **category** is the one word that says most about a fault; the first that fits of: major,
+//!   reclaim, compaction, huge, larger, huge page refused, copy on write, new page, mapped (nothing was
+//!   allocated). Where only the kind of the kernel's counters is known: major or minor.
+//! - a **slow** fault took the recording's threshold or longer and has a row; all are counted.
+//! - a **cold host page** is inferred: clearing took more than twice a warm first touch for each small page,
+//!   and 5 us or more, so the host had to find the memory first.
+//!
+//! Always true: the categories' faults add up to all faults that were timed; the parts of the slow faults'
+//! time add up to no more than all of it.
+
+use std::collections::BTreeMap;
+
+use pagemill_model::fault::Flags;
+use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
+
+use crate::latency::Histogram;
+
+/// Losses from which on percentiles are not to be believed.
+pub const LOSS_LIMIT: f64 = 0.01;
+/// The least time after the allocation for which a cold host page is inferred.
+const COLD_FLOOR: u64 = 5_000;
+
+/// The shortest interval of the timeline.
+const SHORTEST: Nanos = Nanos(50_000_000);
+
+/// The word that says most about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Needed I/O.
+    Major,
+    /// Memory was reclaimed for it.
+    Reclaim,
+    /// Memory was compacted for it.
+    Compaction,
+    /// A huge page.
+    Huge,
+    /// A page larger than the smallest.
+    Larger,
+    /// A huge page was asked for, and a small one given.
+    HugeRefused,
+    /// A shared page was copied.
+    CopyOnWrite,
+    /// A small page.
+    NewPage,
+    /// A page that was there was mapped.
+    Mapped,
+    /// Not major; no more is known.
+    Minor,
+}
+
+impl Category {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Major => "major",
+            Self::Reclaim => "reclaim",
+            Self::Compaction => "compaction",
+            Self::Huge => "huge page",
+            Self::Larger => "larger page",
+            Self::HugeRefused => "huge page refused",
+            Self::CopyOnWrite => "copy on write",
+            Self::NewPage => "new page",
+            Self::Mapped => "mapped",
+            Self::Minor => "minor",
+        }
+    }
+
+    /// The category of a fault; `details` says whether more than major or minor is known.
+    pub fn of(flags: Flags, details: bool) -> Self {
+        let any = |bits: u64| flags.0 & bits != 0;
+        match () {
+            () if any(Flags::MAJOR) => Self::Major,
+            () if !details => Self::Minor,
+            () if any(Flags::RECLAIM) => Self::Reclaim,
+            () if any(Flags::COMPACTION) => Self::Compaction,
+            () if any(Flags::HUGE) => Self::Huge,
+            () if any(Flags::LARGE) => Self::Larger,
+            () if any(Flags::HUGE_FAILED) => Self::HugeRefused,
+            () if flags.has(Flags::PROTECTION | Flags::WRITE) => Self::CopyOnWrite,
+            () if any(Flags::BASE) => Self::NewPage,
+            () => Self::Mapped,
+        }
+    }
+}
+
+/// What the faults add up to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FaultView {
+    /// All faults counted.
+    pub counted: u64,
+    /// Those that were timed.
+    pub all: Histogram,
+    /// The same by category; those with the most time first.
+    pub categories: Vec<(Category, Histogram)>,
+    /// From the header's start to the last event.
+    pub duration: Nanos,
+    /// Longest fault with a row, exact.
+    pub longest: Option<Nanos>,
+    /// Where the slow faults' time went.
+    pub slow: Slow,
+    /// Slow faults by mapping, those with the most time first.
+    pub mappings: Vec<(String, PerMapping)>,
+    /// Faults in each interval: seconds since the start, faults a second, longest bucket in ns.
+    pub timeline: Vec<(f64, f64, Option<Nanos>)>,
+}
+
+/// Slow faults together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slow {
+    /// How many.
+    pub faults: u64,
+    /// Their time.
+    pub time: Nanos,
+    /// In compaction.
+    pub compaction: Nanos,
+    /// In reclaim.
+    pub reclaim: Nanos,
+    /// After the last allocation, where the host had the memory.
+    pub clearing: Nanos,
+    /// After the last allocation, where it did not.
+    pub cold: Nanos,
+    /// Faults of that kind.
+    pub cold_faults: u64,
+}
+
+impl Slow {
+    /// What is left: lookup, allocation, waiting.
+    pub fn rest(&self) -> Nanos {
+        let known = self.compaction.0 + self.reclaim.0 + self.clearing.0 + self.cold.0;
+        Nanos(self.time.0.saturating_sub(known))
+    }
+}
+
+/// Slow faults of one mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerMapping {
+    /// How many.
+    pub faults: u64,
+    /// Their time.
+    pub time: Nanos,
+    /// The longest.
+    pub longest: Nanos,
+}
+
+/// Folds faults into a [`FaultView`].
+#[derive(Clone, Debug, Default)]
+pub struct FaultFold {
+    details: bool,
+    touch: Option<Nanos>,
+    started: Nanos,
+    end: Nanos,
+    untimed: u64,
+    categories: BTreeMap<Category, Histogram>,
+    longest: Option<Nanos>,
+    slow: Slow,
+    /// Mappings of each process by first address: first address after it, label.
+    layout: BTreeMap<(u64, u64), (u64, String)>,
+    mappings: BTreeMap<String, PerMapping>,
+    intervals: BTreeMap<Nanos, (u64, Option<u32>)>,
+}
+
+impl FaultFold {
+    /// A fold for a recording that was made like this and began at `started`.
+    pub fn new(setup: &FaultSetup, started: Nanos) -> Self {
+        Self { details: setup.details, touch: setup.touch, started, ..Self::default() }
+    }
+
+    fn fault(&mut self, fault: &Fault) {
+        let flags = Flags(fault.flags.unwrap_or(0));
+        self.longest = self.longest.max(Some(fault.latency));
+        let slow = &mut self.slow;
+        slow.faults += 1;
+        slow.time.0 += fault.latency.0;
+        let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
+        slow.compaction.0 += ns(fault.compaction);
+        slow.reclaim.0 += ns(fault.reclaim);
+        if let Some(after) = fault.after_allocation {
+            let stalled = ns(fault.compaction) + ns(fault.reclaim);
+            let after = after.0.min(fault.latency.0.saturating_sub(stalled));
+            let warm = self.touch.map(|touch| (2 * touch.0) << flags.order());
+            if warm.is_some_and(|warm| after > warm.max(COLD_FLOOR)) {
+                slow.cold.0 += after;
+                slow.cold_faults += 1;
+            } else {
+                slow.clearing.0 += after;
+            }
+        }
+        if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
+            let name = self.label(pid, address);
+            let mapping = self.mappings.entry(name).or_default();
+            mapping.faults += 1;
+            mapping.time.0 += fault.latency.0;
+            mapping.longest = mapping.longest.max(fault.latency);
+        }
+    }
+
+    /// What lay at an address.
+    fn label(&self, pid: u64, address: u64) -> String {
+        let below = self.layout.range(..=(pid, address)).next_back();
+        match below {
+            Some(((of, _), (end, name))) if *of == pid && address < *end => name.clone(),
+            _ => "unknown".into(),
+        }
+    }
+
+    fn mapping(&mut self, row: &MappingSample) {
+        let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
+        // What it replaces, in part or whole.
+        let stale: Vec<_> = self
+            .layout
+            .range((pid, 0)..(pid, end))
+            .filter(|(_, (other_end, _))| *other_end > start)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in stale {
+            self.layout.remove(&key);
+        }
+        self.layout.insert((pid, start), (end, label(row)));
+    }
+}
+
+/// What a mapping is called in reports: its name, or what kind of anonymous memory it is.
+pub fn label(row: &MappingSample) -> String {
+    let name = row.name.clone().unwrap_or_default();
+    if !name.is_empty() {
+        return name;
+    }
+    let size = row.end.unwrap_or(0).saturating_sub(row.start.unwrap_or(0));
+    let shared = row.permissions.as_ref().is_some_and(|permissions| permissions.ends_with('s'));
+    let kind = if shared { "shared" } else { "anonymous" };
+    // One word for mappings of a kind, or a program with a thousand of them has a thousand lines.
+    let class = match size {
+        0..0x20_0000 => "below 2 MiB",
+        0x20_0000..0x400_0000 => "2 to 64 MiB",
+        0x400_0000..0x4000_0000 => "64 MiB to 1 GiB",
+        _ => "1 GiB and above",
+    };
+    format!("{kind}, {class}")
+}
+
+impl Fold for FaultFold {
+    type View = FaultView;
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Fault(fault) => self.fault(fault),
+            Event::Mapping(row) => self.mapping(row),
+            Event::FaultCounts(row) => {
+                let flags = Flags(row.flags.unwrap_or(0));
+                let counts = row.counts.as_deref().unwrap_or_default();
+                let interval = self.intervals.entry(row.time).or_default();
+                interval.0 += counts.iter().sum::<u64>();
+                let Some(buckets) = &row.buckets else {
+                    self.untimed += counts.iter().sum::<u64>();
+                    return self.end = self.end.max(row.time);
+                };
+                let histogram =
+                    self.categories.entry(Category::of(flags, self.details)).or_default();
+                for (bucket, count) in buckets.iter().zip(counts) {
+                    let bucket = u32::try_from(*bucket).unwrap_or(u32::MAX);
+                    histogram.add(bucket, *count);
+                    interval.1 = interval.1.max(Some(bucket));
+                }
+            }
+            _ => return,
+        }
+        self.end = self.end.max(event.time());
+    }
+
+    fn view(&self) -> FaultView {
+        let mut all = Histogram::default();
+        self.categories.values().for_each(|histogram| all.merge(histogram));
+        let mut categories: Vec<_> =
+            self.categories.iter().map(|(category, times)| (*category, times.clone())).collect();
+        categories.sort_by_key(|(_, times)| std::cmp::Reverse(times.sum()));
+        let mut mappings: Vec<_> =
+            self.mappings.iter().map(|(name, mapping)| (name.clone(), *mapping)).collect();
+        mappings.sort_by_key(|(_, mapping)| std::cmp::Reverse(mapping.time));
+        // Intervals that are too short for a rate are counted with the next one.
+        let mut before = self.started;
+        let (mut number, mut highest) = (0, None);
+        let timeline = self.intervals.iter().filter_map(|(time, (count, longest))| {
+            number += count;
+            highest = highest.max(*longest);
+            let length = time.since(before);
+            (length >= SHORTEST).then(|| {
+                before = *time;
+                let rate = std::mem::take(&mut number) as f64 / length.seconds();
+                let longest = highest.take().map(latency::middle);
+                (time.since(self.started).seconds(), rate, longest)
+            })
+        });
+        FaultView {
+            counted: all.total() + self.untimed,
+            timeline: timeline.collect(),
+            all,
+            categories,
+            duration: self.end.since(self.started),
+            longest: self.longest,
+            slow: self.slow,
+            mappings,
+        }
+    }
+}
+
+/// Share of the faults that were lost; percentiles are refused above [`LOSS_LIMIT`].
+pub fn loss(setup: &FaultSetup) -> f64 {
+    let lost = setup.lost as f64;
+    if lost == 0.0 { 0.0 } else { lost / (lost + setup.counted as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(seconds: u64, flags: u64, buckets: &[(u64, u64)]) -> Event {
+        Event::FaultCounts(Box::new(pagemill_model::FaultCounts {
+            time: Nanos(seconds * 1_000_000_000),
+            flags: Some(flags),
+            buckets: Some(buckets.iter().map(|(bucket, _)| *bucket).collect()),
+            counts: Some(buckets.iter().map(|(_, count)| *count).collect()),
+        }))
+    }
+
+    fn fold(events: &[Event]) -> FaultView {
+        let setup = FaultSetup { details: true, touch: Some(Nanos(1000)), ..FaultSetup::default() };
+        let mut fold = FaultFold::new(&setup, Nanos(0));
+        events.iter().for_each(|event| fold.event(event));
+        fold.view()
+    }
+
+    #[test]
+    fn categories_add_up_and_the_one_with_the_most_time_is_first() {
+        let huge = Flags::WRITE | Flags::HUGE | Flags::ANONYMOUS;
+        let view = fold(&[
+            counts(1, Flags::WRITE | Flags::BASE, &[(160, 90)]),
+            counts(1, huge | Flags::COMPACTION, &[(700, 1)]),
+            counts(2, huge, &[(400, 9)]),
+        ]);
+        assert_eq!((view.counted, view.all.total()), (100, 100));
+        let names: Vec<_> = view.categories.iter().map(|(category, _)| category.name()).collect();
+        assert_eq!(names, ["compaction", "huge page", "new page"]);
+        assert_eq!(view.timeline.len(), 2);
+        assert_eq!((view.timeline[0].1, view.timeline[1].1), (91.0, 9.0));
+    }
+
+    #[test]
+    fn time_after_the_allocation_is_cold_when_clearing_cannot_take_that_long() {
+        let fault = |latency, after, order: u64| {
+            Event::Fault(Box::new(Fault {
+                latency: Nanos(latency),
+                after_allocation: Some(Nanos(after)),
+                compaction: Some(Nanos(500)),
+                flags: Some(order << 24),
+                ..Fault::default()
+            }))
+        };
+        // A small page in 4 us is warm, in 11 us cold; a huge one in 900 us warm, in 5 ms cold.
+        let view = fold(&[
+            fault(6_000, 4_000, 0),
+            fault(12_000, 11_000, 0),
+            fault(901_000, 900_000, 9),
+            fault(5_010_000, 5_000_000, 9),
+        ]);
+        let slow = view.slow;
+        assert_eq!((slow.faults, slow.cold_faults), (4, 2));
+        assert_eq!((slow.cold, slow.clearing), (Nanos(5_011_000), Nanos(904_000)));
+        assert_eq!(slow.rest(), Nanos(14_000 - 2_000));
+        assert_eq!(view.longest, Some(Nanos(5_010_000)));
+    }
+
+    #[test]
+    fn a_mapping_that_replaces_another_gets_the_faults_after_it() {
+        let mapping = |start, end, name: &str| {
+            Event::Mapping(Box::new(MappingSample {
+                pid: Some(1),
+                start: Some(start),
+                end: Some(end),
+                name: Some(name.into()),
+                ..MappingSample::default()
+            }))
+        };
+        let at = |address| {
+            Event::Fault(Box::new(Fault {
+                latency: Nanos(10),
+                pid: Some(1),
+                address: Some(address),
+                ..Fault::default()
+            }))
+        };
+        let view = fold(&[
+            mapping(0x1000, 0x9000, "old"),
+            at(0x2000),
+            mapping(0x2000, 0x4000, "new"),
+            at(0x2000),
+            at(0x3fff),
+            at(0x4000),
+        ]);
+        let names: Vec<_> =
+            view.mappings.iter().map(|(name, m)| (name.as_str(), m.faults)).collect();
+        assert_eq!(names, [("new", 2), ("old", 1), ("unknown", 1)]);
+    }
+}

@@ -1,0 +1,92 @@
+//! `export`: what a recording holds, in a format of another tool.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use pagemill_model::Source as _;
+use pagemill_model::pftrace::{Clock, Export};
+use pagemill_model::recording::Reader;
+
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill export pagemill-redis-server.4711 --format pftrace -o redis.pftrace
+";
+
+/// Which recording, and as what.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+pub struct Arguments {
+    /// Directory that `pagemill record` wrote.
+    #[arg(value_name = "REC")]
+    recording: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    format: Format,
+    /// File to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
+    /// Cycles in a microsecond, for formats that have cycles; at 1000 a cycle is a nanosecond.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..100_000))]
+    mhz: u64,
+}
+
+/// Formats of other tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Page faults as CBMM's kernel traces them, with a .rejected file beside
+    Pftrace,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut reader = Reader::open(&arguments.recording)?;
+    let recording = arguments.recording.display();
+    let Some(setup) = reader.meta().faults.clone() else {
+        bail!("{recording} has no page faults (make one with: pagemill record --with faults)");
+    };
+    let Format::Pftrace = arguments.format;
+    let clock = Clock { mhz: arguments.mhz };
+    let mut export = Export::new(clock);
+    while let Some(event) = reader.next_event()? {
+        export.event(&event);
+    }
+    let (trace, rejected) = export.files();
+    let beside = beside(&arguments.output);
+    write(&arguments.output, &trace, arguments.force)?;
+    write(&beside, &rejected, arguments.force)?;
+    let (records, counted) = export.amount();
+    eprintln!(
+        "wrote {records} faults to {} and {counted} counts to {}, in cycles of {} MHz; threshold {} cycles",
+        arguments.output.display(),
+        beside.display(),
+        clock.mhz,
+        u128::from(setup.threshold.0) * u128::from(clock.mhz) / 1000
+    );
+    Ok(Exit::Ok)
+}
+
+/// Where the counts of a trace are: the same name with another ending.
+pub(crate) fn beside(trace: &Path) -> PathBuf {
+    trace.with_extension("rejected")
+}
+
+fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true).create_new(!force);
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} exists (use -f to overwrite it)", path.display())
+        }
+        opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
+    };
+    std::io::Write::write_all(&mut file, bytes)
+        .with_context(|| format!("cannot write {}", path.display()))
+}

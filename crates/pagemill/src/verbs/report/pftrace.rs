@@ -1,0 +1,66 @@
+//! The report of a `.pftrace` file: the same section as a recording's page faults.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result, bail};
+use pagemill_analysis::faults::FaultFold;
+use pagemill_model::Fold as _;
+use pagemill_model::pftrace::{Clock, events, parse, parse_rejected};
+use serde_json::json;
+
+use super::faults::Faults;
+use super::{Arguments, show, write_html};
+use crate::exit::Exit;
+use crate::report::html::Page;
+use crate::verbs::export::beside;
+
+/// Reads the file and shows it.
+pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
+    let path = &arguments.recording;
+    let name = path.display().to_string();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let (layout, records) = parse(&name, &bytes)?;
+    let Some(mhz) = arguments.mhz else {
+        bail!(
+            "{name}: its times are cycles, and the file does not say how long one is (add --mhz, such as --mhz 2600)"
+        );
+    };
+    let counts = arguments.rejected.clone().unwrap_or_else(|| beside(path));
+    let rejected = match fs::read(&counts) {
+        Ok(bytes) => parse_rejected(&counts.display().to_string(), &bytes)?,
+        Err(error) if error.kind() == ErrorKind::NotFound && arguments.rejected.is_none() => {
+            eprintln!(
+                "pagemill: {} is not there: faults below the threshold are missing (name it with --rejected)",
+                counts.display()
+            );
+            Vec::new()
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", counts.display()));
+        }
+    };
+    let threshold = arguments.pftrace_threshold;
+    let (setup, started, events) = events(layout, &records, &rejected, threshold, Clock { mhz });
+    let mut fold = FaultFold::new(&setup, started);
+    events.iter().for_each(|event| fold.event(event));
+    let faults = Faults { setup, view: fold.view(), allow_loss: arguments.allow_loss };
+    if arguments.json {
+        let value = json!({ "schema": 1, "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
+        show(&format!("{value:#}\n"));
+    } else if let Some(path) = &arguments.html {
+        let mut page = Page::new(&name);
+        faults.html(&mut page);
+        write_html(path, &page.finish(), arguments.force)?;
+    } else {
+        let duration = faults.view.duration.to_string();
+        let bytes = layout.bytes();
+        let head = format!(
+            "file      {name}\nrecords   {} of {bytes} bytes, {}\n",
+            records.len(),
+            duration.trim()
+        );
+        show(&format!("{head}{}", faults.text()));
+    }
+    Ok(Exit::Ok)
+}
