@@ -9,4 +9,5 @@ pub mod fragmentation;
 pub mod heap;
 pub mod hugepages;
 pub mod latency;
+pub mod slices;
 pub mod statistics;
