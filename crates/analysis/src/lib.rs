@@ -9,5 +9,6 @@ pub mod fragmentation;
 pub mod heap;
 pub mod hugepages;
 pub mod latency;
+pub mod regions;
 pub mod slices;
 pub mod statistics;

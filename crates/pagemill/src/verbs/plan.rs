@@ -1,5 +1,6 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
+mod advise;
 mod costs;
 mod perturb;
 
@@ -9,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use pagemill_analysis::regions::RegionFold;
 use pagemill_model::recording::Reader;
-use pagemill_model::{Event, Source as _};
+use pagemill_model::{Event, Fold as _, Source as _};
 use pagemill_policy::huge::profile::Profile;
 
 use self::perturb::Perturbation;
@@ -19,6 +21,7 @@ use crate::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:
+  pagemill record --with faults,hugepages --threshold 0ns -o rec -- CMD; pagemill plan rec --explain -o profile.csv
   pagemill plan REC --replay                             do the recorded decisions come out again?
   pagemill plan --costs                                  what base and huge pages cost on this machine
   pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
@@ -45,10 +48,16 @@ pub struct Arguments {
     /// general=BENEFIT, huge-only; several in their order.
     #[arg(long, value_name = "WAYS", value_delimiter = ',', conflicts_with = "replay")]
     perturb: Vec<Perturbation>,
+    /// Say why, a line a place.
+    #[arg(long)]
+    explain: bool,
+    /// Write the profile as the original reads it: cycles, no reasons.
+    #[arg(long, requires = "output")]
+    original: bool,
     /// Seed of what is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the profile here instead of to standard output.
+    /// Write the profile here.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Overwrite FILE.
@@ -73,10 +82,51 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.replay {
         return replay(input);
     }
-    bail!("nothing to do: choose --replay or --perturb")
+    arguments.advise(input)
 }
 
 impl Arguments {
+    /// Says where huge pages or eager paging would pay.
+    fn advise(&self, input: &Path) -> Result<Exit> {
+        let mut reader = Reader::open(input)?;
+        let mut fold = RegionFold::default();
+        fold.drain(&mut reader)?;
+        let regions = fold.view();
+        if regions.areas.is_empty() {
+            bail!(
+                "{} says nothing of mappings (pagemill record --with faults,hugepages --threshold 0ns -- CMD)",
+                input.display()
+            );
+        }
+        let linux = super::machine();
+        let known = crate::costs::calibrate(&linux, false)?;
+        let all = advise::advise(&regions, &crate::costs::machine_view(&linux, &known));
+        if self.output.is_some() {
+            let profile = advise::profile(&all);
+            let profile = if self.original {
+                profile.to_original(linux.mhz()?.unwrap_or(0))
+            } else {
+                profile
+            };
+            self.write(&profile.to_string())?;
+        }
+        if self.json {
+            println!("{:#}", advise::json(&all, &regions));
+            return Ok(Exit::Ok);
+        }
+        print!("{}", advise::text(&all, self.explain));
+        if !advise::complete(&regions) && regions.counted > 0 {
+            println!(
+                "{} of {} faults have an address: densities are averages over mappings (record with --threshold 0ns for all)",
+                regions.rows, regions.counted
+            );
+        }
+        println!(
+            "costs are of this machine, measured; touched pages are of the recording; page walks are not in it (plan --measure)"
+        );
+        Ok(Exit::Ok)
+    }
+
     /// Writes a file, or to standard output.
     fn write(&self, text: &str) -> Result<()> {
         let Some(path) = &self.output else {

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Deviations from CBMM, each deliberate: base faults that a huge page spares count (there: not), so a dense region
-//! needs no profile; cold memory counts; memory that nobody touches has a price, and where it has reached
+//! needs no profile (a profile in nanoseconds, as `plan` writes it, holds them already); cold memory counts; memory that nobody touches has a price, and where it has reached
 //! [`CbmmPlus::bloat`] of the process nothing sparse becomes huge; demotion exists; a helper's time is never free; a stall is
 //! what was measured, not 2^32; a fault never zeroes a huge page beyond a budget, for an average hides a tail;
 //! collapsing and defragmenting can pay. A term whose figure is absent is left out if it speaks for the action; if
@@ -134,7 +134,10 @@ impl Policy for CbmmPlus {
         let none = Account::new();
         let base = Self::base(view);
         let faults = Self::missing(view).saturating_mul(base.unwrap_or(0));
-        let huge = none.with(Term::Walks, Self::walks(view)).with(Term::Faults, faults);
+        // A profile in nanoseconds is one of ours and holds the faults too; a published one counts walks alone.
+        let whole = view.unit == Unit::Nanos && view.profile_huge != Figure::Absent;
+        let spared = if whole { 0 } else { faults };
+        let huge = none.with(Term::Walks, Self::walks(view)).with(Term::Faults, spared);
         let (costs, benefits) = match action {
             Action::Huge => {
                 let fresh = Self::fresh(view).filter(|fresh| *fresh <= self.budget)?;

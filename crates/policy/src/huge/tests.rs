@@ -169,6 +169,22 @@ fn cbmm_plus_stops_making_sparse_regions_huge_where_bloat_is_spent() {
 }
 
 #[test]
+fn a_profile_of_ours_holds_the_faults_and_a_published_one_does_not() {
+    let ahead = |unit| View {
+        present: Figure::Measured(0),
+        expected: Figure::Modelled(512),
+        profile_huge: Figure::Modelled(0),
+        unit,
+        ..machine(Moment::Ahead)
+    };
+    let benefit = |unit| {
+        let policy = cbmm_plus::CbmmPlus::default();
+        policy.estimate(Action::Ahead2m, &ahead(unit)).unwrap().benefit()
+    };
+    assert_eq!((benefit(Unit::Cycles), benefit(Unit::Nanos)), (512 * 1_100, 0));
+}
+
+#[test]
 fn a_why_reads_as_a_sum() {
     let view = View {
         profile_huge: Figure::Modelled(300_000),

@@ -1,0 +1,271 @@
+//! Which parts of a program's memory were touched how densely: faults and mappings folded into regions of 2 MiB.
+//!
+//! A *region* is 2 MiB of address space, aligned. A fault that has a row says that its page was touched; a fault that brought a
+//! huge page says nothing about the other 511. The memory that a mapping had says how many pages of it were touched on
+//! average, which stands in where faults have no rows.
+//!
+//! Always true: no more pages are touched than a region has; only memory that a program may write and that no file
+//! backs counts.
+
+use std::collections::BTreeMap;
+
+use pagemill_model::fault::Flags;
+use pagemill_model::{Event, Fault, Fold, MappingSample};
+
+/// Bytes of a region.
+pub const REGION: u64 = 2 << 20;
+/// Base pages of a region.
+pub const PAGES: u64 = 512;
+
+/// What a mapping holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// What `brk` grows.
+    Heap,
+    /// Anonymous memory.
+    Mapped,
+}
+
+/// A mapping as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Area {
+    /// What it holds.
+    pub place: Place,
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// The most anonymous memory that it was seen with, bytes.
+    pub anonymous: Option<u64>,
+    /// The most of it on huge pages, bytes.
+    pub huge: Option<u64>,
+    /// Its regions that faults have touched.
+    pub regions: Vec<Region>,
+}
+
+/// A region.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Base pages that faults have touched.
+    pub touched: u64,
+    /// Faults with a row.
+    pub faults: u64,
+    /// Of those, ones that brought a huge page.
+    pub huge_faults: u64,
+}
+
+/// What the recording says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Regions {
+    /// Anonymous mappings by process and address.
+    pub areas: Vec<(u64, Area)>,
+    /// The end of the highest mapping of a file: where `mmap` offsets count down from, by process.
+    pub tops: BTreeMap<u64, u64>,
+    /// Faults with a row and an address.
+    pub rows: u64,
+    /// All faults that were counted.
+    pub counted: u64,
+    /// Mean time that faults which compacted or reclaimed spent on it, ns, and how many did.
+    pub stall: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Touched {
+    pages: [u64; 8],
+    faults: u64,
+    huge_faults: u64,
+}
+
+/// The fold.
+#[derive(Clone, Debug, Default)]
+pub struct RegionFold {
+    touched: BTreeMap<(u64, u64), Touched>,
+    areas: BTreeMap<(u64, u64), Area>,
+    tops: BTreeMap<u64, u64>,
+    rows: u64,
+    counted: u64,
+    stalls: (u64, u64),
+}
+
+impl RegionFold {
+    fn fault(&mut self, fault: &Fault) {
+        let flags = Flags(fault.flags.unwrap_or(0));
+        let stalled = fault.compaction.unwrap_or_default().0 + fault.reclaim.unwrap_or_default().0;
+        if stalled > 0 {
+            self.stalls = (self.stalls.0 + stalled, self.stalls.1 + 1);
+        }
+        let Some(address) = fault.address else { return };
+        self.rows += 1;
+        let (region, page) = (address / REGION, address % REGION / 4096);
+        let touched = self.touched.entry((fault.pid.unwrap_or(0), region)).or_default();
+        touched.pages[(page / 64) as usize] |= 1 << (page % 64);
+        touched.faults += 1;
+        touched.huge_faults += u64::from(flags.has(Flags::HUGE));
+    }
+
+    fn mapping(&mut self, sample: &MappingSample) {
+        let (Some(start), Some(end)) = (sample.start, sample.end) else { return };
+        let pid = sample.pid.unwrap_or(0);
+        let name = sample.name.as_deref().unwrap_or_default();
+        if name.starts_with('/') {
+            let top = self.tops.entry(pid).or_default();
+            *top = (*top).max(end);
+        }
+        let private = sample
+            .permissions
+            .as_deref()
+            .is_none_or(|word| word.starts_with("rw") && word.ends_with('p'));
+        let place = match name {
+            "[heap]" => Place::Heap,
+            "" => Place::Mapped,
+            named if named.starts_with("[anon") => Place::Mapped,
+            _ => return,
+        };
+        if !private {
+            return;
+        }
+        // A mapping that grew, or was merged with a neighbour, stands for what it was before.
+        let swallowed: Vec<(u64, u64)> = self
+            .areas
+            .range((pid, 0)..(pid, end))
+            .filter(|(_, area)| area.end > start && (area.start, area.end) != (start, end))
+            .filter(|(_, area)| start <= area.start && area.end <= end)
+            .map(|(key, _)| *key)
+            .collect();
+        let (mut anonymous, mut huge) = (None, None);
+        for key in swallowed {
+            if let Some(gone) = self.areas.remove(&key) {
+                (anonymous, huge) = (anonymous.max(gone.anonymous), huge.max(gone.huge));
+            }
+        }
+        let area = self.areas.entry((pid, start)).or_insert(Area {
+            place,
+            start,
+            end,
+            anonymous,
+            huge,
+            regions: Vec::new(),
+        });
+        area.end = area.end.max(end);
+        area.anonymous = area.anonymous.max(sample.anonymous.map(|bytes| bytes.0));
+        area.huge = area.huge.max(sample.huge.map(|bytes| bytes.0));
+    }
+}
+
+impl Fold for RegionFold {
+    type View = Regions;
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Fault(fault) => self.fault(fault),
+            Event::Mapping(sample) => self.mapping(sample),
+            Event::FaultCounts(counts) => {
+                self.counted += counts.counts.iter().flatten().sum::<u64>();
+            }
+            _ => {}
+        }
+    }
+
+    fn view(&self) -> Regions {
+        let mut areas: Vec<(u64, Area)> =
+            self.areas.iter().map(|((pid, _), area)| (*pid, area.clone())).collect();
+        for (pid, area) in &mut areas {
+            let (first, last) = (area.start / REGION, area.end.div_ceil(REGION));
+            for ((_, region), touched) in self.touched.range((*pid, first)..(*pid, last)) {
+                area.regions.push(Region {
+                    start: region * REGION,
+                    touched: touched.pages.iter().map(|word| u64::from(word.count_ones())).sum(),
+                    faults: touched.faults,
+                    huge_faults: touched.huge_faults,
+                });
+            }
+        }
+        Regions {
+            areas,
+            tops: self.tops.clone(),
+            rows: self.rows,
+            counted: self.counted,
+            stall: (self.stalls.1 > 0).then(|| (self.stalls.0 / self.stalls.1, self.stalls.1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_model::{Bytes, Nanos};
+
+    fn fault(address: u64, flags: u64) -> Event {
+        Event::Fault(Box::new(Fault {
+            pid: Some(7),
+            address: Some(address),
+            flags: Some(flags),
+            ..Fault::default()
+        }))
+    }
+
+    fn mapping(start: u64, end: u64, name: &str, anonymous: u64) -> Event {
+        Event::Mapping(Box::new(MappingSample {
+            pid: Some(7),
+            start: Some(start),
+            end: Some(end),
+            permissions: Some("rw-p".into()),
+            name: Some(name.into()),
+            anonymous: Some(Bytes(anonymous)),
+            ..MappingSample::default()
+        }))
+    }
+
+    fn fold(events: &[Event]) -> Regions {
+        let mut fold = RegionFold::default();
+        events.iter().for_each(|event| fold.event(event));
+        fold.view()
+    }
+
+    #[test]
+    fn a_page_counts_once_and_a_region_has_512() {
+        let base = 64 * REGION;
+        let mut events = vec![mapping(base, base + 2 * REGION, "[heap]", 0)];
+        events.extend((0..PAGES).chain(0..PAGES).map(|page| fault(base + page * 4096 + 8, 0)));
+        events.push(fault(base + REGION, Flags::HUGE));
+        let regions = fold(&events);
+        let [(7, area)] = regions.areas.as_slice() else { panic!("{regions:?}") };
+        assert_eq!(area.place, Place::Heap);
+        let touched: Vec<_> =
+            area.regions.iter().map(|r| (r.touched, r.faults, r.huge_faults)).collect();
+        assert_eq!(touched, [(512, 1024, 0), (1, 1, 1)]);
+        assert_eq!(regions.rows, 1025);
+    }
+
+    #[test]
+    fn a_mapping_that_grows_is_one_and_files_are_none_of_it() {
+        let base = 64 * REGION;
+        let regions = fold(&[
+            mapping(base, base + REGION, "", 4096),
+            mapping(base - REGION, base + REGION, "", 8192),
+            mapping(base + 8 * REGION, base + 9 * REGION, "/lib/x.so", 4096),
+            mapping(base + 4 * REGION, base + 5 * REGION, "[stack]", 4096),
+        ]);
+        assert_eq!(regions.areas.len(), 1);
+        let (_, area) = &regions.areas[0];
+        assert_eq!(
+            (area.start, area.end, area.anonymous),
+            (base - REGION, base + REGION, Some(8192))
+        );
+        assert_eq!(regions.tops[&7], base + 9 * REGION);
+    }
+
+    #[test]
+    fn stalls_are_of_the_faults_that_had_one() {
+        let slow = |compaction| {
+            Event::Fault(Box::new(Fault {
+                compaction: Some(Nanos(compaction)),
+                ..Fault::default()
+            }))
+        };
+        assert_eq!(fold(&[slow(100), slow(300), slow(0)]).stall, Some((200, 2)));
+        assert_eq!(fold(&[slow(0)]).stall, None);
+    }
+}

@@ -1,0 +1,357 @@
+//! `plan REC`: what a recording says about where huge pages or eager paging would pay, as rows of a profile.
+//!
+//! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
+//! their size class (a power of two). A place's view has the mean of the base pages touched in its regions and this machine's
+//! costs; `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
+//! huge page spares: the base faults. Page walks need a measurement: `plan --measure`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use pagemill_analysis::regions::{Area, PAGES, Place, REGION, Regions};
+use pagemill_model::{Bytes, Nanos};
+use pagemill_policy::huge::cbmm_plus::CbmmPlus;
+use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_policy::huge::{Action, Decision, Figure, Moment, Policy as _, Section, Unit, View};
+use serde_json::{Value, json};
+
+/// A place and what to do there.
+#[derive(Debug)]
+pub struct Advice {
+    /// The section.
+    pub section: Section,
+    /// What makes a region one of this place.
+    pub constraints: Vec<Constraint>,
+    /// The place in words.
+    pub place: String,
+    /// Regions in it that were used.
+    pub regions: u64,
+    /// Base pages touched in each, on average.
+    pub touched: Option<u64>,
+    /// Where that number comes from.
+    pub from: &'static str,
+    /// What `cbmm+` would do.
+    pub decision: Option<Decision>,
+}
+
+impl Advice {
+    /// The row of a profile, if anything is worth doing.
+    fn row(&self) -> Option<Row> {
+        let decision = self.decision?;
+        let kind = match decision.action {
+            Action::Ahead2m => Kind::Huge,
+            Action::Ahead4k | Action::Ahead64k => Kind::Eager,
+            _ => return None,
+        };
+        let touched = self.touched?;
+        let regions = self.regions;
+        let why = format!("{decision}; {touched} of 512 pages in {regions} regions, {}", self.from);
+        Some(Row {
+            kind,
+            section: self.section,
+            benefit: decision.estimate.benefit(),
+            constraints: self.constraints.clone(),
+            why: Some(why),
+        })
+    }
+}
+
+/// Regions of one place.
+#[derive(Default)]
+struct Group {
+    regions: u64,
+    touched: u64,
+    told: u64,
+    on_huge: u64,
+    estimated: bool,
+}
+
+impl Group {
+    fn add(&mut self, touched: Option<u64>, estimated: bool) {
+        self.regions += 1;
+        match touched {
+            Some(pages) => {
+                self.touched += pages.min(PAGES);
+                self.told += 1;
+            }
+            None => self.on_huge += 1,
+        }
+        self.estimated |= estimated;
+    }
+
+    fn mean(&self) -> Option<u64> {
+        self.touched.checked_div(self.told)
+    }
+}
+
+/// The used regions of an area: offset from its start, pages touched (`None`: on a huge page, nobody knows), whether the
+/// number is an average over the mapping.
+fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
+    let base = area.start / REGION * REGION;
+    if complete && !area.regions.is_empty() {
+        let told = |region: &pagemill_analysis::regions::Region| {
+            let touched = (region.huge_faults == 0).then_some(region.touched);
+            (region.start - base, touched, false)
+        };
+        return area.regions.iter().map(told).collect();
+    }
+    let length = area.end - area.start;
+    let Some(anonymous) = area.anonymous.filter(|bytes| *bytes > 0 && length > 0) else {
+        return Vec::new();
+    };
+    // A mapping with a good part on huge pages says how much it got, not how much it touched.
+    let known = area.huge.unwrap_or(0) * 4 < anonymous;
+    let mean = u128::from(anonymous) * u128::from(PAGES) / u128::from(length);
+    let mean = u64::try_from(mean).unwrap_or(PAGES).max(1);
+    (0..length.div_ceil(REGION)).map(|at| (at * REGION, known.then_some(mean), true)).collect()
+}
+
+/// Faults whose address is known must be this share of all for their pages to be taken as all pages.
+const COMPLETE_PERCENT: u64 = 95;
+
+/// Whether nearly all faults have a row.
+pub fn complete(regions: &Regions) -> bool {
+    regions.rows > 0 && regions.rows * 100 >= regions.counted * COMPLETE_PERCENT
+}
+
+/// What to do where, by this machine's view.
+pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
+    let complete = complete(regions);
+    let mut heap: BTreeMap<u64, Group> = BTreeMap::new();
+    let mut mapped: BTreeMap<u32, Group> = BTreeMap::new();
+    for (_, area) in &regions.areas {
+        let length = area.end - area.start;
+        if length < REGION && area.place == Place::Mapped {
+            continue;
+        }
+        for (offset, touched, estimated) in used(area, complete) {
+            let group = match area.place {
+                Place::Heap => heap.entry(offset / REGION).or_default(),
+                Place::Mapped => mapped.entry(length.ilog2()).or_default(),
+            };
+            group.add(touched, estimated);
+        }
+    }
+    let weigh = |group: &Group, section| {
+        let mean = group.mean()?;
+        let mut view = View {
+            moment: Moment::Ahead,
+            section,
+            present: Figure::Measured(0),
+            expected: Figure::Modelled(mean),
+            unit: Unit::Nanos,
+            ..*machine
+        };
+        if let Some((stall, _)) = regions.stall {
+            view.costs.stall = Figure::Measured(stall);
+        }
+        Some(CbmmPlus::default().decide(&view))
+    };
+    let mut all = Vec::new();
+    // Neighbours in the heap for which the same is best are one range.
+    let mut ranges: Vec<(u64, u64, Group, Option<Action>)> = Vec::new();
+    for (at, group) in heap {
+        let action = weigh(&group, Section::Heap).map(|decision| decision.action);
+        match ranges.last_mut() {
+            Some((_, end, whole, same)) if *end == at && *same == action => {
+                *end = at + 1;
+                whole.regions += group.regions;
+                whole.touched += group.touched;
+                whole.told += group.told;
+                whole.on_huge += group.on_huge;
+                whole.estimated |= group.estimated;
+            }
+            _ => ranges.push((at, at + 1, group, action)),
+        }
+    }
+    for (from, to, group, _) in ranges {
+        let (from, to) = (from * REGION, to * REGION);
+        let constraint =
+            |comparator, value| Constraint::Number(Quantity::SectionOff, comparator, value);
+        all.push(Advice {
+            section: Section::Heap,
+            constraints: vec![
+                constraint(Comparator::Greater, from),
+                constraint(Comparator::Less, to),
+            ],
+            place: format!("heap from {} to {}", short(from), short(to)),
+            decision: weigh(&group, Section::Heap),
+            regions: group.regions,
+            touched: group.mean(),
+            from: origin(&group),
+        });
+    }
+    for (class, group) in mapped {
+        let (least, next) = (1_u64 << class, 1_u64 << (class + 1));
+        let constraint = |comparator, value| Constraint::Number(Quantity::Len, comparator, value);
+        all.push(Advice {
+            section: Section::Mmap,
+            constraints: vec![
+                constraint(Comparator::Greater, least - 1),
+                constraint(Comparator::Less, next),
+            ],
+            place: format!("mappings of {} to {}", short(least), short(next)),
+            decision: weigh(&group, Section::Mmap),
+            regions: group.regions,
+            touched: group.mean(),
+            from: origin(&group),
+        });
+    }
+    all
+}
+
+fn origin(group: &Group) -> &'static str {
+    match (group.told, group.estimated) {
+        (0, _) => "on huge pages already, touched pages unknown",
+        (_, true) => "averages over mappings",
+        (_, false) => "faults",
+    }
+}
+
+fn short(bytes: u64) -> String {
+    Bytes(bytes).to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The profile that follows.
+pub fn profile(all: &[Advice]) -> Profile {
+    Profile { unit: Unit::Nanos, rows: all.iter().filter_map(Advice::row).collect() }
+}
+
+/// As a table; with the why of each place if asked for.
+pub fn text(all: &[Advice], explain: bool) -> String {
+    let mut text = format!(
+        "{:<34} {:>7} {:>14} {:<10} {:>11} {:>11}\n",
+        "place", "regions", "touched of 512", "action", "benefit", "cost"
+    );
+    for advice in all {
+        let Advice { place, regions, .. } = advice;
+        let touched = advice.touched.map_or("unknown".to_owned(), |pages| pages.to_string());
+        let (action, benefit, cost) = match advice.decision {
+            None => ("-", "-".to_owned(), "-".to_owned()),
+            Some(Decision { action, estimate, .. }) => (
+                action.name(),
+                Nanos(estimate.benefit()).to_string(),
+                Nanos(estimate.cost()).to_string(),
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "{place:<34} {regions:>7} {touched:>14} {action:<10} {benefit:>11} {cost:>11}"
+        );
+        if explain {
+            let why = advice.decision.map_or_else(
+                || "no decision without touched pages: record it with huge pages off".to_owned(),
+                |decision| decision.to_string(),
+            );
+            let _ = writeln!(text, "    {why}; touched pages from {}", advice.from);
+        }
+    }
+    text
+}
+
+/// As JSON.
+pub fn json(all: &[Advice], regions: &Regions) -> Value {
+    let rows = all.iter().map(|advice| {
+        let decision = advice.decision;
+        json!({
+            "section": advice.section.name(),
+            "place": advice.place,
+            "regions": advice.regions,
+            "touched_pages": advice.touched,
+            "touched_from": advice.from,
+            "action": decision.map(|d| d.action.name()),
+            "weighed": decision.map(|d| d.weighed.name()),
+            "benefit_ns": decision.map(|d| d.estimate.benefit()),
+            "cost_ns": decision.map(|d| d.estimate.cost()),
+            "why": decision.map(|d| d.to_string()),
+        })
+    });
+    json!({
+        "places": rows.collect::<Vec<_>>(),
+        "profile": profile(all).to_string(),
+        "faults_with_address": regions.rows,
+        "faults_counted": regions.counted,
+        "stall_ns": regions.stall.map(|(mean, _)| mean),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_analysis::regions::Region;
+    use pagemill_policy::huge::Costs;
+
+    fn machine() -> View {
+        let figure = Figure::Measured;
+        View {
+            cpus: 2,
+            mhz: 2600,
+            load: figure(10),
+            used: figure(800),
+            free_huge: figure(50),
+            cold: figure(0),
+            costs: Costs { base: figure(1_100), huge: figure(90_000), ..Costs::default() },
+            ..View::default()
+        }
+    }
+
+    fn area(place: Place, start: u64, touched: &[u64]) -> (u64, Area) {
+        let region = |(at, touched): (u64, &u64)| Region {
+            start: start + at * REGION,
+            touched: *touched,
+            faults: *touched,
+            huge_faults: 0,
+        };
+        let regions = (0..).zip(touched).map(region).collect();
+        let end = start + touched.len() as u64 * REGION;
+        (7, Area { place, start, end, anonymous: None, huge: None, regions })
+    }
+
+    fn regions(areas: Vec<(u64, Area)>) -> Regions {
+        Regions { areas, rows: 100, counted: 100, ..Regions::default() }
+    }
+
+    #[test]
+    fn dense_places_become_rows_and_sparse_ones_are_paged_ahead() {
+        let regions = regions(vec![
+            area(Place::Heap, 64 * REGION, &[512, 500, 20, 10]),
+            area(Place::Mapped, 900 * REGION, &[512; 8]),
+        ]);
+        let all = advise(&regions, &machine());
+        let actions: Vec<_> = all.iter().map(|a| a.decision.unwrap().action).collect();
+        assert_eq!(actions, [Action::Ahead2m, Action::Ahead4k, Action::Ahead2m]);
+        let profile = profile(&all).to_string();
+        let mut lines = profile.lines();
+        assert_eq!(lines.next(), Some("# unit: ns"));
+        let heap = lines.next().unwrap();
+        assert!(heap.starts_with("huge,heap,556600,section_off,>,0x0,section_off,<,0x400000  # ahead-2m: walks 0 + faults 556600"), "{heap}");
+        assert!(heap.ends_with("506 of 512 pages in 2 regions, faults"), "{heap}");
+        assert!(lines.next().unwrap().starts_with("eager,heap,16500,section_off,>,0x400000"));
+        assert!(
+            lines.next().unwrap().starts_with("huge,mmap,563200,len,>,0xffffff,len,<,0x2000000")
+        );
+        assert_eq!(Profile::parse(&profile).unwrap().to_string(), profile);
+        let table = text(&all, true);
+        assert!(table.contains("mappings of 16.0 MiB to 32.0 MiB"), "{table}");
+    }
+
+    #[test]
+    fn what_was_on_huge_pages_already_is_unknown_not_dense() {
+        let (pid, mut on_huge) = area(Place::Mapped, 900 * REGION, &[1; 4]);
+        on_huge.regions.iter_mut().for_each(|region| region.huge_faults = 1);
+        let all = advise(&regions(vec![(pid, on_huge)]), &machine());
+        assert!(all[0].decision.is_none() && all[0].touched.is_none());
+        assert_eq!(profile(&all).rows, []);
+        assert!(text(&all, true).contains("record it with huge pages off"));
+    }
+
+    #[test]
+    fn without_addresses_a_mapping_is_as_dense_as_its_memory() {
+        let (pid, mut filled) = area(Place::Mapped, 900 * REGION, &[1, 1]);
+        filled.anonymous = Some(REGION);
+        let some = Regions { counted: 5000, ..regions(vec![(pid, filled)]) };
+        assert!(!complete(&some));
+        let all = advise(&some, &machine());
+        assert_eq!((all[0].touched, all[0].from), (Some(256), "averages over mappings"));
+    }
+}
