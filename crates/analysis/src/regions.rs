@@ -1,6 +1,6 @@
 //! Which parts of a program's memory were touched how densely: faults and mappings folded into regions of 2 MiB.
 //!
-//! A *region* is 2 MiB of address space, aligned. A fault that has a row says that its page was touched; a fault that brought a
+//! A *region* is 2 MiB of address space, aligned; one that a mapping does not fill can never be a huge page and is left out. A fault that has a row says that its page was touched; a fault that brought a
 //! huge page says nothing about the other 511. The memory that a mapping had says how many pages of it were touched on
 //! average, which stands in where faults have no rows.
 //!
@@ -39,7 +39,7 @@ pub struct Area {
     pub anonymous: Option<u64>,
     /// The most of it on huge pages, bytes.
     pub huge: Option<u64>,
-    /// Its regions that faults have touched.
+    /// The regions that lie whole in it and that faults have touched.
     pub regions: Vec<Region>,
 }
 
@@ -172,7 +172,10 @@ impl Fold for RegionFold {
         let mut areas: Vec<(u64, Area)> =
             self.areas.iter().map(|((pid, _), area)| (*pid, area.clone())).collect();
         for (pid, area) in &mut areas {
-            let (first, last) = (area.start / REGION, area.end.div_ceil(REGION));
+            let (first, last) = (area.start.div_ceil(REGION), area.end / REGION);
+            if first >= last {
+                continue;
+            }
             for ((_, region), touched) in self.touched.range((*pid, first)..(*pid, last)) {
                 area.regions.push(Region {
                     start: region * REGION,

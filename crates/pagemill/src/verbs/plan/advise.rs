@@ -1,7 +1,7 @@
 //! `plan REC`: what a recording says about where huge pages or eager paging would pay, as rows of a profile.
 //!
 //! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
-//! their size class (a power of two). A place's view has the mean of the base pages touched in its regions and this machine's
+//! their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions and this machine's
 //! costs; `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
 //! huge page spares: the base faults. Page walks need a measurement: `plan --measure`.
 
@@ -79,19 +79,21 @@ impl Group {
         self.estimated |= estimated;
     }
 
+    /// Pages touched in a region, on average; `None` if most were on huge pages.
     fn mean(&self) -> Option<u64> {
-        self.touched.checked_div(self.told)
+        let mean = self.touched.checked_div(self.told);
+        mean.filter(|_| self.told >= self.on_huge)
     }
 }
 
 /// The used regions of an area: offset from its start, pages touched (`None`: on a huge page, nobody knows), whether the
 /// number is an average over the mapping.
 fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
-    let base = area.start / REGION * REGION;
+    let base = area.start;
     if complete && !area.regions.is_empty() {
         let told = |region: &pagemill_analysis::regions::Region| {
             let touched = (region.huge_faults == 0).then_some(region.touched);
-            (region.start - base, touched, false)
+            ((region.start - base) / REGION * REGION, touched, false)
         };
         return area.regions.iter().map(told).collect();
     }
@@ -103,7 +105,7 @@ fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     let known = area.huge.unwrap_or(0) * 4 < anonymous;
     let mean = u128::from(anonymous) * u128::from(PAGES) / u128::from(length);
     let mean = u64::try_from(mean).unwrap_or(PAGES).max(1);
-    (0..length.div_ceil(REGION)).map(|at| (at * REGION, known.then_some(mean), true)).collect()
+    (0..length / REGION).map(|at| (at * REGION, known.then_some(mean), true)).collect()
 }
 
 /// Faults whose address is known must be this share of all for their pages to be taken as all pages.
@@ -201,8 +203,8 @@ pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
 }
 
 fn origin(group: &Group) -> &'static str {
-    match (group.told, group.estimated) {
-        (0, _) => "on huge pages already, touched pages unknown",
+    match (group.mean(), group.estimated) {
+        (None, _) => "nothing: they were on huge pages already",
         (_, true) => "averages over mappings",
         (_, false) => "faults",
     }
