@@ -181,14 +181,17 @@ stats_page! {
     trigger_request,
     /// Passes not begun because the expected gain was below the cost.
     gated,
-    /// Pages made identical and offered to `ksmd` that it has not merged yet (KSM back end): a
-    /// governor runs `ksmd` only while this is above zero.
+    /// Pages made identical and offered to `ksmd` that it was not seen to have merged yet (KSM back end);
+    /// looked at every two seconds at most.
     ksm_pending,
 
     /// Written by `pagemill heap PID --compact`: the heap compares it to `request_done`.
     request,
     /// The last `request` served.
     request_done,
+    /// Pages made identical and offered to `ksmd` so far, in total (KSM back end): a governor runs `ksmd`
+    /// when this has grown.
+    ksm_offered,
 }
 
 // The page is one page: readers and the fork handler rely on it.

@@ -29,6 +29,9 @@ pub const LIFETIME_PRIOR_S: u32 = 60;
 /// [`BURST_NS`]. The bound on server CPU is 1.15 in all, helper, un-merging and faults included.
 pub const CPU_SHARE: u64 = 50;
 
+/// The same where `ksmd` merges, its CPU time included: a fifth of the work is the heap's own.
+pub const KSM_SHARE: u64 = 100;
+
 /// Share of the time since the heap started that compaction may use in addition, in thousandths of one CPU: an
 /// idle process uses no CPU itself, and its memory is worth as much.
 pub const TIME_SHARE: u64 = 4;
@@ -76,8 +79,10 @@ pub mod cost {
     pub const RELEASE_NS: u64 = 500;
     /// Merging a page by remapping units of eight, refault included, nanoseconds.
     pub const REMAP_NS: u64 = 1_600;
-    /// Merging a page by KSM, nanoseconds: filling it 1 us, `ksmd` 2 us where it scans little else.
-    pub const KSM_NS: u64 = 3_000;
+    /// Offering a page to `ksmd`, nanoseconds: planning and filling it.
+    pub const OFFER_NS: u64 = 1_600;
+    /// What `ksmd` then takes for it, nanoseconds: two looks and a merge, where it scans little else.
+    pub const KSMD_NS: u64 = 6_000;
     /// What a merged unit costs at each fork, nanoseconds: 1.3 mappings of 0.45 us (Redis, 16,000 mappings).
     pub const FORK_UNIT_NS: u64 = 585;
     /// What a private page costs at each fork, nanoseconds (Redis on glibc's malloc, 84,000 pages: 4.5 ms).
@@ -160,6 +165,8 @@ pub struct Inputs {
     pub process_ns: u64,
     /// CPU time of compaction so far.
     pub spent_ns: u64,
+    /// Share of the process's CPU time that it may use: [`CPU_SHARE`] or [`KSM_SHARE`].
+    pub share: u64,
 }
 
 /// What earlier passes taught.
@@ -318,7 +325,18 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
 
 /// CPU time that compaction may have used by now without pressure.
 fn allowed_ns(inputs: &Inputs) -> u64 {
-    BURST_NS + inputs.process_ns / 1000 * CPU_SHARE + inputs.age_ns / 1000 * TIME_SHARE
+    BURST_NS + inputs.process_ns / 1000 * inputs.share + inputs.age_ns / 1000 * TIME_SHARE
+}
+
+/// Pages that may be offered to `ksmd` now, which works for each: as many as the share of CPU time has room
+/// for, all when memory is short. 0 if that is so little, of `pages`, that it is better to wait.
+pub fn offers(inputs: &Inputs, urgent: bool, pages: u64) -> u64 {
+    if urgent {
+        return u64::MAX;
+    }
+    let room = allowed_ns(inputs).saturating_sub(inputs.spent_ns);
+    let offers = room / (cost::OFFER_NS + cost::KSMD_NS);
+    if offers >= (pages / 4).min(4096) { offers } else { 0 }
 }
 
 /// How long a span must have been as it is before it is merged: an idle program has finished what it did, a busy
@@ -356,6 +374,7 @@ mod tests {
                 cost_ns,
                 process_ns,
                 spent_ns,
+                share: CPU_SHARE,
             },
         )
     }
@@ -424,6 +443,31 @@ mod tests {
     }
 
     #[test]
+    fn ksmd_is_given_what_the_share_has_room_for_and_nothing_for_little() {
+        let inputs = Inputs {
+            age_ns: 0,
+            now_ns: 1 << 40,
+            request: false,
+            score: 600,
+            idle_ns: 0,
+            psi: 0,
+            cgroup_usage: 0,
+            cgroup_limit: u64::MAX,
+            gain_bytes: 1 << 30,
+            cost_ns: 1,
+            process_ns: 2_000_000_000,
+            spent_ns: 15_000_000,
+            share: KSM_SHARE,
+        };
+        // A tenth of two seconds, 7.6 us a page.
+        assert_eq!(offers(&inputs, false, 1 << 20), 26_315);
+        assert_eq!(offers(&inputs, true, 1 << 20), u64::MAX);
+        let spent = Inputs { spent_ns: 207_400_000, ..inputs };
+        assert_eq!(offers(&spent, false, 1 << 20), 0, "1,000 pages of a million");
+        assert_eq!(offers(&spent, false, 2000), 1000);
+    }
+
+    #[test]
     fn memory_that_dies_young_is_worth_less() {
         let mut history = History::new();
         let before = value_ns(1 << 20, history.lifetime_s());
@@ -450,6 +494,7 @@ mod tests {
             cost_ns: 1,
             process_ns: 1 << 40,
             spent_ns: 0,
+            share: CPU_SHARE,
         };
         assert_eq!(decide(&quiet, &History::new()), Decision::Rest);
         let worn = Inputs { score: 600, idle_ns: 0, ..quiet };

@@ -119,6 +119,7 @@ snapshot! {
     ksm_pending,
     request,
     request_done,
+    ksm_offered,
 }
 
 /// `count` little-endian words at `offset`, if all of them are inside `bytes`.

@@ -271,8 +271,8 @@ fn contradictions_are_refused() {
 
 // From here on the governor, on a machine whose KSM settings are files.
 
-/// A library that says what `FAKE_PENDING` pages are waiting to be merged; with `FAKE_MERGE` it
-/// really offers that many identical pages and waits until half of them are merged.
+/// A library that says that `FAKE_PENDING` pages were offered; with `FAKE_MERGE` it really offers that
+/// many identical pages.
 const FAKE: &str = r#"
 #include <pthread.h>
 #include <stdint.h>
@@ -282,25 +282,20 @@ const FAKE: &str = r#"
 #include <sys/mman.h>
 #include <unistd.h>
 __attribute__((aligned(4096))) uint64_t pagemill_stats[512];
-static volatile uint64_t *pending = &pagemill_stats[PENDING];
+static volatile uint64_t *offered = &pagemill_stats[OFFERED];
+static uint64_t pages;
 static void *merge(void *unused) {
     (void)unused;
-    char *pages = mmap(0, *pending * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memset(pages, 42, *pending * 4096);
-    madvise(pages, *pending * 4096, MADV_MERGEABLE);
-    for (;;) {
-        uint64_t merged = 0;
-        FILE *file = fopen("/proc/self/ksm_merging_pages", "r");
-        if (file && fscanf(file, "%lu", &merged) == 1 && merged >= *pending / 2) break;
-        if (file) fclose(file);
-        usleep(1000);
-    }
-    *pending = 0;
+    char *memory = mmap(0, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(memory, 42, pages * 4096);
+    madvise(memory, pages * 4096, MADV_MERGEABLE);
+    *offered = pages;
     return 0;
 }
 __attribute__((constructor)) static void start(void) {
     const char *text = getenv("FAKE_PENDING");
-    *pending = text ? strtoul(text, 0, 10) : 0;
+    pages = text ? strtoul(text, 0, 10) : 0;
+    if (!getenv("FAKE_MERGE")) *offered = pages;
     pagemill_stats[1] = 1;
     pagemill_stats[2] = 4096;
     pagemill_stats[3] = getpid();
@@ -311,8 +306,8 @@ __attribute__((constructor)) static void start(void) {
 "#;
 
 fn fake_library(directory: &TempDir) -> Option<PathBuf> {
-    let offset = std::mem::offset_of!(pagemill_heap::stats::StatsPage, ksm_pending) / 8;
-    let define = format!("-DPENDING={offset}");
+    let offset = std::mem::offset_of!(pagemill_heap::stats::StatsPage, ksm_offered) / 8;
+    let define = format!("-DOFFERED={offset}");
     compiled(directory, "libpagemill-fake.so", FAKE, &["-shared", "-fPIC", "-pthread", &define])
 }
 

@@ -70,6 +70,8 @@ fn renew(told: bool) {
     // SAFETY: a copy of a process has one thread, this one.
     unsafe { HEAP.reinitialise_locks() };
     pagemill_stats.pid.store(u64::from(sys::pid()), Ordering::Relaxed);
+    // What the parent offered to `ksmd` is not offered once more by the copy.
+    pagemill_stats.ksm_offered.store(0, Ordering::Relaxed);
     helper::forget(told);
     refresh::forget();
 }

@@ -230,27 +230,51 @@ impl Rounds {
             cost_ns: self.expected_cost(),
             age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
             process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
-            spent_ns: self.engine.kernel().cpu_ns(),
+            spent_ns: self.spent_ns(),
+            share: match self.backend {
+                Backend::Ksm => trigger::KSM_SHARE,
+                Backend::Remap | Backend::None => trigger::CPU_SHARE,
+            },
         }
     }
 
-    fn decide(&self, inputs: &Inputs) -> Decision {
+    fn decide(&mut self, inputs: &Inputs) -> Decision {
         let period = helper::period_ms() * 1_000_000;
         let resting = period == 0 || inputs.now_ns < self.ended + period;
         if self.backend == Backend::None || resting && !inputs.request {
             return Decision::Rest;
         }
-        trigger::decide(inputs, &self.history)
+        if self.backend != Backend::Ksm {
+            return trigger::decide(inputs, &self.history);
+        }
+        // A pass may be a part of what could be done: the classes that save most come first.
+        let pages = self.engine.last_scan().mergeable_pages;
+        let short = trigger::decide(&Inputs { cost_ns: 0, ..*inputs }, &self.history);
+        let urgent = matches!(short, Decision::Run { urgent: true, .. });
+        let offers = trigger::offers(inputs, urgent, pages);
+        let in_part = offers > 0 && offers < pages;
+        self.engine.settings.offers = if in_part { offers as usize } else { usize::MAX };
+        let part = if in_part { u128::from(offers) } else { u128::from(pages.max(1)) };
+        let gain = u128::from(inputs.gain_bytes) * part / u128::from(pages.max(1));
+        let inputs = Inputs { gain_bytes: gain as u64, cost_ns: self.expected_cost(), ..*inputs };
+        trigger::decide(&inputs, &self.history)
+    }
+
+    /// CPU time of compaction so far. The kernel keeps no account of whom `ksmd` works for, so its part is reckoned.
+    fn spent_ns(&self) -> u64 {
+        let offered = pagemill_stats.ksm_offered.load(Relaxed);
+        self.engine.kernel().cpu_ns() + offered * trigger::cost::KSMD_NS
     }
 
     fn expected_cost(&self) -> u64 {
         let scan = self.engine.last_scan();
         let page = HEAP.os().page_size() as u64;
         let merge = match self.backend {
-            Backend::Ksm => trigger::cost::KSM_NS,
+            Backend::Ksm => trigger::cost::OFFER_NS + trigger::cost::KSMD_NS,
             Backend::Remap | Backend::None => trigger::cost::REMAP_NS,
         };
-        trigger::expected_cost(scan.releasable_bytes / page, scan.mergeable_pages, merge)
+        let pages = scan.mergeable_pages.min(self.engine.settings.offers as u64);
+        trigger::expected_cost(scan.releasable_bytes / page, pages, merge)
     }
 
     /// Works until what was begun is done.
@@ -278,7 +302,7 @@ impl Rounds {
             pagemill_stats.released_bytes.load(Relaxed) + pagemill_stats.saved_bytes.load(Relaxed)
         };
         let (before, expected) = (saved(), self.expected_cost());
-        let began = self.engine.kernel().cpu_ns();
+        let began = self.spent_ns();
         let page = HEAP.os().page_size() as u64;
         let scan = self.engine.last_scan();
         if self.backend == Backend::Remap {
@@ -302,7 +326,7 @@ impl Rounds {
         self.slices();
         self.engine.scan();
         let now = self.engine.kernel().now_ns();
-        let cost = self.engine.kernel().cpu_ns() - began;
+        let cost = self.spent_ns() - began;
         self.history.record(now, saved().saturating_sub(before), cost, expected);
         self.ended = now;
         self.kept = self.engine.saved_bytes();

@@ -123,7 +123,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.plan.slots = bytes.div_ceil(view.slot_size as usize);
             }
             seen += 1;
-            if seen >= spans {
+            // What cannot be offered to `ksmd` in this pass is not planned: the pages of a group are to lie
+            // close to those of others, for it looks at all that lies between.
+            let enough =
+                self.backend == Backend::Ksm && self.plan.units.len() >= self.offers_left();
+            if seen >= spans || enough {
                 break;
             }
         }

@@ -18,6 +18,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::groups::Groups;
+use super::ksm::Offered;
 use super::table::Table;
 use super::{Able, Kernel, SpanView, Spans};
 use crate::os::Os;
@@ -25,7 +26,7 @@ use crate::plan::{self, Geometry};
 use crate::stats::{Backend, Barrier, StatsPage, degraded};
 
 /// Bytes of a chunk, the unit of preparation.
-const CHUNK: usize = 2 << 20;
+pub(super) const CHUNK: usize = 2 << 20;
 
 /// Bounds and prices; see [`Settings::DEFAULT`] for the sources.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub struct Settings {
     pub judge_ms: u32,
     /// Live share (in 1/256) above which a span is left alone.
     pub full: u16,
+    /// Pages that a pass may offer to `ksmd`, which works for each of them (KSM back end).
+    pub offers: usize,
 }
 
 impl Settings {
@@ -61,6 +64,7 @@ impl Settings {
         settle_ms: 0,
         judge_ms: 0,
         full: 205,
+        offers: usize::MAX,
     };
 }
 
@@ -238,6 +242,10 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Classes with something to merge, those first that save most of what they hold.
     pub(super) ranking: Table<u16>,
     pub(super) chunks: Table<usize>,
+    /// What of each chunk was offered to `ksmd`, by address.
+    pub(super) offered: Table<Offered>,
+    /// Pages that this pass has offered to `ksmd`.
+    pub(super) offers_made: usize,
     pub(crate) groups: Groups,
     pub(crate) plan: Plan,
     /// Bytes to compose images in, and to move pages to.
@@ -296,6 +304,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             listed: Table::new(),
             ranking: Table::new(),
             chunks: Table::new(),
+            offered: Table::new(),
+            offers_made: 0,
             groups: Groups::new(),
             plan: Plan {
                 units: Table::new(),
@@ -489,12 +499,11 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.survey();
         self.urgent = urgent;
         self.pins = false;
+        self.offers_made = 0;
         self.pass = self.pass.wrapping_add(1);
         self.rank();
         let now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
-        self.judges = self.backend == Backend::Ksm
-            || urgent
-            || now_ms.wrapping_sub(self.judged_ms) >= self.settings.judge_ms;
+        self.judges = urgent || now_ms.wrapping_sub(self.judged_ms) >= self.settings.judge_ms;
         if self.judges {
             self.judged_ms = now_ms;
         }
@@ -506,7 +515,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     /// died, whose slots the program cannot use until then. It is cheap, so it need not wait for a full pass.
     pub fn begin_release(&mut self) {
         self.urgent = false;
-        self.judges = self.backend == Backend::Ksm;
+        self.judges = false;
         self.stage = Stage::Release { span: 0 };
         self.pass = self.pass.wrapping_add(1);
     }
@@ -562,6 +571,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.listed.release(self.os);
         self.ranking.release(self.os);
         self.chunks.release(self.os);
+        self.offered.release(self.os);
         for (at, len) in [(self.stage_at, self.stage_len()), (self.aside_at, self.aside_len())] {
             if at != 0 {
                 // SAFETY: both areas are the engine's own mappings of these lengths and not used again.
@@ -664,20 +674,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                 }
                 self.chunks[place..].rotate_right(1);
                 self.kernel.settle(chunk, CHUNK);
-                let ready = match (self.backend, self.able) {
-                    (Backend::Ksm, _) => self.kernel.mergeable(chunk, CHUNK).is_ok(),
-                    // The unit alone is registered where the whole chunk cannot be.
-                    (Backend::Remap, Able::WriteProtect { .. }) => {
-                        let _ =
-                            self.kernel.register(chunk, CHUNK, super::Registration::WriteProtect);
-                        true
-                    }
-                    _ => true,
-                };
-                if !ready {
-                    self.chunks.remove(place);
-                    self.degrade(degraded::NO_KSM);
-                    return false;
+                // The unit alone is registered where the whole chunk cannot be.
+                if let (Backend::Remap, Able::WriteProtect { .. }) = (self.backend, self.able) {
+                    let _ = self.kernel.register(chunk, CHUNK, super::Registration::WriteProtect);
                 }
             }
             chunk += CHUNK;

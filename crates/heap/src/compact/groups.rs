@@ -39,6 +39,8 @@ pub(crate) struct Merged {
     pub lost: u16,
     /// Pass in which it was merged.
     pub pass: u32,
+    /// Second in which it was merged.
+    pub at: u32,
 }
 
 /// A set of units with one image.
@@ -52,6 +54,8 @@ pub(crate) struct Group {
     pub members: u16,
     /// Pages of the image that hold live bytes.
     pub image_pages: u8,
+    /// Some member was seen to be merged by `ksmd` (KSM back end).
+    pub seen: bool,
 }
 
 /// A file that holds images.
@@ -123,7 +127,7 @@ impl Groups {
 
     /// Records a group; the caller has reserved room. Returns its index.
     pub(crate) fn add_group(&mut self, os: &impl Os, segment: u32, image_pages: u8) -> u32 {
-        let group = Group { segment, first: END, members: 0, image_pages };
+        let group = Group { segment, first: END, members: 0, image_pages, seen: false };
         self.live += 1;
         self.image_pages += u64::from(image_pages);
         if let Some(segment) = self.segments.get_mut(segment as usize) {

@@ -6,26 +6,57 @@
 //!  page C  □ □ c □ □                     a b c a □
 //! ```
 //!
+//! `ksmd` looks at everything that was offered to it, again and again, so only the granules (16 KiB) of a
+//! chunk that hold planned pages are offered. Each run of them is a mapping of its own: a chunk has at most
+//! its share of [`RUNS`], the larger the heap the fewer, and the smallest gaps between them are offered too.
+//!
+//! ```text
+//!  chunk    ..##.#....######..#.....##......    # planned pages
+//!  offered  ..####....######..#.....##......    the smallest gap is closed: four runs
+//! ```
+//!
 //! Only dead slots are written, which nobody else uses while they are blocked. Live slots of other
 //! pages are read while the program may be writing them: then the pages differ, `ksmd` does not
 //! merge them, and nothing is lost. There is no pause, no mapping and nothing to undo at fork.
 
+use super::copy::{copy, runs};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::copy::{copy, runs};
-use super::engine::{Compactor, add};
+use super::engine::{CHUNK, Compactor, add};
 use super::groups::{END, Merged};
 use super::remap::{BATCH, Batch, Frozen};
 use super::{Bits, Kernel, Spans};
 use crate::os::Os;
+use crate::plan::NONE;
+use crate::stats::degraded;
+
+/// Runs of offered memory in all chunks together, more or less: each makes two mappings more, which a
+/// fork copies in half a microsecond each.
+const RUNS: usize = 1000;
+
+/// Least length of a part of a chunk that is offered as a whole, so that a chunk has at most as many as a
+/// word has bits.
+const GRANULE: usize = CHUNK / u128::BITS as usize;
+
+/// What of a chunk was offered to `ksmd`.
+#[derive(Clone, Copy)]
+pub(crate) struct Offered {
+    /// Address of the chunk.
+    chunk: usize,
+    /// Its granules that were.
+    granules: u128,
+}
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Makes the pages of one planned group identical. Returns the group to go on with, or `None` if
     /// KSM cannot be used.
     pub(crate) fn commit_ksm(&mut self, group: u32) -> Option<u32> {
         let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
+        if size as usize > self.offers_left() {
+            return None;
+        }
         if self.stage_area() == 0 || !self.groups.reserve(self.os, size as usize) {
-            self.degrade(crate::stats::degraded::NO_MEMORY);
+            self.degrade(degraded::NO_MEMORY);
             return None;
         }
         let mut members = Batch::new();
@@ -36,7 +67,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             return Some(group + 1);
         }
         for unit in members.units() {
-            if !self.prepare(unit.start, self.page) {
+            if !self.prepare(unit.start, self.page) || !self.offer(unit.start) {
                 members.units().for_each(|unit| self.unblock_unit(unit));
                 return None;
             }
@@ -44,6 +75,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let union = self.gather(&members);
         let image_pages = self.plan.geometry.touched(&union).count_ones() as u8;
         let index = self.groups.add_group(self.os, END, image_pages);
+        let at = self.seconds();
         let mut offered = 0;
         for unit in members.units() {
             self.fill_dead(unit);
@@ -57,14 +89,61 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 touched: 1,
                 lost: 0,
                 pass: self.pass,
+                at,
             };
             self.groups.add_member(self.os, index, member);
             self.notes[unit.index as usize].merged |= 1 << unit.page;
             offered += 1;
         }
-        let pending = self.stats.ksm_pending.load(Relaxed);
-        self.stats.ksm_pending.store(pending + offered, Relaxed);
+        self.offers_made += offered as usize;
+        add(&self.stats.ksm_pending, offered);
+        add(&self.stats.ksm_offered, offered);
         Some(group + 1)
+    }
+
+    /// Pages that this pass may still offer.
+    pub(super) fn offers_left(&self) -> usize {
+        self.settings.offers.saturating_sub(self.offers_made)
+    }
+
+    /// Offers the page at `start` to `ksmd`, with all others of its chunk that are planned; `false` if the kernel
+    /// takes no offers or there is no memory to remember them.
+    fn offer(&mut self, start: usize) -> bool {
+        let chunk = start / CHUNK * CHUNK;
+        let len = GRANULE.max(self.page);
+        let granule = |address: usize| 1u128 << ((address - chunk) / len);
+        let (place, before) = match self.offered.binary_search_by_key(&chunk, |entry| entry.chunk) {
+            Ok(place) if self.offered[place].granules & granule(start) != 0 => return true,
+            Ok(place) => (place, self.offered[place].granules),
+            Err(place) => {
+                if !self.offered.push(self.os, Offered { chunk, granules: 0 }) {
+                    self.degrade(degraded::NO_MEMORY);
+                    return false;
+                }
+                self.offered[place..].rotate_right(1);
+                (place, 0)
+            }
+        };
+        let units = &self.plan.units;
+        let first = units.partition_point(|unit| unit.start < chunk);
+        let planned = (first..units.len())
+            .take_while(|&unit| units[unit].start < chunk + CHUNK)
+            .filter(|&unit| self.plan.group[unit] != NONE)
+            .fold(before | granule(start), |granules, unit| granules | granule(units[unit].start));
+        let chunks = self.stats.mapped_bytes.load(Relaxed) as usize / CHUNK;
+        let granules = joined(planned, (RUNS / chunks.max(1)).clamp(1, 32));
+        for run in runs_of(granules) {
+            if run & !before == 0 {
+                continue;
+            }
+            let at = chunk + run.trailing_zeros() as usize * len;
+            if self.kernel.mergeable(at, run.count_ones() as usize * len).is_err() {
+                self.degrade(degraded::NO_KSM);
+                return false;
+            }
+        }
+        self.offered[place].granules = granules;
+        true
     }
 
     /// Composes the page that all members shall be; returns the union of their live slots.
@@ -101,6 +180,55 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // nobody uses them but the engine; the stage is as long as a page.
             unsafe { copy((unit.start + at) as *mut u8, stage.add(at), run.start - at) };
             at = run.end;
+        }
+    }
+}
+
+/// The runs of ones, lowest first.
+fn runs_of(granules: u128) -> impl Iterator<Item = u128> {
+    let mut rest = granules;
+    core::iter::from_fn(move || {
+        let first = 1u128.checked_shl(rest.trailing_zeros())?;
+        // Adding to a run carries to the bit behind it, or out of the word.
+        let run = rest & !rest.wrapping_add(first);
+        rest &= !run;
+        Some(run)
+    })
+}
+
+/// With the least gaps closed until there are at most so many runs (one at least).
+fn joined(granules: u128, runs: usize) -> u128 {
+    let mut all = granules;
+    while runs_of(all).count() > runs {
+        let hull = u128::MAX << all.trailing_zeros() & u128::MAX >> all.leading_zeros();
+        all |= runs_of(!all & hull).min_by_key(|gap| gap.count_ones()).unwrap_or(u128::MAX);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_least_gaps_are_closed() {
+        assert_eq!(joined(0, 4), 0);
+        assert_eq!(joined(u128::MAX, 1), u128::MAX);
+        assert_eq!(joined(0b1_0001_0001_0001, 4), 0b1_0001_0001_0001);
+        assert_eq!(joined(0b1001_0001_0001_0001, 4), 0b1111_0001_0001_0001);
+        assert_eq!(joined(1 << 127 | 1, 1), u128::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_planned_is_offered_in_few_runs(granules in any::<u128>(), most in 1..40usize) {
+            let offered = joined(granules, most);
+            prop_assert_eq!(offered & granules, granules);
+            prop_assert!(runs_of(offered).count() <= most);
+            prop_assert_eq!(runs_of(offered).fold(0, |all, run| all | run), offered);
+            prop_assert_eq!(offered.leading_zeros(), granules.leading_zeros());
+            prop_assert_eq!(offered.trailing_zeros(), granules.trailing_zeros());
         }
     }
 }

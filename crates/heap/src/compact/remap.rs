@@ -296,6 +296,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     touched,
                     lost: 0,
                     pass: self.pass,
+                    at: self.seconds(),
                 };
                 self.groups.add_member(self.os, group, member);
                 let mask = ((1u32 << pages) - 1) as u16;

@@ -13,8 +13,11 @@ use crate::stats::{Backend, degraded};
 /// Units looked at in one go.
 const SLICE: usize = 64;
 
-/// Passes that a page is given to be merged by `ksmd` before its state is judged.
+/// Seconds that a page is given to be merged by `ksmd` before it counts as written: since `ksmd` was
+/// seen to have merged another page of its group, and if it was not (it may rest, or be slow).
 const KSM_GRACE: u32 = 2;
+/// See [`KSM_GRACE`].
+const KSM_PATIENCE: u32 = 60;
 
 /// First time for which a written unit is left alone, in seconds; doubles with each time, up to 2^10.
 const COOL_SECONDS: u32 = 2;
@@ -68,7 +71,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if last < self.groups.merged.len() {
             return Some(last);
         }
-        if self.backend == Backend::Ksm {
+        if self.backend == Backend::Ksm && self.judges {
             self.stats.ksm_pending.store(self.pending, Relaxed);
         }
         None
@@ -140,8 +143,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             own |= u16::from(is_own) << page;
         }
         if self.backend == Backend::Ksm {
-            let age = self.pass.wrapping_sub(unit.pass);
-            if own != 0 && age < KSM_GRACE {
+            let group = &mut self.groups.groups[unit.group as usize];
+            group.seen |= own == 0 && entries[0] & pagemap::PRESENT != 0;
+            let grace = if group.seen { KSM_GRACE } else { KSM_PATIENCE };
+            if own != 0 && self.seconds().wrapping_sub(unit.at) < grace {
                 self.pending += 1;
                 return (Fate::Stays, false);
             }

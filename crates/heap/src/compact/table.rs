@@ -77,12 +77,6 @@ impl<T: Copy> Table<T> {
         true
     }
 
-    /// Takes the value at `index` out; later ones move up.
-    pub(crate) fn remove(&mut self, index: usize) {
-        self[index..].rotate_left(1);
-        self.len -= 1;
-    }
-
     /// Forgets the values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
