@@ -23,6 +23,14 @@ pub const HIGH_FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 /// The number of huge pages in the reserved pool.
 pub const RESERVED_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
+/// Names of the loans of these settings, one for each group that is changed together: who borrows
+/// a file must do so under the one name, or two borrowers would put back each other's values.
+pub const COMPACTION_LOAN: &str = "compaction";
+/// See [`COMPACTION_LOAN`]: [`HIGH_FRACTION`].
+pub const LISTS_LOAN: &str = "pagelists";
+/// See [`COMPACTION_LOAN`]: [`RESERVED_HUGE_PAGES`].
+pub const RESERVED_LOAN: &str = "hugepages";
+
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const REFRESH: &str = "/proc/sys/vm/stat_refresh";
@@ -51,6 +59,11 @@ impl Linux {
         self.write(COMPACT, "1").map_err(root)
     }
 
+    /// Huge pages in the reserved pool.
+    pub fn reserved_huge_pages(&self) -> Result<u64> {
+        self.read_number(RESERVED_HUGE_PAGES)
+    }
+
     /// Drops clean caches.
     pub fn drop_caches(&self, cache: Cache) -> Result<()> {
         let which = match cache {
@@ -66,11 +79,17 @@ impl Linux {
         self.read(REFRESH).map(drop).map_err(root)
     }
 
+    /// Frees what the lists of the processors hold beyond what they may: all of it while
+    /// [`HIGH_FRACTION`] is [`NOTHING_KEPT`].
+    pub fn refresh_lists(&self) -> Result<()> {
+        (0..REFRESHES).try_for_each(|_| self.refresh_statistics())
+    }
+
     /// Frees the pages on the lists of the processors; `directory` is where the journal lives. Returns
     /// how many were hidden before and after; absent where `/proc/zoneinfo` is.
     pub fn drain_lists(&self, directory: &Path) -> Result<(Option<u64>, Option<u64>)> {
         let before = self.hidden_pages()?;
-        let loan = Loan::files(self, directory, "pagelists", &[HIGH_FRACTION])?;
+        let loan = Loan::files(self, directory, LISTS_LOAN, &[HIGH_FRACTION])?;
         let mut after = before;
         for _ in 0..DRAINS {
             self.drain_once(&loan)?;
@@ -90,7 +109,7 @@ impl Linux {
             Err(error) if error.kind() == Kind::Unsupported => {}
             other => other?,
         }
-        (0..REFRESHES).try_for_each(|_| self.refresh_statistics())
+        self.refresh_lists()
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! Whatever happens to the process, its memory and its pipes are free when it has ended.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::ptr;
 
@@ -131,11 +132,19 @@ impl Drop for HugeArea {
     }
 }
 
-/// Pages that cannot be moved until this is dropped: they are in pipes that nobody reads.
+/// Pages that cannot be moved until they are released or this is dropped: they wait in pipes.
 #[derive(Debug, Default)]
 pub struct Pins {
-    pipes: Vec<(io::PipeReader, io::PipeWriter)>,
+    /// Oldest first; only the newest is written to.
+    pipes: VecDeque<Pipe>,
+    /// Pages for which the newest pipe has room.
     room: usize,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    reader: io::PipeReader,
+    writer: io::PipeWriter,
     pages: usize,
 }
 
@@ -146,24 +155,42 @@ const PIPE_SIZE: libc::c_int = 1 << 20;
 impl Pins {
     /// Pages pinned.
     pub fn pages(&self) -> usize {
-        self.pages
+        self.pipes.iter().map(|pipe| pipe.pages).sum()
+    }
+
+    /// Releases the `count` pages that have been pinned longest.
+    pub fn release(&mut self, count: usize) -> Result<()> {
+        let mut content = vec![0; page_size()];
+        for _ in 0..count {
+            let Some(pipe) = self.pipes.front_mut() else { break };
+            let failed = |error| Error::io("read", "a pipe with pinned pages", error);
+            pipe.reader.read_exact(&mut content).map_err(failed)?;
+            pipe.pages -= 1;
+            if pipe.pages == 0 {
+                self.pipes.pop_front();
+                if self.pipes.is_empty() {
+                    self.room = 0;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, page: *mut u8) -> Result<()> {
         if self.room == 0 {
-            let pipe = io::pipe().map_err(|error| {
+            let (reader, writer) = io::pipe().map_err(|error| {
                 Error::io("open", "a pipe to pin pages with", error)
                     .advise("raise the limit of open files: ulimit -n 65536")
             })?;
             // SAFETY: the descriptor is an open pipe; the call takes numbers only.
-            let grown = unsafe { libc::fcntl(pipe.1.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_SIZE) };
+            let grown = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_SIZE) };
             // SAFETY: as above.
-            let size = unsafe { libc::fcntl(pipe.1.as_raw_fd(), libc::F_GETPIPE_SZ) };
+            let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
             let size = if grown > 0 { grown } else { size };
             self.room = usize::try_from(size).unwrap_or(0) / page_size();
-            self.pipes.push(pipe);
+            self.pipes.push_back(Pipe { reader, writer, pages: 0 });
         }
-        let Some((_, writer)) = self.pipes.last() else {
+        let Some(pipe) = self.pipes.back_mut() else {
             return Err(Error::new(crate::Kind::Other, "pin", "a page", "there is no pipe"));
         };
         let slice = libc::iovec { iov_base: page.cast(), iov_len: page_size() };
@@ -171,12 +198,12 @@ impl Pins {
         // SAFETY: the writer is an open pipe; `slice` names one mapped page, which the kernel only
         // takes a reference to; whoever wrote to it later would change what the pipe holds, and nobody
         // reads that.
-        let spliced = unsafe { libc::vmsplice(writer.as_raw_fd(), &slice, 1, flags) };
+        let spliced = unsafe { libc::vmsplice(pipe.writer.as_raw_fd(), &slice, 1, flags) };
         if spliced != page_size() as isize {
             return Err(Error::last("pin", "a page in a pipe"));
         }
         self.room -= 1;
-        self.pages += 1;
+        pipe.pages += 1;
         Ok(())
     }
 }
@@ -246,5 +273,9 @@ mod tests {
         assert_eq!(pins.pages(), 300);
         drop(area);
         assert!(pins.pipes.len() > 1, "300 pages do not fit in one pipe of 256");
+        pins.release(299).unwrap();
+        assert_eq!((pins.pages(), pins.pipes.len()), (1, 1));
+        pins.release(5).unwrap();
+        assert_eq!((pins.pages(), pins.pipes.len()), (0, 0));
     }
 }

@@ -1,7 +1,33 @@
 //! `/proc/PID/oom_score_adj`: whom the kernel ends first when memory runs out, -1000 (never) to 1000
 //! (first).
 
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use crate::{Linux, Result};
+
+/// Gives the program that `command` will start this adjustment.
+pub fn set_in(command: &mut Command, adjustment: i32) {
+    let value = adjustment.to_string();
+    let set = move || {
+        let path = c"/proc/self/oom_score_adj";
+        // SAFETY: `path` is a C string; the call takes flags otherwise.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `file` is open, and `value` is readable for its length.
+        let written = unsafe { libc::write(file, value.as_ptr().cast(), value.len()) };
+        let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        // SAFETY: `file` was opened above and is closed once.
+        unsafe { libc::close(file) };
+        result
+    };
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only and neither
+    // allocates nor locks: its text was made before.
+    unsafe { command.pre_exec(set) };
+}
 
 impl Linux {
     /// The adjustment of process `pid`.
@@ -29,5 +55,12 @@ mod tests {
         assert_eq!(linux.oom_score_adj(child.id()).unwrap(), 1000);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_starts_with_the_adjustment_that_it_is_given() {
+        let mut command = Command::new("cat");
+        set_in(command.arg("/proc/self/oom_score_adj"), 777);
+        assert_eq!(command.output().unwrap().stdout, b"777\n");
     }
 }

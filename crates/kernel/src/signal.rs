@@ -28,6 +28,9 @@ pub const SENT_TO_PROGRAMS: &[i32] = &[
     libc::SIGCONT,
 ];
 
+/// Those of them that ask a program to end.
+pub const ENDS: &[i32] = &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 

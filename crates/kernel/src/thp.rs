@@ -7,6 +7,15 @@ use crate::{Error, Linux, Result};
 
 const DIRECTORY: &str = "/sys/kernel/mm/transparent_hugepage";
 
+/// Name of the loan of these settings (`crate::loan`), under which whoever changes them borrows them.
+pub const LOAN: &str = "thp";
+
+/// Whether anonymous memory uses huge pages of the largest size.
+pub const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Whether a page fault may wait for a huge page.
+pub const DEFRAG: &str = "/sys/kernel/mm/transparent_hugepage/defrag";
+
 /// A setting with a fixed set of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {

@@ -33,6 +33,8 @@ pub enum Verb {
     Export(verbs::export::Arguments),
     /// Show the heap of a running program, without stopping it
     Heap(verbs::heap::Arguments),
+    /// Show how fragmented free memory is, fragment it on purpose, or mend it
+    Frag(verbs::frag::Arguments),
     /// Run published experiments again and show their figures beside ours
     Reproduce(verbs::reproduce::Arguments),
     /// Run a built-in workload
@@ -56,6 +58,7 @@ impl Verb {
             Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
             Self::Export(arguments) => verbs::export::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
+            Self::Frag(arguments) => verbs::frag::run(&arguments),
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),

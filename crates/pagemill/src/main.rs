@@ -12,6 +12,7 @@ mod costs;
 mod decisions;
 mod exit;
 mod experiments;
+mod fragmentation;
 mod governor;
 mod heap_words;
 mod library;

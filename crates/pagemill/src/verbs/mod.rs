@@ -2,6 +2,7 @@
 
 pub mod doctor;
 pub mod export;
+pub mod frag;
 pub mod generate;
 pub mod heap;
 pub mod hugepages;
