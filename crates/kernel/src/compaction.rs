@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use crate::loan::{Files, Loan};
+use crate::loan::Loan;
 use crate::{Kind, Linux, Result};
 
 /// How eagerly the kernel compacts on its own, 0 to 100 (kernel 5.9).
@@ -38,11 +38,11 @@ const REFRESH: &str = "/proc/sys/vm/stat_refresh";
 /// So small a share that no list keeps anything; the kernel takes numbers up to that of `int`.
 pub const NOTHING_KEPT: &str = "1000000000";
 
-/// Refreshes after which a list is empty, seen on kernel 6.18: each frees a part.
-const REFRESHES: usize = 6;
-
-/// Drains after which what is left belongs to running programs.
-const DRAINS: usize = 4;
+/// A refresh frees a few thousand pages of each list at most. So refreshes go on until this many in a
+/// row have freed fewer than [`LITTLE`] pages, but not for ever: programs fill the lists meanwhile.
+const IN_VAIN: usize = 3;
+const LITTLE: u64 = 64;
+const REFRESHES: usize = 1000;
 
 /// What the kernel may drop with [`Linux::drop_caches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,17 @@ impl Linux {
     /// Frees what the lists of the processors hold beyond what they may: all of it while
     /// [`HIGH_FRACTION`] is [`NOTHING_KEPT`].
     pub fn refresh_lists(&self) -> Result<()> {
-        (0..REFRESHES).try_for_each(|_| self.refresh_statistics())
+        let (mut hidden, mut in_vain) = (self.hidden_pages()?.unwrap_or(0), 0);
+        for _ in 0..REFRESHES {
+            self.refresh_statistics()?;
+            let now = self.hidden_pages()?.unwrap_or(0);
+            in_vain = if now + LITTLE > hidden { in_vain + 1 } else { 0 };
+            hidden = now;
+            if in_vain == IN_VAIN {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Frees the pages on the lists of the processors; `directory` is where the journal lives. Returns
@@ -90,26 +100,14 @@ impl Linux {
     pub fn drain_lists(&self, directory: &Path) -> Result<(Option<u64>, Option<u64>)> {
         let before = self.hidden_pages()?;
         let loan = Loan::files(self, directory, LISTS_LOAN, &[HIGH_FRACTION])?;
-        let mut after = before;
-        for _ in 0..DRAINS {
-            self.drain_once(&loan)?;
-            let now = self.hidden_pages()?;
-            if now.is_none() || now >= after {
-                break;
-            }
-            after = now;
-        }
-        loan.give_back()?;
-        Ok((before, self.hidden_pages()?))
-    }
-
-    fn drain_once(&self, loan: &Loan<Files>) -> Result<()> {
         match loan.set(HIGH_FRACTION, NOTHING_KEPT) {
             // Before 5.14 the lists are short and refreshing alone has to do.
             Err(error) if error.kind() == Kind::Unsupported => {}
             other => other?,
         }
-        self.refresh_lists()
+        self.refresh_lists()?;
+        loan.give_back()?;
+        Ok((before, self.hidden_pages()?))
     }
 }
 

@@ -5,14 +5,14 @@
 //! Where debugfs is not mounted, root can still read it through a mount that has no place in the tree
 //! (fsmount(2), kernel 5.2): it vanishes with the descriptor, so nothing has to be restored.
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use crate::buddyinfo::zone_line;
-use crate::{Error, Kind, Linux, Result};
+use crate::mount::detached;
+use crate::{Error, Linux, Result};
 
 const DIRECTORY: &str = "/sys/kernel/debug/extfrag";
 
@@ -42,11 +42,11 @@ impl Extfrag {
         match std::fs::read_dir(&mounted) {
             Ok(_) => Ok(Self::in_directory(mounted, None)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // A snapshot without the files is a machine without debugfs, not this one.
-                if linux.path("/").as_os_str() != "/" {
+                if !linux.is_live() {
                     return Err(Error::io("open", mounted.display(), error));
                 }
-                let mount = detached(c"debugfs")?;
+                let mount =
+                    detached(c"debugfs", "boot a kernel with CONFIG_DEBUG_FS=y, 5.2 or newer")?;
                 let directory = format!("/proc/self/fd/{}/extfrag", mount.as_raw_fd());
                 Ok(Self::in_directory(directory.into(), Some(mount)))
             }
@@ -86,48 +86,10 @@ fn read(path: &PathBuf) -> Result<Vec<Scores>> {
     lines.ok_or_else(|| Error::malformed(path.display(), "a line names no zone"))
 }
 
-/// Mounts a file system without a place in the tree.
-fn detached(kind: &CStr) -> Result<OwnedFd> {
-    const FSOPEN_CLOEXEC: libc::c_uint = 1;
-    const FSMOUNT_CLOEXEC: libc::c_uint = 1;
-    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-    let name = kind.to_string_lossy();
-    let refused = || {
-        let error = Error::last("mount", &name);
-        match error.kind() {
-            Kind::Permission => error.advise("run as root"),
-            _ => error.advise("boot a kernel with CONFIG_DEBUG_FS=y, 5.2 or newer"),
-        }
-    };
-    let owned = |fd: libc::c_long| {
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(refused)?;
-        // SAFETY: the kernel has just opened `fd` for this call, and nothing else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    };
-    // SAFETY: `kind` is a C string; the call takes nothing else but flags.
-    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })?;
-    // SAFETY: `context` is open; this command takes no key, no value and no number.
-    let created = unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            FSCONFIG_CMD_CREATE,
-            std::ptr::null::<u8>(),
-            std::ptr::null::<u8>(),
-            0,
-        )
-    };
-    if created != 0 {
-        return Err(refused());
-    }
-    // SAFETY: `context` is open; the call takes flags otherwise.
-    owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::{Kind, fixtures};
 
     #[test]
     fn the_scores_of_a_real_machine_read_as_printed() {

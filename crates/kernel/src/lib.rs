@@ -27,6 +27,7 @@ pub mod maps;
 pub mod max_map_count;
 pub mod memfd;
 pub mod mempolicy;
+mod mount;
 pub mod move_pages;
 pub mod nodes;
 pub mod numa_balancing;
@@ -43,6 +44,7 @@ pub mod smaps;
 pub mod thp;
 pub mod tier_latency;
 pub mod touch;
+pub mod tracefs;
 pub mod userfaultfd;
 pub mod vmstat;
 pub mod yama;
@@ -81,6 +83,11 @@ impl Linux {
     /// A tree that holds `proc`, `sys` and `dev` below `root`: a snapshot, or another mount namespace.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// Whether this is the running kernel, as opposed to a snapshot.
+    pub(crate) fn is_live(&self) -> bool {
+        self.root == Path::new("/")
     }
 
     /// Where the absolute path `path` is in this tree.

@@ -25,6 +25,8 @@ pub struct Zone {
     pub low: u64,
     /// Up to this `kswapd` reclaims.
     pub high: u64,
+    /// Its first page frame.
+    pub start: u64,
     /// In the care of the page allocator.
     pub managed: u64,
     /// The lists, one a processor; none for a zone without memory.
@@ -86,6 +88,7 @@ fn parse(text: &str) -> Vec<Zone> {
             ("low", None) => zone.low = value,
             ("high", None) => zone.high = value,
             ("managed", None) => zone.managed = value,
+            ("start_pfn:", _) => zone.start = value,
             ("cpu:", _) => {
                 let cpu = u32::try_from(value).unwrap_or(u32::MAX);
                 zone.lists.push(List { cpu, ..List::default() });
@@ -111,6 +114,7 @@ mod tests {
         assert_eq!(with_memory.len(), 3);
         let dma = with_memory[0];
         assert_eq!((dma.zone.as_str(), dma.free, dma.managed), ("DMA", 3840, 3840));
+        assert_eq!((dma.start, with_memory[1].start), (1, 4096));
         assert_eq!((dma.min, dma.low, dma.high), (10, 13, 16));
         assert_eq!((dma.lists.len(), dma.hidden()), (2, 0));
         let dma32 = with_memory[1];

@@ -1,6 +1,7 @@
 //! Mends fragmented memory, further than the kernel's own compaction goes.
 //!
 //! ```text
+//!  drop       if asked for: clean caches go
 //!  drain      pages on the processors' lists join their buddies; nothing moves
 //!  compact    the kernel's compaction of all zones, which may give up: large pages of the page cache find no
 //!             block to move to, and it stops there (`contended`)
@@ -10,23 +11,28 @@
 //!  drain      as before
 //! ```
 //!
-//! The sweep runs while the score is above the goal and it helps. Always true: the size of the pool is on
+//! Compacting and sweeping go on in turns while the score is above the goal and a round helps. Always true: the size of the pool is on
 //! loan, so that it is as found after any end.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
-use pagemill_kernel::compaction::{RESERVED_HUGE_PAGES, RESERVED_LOAN};
+use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN};
 use pagemill_kernel::loan::Loan;
+use pagemill_kernel::tracefs::{CompactionEnd, Trace};
 use pagemill_kernel::vmstat::Vmstat;
+use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Linux, page_size};
 
 use super::journals;
 use super::look::Look;
 
-/// Sweeps at most: each later one gets what the earlier ones made room for.
-const SWEEPS: usize = 4;
+/// Rounds of compacting and sweeping at most: each makes room for the next one.
+const ROUNDS: usize = 6;
+
+/// A round that improves the score by less than this is the last.
+const WORTH: f64 = 0.005;
 
 /// The share of free memory that the sweep leaves alone.
 const LEFT_FREE: f64 = 0.05;
@@ -40,12 +46,14 @@ pub struct Goal {
     pub target: f64,
     /// Whether to sweep if need be.
     pub sweep: bool,
+    /// Whether clean caches are dropped first: what they hold is most of what stands in the way.
+    pub drop_caches: bool,
 }
 
 /// One step, and what it achieved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// `drain`, `compact` or `sweep`.
+    /// `drop`, `drain`, `compact` or `sweep`.
     pub name: &'static str,
     /// Score before.
     pub before: f64,
@@ -97,18 +105,24 @@ pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec
             Ok(None)
         })
     };
-    let mut score = add(drain()?);
-    if score > goal.target {
-        score = add(step(linux, goal, "compact", || compact(linux))?);
-        score = add(drain()?).min(score);
+    if goal.drop_caches {
+        let drop = |cache| linux.drop_caches(cache);
+        let act =
+            || Ok([Cache::Pages, Cache::Slab].into_iter().try_for_each(drop).map(|()| None)?);
+        add(step(linux, goal, "drop", act)?);
     }
-    for _ in 0..SWEEPS {
-        if !goal.sweep || score <= goal.target {
+    let mut score = add(drain()?);
+    for _ in 0..ROUNDS {
+        if score <= goal.target {
             break;
         }
-        add(step(linux, goal, "sweep", || sweep(linux, goal.order))?);
-        let after = add(drain()?);
-        if after > score - 0.005 {
+        add(step(linux, goal, "compact", || compact(linux))?);
+        let mut after = add(drain()?);
+        if goal.sweep && after > goal.target {
+            add(step(linux, goal, "sweep", || sweep(linux, goal.order))?);
+            after = add(drain()?);
+        }
+        if after > score - WORTH {
             break;
         }
         score = after;
@@ -136,10 +150,40 @@ fn step(
     Ok(Step { name, before, after: score()?, took, counters, gave_up })
 }
 
-/// Has the kernel compact, and finds out whether it went through.
+/// Has the kernel compact, and finds out from its tracepoint whether it went through every zone.
 fn compact(linux: &Linux) -> Result<Option<String>> {
+    let trace = Trace::start(linux, &["compaction/mm_compaction_end"]);
     linux.compact_memory()?;
-    Ok(None)
+    let ends = match trace.and_then(|trace| trace.compactions()) {
+        Ok(ends) => ends,
+        Err(error) => return Ok(Some(format!("not known: {error}"))),
+    };
+    let zones = linux.zoneinfo().unwrap_or_default();
+    Ok(why(&ends, &zones))
+}
+
+/// Which zones the kernel gave up, how far it had come, and why.
+fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
+    let mut words = Vec::new();
+    for end in ends {
+        let reason = match end.status.as_str() {
+            "complete" | "partial_skipped" | "success" => continue,
+            // compact_zone() says so, too, when no free block is as large as the page it is to move.
+            "contended" => {
+                "contended: a page in use found no free block of its size, or the lock was wanted"
+            }
+            other => other,
+        };
+        let zone = zones.iter().find(|zone| zone.start == end.zone_start && zone.managed > 0);
+        let name =
+            zone.map_or_else(|| format!("zone at {:#x}", end.zone_start), |z| z.zone.clone());
+        let length = end.zone_end.saturating_sub(end.zone_start).max(1);
+        let passed = end.migrate.saturating_sub(end.zone_start)
+            + end.zone_end.saturating_sub(end.free.max(end.migrate));
+        let share = 100.0 * passed.min(length) as f64 / length as f64;
+        words.push(format!("{name} after {share:.0} %: {reason}"));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Has the pool of reserved huge pages fetch all that free memory could hold, and gives it back.
@@ -159,4 +203,28 @@ fn sweep(linux: &Linux, order: usize) -> Result<Option<String>> {
     loan.give_back()?;
     let missed = got * 10 < wanted * 9;
     Ok(missed.then(|| format!("it got {got} of {wanted} huge pages")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_was_given_up_is_named_with_the_reason_and_one_that_was_not_is_not() {
+        let zone =
+            |start, name: &str| Zone { start, zone: name.into(), managed: 1, ..Zone::default() };
+        let zones = [zone(0x1000, "DMA32"), zone(0x10_0000, "Normal")];
+        let end = |zone_start, migrate, status: &str| CompactionEnd {
+            zone_start,
+            migrate,
+            free: zone_start + 1000,
+            zone_end: zone_start + 1000,
+            status: status.into(),
+        };
+        let ends =
+            [end(0x1000, 0x1000 + 500, "complete"), end(0x10_0000, 0x10_0000 + 10, "contended")];
+        let words = why(&ends, &zones).unwrap();
+        assert!(words.starts_with("Normal after 1 %: contended"), "{words}");
+        assert_eq!(why(&ends[..1], &zones), None);
+    }
 }

@@ -40,9 +40,6 @@ const AIM: f64 = 0.002;
 /// Units taken between two looks. With huge pages of 2 MiB, 128 MiB.
 const BATCH: usize = 64;
 
-/// Looks without progress after which there is nothing left to take.
-const PATIENCE: u32 = 4;
-
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
@@ -170,8 +167,6 @@ impl Fragmenter {
         began: Instant,
         progress: &mut impl FnMut(f64, usize),
     ) -> Result<(End, f64)> {
-        let mut best_distance = f64::INFINITY;
-        let mut stuck = 0;
         loop {
             self.linux.refresh_lists()?;
             let blocks = Look::quick(&self.linux)?.blocks();
@@ -191,23 +186,18 @@ impl Fragmenter {
             if began.elapsed() >= self.goal.patience {
                 return Ok((end(End::Late), score));
             }
-            stuck = if distance < best_distance { 0 } else { stuck + 1 };
-            best_distance = best_distance.min(distance);
             // Pages that are to leave, or join, the large blocks.
             let surplus = large - (1.0 - self.goal.target) * free;
             let of_a_unit = (1_u64 << self.goal.order.max(self.huge_order())) as f64;
             let units = (surplus / of_a_unit).abs().ceil() as usize;
             if surplus > 0.0 {
                 let taken = self.take(units.clamp(1, BATCH))?;
-                if taken == 0 || stuck >= PATIENCE {
+                if taken == 0 {
                     return Ok((end(End::NoHugePage), score));
                 }
             } else if self.units() == 0 {
                 return Ok((end(End::Above), score));
             } else {
-                if stuck >= PATIENCE {
-                    return Ok((end(End::Late), score));
-                }
                 self.give_back(units.max(1))?;
             }
         }

@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo pagemill frag compact
   sudo pagemill frag compact --no-sweep        only what the kernel's own compaction does
+  sudo pagemill frag compact --drop-caches     when files are most of what is in the way
   sudo pagemill frag compact --target 0.2 --json
 ";
 
@@ -33,6 +34,9 @@ pub struct Arguments {
     /// Leave the sweep out, which reserves free memory as huge pages for a moment
     #[arg(long)]
     no_sweep: bool,
+    /// Drop clean caches first. Programs read their files from disk again afterwards
+    #[arg(long)]
+    drop_caches: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,8 +46,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = super::super::machine();
     let before = Look::take(&linux)?;
     check_order(arguments.order, before.orders())?;
-    let goal =
-        Goal { order: arguments.order, target: arguments.target, sweep: !arguments.no_sweep };
+    let goal = Goal {
+        order: arguments.order,
+        target: arguments.target,
+        sweep: !arguments.no_sweep,
+        drop_caches: arguments.drop_caches,
+    };
     let steps = compact::run(&linux, goal, |_| {})?;
     let after = Look::take(&linux)?;
     if arguments.json {

@@ -76,7 +76,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let signals = Signals::block(&watched)?;
     let adjustment = linux.oom_score_adj(std::process::id())?;
     if before.unusable(arguments.order).value() > arguments.target && !arguments.no_compact {
-        let goal = compact::Goal { order: arguments.order, target: arguments.target, sweep: true };
+        let goal = compact::Goal {
+            order: arguments.order,
+            target: arguments.target,
+            sweep: true,
+            drop_caches: false,
+        };
         compact::run(&linux, goal, |_| {})?;
     }
     let goal = Goal {
@@ -206,7 +211,9 @@ fn words(arguments: &Arguments, outcome: &Outcome) -> String {
         End::Above => {
             "memory is more fragmented than that by others, and compaction did not help (frag compact says why)"
         }
-        End::Late => "the time is over (--patience)",
+        End::Late => {
+            "the time is over (--patience), or other programs move the score faster than this"
+        }
     };
     format!("{base}; not reached: {reason}")
 }
