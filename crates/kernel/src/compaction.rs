@@ -54,6 +54,17 @@ pub enum Cache {
 }
 
 impl Linux {
+    /// Whether this process may compact: tried by opening the file for writing.
+    pub fn may_compact(&self) -> Result<()> {
+        let path = self.path(COMPACT);
+        match std::fs::OpenOptions::new().write(true).open(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(crate::Error::io("open", format_args!("{} for writing", path.display()), error))
+            }
+        }
+    }
+
     /// Compacts every zone. Comes back when the kernel is done or has given up.
     pub fn compact_memory(&self) -> Result<()> {
         self.write(COMPACT, "1").map_err(root)

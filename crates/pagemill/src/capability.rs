@@ -112,6 +112,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
     ("psi", "4.20", "compaction under memory pressure", psi),
     ("thp", "2.6.38", "huge pages for the dense part of a heap", thp),
     (
+        "fragmentation",
+        "2.6.35",
+        "frag: scores of free memory, fragmenting it, mending it",
+        fragmentation,
+    ),
+    (
         "process-memory",
         "3.2",
         "heap, record: reading the statistics of a running program",
@@ -407,6 +413,34 @@ fn thp(linux: &Linux) -> Found {
     if enabled == "never" { Found::degraded(finding, FIX) } else { Found::ok(finding) }
 }
 
+fn fragmentation(linux: &Linux) -> Found {
+    const ROOT: &str = "sudo pagemill frag …";
+    let zones = match linux.buddyinfo() {
+        Ok(zones) => zones.len(),
+        Err(error) => return Found::missing(error.to_string(), "mount /proc"),
+    };
+    let seen = format!("free memory of {zones} zones by order");
+    let left = pagemill_kernel::loan::left_over_files(&pagemill_kernel::loan::directory(linux));
+    if let Some((name, _)) = left.unwrap_or_default().first() {
+        return Found::degraded(
+            format!("{seen}; a killed pagemill left settings changed ({name})"),
+            "sudo pagemill frag show",
+        );
+    }
+    match (linux.may_compact(), linux.pagetypeinfo()) {
+        (Ok(()), Ok(_)) => Found::ok(format!("{seen} and mobility; it may be compacted")),
+        (Ok(()), Err(error)) => Found::degraded(format!("{seen}; {error}"), ROOT),
+        (Err(error), _) if error.kind() == Kind::NotFound => Found::degraded(
+            format!("{seen}; this kernel cannot compact"),
+            "boot a kernel with CONFIG_COMPACTION=y",
+        ),
+        (Err(_), _) => Found::degraded(
+            format!("{seen}, but not by mobility; fragmenting and mending it is root's"),
+            ROOT,
+        ),
+    }
+}
+
 fn process_memory(linux: &Linux) -> Found {
     const FIX: &str = "sudo sysctl kernel.yama.ptrace_scope=0   (or run as root)";
     if let Err(error) = read_a_child() {
@@ -492,7 +526,7 @@ mod tests {
     #[test]
     fn a_machine_without_an_interface_misses_it_and_says_what_to_do() {
         let (_root, linux) = bare();
-        for probe in [ksm, max_map_count, cgroup, psi, thp] {
+        for probe in [ksm, max_map_count, cgroup, psi, thp, fragmentation] {
             let found = probe(&linux);
             assert_eq!(found.status, Status::Missing, "{}", found.finding);
             assert!(found.fix.is_some_and(|fix| !fix.is_empty()), "{}", found.finding);

@@ -49,6 +49,9 @@ pub enum Verb {
 impl Verb {
     /// Runs the verb and says how it ended.
     pub fn run(self) -> anyhow::Result<Exit> {
+        if !matches!(self, Self::Doctor(_) | Self::Generate(_)) {
+            verbs::recover_settings(&verbs::machine());
+        }
         match self {
             Self::Doctor(arguments) => verbs::doctor::run(&arguments),
             Self::Run(arguments) => verbs::run::run(&arguments),

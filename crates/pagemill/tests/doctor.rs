@@ -55,6 +55,7 @@ fn the_names_of_the_rows_are_stable() {
             "cgroup",
             "psi",
             "thp",
+            "fragmentation",
             "process-memory",
             "perf-events",
             "bpf",

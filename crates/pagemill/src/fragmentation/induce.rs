@@ -115,7 +115,7 @@ impl Fragmenter {
         if compaction.found().value(PROACTIVENESS).is_some() {
             compaction.set(PROACTIVENESS, "0")?;
         }
-        linux.set_oom_score_adj(std::process::id(), 1000)?;
+        Linux::live().set_oom_score_adj(std::process::id(), 1000)?;
         if goal.pinned {
             raise_open_files()?;
         }

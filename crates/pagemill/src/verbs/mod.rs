@@ -14,9 +14,28 @@ pub mod run;
 pub mod simulate;
 pub mod workload;
 
-use pagemill_kernel::Linux;
+use pagemill_kernel::{Kind, Linux, loan};
 
 /// The machine: the running kernel, or the tree that `PAGEMILL_ROOT` names (for tests).
 pub fn machine() -> Linux {
     std::env::var_os("PAGEMILL_ROOT").map_or_else(Linux::live, Linux::at)
+}
+
+/// Restores the settings that a killed pagemill left changed. Every verb but doctor, which says so, does
+/// this first.
+pub fn recover_settings(linux: &Linux) {
+    match loan::recover_files(linux, &loan::directory(linux)) {
+        Ok(restored) => {
+            for (_, files) in restored {
+                for (path, value) in files.iter() {
+                    eprintln!(
+                        "pagemill: restored {path} to {value}, which a killed pagemill had left changed"
+                    );
+                }
+            }
+        }
+        // It is for who may to restore it.
+        Err(error) if error.kind() == Kind::Permission => {}
+        Err(error) => eprintln!("pagemill: {error}"),
+    }
 }

@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
     let signals = Signals::block(&watched)?;
-    let adjustment = linux.oom_score_adj(std::process::id())?;
+    let adjustment = Linux::live().oom_score_adj(std::process::id())?;
     if before.unusable(arguments.order).value() > arguments.target && !arguments.no_compact {
         let goal = compact::Goal {
             order: arguments.order,
@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let after = Look::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
-    let peak = linux.status(std::process::id()).ok().and_then(|status| status.peak_rss);
+    let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);
     if arguments.json {
         let value = report(arguments, &outcome, reached, peak, &before, &after);
         println!("{value:#}");
