@@ -254,6 +254,8 @@ fn a_command_runs_meanwhile_and_its_exit_status_is_passed_on() {
     assert_eq!(lines.next(), Some(mine.trim()), "the command is not the first to go");
     assert_eq!(machine.value(PROACTIVENESS), "20");
 
+    // A file keeps the word that was put back; a kernel answers with its line of words.
+    let machine = Machine::new();
     let absent =
         ran(&mut machine.frag(&["induce", "--target", &target, "--no-compact", "--", "/no/such"]));
     assert!([Some(127), Some(125)].contains(&absent.code()), "{absent:?}");
