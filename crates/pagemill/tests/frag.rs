@@ -15,7 +15,7 @@ mod machine {
     use std::process::{Child, Command, Stdio};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use super::support::{Ran, pagemill, pagemill_with, ran, skip, until};
+    use super::support::{Ran, pagemill, pagemill_with, ran, skip};
     use serde_json::Value;
     use tempfile::TempDir;
 
