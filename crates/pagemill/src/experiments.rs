@@ -1,3 +1,5 @@
-//! Experiments that need no machine but this one: simulated, seeded, repeatable.
+//! Experiments that are no programs to compare: placement on a simulated machine, and what the free memory
+//! of this one looks like.
 
 pub mod colloid;
+pub mod fragmentation;

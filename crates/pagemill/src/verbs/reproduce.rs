@@ -10,6 +10,7 @@ use pagemill_kernel::{Linux, signal};
 use serde_json::json;
 
 use crate::exit::Exit;
+use crate::experiments::fragmentation;
 use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::{self, Experiment};
@@ -25,6 +26,7 @@ Examples:
   pagemill reproduce --list
   pagemill reproduce --quick                               everything, small, in minutes
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
+  sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
 ";
@@ -79,7 +81,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 impl Arguments {
     fn run(&self) -> Result<Exit> {
-        let experiments = experiment::select(&self.experiments)?;
+        let (free_memory, names): (Vec<String>, Vec<String>) =
+            self.experiments.iter().cloned().partition(|name| name == fragmentation::NAME);
+        let only_free_memory = names.is_empty() && !free_memory.is_empty();
+        let experiments = if only_free_memory { Vec::new() } else { experiment::select(&names)? };
+        let free_memory = !free_memory.is_empty() || self.experiments.is_empty();
         if self.list {
             print!("{}", list(&experiments));
             return Ok(Exit::Ok);
@@ -115,16 +121,62 @@ impl Arguments {
             progress.show(cell, number, left);
         });
         progress.clear();
-        let (finished, interrupted) = run?;
+        let (finished, mut interrupted) = run?;
+        // Last, for it breaks up the memory that the programs ran on.
+        let mut free_memory_text = None;
+        if free_memory && !interrupted {
+            let free_memory = self.free_memory(&stage.linux, &signals, &store)?;
+            interrupted = free_memory.as_ref().is_some_and(|outcome| outcome.interrupted);
+            free_memory_text = free_memory.map(|outcome| outcome.text());
+        }
+        if only_free_memory {
+            if !self.json {
+                print!("{}", free_memory_text.unwrap_or_default());
+            }
+            eprintln!("pagemill: results in {}", store.directory().display());
+            return Ok(if interrupted { Exit::Code(130) } else { Exit::Ok });
+        }
         let summary =
             summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
-        self.conclude(&store, &summary)?;
+        self.conclude(&store, &summary, &free_memory_text.unwrap_or_default())?;
         let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
             () if interrupted => Exit::Code(130),
             () if failed => Exit::Finding,
             () => Exit::Ok,
         })
+    }
+
+    /// The tables of the fragmentation study, in files of their own; `None`, and why, if they cannot be
+    /// made here.
+    fn free_memory(
+        &self,
+        linux: &Linux,
+        signals: &signal::Signals,
+        store: &Store,
+    ) -> Result<Option<fragmentation::Outcome>> {
+        if let Some(reason) = fragmentation::missing(linux) {
+            eprintln!("pagemill: skipped {}: {reason}", fragmentation::NAME);
+            return Ok(None);
+        }
+        let options = fragmentation::Options::new(self.quick, self.reps);
+        let talk = std::io::stderr().is_terminal();
+        let outcome = fragmentation::run(linux, options, signals, |step| {
+            if talk {
+                eprint!("\r\x1b[K{}: {step}", fragmentation::NAME);
+            }
+        })?;
+        if talk {
+            eprint!("\r\x1b[K");
+        }
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        store.write("fragmentation.json", &data)?;
+        store.write("fragmentation.txt", &outcome.text())?;
+        store.write("fragmentation.html", &outcome.html())?;
+        if self.json && self.experiments == [fragmentation::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
     }
 
     fn directory(&self) -> PathBuf {
@@ -171,8 +223,8 @@ impl Arguments {
         eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
     }
 
-    fn conclude(&self, store: &Store, summary: &Summary) -> Result<()> {
-        let text = terminal::render(summary);
+    fn conclude(&self, store: &Store, summary: &Summary, more: &str) -> Result<()> {
+        let text = format!("{}{more}", terminal::render(summary));
         let data = serde_json::to_string_pretty(summary)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
@@ -203,6 +255,7 @@ fn list(experiments: &[Experiment]) -> String {
             one.repetitions
         ));
     }
+    text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
     text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
     text.push_str("groups: mesh\n");
     text
