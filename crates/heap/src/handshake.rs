@@ -41,7 +41,12 @@ impl<O: Os> Heap<O> {
             class,
             slot_size: this.slot_size(),
             slots: this.slots(),
-            pages: size::geometry(class, page).pages as u8,
+            // Looked up only where spans may share a page: this is asked of every span, and often.
+            pages: if page == size::GRANULE {
+                this.granules()
+            } else {
+                size::geometry(class, page).pages
+            } as u8,
             live: this.live_bits(),
             blocked: this.blocked_bits(),
             resident: this.resident(),

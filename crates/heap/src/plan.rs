@@ -56,7 +56,10 @@ pub fn population<const W: usize>(bits: &[u64; W]) -> u32 {
 }
 
 fn disjoint<const W: usize>(a: &[u64; W], b: &[u64; W]) -> bool {
-    a.iter().zip(b).fold(0, |common, (a, b)| common | (a & b)) == 0
+    // Four words at a time: the short bitmaps without a branch, the long ones no further than needed.
+    let common =
+        |(a, b): (&[u64], &[u64])| a.iter().zip(b).fold(0, |common, (a, b)| common | (a & b));
+    a.chunks(4).zip(b.chunks(4)).all(|pair| common(pair) == 0)
 }
 
 fn join<const W: usize>(into: &mut [u64; W], bits: &[u64; W]) {
@@ -65,12 +68,13 @@ fn join<const W: usize>(into: &mut [u64; W], bits: &[u64; W]) {
     }
 }
 
-/// Fills `order` with the indexes of `bits` by falling population (a counting sort, stable), the
-/// empty ones last; returns how many are not empty.
+/// Fills `order` with the indexes of `bits` by falling population (a counting sort, stable; bitmaps of more than 256
+/// bits by as many steps), the empty ones last; returns how many are not empty.
 fn by_population<const W: usize>(bits: &[[u64; W]], order: &mut [u32]) -> usize {
+    let rank = |unit: &[u64; W]| 257 - population(unit).div_ceil((W as u32).div_ceil(4)) as usize;
     let mut starts = [0u32; 258];
     for unit in bits {
-        starts[257 - population(unit) as usize] += 1;
+        starts[rank(unit)] += 1;
     }
     let empty = starts[257] as usize;
     let mut sum = 0;
@@ -78,7 +82,7 @@ fn by_population<const W: usize>(bits: &[[u64; W]], order: &mut [u32]) -> usize 
         sum += core::mem::replace(start, sum);
     }
     for (index, unit) in (0u32..).zip(bits) {
-        let start = &mut starts[257 - population(unit) as usize];
+        let start = &mut starts[rank(unit)];
         order[*start as usize] = index;
         *start += 1;
     }
@@ -235,6 +239,13 @@ pub fn may_pair(share: u32, slots: u32) -> bool {
     fits(share, slots, share)
 }
 
+/// How unlikely it is that two units alike in this have disjoint live slots: `-log2` of the chance, in 1/256, when `live` of
+/// `slots` slots are live at random. Of units side by side the sum counts.
+pub fn reluctance(live: u32, slots: u32) -> u32 {
+    let share = (live * 256 / slots.max(1)).min(255);
+    live * (8 * 256 - log2_256(256 - share))
+}
+
 /// `share / 256 * slots * log2(256 / (256 - taken)) <= 7`.
 fn fits(share: u32, slots: u32, taken: u32) -> bool {
     taken < 256
@@ -287,12 +298,18 @@ impl Geometry {
     /// The pages that the live slots of `bits` overlap, one bit a page.
     pub fn touched<const W: usize>(&self, bits: &[u64; W]) -> u16 {
         let mut mask = 0;
-        let shift = self.page_size.trailing_zeros();
+        // Byte `b` of the unit belongs to slot `(b + phase) / slot_size`: kept as quotient and remainder from page
+        // to page, for this is asked of every span of the heap.
+        let (slots, rest) = (self.page_size / self.slot_size, self.page_size % self.slot_size);
+        let (mut first, mut before) = (self.phase / self.slot_size, self.phase % self.slot_size);
         for page in 0..u32::from(self.pages) {
-            // Byte `b` of the unit belongs to slot `(b + phase) / slot_size`.
-            let first = ((page << shift) + self.phase) / self.slot_size;
-            let last = (((page + 1) << shift) - 1 + self.phase) / self.slot_size;
+            let (mut next, mut after) = (first + slots, before + rest);
+            if after >= self.slot_size {
+                (next, after) = (next + 1, after - self.slot_size);
+            }
+            let last = if after > 0 { next } else { next - 1 };
             mask |= u32::from(any_in(bits, first, last)) << page;
+            (first, before) = (next, after);
         }
         mask as u16
     }

@@ -206,12 +206,12 @@ impl Rounds {
         self.sleep_ns(looked)
     }
 
-    /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a hundredth of one
+    /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a two-hundredth of one
     /// CPU for looking at a large heap.
     fn sleep_ns(&self, looked: u64) -> u64 {
         const TICK: u64 = 40_000_000;
         let lazy = TICK * u64::from((1 + self.rounds_same).min(25));
-        lazy.max(100 * looked).min(25 * TICK)
+        lazy.max(200 * looked).min(25 * TICK)
     }
 
     /// What the decisions are made from.
@@ -307,14 +307,14 @@ impl Rounds {
         let scan = self.engine.last_scan();
         if self.backend == Backend::Remap {
             let kernel = self.engine.kernel();
-            let others =
-                kernel.map_count().saturating_sub(pagemill_stats.vmas.load(Relaxed) as usize);
-            let budget = trigger::mapping_budget(
-                kernel.max_map_count(),
-                others,
-                scan.resident_bytes / page,
-                scan.absent_pages,
-            );
+            let budget = trigger::mapping_budget(&trigger::Mappings {
+                limit: kernel.max_map_count(),
+                present: kernel.map_count(),
+                held: pagemill_stats.vmas.load(Relaxed) as usize,
+                resident_pages: scan.resident_bytes / page,
+                spared_pages: scan.absent_pages,
+            });
+            self.engine.settings.mapping_price = trigger::mapping_price(urgent || why == Why::Idle);
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;
         }

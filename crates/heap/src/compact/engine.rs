@@ -4,9 +4,9 @@
 //! its budget is used up, and the caller decides when the next one begins.
 //!
 //! ```text
-//!  begin ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
-//!            one class: unit      groups         pages free    dead, written and
-//!            size, groups         in order       in two scans  sparse units undone
+//!  begin ─► Strips ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
+//!           runs of   one class: unit      groups         pages free    dead, written and
+//!           spans     size, groups         in order       in two scans  sparse units undone
 //! ```
 //!
 //! Merging a unit gives its free pages back too, so `Release` comes after; an urgent pass releases first.
@@ -19,8 +19,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::groups::Groups;
 use super::ksm::Offered;
+use super::strips::{Part, Strip};
 use super::table::Table;
-use super::{Able, Kernel, SpanView, Spans};
+use super::{Able, Bits, Kernel, SpanView, Spans};
 use crate::os::Os;
 use crate::plan::{self, Geometry};
 use crate::stats::{Backend, Barrier, StatsPage, degraded};
@@ -171,6 +172,17 @@ impl Class {
         // Not below what the live bytes need.
         (bytes - bytes / members).min(bytes.saturating_sub(self.live + self.live / 8))
     }
+
+    /// Bytes that a mapping is expected to save, with the best size of unit.
+    fn mapping_gain(&self, page: usize) -> u64 {
+        let share = (self.live * 256).checked_div(self.pages * page as u64).unwrap_or(0);
+        let of = |pages: u64| {
+            let bytes = pages * page as u64;
+            let slots = bytes.checked_div(u64::from(self.slot_size)).unwrap_or(0).clamp(1, 256);
+            bytes - bytes / u64::from(plan::expected_members(share as u32, slots as u32))
+        };
+        [1, 2, 4, 8, 16].into_iter().map(of).max().unwrap_or(0)
+    }
 }
 
 /// A unit that takes part in a plan.
@@ -179,6 +191,16 @@ pub(crate) struct Candidate {
     pub start: usize,
     pub span: u32,
     pub page: u8,
+    /// Index of what was seen of the span.
+    pub(super) seen: u32,
+}
+
+/// What was seen of a span when its class was planned.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) start: usize,
+    pub(super) span: u32,
+    pub(super) live: Bits,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -187,6 +209,7 @@ pub(super) enum Stage {
     Release {
         span: usize,
     },
+    Strips,
     /// `next` is a place in the ranking.
     Classes {
         next: usize,
@@ -202,8 +225,14 @@ pub(super) enum Stage {
 
 /// The current plan.
 pub(crate) struct Plan {
+    /// The spans of the class that is planned, and what they have in common.
+    pub(super) seen: Table<Seen>,
+    pub(super) shape: Option<SpanView>,
     /// Units by address.
     pub units: Table<Candidate>,
+    /// Sparse spans by address, and the strips that they make; empty while a class is planned.
+    pub(super) parts: Table<Part>,
+    pub strips: Table<Strip>,
     pub(super) order: Table<u32>,
     pub(super) group: Table<u32>,
     pub(super) sizes: Table<u32>,
@@ -267,6 +296,8 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Whether this pass looks at merged units that live, and when one last did.
     pub(super) judges: bool,
     judged_ms: u32,
+    /// The group that was last found to be sparse or not, while units are looked at.
+    pub(super) sparse_seen: Option<(u32, bool)>,
 }
 
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
@@ -308,7 +339,11 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             offers_made: 0,
             groups: Groups::new(),
             plan: Plan {
+                seen: Table::new(),
+                shape: None,
                 units: Table::new(),
+                parts: Table::new(),
+                strips: Table::new(),
                 order: Table::new(),
                 group: Table::new(),
                 sizes: Table::new(),
@@ -333,6 +368,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             now_ms: 0,
             judges: true,
             judged_ms: 0,
+            sparse_seen: None,
         }
     }
 
@@ -458,8 +494,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         }
     }
 
-    /// Ranks the classes by the share of their memory that merging is expected to save: the mappings are few,
-    /// and go where each saves most.
+    /// Ranks the classes by what a mapping is expected to save: they are few, and go where each saves most.
     fn rank(&mut self) {
         self.ranking.clear();
         let least = 16 * self.page as u64;
@@ -472,8 +507,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         }
         let (classes, page) = (&self.classes, self.page);
         self.ranking.sort_unstable_by_key(|&index| {
-            let class = &classes[usize::from(index)];
-            core::cmp::Reverse(class.gain(page) * 1024 / (class.pages * page as u64).max(1))
+            core::cmp::Reverse(classes[usize::from(index)].mapping_gain(page))
         });
     }
 
@@ -507,7 +541,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         if self.judges {
             self.judged_ms = now_ms;
         }
-        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Classes { next: 0 } };
+        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Strips };
         add(&self.stats.passes, 1);
     }
 
@@ -527,6 +561,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             self.stage = match self.stage {
                 Stage::Idle => Stage::Idle,
                 Stage::Release { span } => self.release(span),
+                Stage::Strips => self.plan_strips(),
                 Stage::Classes { next } => self.plan_class(next),
                 Stage::Commit { at, group } => self.commit(at, group),
                 Stage::Restore { unit } => self.restore_some(unit),
@@ -685,11 +720,11 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     }
 
     pub(crate) fn stage_len(&self) -> usize {
-        16 * self.page
+        super::remap::IMAGE_PAGES * self.page
     }
 
     pub(crate) fn aside_len(&self) -> usize {
-        16 * self.page * super::remap::BATCH
+        super::remap::IMAGE_PAGES * self.page * super::remap::BATCH
     }
 
     /// The area where images are composed; 0 if there is no memory.
@@ -702,7 +737,10 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
 
     fn drop_plan(&mut self) {
         let plan = &mut self.plan;
+        plan.seen.release(self.os);
         plan.units.release(self.os);
+        plan.parts.release(self.os);
+        plan.strips.release(self.os);
         plan.order.release(self.os);
         plan.group.release(self.os);
         plan.sizes.release(self.os);
@@ -720,8 +758,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         self.stats.merged_bytes.store(self.groups.merged_pages * page, Relaxed);
         self.stats.saved_bytes.store(self.groups.saved_pages() * page, Relaxed);
         if self.backend == Backend::Remap {
-            // An upper bound: neighbours that follow each other in an image are one mapping.
-            self.stats.vmas.store(self.groups.units, Relaxed);
+            // Nearly: neighbours that follow each other in an image are one mapping, and what leaves the middle of one makes two.
+            self.stats.vmas.store(self.groups.mappings, Relaxed);
             self.stats.vma_budget.store(self.settings.mappings as u64, Relaxed);
         }
     }

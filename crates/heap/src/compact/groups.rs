@@ -33,6 +33,8 @@ pub(crate) struct Merged {
     pub page: u8,
     /// Pages.
     pub pages: u8,
+    /// Whether it is the first unit of its mapping.
+    pub leads: bool,
     /// Pages that had live slots when it was merged.
     pub touched: u16,
     /// Pages that the program has written since.
@@ -96,6 +98,8 @@ pub(crate) struct Groups {
     pub image_pages: u64,
     /// Units in force.
     pub units: u64,
+    /// Mappings that they were made with: those of their first units.
+    pub mappings: u64,
 }
 
 impl Groups {
@@ -111,6 +115,7 @@ impl Groups {
             touched_pages: 0,
             image_pages: 0,
             units: 0,
+            mappings: 0,
         }
     }
 
@@ -119,9 +124,9 @@ impl Groups {
         self.touched_pages.saturating_sub(self.image_pages)
     }
 
-    /// Room for `units` more units and one more group, so that recording a commit cannot fail.
-    pub(crate) fn reserve(&mut self, os: &impl Os, units: usize) -> bool {
-        let (merged, groups) = (self.merged.len() + units, self.groups.len() + 1);
+    /// Room for so many more units and groups, so that recording a commit cannot fail.
+    pub(crate) fn reserve(&mut self, os: &impl Os, units: usize, groups: usize) -> bool {
+        let (merged, groups) = (self.merged.len() + units, self.groups.len() + groups);
         self.merged.reserve(os, merged) && self.groups.reserve(os, groups)
     }
 
@@ -162,6 +167,7 @@ impl Groups {
         owner.first = index;
         owner.members += 1;
         self.units += 1;
+        self.mappings += u64::from(unit.leads);
         self.merged_pages += u64::from(unit.pages);
         self.touched_pages += u64::from(unit.touched.count_ones());
     }
@@ -190,6 +196,7 @@ impl Groups {
             self.merged[at as usize].next = unit.next;
         }
         self.units -= 1;
+        self.mappings -= u64::from(unit.leads);
         self.merged_pages -= u64::from(unit.pages);
         self.touched_pages -= u64::from((unit.touched & !unit.lost).count_ones());
         self.merged[index as usize].group = END;

@@ -55,7 +55,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if size as usize > self.offers_left() {
             return None;
         }
-        if self.stage_area() == 0 || !self.groups.reserve(self.os, size as usize) {
+        if self.stage_area() == 0 || !self.groups.reserve(self.os, size as usize, 1) {
             self.degrade(degraded::NO_MEMORY);
             return None;
         }
@@ -86,6 +86,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 next: END,
                 page: unit.page,
                 pages: 1,
+                leads: true,
                 touched: 1,
                 lost: 0,
                 pass: self.pass,

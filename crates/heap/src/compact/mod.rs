@@ -16,6 +16,7 @@ mod ksm;
 mod release;
 mod remap;
 mod restore;
+mod strips;
 mod table;
 
 pub use engine::{Compactor, Progress, Scan, Settings};

@@ -1,7 +1,15 @@
 //! The `remap` back end: units of a group become private mappings of one image in a memfd.
 //!
-//! Groups are committed in **batches** of at most [`BATCH`] units, so that the question whether
-//! something may have pinned pages is asked once for several groups:
+//! Groups are committed in **batches**, so that the question whether something may have pinned pages is asked once
+//! for several groups. What lies side by side in the address space and in the image is frozen and mapped as one **range**:
+//!
+//! ```text
+//!  address space   |  span C   |a| b |a|   |  span C   |a| b |       units: C, a, b, a; each has a record of its own
+//!                  '----- range -----'     '---- range ----'         ranges: one system call and one mapping each
+//!  image           |  C and C  |a|b+b|a|
+//! ```
+//!
+//! The steps:
 //!
 //! ```text
 //!  block ─► write-protect all ─► any pin possible? ─no─► compose, write, map, wake   group by group
@@ -24,11 +32,17 @@ use super::engine::{Compactor, add};
 use super::groups::{END, Merged};
 use super::{Able, Bits, Errno, Kernel, Registration, SpanView, Spans, Sys};
 use crate::os::Os;
-use crate::plan;
+use crate::plan::{self, Geometry};
 use crate::stats::{Barrier, PAUSE_BUCKETS, degraded};
 
-/// Most units frozen at once.
+/// Most ranges frozen at once.
 pub(crate) const BATCH: usize = 32;
+
+/// Most units in them.
+pub(crate) const UNITS: usize = 128;
+
+/// Most pages of an image.
+pub(crate) const IMAGE_PAGES: usize = 32;
 
 /// `ENOENT`: what `UFFDIO_WRITEPROTECT` says of a range that is not registered.
 const NOT_REGISTERED: Errno = Errno(2);
@@ -40,24 +54,62 @@ pub(crate) struct Frozen<R> {
     pub index: u32,
     pub generation: u32,
     pub page: u8,
+    pub pages: u8,
     pub start: usize,
     /// Live slots of the unit, slot 0 being the first that overlaps it.
     pub live: Bits,
+    pub slot_size: u32,
+    /// Bytes by which slot 0 begins before the unit.
+    pub phase: u32,
+    /// Page of the image that its first page shares.
+    pub image_page: u8,
     /// Group in the plan.
     pub group: u32,
     /// Where its bytes are: `start`, or where they were moved to.
     pub bytes: usize,
 }
 
-/// At most [`BATCH`] units, those of a group side by side.
+impl<R> Frozen<R> {
+    /// One bit a page of the image that the unit has live bytes on.
+    pub(crate) fn touched(&self, page_size: usize) -> u32 {
+        let geometry = Geometry {
+            slot_size: self.slot_size,
+            phase: self.phase,
+            pages: self.pages,
+            page_size: page_size as u32,
+        };
+        u32::from(geometry.touched(&self.live)) << self.image_page
+    }
+
+    /// Whether `next` goes on where this unit ends, in the address space and in the image.
+    fn continues(&self, next: &Self, page_size: usize) -> bool {
+        self.group == next.group
+            && self.start + usize::from(self.pages) * page_size == next.start
+            && self.image_page + self.pages == next.image_page
+    }
+}
+
+/// Pages to freeze and to map in one call.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: usize,
+    len: usize,
+    /// Page of the image that it begins with.
+    image_page: u8,
+    /// Its units in the batch.
+    from: usize,
+    to: usize,
+}
+
+/// At most [`UNITS`] units in at most [`BATCH`] ranges, those of a group side by side.
 pub(crate) struct Batch<R> {
-    units: [Option<Frozen<R>>; BATCH],
+    units: [Option<Frozen<R>>; UNITS],
     len: usize,
 }
 
 impl<R: Copy> Batch<R> {
     pub(crate) fn new() -> Self {
-        Self { units: [None; BATCH], len: 0 }
+        Self { units: [None; UNITS], len: 0 }
     }
 
     pub(crate) fn push(&mut self, unit: Frozen<R>) {
@@ -67,6 +119,41 @@ impl<R: Copy> Batch<R> {
 
     pub(crate) fn units(&self) -> impl Iterator<Item = &Frozen<R>> {
         self.units[..self.len].iter().flatten()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The ranges of the units from `from` up to `to`.
+    fn stretches(
+        &self,
+        from: usize,
+        to: usize,
+        page_size: usize,
+    ) -> impl Iterator<Item = Stretch> + '_ {
+        let mut at = from;
+        core::iter::from_fn(move || {
+            let first = self.units[at..to].first()?.as_ref()?;
+            let mut stretch = Stretch {
+                start: first.start,
+                len: 0,
+                image_page: first.image_page,
+                from: at,
+                to: at,
+            };
+            let mut last = first;
+            for unit in self.units[at..to].iter().flatten() {
+                if stretch.len > 0 && !last.continues(unit, page_size) {
+                    break;
+                }
+                stretch.len += usize::from(unit.pages) * page_size;
+                stretch.to += 1;
+                last = unit;
+            }
+            at = stretch.to;
+            Some(stretch)
+        })
     }
 
     fn cut(&mut self, len: usize) -> impl Iterator<Item = Frozen<R>> {
@@ -92,7 +179,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
                 continue;
             };
-            let live = self.unit_bits(&view, candidate.page, &live);
+            let live = self.unit_bits(view.slot_size, candidate.page, &live);
             let overlaps = union.iter().zip(&live).any(|(a, b)| a & b != 0);
             if overlaps || plan::population(&live) == 0 {
                 self.spans.unblock(span, view.generation, range);
@@ -104,8 +191,12 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 index: candidate.span,
                 generation: view.generation,
                 page: candidate.page,
+                pages,
                 start: candidate.start,
                 live,
+                slot_size: view.slot_size,
+                phase: self.plan.geometry.phase,
+                image_page: 0,
                 group,
                 bytes: candidate.start,
             });
@@ -117,18 +208,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     pub(crate) fn unblock_unit(&self, unit: &Frozen<S::Ref>) {
-        let pages = unit.page..unit.page + self.plan.geometry.pages;
-        self.spans.unblock(unit.span, unit.generation, pages);
-    }
-
-    fn unit_len(&self) -> usize {
-        usize::from(self.plan.geometry.pages) * self.page
+        self.spans.unblock(unit.span, unit.generation, unit.page..unit.page + unit.pages);
     }
 
     /// Commits the next groups of the plan as one batch. Returns the group to go on with, or `None` if
     /// nothing more can be merged in this pass.
     pub(crate) fn commit_remap(&mut self, first: u32) -> Option<u32> {
-        let held = self.groups.units as usize;
+        let held = self.groups.mappings as usize;
         let left = self.settings.mappings.saturating_sub(held);
         if left < 2 {
             if self.settings.by_limit {
@@ -137,28 +223,36 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             return None;
         }
         let room = self.batch_units().min(left);
-        if !self.groups.reserve(self.os, 2 * BATCH) || self.stage_area() == 0 {
+        if !self.groups.reserve(self.os, UNITS, BATCH) || self.stage_area() == 0 {
             self.degrade(degraded::NO_MEMORY);
             return None;
         }
-        // Before anything is frozen: a batch has at most half as many images as units.
-        let pages = u32::from(self.plan.geometry.pages) * BATCH as u32;
-        if !self.groups.ready(self.os, &self.kernel, pages, self.page) {
+        // Before anything is frozen: a batch has at most half as many images as ranges.
+        let pages = usize::from(self.plan.geometry.pages).max(IMAGE_PAGES / 2) * BATCH;
+        if !self.groups.ready(self.os, &self.kernel, pages as u32, self.page) {
             self.imageless = true;
             self.degrade(degraded::NO_MEMFD);
             self.stats.backend.store(crate::stats::Backend::None as u64, Relaxed);
             return None;
         }
         let mut batch = Batch::new();
+        // Of the plan: units of a class, or strips.
+        let mut members = 0;
         let mut group = first;
         while group < self.plan.groups {
             let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
-            if batch.len > 0 && batch.len + size as usize > room {
+            if members > 0 && members + size as usize > room {
                 break;
             }
             let before = batch.len;
-            self.block_group(group, &mut batch, room - before);
-            if !self.worth_it(&batch, before) {
+            if self.plan.strips.is_empty() {
+                self.block_group(group, &mut batch, room - members);
+            } else {
+                self.block_strips(group, &mut batch, room - members);
+            }
+            if self.worth_it(&batch, before) {
+                members += (size as usize).min(room - members);
+            } else {
                 for unit in batch.cut(before) {
                     self.unblock_unit(&unit);
                 }
@@ -174,58 +268,58 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Whether the units from `first` on save more than their mappings and the work cost.
     fn worth_it(&self, batch: &Batch<S::Ref>, first: usize) -> bool {
-        let mut union = [0u64; 4];
-        let mut pages = 0;
+        let (mut union, mut pages) = (0, 0);
         for unit in batch.units().skip(first) {
-            union.iter_mut().zip(&unit.live).for_each(|(a, b)| *a |= b);
-            pages += self.plan.geometry.touched(&unit.live).count_ones();
+            let touched = unit.touched(self.page);
+            union |= touched;
+            pages += touched.count_ones();
         }
-        let units = (batch.len - first) as u64;
-        let image = self.plan.geometry.touched(&union).count_ones();
-        let saved = u64::from(pages - image) * self.page as u64;
-        let work = units * self.unit_ns / 1000;
-        units >= 2
+        let mappings = batch.stretches(first, batch.len, self.page).count() as u64;
+        let saved = u64::from(pages - union.count_ones()) * self.page as u64;
+        let work = mappings * self.unit_ns / 1000;
+        mappings >= 2
             && saved
-                > units * u64::from(self.settings.mapping_price)
+                > mappings * u64::from(self.settings.mapping_price)
                     + work * u64::from(self.settings.work_price)
     }
 
     /// Freezes the batch, copies and maps its groups, and wakes the waiters.
     fn freeze(&mut self, batch: &mut Batch<S::Ref>) {
-        let len = self.unit_len();
         let protects = matches!(self.able, Able::WriteProtect { .. });
-        for at in 0..batch.len {
-            if let Some(unit) = batch.units[at]
-                && !self.prepare(unit.start, len)
-            {
+        let mut ranges = 0;
+        for stretch in batch.stretches(0, batch.len, self.page) {
+            ranges += 1;
+            if !self.prepare(stretch.start, stretch.len) {
                 self.degrade(degraded::NO_MEMORY);
-                batch.cut(0).for_each(|unit| self.unblock_unit(&unit));
+                batch.units().for_each(|unit| self.unblock_unit(unit));
                 return;
             }
         }
         let (begin, cpu) = (self.kernel.now_ns(), self.kernel.cpu_ns());
         if protects && !self.pins {
-            let protected = batch.units().all(|unit| self.protect(unit.start, len).is_ok());
+            let protected = batch
+                .stretches(0, batch.len, self.page)
+                .all(|stretch| self.protect(stretch.start, stretch.len).is_ok());
             // Asked after the protection: see the module's header.
             self.pins = protected && self.kernel.pin_risk();
             if !protected || self.pins {
-                for unit in batch.units() {
-                    // A unit that is not protected is not harmed by this, and the error says just that.
-                    let _ = self.kernel.write_protect(unit.start, len, false);
+                for stretch in batch.stretches(0, batch.len, self.page) {
+                    // A range that is not protected is not harmed by this, and the error says just that.
+                    let _ = self.kernel.write_protect(stretch.start, stretch.len, false);
                 }
             }
             if !protected {
                 self.degrade(degraded::NO_BARRIER);
                 add(&self.stats.aborted_groups, 1);
-                batch.cut(0).for_each(|unit| self.unblock_unit(&unit));
+                batch.units().for_each(|unit| self.unblock_unit(unit));
                 return;
             }
         }
         let mut from = 0;
         while from < batch.len {
-            let group = batch.units[from].map_or(0, |unit| unit.group);
+            let group = batch.units[from].as_ref().map_or(0, |unit| unit.group);
             let to = (from..batch.len)
-                .find(|at| batch.units[*at].is_some_and(|unit| unit.group != group))
+                .find(|at| batch.units[*at].as_ref().is_some_and(|unit| unit.group != group))
                 .unwrap_or(batch.len);
             let start = if self.pins && protects { self.kernel.now_ns() } else { begin };
             let moved = !(self.pins && protects) || self.move_aside(batch, from, to);
@@ -240,7 +334,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.pause(self.kernel.now_ns().wrapping_sub(start));
             from = to;
         }
-        let spent = self.kernel.cpu_ns().wrapping_sub(cpu) / batch.len as u64;
+        let spent = self.kernel.cpu_ns().wrapping_sub(cpu) / ranges.max(1);
         self.unit_ns = (self.unit_ns * 7 + spent.min(8 * self.unit_ns)) / 8;
     }
 
@@ -254,28 +348,23 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
     }
 
-    /// Composes the image of `batch[from..to]`, maps it over the units and wakes their waiters. Units that
+    /// Composes the image of `batch[from..to]`, maps it over the ranges and wakes their waiters. Ranges that
     /// cannot be mapped are as they were before.
     fn map_group(&mut self, batch: &Batch<S::Ref>, from: usize, to: usize) {
-        let len = self.unit_len();
         let units = &batch.units[from..to];
-        let mut union = [0u64; 4];
-        for unit in units.iter().flatten() {
-            union.iter_mut().zip(&unit.live).for_each(|(a, b)| *a |= b);
-        }
-        let image_pages = self.plan.geometry.touched(&union);
+        let image_pages =
+            units.iter().flatten().fold(0, |union, unit| union | unit.touched(self.page));
         let place = self.compose(units, image_pages);
         let mut group = END;
-        for unit in units.iter().flatten() {
+        for stretch in batch.stretches(from, to, self.page) {
+            let Stretch { start, len, image_page, .. } = stretch;
             let mapped = place.is_some_and(|(segment, page)| {
                 let image = self.groups.segments[segment as usize].image;
+                let offset = (page as usize + usize::from(image_page)) * self.page;
                 image.is_some_and(|image| {
-                    // SAFETY: the unit is the heap's and frozen, so the bytes of its live slots are still
+                    // SAFETY: the range is the heap's and frozen, so the bytes of its live slots are still
                     // those that `compose` wrote to this place of the image.
-                    unsafe {
-                        self.kernel.map_image(unit.start, len, image, page as usize * self.page)
-                    }
-                    .is_ok()
+                    unsafe { self.kernel.map_image(start, len, image, offset) }.is_ok()
                 })
             });
             if mapped {
@@ -284,88 +373,100 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 {
                     group = self.groups.add_group(self.os, segment, image_pages.count_ones() as u8);
                 }
-                let pages = self.plan.geometry.pages;
-                let touched = self.plan.geometry.touched(&unit.live);
-                let member = Merged {
-                    span: unit.index,
-                    generation: unit.generation,
-                    group,
-                    next: END,
-                    page: unit.page,
-                    pages,
-                    touched,
-                    lost: 0,
-                    pass: self.pass,
-                    at: self.seconds(),
-                };
-                self.groups.add_member(self.os, group, member);
-                let mask = ((1u32 << pages) - 1) as u16;
-                let note = &mut self.notes[unit.index as usize];
-                note.merged |= mask << unit.page;
-                // The mapping gave back the unit's free pages too.
-                let free = (mask & !touched) << unit.page & !note.given;
-                note.given |= free;
-                let bytes = u64::from(free.count_ones()) * self.page as u64;
-                add(&self.stats.released_bytes, bytes);
-                self.kernel.wake(unit.start, len);
+                for (at, unit) in (stretch.from..).zip(&batch.units[stretch.from..stretch.to]) {
+                    if let Some(unit) = unit {
+                        self.enter(group, unit, at == stretch.from);
+                    }
+                }
+                self.kernel.wake(start, len);
             } else {
                 self.degrade(if place.is_some() {
                     degraded::VMA_BUDGET
                 } else {
                     degraded::NO_MEMFD
                 });
-                self.thaw(unit, len);
-                self.unblock_unit(unit);
+                let units = &batch.units[stretch.from..stretch.to];
+                self.thaw(units, start, len);
+                units.iter().flatten().for_each(|unit| self.unblock_unit(unit));
             }
         }
         if group == END {
             add(&self.stats.aborted_groups, 1);
         }
-        let aside = units.iter().flatten().find(|unit| unit.bytes != unit.start);
-        if let Some(unit) = aside {
+        for unit in units.iter().flatten().filter(|unit| unit.bytes != unit.start) {
             // SAFETY: the area is the engine's own, and what was moved there is in the image or moved back.
-            unsafe { self.kernel.decommit(unit.bytes, len * (to - from)) };
+            unsafe { self.kernel.decommit(unit.bytes, usize::from(unit.pages) * self.page) };
         }
     }
 
-    /// Undoes the freeze of a unit that was not mapped.
-    fn thaw(&self, unit: &Frozen<S::Ref>, len: usize) {
-        if unit.bytes != unit.start {
-            self.move_back(unit, len);
+    /// Records a unit that was mapped; `leads` if it is the first of its range.
+    fn enter(&mut self, group: u32, unit: &Frozen<S::Ref>, leads: bool) {
+        let touched = (unit.touched(self.page) >> unit.image_page) as u16;
+        let member = Merged {
+            span: unit.index,
+            generation: unit.generation,
+            group,
+            next: END,
+            page: unit.page,
+            pages: unit.pages,
+            leads,
+            touched,
+            lost: 0,
+            pass: self.pass,
+            at: self.seconds(),
+        };
+        self.groups.add_member(self.os, group, member);
+        let mask = ((1u32 << unit.pages) - 1) as u16;
+        let note = &mut self.notes[unit.index as usize];
+        note.merged |= mask << unit.page;
+        // The mapping gave back the unit's free pages too.
+        let free = (mask & !touched) << unit.page & !note.given;
+        note.given |= free;
+        let bytes = u64::from(free.count_ones()) * self.page as u64;
+        add(&self.stats.released_bytes, bytes);
+    }
+
+    /// Undoes the freeze of a range that was not mapped.
+    fn thaw(&self, units: &[Option<Frozen<S::Ref>>], start: usize, len: usize) {
+        if units.iter().flatten().any(|unit| unit.bytes != unit.start) {
+            units.iter().flatten().for_each(|unit| self.move_back(unit));
         } else {
             // Without a barrier there is nothing to take off, and the error says so.
-            let _ = self.kernel.write_protect(unit.start, len, false);
+            let _ = self.kernel.write_protect(start, len, false);
         }
     }
 
-    /// Writes the live bytes of the units to a new place in an image: its segment and page.
-    fn compose(&mut self, units: &[Option<Frozen<S::Ref>>], pages: u16) -> Option<(u32, u32)> {
-        let len = self.unit_len();
-        let geometry = self.plan.geometry;
-        let place =
-            self.groups.place(self.os, &self.kernel, u32::from(geometry.pages), self.page)?;
+    /// Writes the live bytes of the units to a new place in an image: its segment and page. `pages` has a bit
+    /// for each page of the image that has live bytes.
+    fn compose(&mut self, units: &[Option<Frozen<S::Ref>>], pages: u32) -> Option<(u32, u32)> {
+        let ends = units.iter().flatten().map(|unit| unit.image_page + unit.pages);
+        let length = usize::from(ends.max()?);
+        debug_assert!(length * self.page <= self.stage_len(), "an image fits the stage");
+        let place = self.groups.place(self.os, &self.kernel, length as u32, self.page)?;
         let image = self.groups.segments[place.0 as usize].image?;
         let stage = self.stage_at as *mut u8;
-        // SAFETY: the area is the engine's own, `stage_len` bytes long, which is the longest unit.
-        unsafe { stage.write_bytes(0, len) };
+        // SAFETY: the area is the engine's own, `stage_len` bytes long, which is the longest image.
+        unsafe { stage.write_bytes(0, length * self.page) };
         for unit in units.iter().flatten() {
-            let phase = geometry.phase as usize;
-            for run in runs(unit.live, geometry.slot_size as usize, phase, len) {
+            let len = usize::from(unit.pages) * self.page;
+            let offset = usize::from(unit.image_page) * self.page;
+            for run in runs(unit.live, unit.slot_size as usize, unit.phase as usize, len) {
                 // SAFETY: the run lies in the unit, which is `len` bytes of mapped heap memory (or of the area
-                // that it was moved to), and in the stage, which nothing else uses. Writers are frozen.
+                // that it was moved to), and in its part of the stage, which nothing else uses. Writers are
+                // frozen.
                 unsafe {
                     let from = (unit.bytes + run.start) as *const u8;
-                    copy(stage.add(run.start), from, run.len());
+                    copy(stage.add(offset + run.start), from, run.len());
                 }
             }
         }
         // SAFETY: the stage is `stage_len` bytes of initialised memory that only this thread uses.
-        let bytes = unsafe { core::slice::from_raw_parts(stage, len) };
+        let bytes = unsafe { core::slice::from_raw_parts(stage, length * self.page) };
         let mut left = pages;
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let count = (left >> first).trailing_ones() as usize;
-            left &= !(((1u32 << count) - 1) << first) as u16;
+            left &= !((((1u64 << count) - 1) << first) as u32);
             let offset = (place.1 as usize + first) * self.page;
             let part = &bytes[first * self.page..(first + count) * self.page];
             self.kernel.image_write(image, offset, part).ok()?;
@@ -376,40 +477,44 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Moves the pages of `batch[from..to]` aside, so that neither a device nor a thread can reach them.
     /// If one cannot be moved (pinned, or shared with a child), all are moved back: `false`.
     fn move_aside(&mut self, batch: &mut Batch<S::Ref>, from: usize, to: usize) -> bool {
-        let len = self.unit_len();
         if !matches!(self.able, Able::WriteProtect { moves: true }) || !self.aside_area() {
             self.degrade(degraded::PINS);
             return false;
         }
         self.stats.barrier.store(Barrier::Move as u64, Relaxed);
+        let mut place = self.aside_at;
         for at in from..to {
             let Some(unit) = batch.units[at].as_mut() else { continue };
-            let place = self.aside_at + (at - from) * len;
-            let whole = self.kernel.register(unit.start, len, Registration::Missing).is_ok() && {
-                // SAFETY: both ranges are private anonymous memory; the place was given back after its
-                // last use, and both are registered.
-                let moved = unsafe { self.kernel.move_pages(place, unit.start, len) };
-                if moved < len {
-                    // SAFETY: as above with the roles changed: the pages left the unit, whose faults wait.
-                    let back = unsafe { self.kernel.move_pages(unit.start, place, moved) };
-                    debug_assert_eq!(back, moved, "pages that came can go back");
-                }
-                moved == len
-            };
+            let len = usize::from(unit.pages) * self.page;
+            let whole = place + len <= self.aside_at + self.aside_len()
+                && self.kernel.register(unit.start, len, Registration::Missing).is_ok()
+                && {
+                    // SAFETY: both ranges are private anonymous memory; the place was given back after its
+                    // last use, and both are registered.
+                    let moved = unsafe { self.kernel.move_pages(place, unit.start, len) };
+                    if moved < len {
+                        // SAFETY: as above with the roles changed: the pages left the unit, whose faults wait.
+                        let back = unsafe { self.kernel.move_pages(unit.start, place, moved) };
+                        debug_assert_eq!(back, moved, "pages that came can go back");
+                    }
+                    moved == len
+                };
             if !whole {
                 self.restore_registration(unit.start, len);
                 for unit in batch.units[from..at].iter_mut().flatten() {
-                    self.move_back(unit, len);
+                    self.move_back(unit);
                     unit.bytes = unit.start;
                 }
                 return false;
             }
             unit.bytes = place;
+            place += len;
         }
         true
     }
 
-    fn move_back(&self, unit: &Frozen<S::Ref>, len: usize) {
+    fn move_back(&self, unit: &Frozen<S::Ref>) {
+        let len = usize::from(unit.pages) * self.page;
         // SAFETY: the unit is empty since its pages were moved to `bytes`, and its faults wait.
         let back = unsafe { self.kernel.move_pages(unit.start, unit.bytes, len) };
         debug_assert_eq!(back, len, "pages that came can go back");

@@ -39,6 +39,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.pending = 0;
         }
         let last = (first + SLICE).min(self.groups.merged.len());
+        self.sparse_seen = None;
         for index in first..last {
             let unit = self.groups.merged[index];
             // A unit of this very pass is counted as offered; there is nothing else to see yet.
@@ -163,10 +164,22 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     /// Whether the units of a group need no more pages on their own than the image has.
-    fn sparse(&mut self, group: u32) -> bool {
+    fn sparse(&mut self, index: u32) -> bool {
+        // Members of a group are mostly looked at one after the other.
+        match self.sparse_seen {
+            Some((seen, sparse)) if seen == index => sparse,
+            _ => {
+                let sparse = self.needs_no_image(index);
+                self.sparse_seen = Some((index, sparse));
+                sparse
+            }
+        }
+    }
+
+    fn needs_no_image(&mut self, group: u32) -> bool {
         let Some(group) = self.groups.groups.get(group as usize).copied() else { return false };
-        if group.members > 4 {
-            // Each member needs a page at least, and an image that many: not worth a walk.
+        if group.members > u16::from(group.image_pages) {
+            // Each member that lives needs a page at least.
             return false;
         }
         let mut needed = 0;

@@ -20,6 +20,12 @@ pub(crate) struct Table<T: Copy> {
 // SAFETY: a table owns its mapping as a `Vec` does, so it may move to another thread if its values may.
 unsafe impl<T: Copy + Send> Send for Table<T> {}
 
+impl<T: Copy> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Copy> Table<T> {
     /// An empty table, which holds no memory.
     pub(crate) const fn new() -> Self {

@@ -1,0 +1,322 @@
+//! Strips: sparse spans side by side, of whatever classes, that are merged as one.
+//!
+//! A fork copies every mapping, and what lies between two aliases is a mapping as well, the dearest kind: one of
+//! anonymous pages. Programs fill spans of several classes in turn, so sparse spans of one class are seldom
+//! neighbours, but sparse spans are. A **strip** is a run of them, at most as long as an image; strips whose
+//! live *bytes* are disjoint share an image, and each is one mapping:
+//!
+//! ```text
+//!  strip 1   |C■□□□□□□□□■□□□|a■|b□□■|a□|      256 bits a page, each an equal part of it: 16 bytes of 4 KiB
+//!  strip 2   |C□□□■□□□□□□□□□|a□|b□■□|a■|
+//!  image     |C■□□■□□□□□■□□□|a■|b□■■|a■|
+//! ```
+//!
+//! Only spans so sparse that a whole strip of them has a fair chance to fit others take part, and only strips that
+//! free several pages for their mapping; what is left is for the units of single classes.
+//!
+//! Properties: the units of a strip are whole spans of slots smaller than a page; a strip lies in one chunk; live bytes of a group are disjoint, which is
+//! checked again with what is live when the units are blocked.
+
+use core::ops::Range;
+
+use super::copy::runs;
+use super::engine::{CHUNK, Compactor, Stage};
+use super::remap::{Batch, Frozen, IMAGE_PAGES, UNITS};
+use super::{Bits, Kernel, Spans};
+use crate::os::Os;
+use crate::plan::{self, Limits};
+use crate::stats::{Backend, degraded};
+
+/// The place of strips in [`Stage::Commit`], where classes have theirs in the ranking.
+pub(super) const STRIPS: usize = usize::MAX;
+
+/// Words of the bitmap of a page, and of a strip.
+const PAGE_WORDS: usize = 4;
+const WORDS: usize = IMAGE_PAGES * PAGE_WORDS;
+
+/// Most spans in a strip.
+const SPANS: usize = 8;
+
+/// Most strips planned at once: a kilobyte each, twice.
+const STRIPS_MAX: usize = 8192;
+
+/// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of a strip (7 bits are one in 128).
+const SPAN_RELUCTANCE: u32 = 2 * 256;
+const STRIP_RELUCTANCE: u32 = 7 * 256 / 2;
+
+/// Pages with live bytes that a strip must have to be worth a mapping.
+const PAGES_LEAST: u32 = 3;
+
+/// A sparse span.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    start: usize,
+    span: u32,
+    pages: u8,
+    /// Pages with live bytes when it was looked at.
+    touched: u8,
+    reluctance: u16,
+    slot_size: u32,
+    live: Bits,
+}
+
+/// Spans side by side: `parts[first..][..spans]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    start: usize,
+    first: u32,
+    spans: u8,
+    pages: u8,
+}
+
+impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
+    /// Plans the strips.
+    pub(super) fn plan_strips(&mut self) -> Stage {
+        let classes = Stage::Classes { next: 0 };
+        self.plan.strips.clear();
+        if self.backend != Backend::Remap || !self.can_merge() {
+            return classes;
+        }
+        let planned = self.find_parts() && self.find_strips() && self.pack_strips();
+        if !planned {
+            self.degrade(degraded::NO_MEMORY);
+        }
+        if planned && self.plan.groups > 0 {
+            return Stage::Commit { at: STRIPS, group: 0 };
+        }
+        self.plan.strips.clear();
+        classes
+    }
+
+    /// Collects the spans that may be in a strip, by address; `false` if there is no memory.
+    fn find_parts(&mut self) -> bool {
+        self.plan.parts.clear();
+        let now = self.seconds();
+        for at in 0..self.listed.len() {
+            let index = self.listed[at];
+            if self.notes[index as usize].merged != 0 {
+                continue;
+            }
+            let Some((_, view)) = self.look(index as usize) else { continue };
+            let live = plan::population(&view.live);
+            let reluctance = plan::reluctance(live, u32::from(view.slots));
+            // Slots of whole pages save nothing, and a program may have changed the protection of an object that is
+            // made of whole pages; units of single classes that save anything have no such slots.
+            if view.slot_size as usize >= self.page
+                || reluctance > SPAN_RELUCTANCE
+                || !self.mergeable(index as usize, &view, live, now)
+            {
+                continue;
+            }
+            let touched = u32::from(view.pages) - self.free_pages(&view).count_ones();
+            let part = Part {
+                start: view.start,
+                span: index,
+                pages: view.pages,
+                touched: touched as u8,
+                reluctance: reluctance as u16,
+                slot_size: view.slot_size,
+                live: view.live,
+            };
+            if !self.plan.parts.push(self.os, part) {
+                return false;
+            }
+        }
+        self.plan.parts.sort_unstable_by_key(|part| part.start);
+        true
+    }
+
+    /// Cuts the parts into strips; `false` if there is no memory.
+    fn find_strips(&mut self) -> bool {
+        let parts = &self.plan.parts;
+        let mut first = 0;
+        while first < parts.len() && self.plan.strips.len() < STRIPS_MAX {
+            let start = parts[first].start;
+            let (mut pages, mut touched, mut reluctance) = (0, 0, 0);
+            let mut end = first;
+            for part in parts[first..].iter().take(SPANS) {
+                let at = start + pages * self.page;
+                let fits = part.start == at
+                    && pages + usize::from(part.pages) <= IMAGE_PAGES
+                    && start / CHUNK == part.start / CHUNK
+                    && reluctance + u32::from(part.reluctance) <= STRIP_RELUCTANCE;
+                if end > first && !fits {
+                    break;
+                }
+                pages += usize::from(part.pages);
+                touched += u32::from(part.touched);
+                reluctance += u32::from(part.reluctance);
+                end += 1;
+            }
+            if touched >= PAGES_LEAST {
+                let strip = Strip {
+                    start,
+                    first: first as u32,
+                    spans: (end - first) as u8,
+                    pages: pages as u8,
+                };
+                if !self.plan.strips.push(self.os, strip) {
+                    return false;
+                }
+            }
+            first = end;
+        }
+        true
+    }
+
+    /// Groups the strips; `false` if there is no memory.
+    fn pack_strips(&mut self) -> bool {
+        let count = self.plan.strips.len();
+        self.plan.groups = 0;
+        if count < 2 {
+            return true;
+        }
+        if !self.room_for::<WORDS>(count) {
+            return false;
+        }
+        self.plan.bits.fill(0);
+        for at in 0..count {
+            let strip = self.plan.strips[at];
+            for part in strip.first..strip.first + u32::from(strip.spans) {
+                let part = self.plan.parts[part as usize];
+                let offset = part.start - strip.start;
+                let page = self.page;
+                let bits = &mut self.plan.bits[at * WORDS..(at + 1) * WORDS];
+                let len = usize::from(part.pages) * page;
+                for run in runs(part.live, part.slot_size as usize, 0, len) {
+                    for granules in words_of(offset + run.start..offset + run.end, page) {
+                        bits[granules.0] |= granules.1;
+                    }
+                }
+            }
+        }
+        let limits = Limits { members: self.batch_units() as u32, ..Limits::DEFAULT };
+        let page = self.page;
+        self.group_bits::<WORDS>(limits, |plan, strip| {
+            let before = plan.strips[strip - 1];
+            before.start + usize::from(before.pages) * page == plan.strips[strip].start
+        });
+        true
+    }
+
+    /// Blocks the spans of at most `room` strips of a planned group that still fit together. Those that do not are left.
+    pub(super) fn block_strips(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
+        let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
+        let mut union = [0u64; WORDS];
+        for member in (begin..end).take(room) {
+            let strip = self.plan.strips[self.plan.members[member as usize] as usize];
+            if batch.len() + usize::from(strip.spans) > UNITS {
+                break;
+            }
+            for part in strip.first..strip.first + u32::from(strip.spans) {
+                let part = self.plan.parts[part as usize];
+                let offset = part.start - strip.start;
+                let unit = self.block_part(part, offset, group, &union);
+                if let Some(unit) = unit {
+                    let len = usize::from(part.pages) * self.page;
+                    for run in runs(unit.live, unit.slot_size as usize, 0, len) {
+                        for (word, mask) in
+                            words_of(offset + run.start..offset + run.end, self.page)
+                        {
+                            union[word] |= mask;
+                        }
+                    }
+                    batch.push(unit);
+                }
+            }
+        }
+    }
+
+    /// Blocks a span of a strip, `offset` bytes into it, if it still is what was planned with and fits into `union`.
+    fn block_part(
+        &mut self,
+        part: Part,
+        offset: usize,
+        group: u32,
+        union: &[u64; WORDS],
+    ) -> Option<Frozen<S::Ref>> {
+        let (span, view) = self.look(part.span as usize)?;
+        if view.start != part.start
+            || view.slot_size != part.slot_size
+            || self.notes[part.span as usize].merged != 0
+        {
+            return None;
+        }
+        let live = self.spans.block(span, view.generation, 0..part.pages)?;
+        if plan::population(&live) == 0 || self.meets(&live, view.slot_size, part, offset, union) {
+            self.spans.unblock(span, view.generation, 0..part.pages);
+            return None;
+        }
+        Some(Frozen {
+            span,
+            index: part.span,
+            generation: view.generation,
+            page: 0,
+            pages: part.pages,
+            start: part.start,
+            live,
+            slot_size: view.slot_size,
+            phase: 0,
+            image_page: (offset / self.page) as u8,
+            group,
+            bytes: part.start,
+        })
+    }
+
+    /// Whether live bytes of the span are taken in `union`.
+    fn meets(
+        &self,
+        live: &Bits,
+        slot_size: u32,
+        part: Part,
+        offset: usize,
+        union: &[u64; WORDS],
+    ) -> bool {
+        let len = usize::from(part.pages) * self.page;
+        runs(*live, slot_size as usize, 0, len).any(|run| {
+            words_of(offset + run.start..offset + run.end, self.page)
+                .any(|(word, mask)| union[word] & mask != 0)
+        })
+    }
+}
+
+/// The words, and the bits in each, of the granules that these bytes of a strip overlap: a page has 256 granules.
+fn words_of(bytes: Range<usize>, page_size: usize) -> impl Iterator<Item = (usize, u64)> {
+    let granule = page_size / (64 * PAGE_WORDS);
+    let (mut at, end) = (bytes.start / granule, bytes.end.div_ceil(granule));
+    core::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let (word, shift) = (at / 64, at % 64);
+        let count = (64 - shift).min(end - at);
+        at += count;
+        Some((word, u64::MAX >> (64 - count) << shift))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn granules_cover_just_what_bytes_overlap(
+            start in 0usize..80_000, len in 1usize..9000, shift in 12u32..=16,
+        ) {
+            let page = 1usize << shift;
+            let (start, end) = (start.min(31 * page), (start + len).min(IMAGE_PAGES * page));
+            let mut words = [0u64; WORDS];
+            for (word, mask) in words_of(start..end, page) {
+                prop_assert_eq!(words[word] & mask, 0, "no bit twice");
+                words[word] |= mask;
+            }
+            let granule = page / 256;
+            for bit in 0..64 * WORDS {
+                let overlaps = start < end && bit * granule < end && (bit + 1) * granule > start;
+                prop_assert_eq!(words[bit / 64] >> (bit % 64) & 1 == 1, overlaps, "granule {}", bit);
+            }
+        }
+    }
+}
