@@ -590,6 +590,54 @@ fn ksm_merges_while_threads_write() {
     });
 }
 
+/// Bytes of this process's memory that are offered to `ksmd`.
+fn offered_to_ksmd() -> usize {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("smaps can be read");
+    let mut size = 0;
+    let mut offered = 0;
+    for line in maps.lines() {
+        if let Some(value) = line.strip_prefix("Size:") {
+            let kib = value.split_whitespace().next().expect("a size has a number");
+            size = kib.parse::<usize>().expect("a number") << 10;
+        } else if line.starts_with("VmFlags:") && line.contains(" mg") {
+            offered += size;
+        }
+    }
+    offered
+}
+
+#[test]
+fn a_pass_offers_no_more_pages_to_ksmd_than_it_may_and_little_else() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    // 19 MiB, nine of a hundred slots live; ksmd need not run.
+    let objects = Objects::new(300, 16, 256, 92);
+    let stats = stats();
+    // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+    let mut engine =
+        unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Ksm) };
+    let before = offered_to_ksmd();
+    engine.settings.offers = 500;
+    for passes in 1..=2 {
+        pass(&mut engine);
+        if stats.degraded.load(Relaxed) & pagemill_heap::stats::degraded::NO_KSM != 0 {
+            return println!("skipped: this kernel has no KSM");
+        }
+        let pages = stats.ksm_offered.load(Relaxed) as usize;
+        let bytes = offered_to_ksmd() - before;
+        assert!((passes * 100..=passes * 500).contains(&pages), "{pages} pages in pass {passes}");
+        assert!(bytes >= pages * PAGE, "{bytes} bytes for {pages} pages");
+        assert!(bytes <= 4 * passes * 500 * PAGE, "{bytes} bytes for {pages} pages");
+    }
+    let offered = stats.ksm_offered.load(Relaxed);
+    engine.settings.offers = 0;
+    pass(&mut engine);
+    assert_eq!(stats.ksm_offered.load(Relaxed), offered);
+    assert_eq!(objects.wrong_in_all(), 0);
+    assert_eq!(engine.dissolve_all(), 0);
+    assert_eq!(objects.wrong_in_all(), 0);
+}
+
 #[test]
 fn every_failure_leaves_the_heap_whole() {
     let _turn = turn();

@@ -56,6 +56,14 @@ pub fn degradations(bits: u64) -> Vec<String> {
     words
 }
 
+/// Pages that the heap has offered to `ksmd` and that are not merged. The heap looks now and then, the
+/// kernel's count is of this moment.
+pub fn waiting_for_ksmd(sample: &HeapSample, page_size: u64) -> Option<u64> {
+    let pending = sample.ksm_pending.filter(|_| sample.backend.as_deref() == Some("ksm"))?;
+    let in_groups = sample.merged.map_or(u64::MAX, |merged| merged.0 / page_size.max(1));
+    Some(pending.min(in_groups.saturating_sub(sample.ksm_merging_pages.unwrap_or(0))))
+}
+
 /// How many mappings the heap may hold, and whether that is what keeps it from merging more; `None`
 /// where the back end holds none.
 pub fn mapping_bound(sample: &HeapSample) -> Option<String> {
@@ -125,6 +133,8 @@ pub fn sample_json(sample: &HeapSample) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Bytes;
+
     use super::*;
 
     #[test]
@@ -154,6 +164,24 @@ mod tests {
         assert!(words(1000, 1000, 0).contains("fork"));
         assert!(words(1001, 1000, degraded::VMA_BUDGET).contains("max_map_count"));
         assert_eq!(mapping_bound(&HeapSample::default()), None);
+    }
+
+    #[test]
+    fn pages_that_the_kernel_has_merged_do_not_wait_for_ksmd() {
+        let waiting = |merging| {
+            let sample = HeapSample {
+                backend: Some("ksm".into()),
+                ksm_pending: Some(1000),
+                merged: Some(Bytes(4096 * 1200)),
+                ksm_merging_pages: merging,
+                ..HeapSample::default()
+            };
+            waiting_for_ksmd(&sample, 4096)
+        };
+        assert_eq!([waiting(None), waiting(Some(0))], [Some(1000), Some(1000)]);
+        assert_eq!([waiting(Some(900)), waiting(Some(1300))], [Some(300), Some(0)]);
+        let remapped = HeapSample { ksm_pending: Some(7), ..HeapSample::default() };
+        assert_eq!(waiting_for_ksmd(&remapped, 4096), None);
     }
 
     #[test]

@@ -379,7 +379,7 @@ impl Frame<'_> {
         }
         rows.add(
             "waiting for ksmd",
-            number(sample.ksm_pending.filter(|_| sample.backend.as_deref() == Some("ksm"))),
+            number(heap_words::waiting_for_ksmd(sample, pagemill_kernel::page_size() as u64)),
             "pages offered, not merged yet",
         );
         rows.0
