@@ -9,6 +9,7 @@ pub mod fragmentation;
 pub mod heap;
 pub mod hugepages;
 pub mod latency;
+pub mod page_heat;
 pub mod regions;
 pub mod slices;
 pub mod statistics;

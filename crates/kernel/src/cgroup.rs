@@ -275,6 +275,21 @@ impl Group {
     }
 }
 
+/// The processes in the group with this directory and in the groups below it.
+pub fn processes_below(directory: &Path) -> Result<Vec<u32>> {
+    let path = directory.join("cgroup.procs");
+    let text =
+        fs::read_to_string(&path).map_err(|error| Error::io("read", path.display(), error))?;
+    let mut pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.path().join("cgroup.procs").exists() {
+            // A group may go while this looks.
+            pids.extend(processes_below(&entry.path()).unwrap_or_default());
+        }
+    }
+    Ok(pids)
+}
+
 /// Lines of `key value`.
 fn pairs(text: &str) -> BTreeMap<String, u64> {
     let pair = |line: &str| {

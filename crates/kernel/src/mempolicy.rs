@@ -81,11 +81,38 @@ impl Bound {
         Ok(bound)
     }
 
+    /// Takes the policy back: what has been touched stays where it is, and may move.
+    pub fn release(&mut self) -> Result<()> {
+        /// `MPOL_DEFAULT`.
+        const DEFAULT: libc::c_int = 0;
+        let none = std::ptr::null::<u64>();
+        // SAFETY: the range is this value's own mapping; without a mask none is read.
+        let refused = unsafe {
+            libc::syscall(libc::SYS_mbind, self.start, self.len, DEFAULT, none, 0_usize, 0)
+        };
+        if refused < 0 { Err(Error::last("unbind", "memory")) } else { Ok(()) }
+    }
+
+    /// Locks it in memory.
+    pub fn lock(&mut self) -> Result<()> {
+        // SAFETY: the range is this value's own mapping; locking changes no byte of it.
+        match unsafe { libc::mlock(self.start.cast(), self.len) } {
+            0 => Ok(()),
+            _ => Err(Error::last("lock", format_args!("{} bytes", self.len))),
+        }
+    }
+
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is readable and writable for `len` bytes, zeroed by the kernel where it
         // was not written, lives as long as `self`, and nothing else refers to it.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Bytes, whole pages.
+    #[expect(clippy::len_without_is_empty, reason = "it has at least a page")]
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Address of the first byte.
@@ -98,6 +125,24 @@ impl Drop for Bound {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping that `on` made, and no borrow of it outlives `self`.
         unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+/// Forks a child that maps all memory of this process too and waits for its end.
+pub fn fork_a_sleeper() -> Result<()> {
+    // SAFETY: the child only waits, by async-signal-safe calls, and leaves without running anything of
+    // this process.
+    match unsafe { libc::fork() } {
+        -1 => Err(Error::last("fork", "a child")),
+        0 => {
+            // SAFETY: these calls take numbers only. The child ends with its parent.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            loop {
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            }
+        }
+        _ => Ok(()),
     }
 }
 
@@ -123,6 +168,10 @@ mod tests {
         };
         assert_eq!(memory.bytes().len() % crate::page_size(), 0);
         memory.bytes().fill(7);
+        memory.release().unwrap();
+        if let Err(error) = memory.lock() {
+            eprintln!("skipped: {error}");
+        }
         match locate(std::process::id(), &[memory.address()]) {
             Ok(places) => assert_eq!(places, [Place::Node(0)]),
             Err(error) => eprintln!("skipped: {error}"),

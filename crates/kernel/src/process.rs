@@ -58,6 +58,8 @@ pub struct Status {
     pub peak_rss: Option<u64>,
     /// Resident set, bytes; pages that are mapped twice count twice.
     pub rss: Option<u64>,
+    /// Memory locked by `mlock`, bytes.
+    pub locked: Option<u64>,
     /// Address space, bytes.
     pub address_space: Option<u64>,
     /// Effective capabilities, one bit each.
@@ -211,6 +213,7 @@ fn parse_status(text: &str) -> Option<Status> {
         effective_uid: uids.next()?.parse().ok()?,
         peak_rss: bytes("VmHWM"),
         rss: bytes("VmRSS"),
+        locked: bytes("VmLck"),
         address_space: bytes("VmSize"),
         capabilities: u64::from_str_radix(value("CapEff")?, 16).ok()?,
         no_new_privileges: value("NoNewPrivs").map(|bit| bit == "1"),

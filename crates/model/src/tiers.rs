@@ -66,6 +66,8 @@ row! {
         policy: Option<String> = "policy",
         /// Part of the reads that the default tier served, millionths.
         share: Option<u64> = "share_ppm",
+        /// The part that it should serve, millionths, where the policy balances.
+        aim: Option<u64> = "aim_ppm",
         /// Pages to move, in order.
         page: Option<Vec<u64>> = "page",
         /// The tier that each should move to.
@@ -86,14 +88,14 @@ row! {
         quantum: Option<u64> = "quantum",
         /// 1 if pages were moved, 0 for a dry run.
         applied: Option<u64> = "applied",
-        /// How the moves were made: `move-pages`, `damos`, `interleave` or `none`.
+        /// How: `move-pages`, `kernel`, `interleave`, or `none` in a dry run.
         actuator: Option<String> = "actuator",
         /// The pages of the decision, in its order.
         page: Option<Vec<u64>> = "page",
         /// Bytes of each that moved, or would have in a dry run.
         moved: Option<Vec<u64>> = "page_moved_bytes",
-        /// What kept each from moving: 0 nothing, 1 the rate limit, 2 locked, 3 shared, 4 gone, 5 no room,
-        /// 6 busy, 7 anything else.
+        /// What kept each from moving: 0 nothing, 1 the rate limit, 2 shared, 3 gone or locked since,
+        /// 4 no room, 5 busy, 6 anything else.
         kept: Option<Vec<u64>> = "page_kept",
         /// Bytes that came to the default tier.
         promoted: Option<Bytes> = "promoted_bytes",

@@ -44,6 +44,8 @@ pub enum Verb {
     Generate(verbs::generate::Arguments),
     /// Run a workload on a simulated machine with two memory tiers
     Simulate(verbs::simulate::Arguments),
+    /// Place the memory of running programs on two memory tiers
+    Tier(verbs::tier::Arguments),
 }
 
 impl Verb {
@@ -66,6 +68,7 @@ impl Verb {
             Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),
             Self::Simulate(verb) => verb.run(),
+            Self::Tier(arguments) => verbs::tier::run(&arguments),
         }
     }
 }

@@ -22,6 +22,7 @@ mod report;
 mod reproduce;
 mod sampler;
 mod stats_page;
+mod tier;
 mod verbs;
 
 use clap::Parser;

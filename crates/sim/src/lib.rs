@@ -10,6 +10,7 @@
 //! | [`buddy`] | the page allocator of a zone: free blocks by order, mobility, compaction |
 //! | [`cache`] | which page table reads miss the last level cache |
 //! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
+//! | [`recorded`] | a recorded program as a workload |
 //! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
 //! | [`run`] | a run: quanta of the page level under a policy |
 //!
@@ -23,6 +24,7 @@ pub mod dram;
 pub mod machine;
 pub mod pages;
 pub mod random;
+pub mod recorded;
 pub mod run;
 pub mod surface;
 pub mod workload;

@@ -12,6 +12,7 @@ pub mod report;
 pub mod reproduce;
 pub mod run;
 pub mod simulate;
+pub mod tier;
 pub mod workload;
 
 use pagemill_kernel::{Kind, Linux, loan};

@@ -1,14 +1,17 @@
 //! `pagemill simulate`: a workload on the simulated two-tier machine, any set of policies side by side.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use pagemill_analysis::page_heat::{self, PageHeat, PageHeatFold};
+use pagemill_model::recording::Reader;
+use pagemill_model::{Bytes, Fold as _, Nanos, Source as _};
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::run::{POLICIES, Report, Setup};
 use pagemill_sim::surface::Effort;
-use pagemill_sim::workload;
+use pagemill_sim::{recorded, workload};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -22,15 +25,23 @@ use crate::experiments::colloid;
   pagemill simulate gups --policy tpp,tpp+colloid --antagonist 3
   pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
   pagemill simulate moving --policy hemem+watermark --move-at 50
+  pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
   pagemill simulate --figure 6c,8b --sensitivity
   pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
 pub struct Arguments {
-    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving.
+    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving; or a recording that
+    /// pagemill tier --record wrote.
     #[arg(default_value = "gups")]
     workload: String,
     /// Policies, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
+    /// Sizes of the tiers, default first, instead of the machine's: fast=2G,slow=8G.
+    #[arg(long, value_name = "TIERS")]
+    tiers: Option<String>,
+    /// With a recording: what cores do between two reads is not recorded, so it is as in this workload.
+    #[arg(long = "as", value_name = "WORKLOAD", default_value = "zipf")]
+    like: String,
     /// A machine file; the built-in one is that of the published evaluation.
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -100,9 +111,9 @@ impl Arguments {
         if !self.figure.is_empty() || self.sensitivity {
             return self.figures(machine);
         }
-        let Some(load) = workload::named(&self.workload, &machine) else {
-            bail!("no workload '{}'; valid: {}", self.workload, workload::NAMES.join(", "));
-        };
+        let machine = self.sized(machine)?;
+        let load = self.load(&machine)?;
+        let recorded = load.name == "recording";
         if let Some(unknown) = self.policy.iter().find(|name| !POLICIES.contains(&name.as_str())) {
             bail!("no policy '{unknown}'; valid: {}", POLICIES.join(", "));
         }
@@ -124,9 +135,14 @@ impl Arguments {
                 policy: policy.clone(),
                 steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
                 later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
-                moves_at: self.move_at,
+                // The second half of a recording is where its hot set has moved to.
+                moves_at: self.move_at.or(recorded.then_some(self.seconds / 2.0)),
                 seconds: self.seconds,
-                scale: self.scale.unwrap_or(if huge { 8.0 } else { 64.0 }),
+                scale: self.scale.unwrap_or(match (recorded, huge) {
+                    (true, _) => (load.bytes() / 4096.0 / f64::from(1 << 20)).max(1.0),
+                    (_, true) => 8.0,
+                    _ => 64.0,
+                }),
                 seed: self.seed,
                 effort: Effort { seed: self.seed, ..Effort::default() },
             };
@@ -164,6 +180,83 @@ impl Arguments {
             Some(ns) => machine.with("tier.alternate.unloaded_ns", ns),
             None => machine,
         })
+    }
+
+    /// A workload by name, or a recording.
+    fn load(&self, machine: &Machine) -> Result<workload::Workload> {
+        let named = |name: &str| {
+            let names = workload::NAMES.join(", ");
+            workload::named(name, machine)
+                .with_context(|| format!("no workload '{name}'; valid: {names}"))
+        };
+        let path = Path::new(&self.workload);
+        if !path.is_dir() {
+            let hint =
+                if self.workload.contains('/') { " or the directory of a recording" } else { "" };
+            return named(&self.workload).map_err(|error| anyhow::anyhow!("{error}{hint}"));
+        }
+        let meta = Reader::open(path)?.meta().clone();
+        let mut last = meta.started;
+        let mut reader = Reader::open(path)?;
+        while let Some(event) = reader.next_event()? {
+            last = event.time();
+        }
+        let middle = meta.started.0 + last.since(meta.started).0 / 2;
+        let mut fold = PageHeatFold::new(Nanos(middle));
+        fold.drain(&mut Reader::open(path)?)?;
+        let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
+            address,
+            bytes: page_heat::PAGE as f64,
+            before: heat.before,
+            after: heat.after,
+        };
+        let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
+        recorded::workload(&pages, &named(&self.like)?).with_context(|| {
+            format!(
+                "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
+                 pagemill tier -p PID --record DIR)",
+                path.display(),
+                if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
+                if pages.is_empty() { "the dataset tiers" } else { "a longer recording of a busier program" },
+            )
+        })
+    }
+
+    /// The machine with the sizes of `--tiers`.
+    fn sized(&self, machine: Machine) -> Result<Machine> {
+        let Some(text) = &self.tiers else { return Ok(machine) };
+        let valid = "valid: two tiers, the faster first, such as fast=2G,slow=8G";
+        let parts: Vec<&str> = text.split(',').collect();
+        let [fast, slow] = parts.as_slice() else {
+            bail!("--tiers {text}: it has {} tiers; {valid}", parts.len());
+        };
+        let mut machine = machine;
+        for (key, part) in ["tier.default.capacity_gib", "tier.alternate.capacity_gib"]
+            .into_iter()
+            .zip([fast, slow])
+        {
+            let (name, size) = part
+                .split_once('=')
+                .with_context(|| format!("--tiers {part}: no size; {valid}"))?;
+            let size: Bytes = size.parse().with_context(|| format!("--tiers {name}"))?;
+            if !(1 << 20..=1 << 46).contains(&size.0) {
+                bail!("--tiers {name}: {}; valid: 1M to 64T", size.to_string().trim());
+            }
+            machine = machine.with(key, size.0 as f64 / workload::GIB);
+        }
+        let load = self.load(&machine)?;
+        let room =
+            machine.get("tier.default.capacity_gib") + machine.get("tier.alternate.capacity_gib");
+        if load.bytes() > room * workload::GIB {
+            let bytes =
+                |gib: f64| Bytes((gib * workload::GIB) as u64).to_string().trim().to_owned();
+            bail!(
+                "--tiers {text}: {} do not fit into {}",
+                bytes(load.bytes() / workload::GIB),
+                bytes(room)
+            );
+        }
+        Ok(machine)
     }
 
     fn figures(&self, machine: Machine) -> Result<Exit> {

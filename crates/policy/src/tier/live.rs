@@ -17,7 +17,7 @@
 //! than the view's limit; the same views give the same decisions.
 //!
 //! Deviation: a count is a time that a page was seen accessed, not a sampled load. HeMem's rule for a
-//! hot page (8 counts, halved at 18) is kept.
+//! hot page (8 counts, halved at 18) is kept. The watermark search closes an interval below a tenth.
 
 use pagemill_model::{Policy, TierDecision, TierView};
 
@@ -88,7 +88,7 @@ impl Live {
                 };
                 let placer = match placer {
                     "" => Placer::Pack,
-                    "watermark" => Placer::Watermark(Watermark::default()),
+                    "watermark" => Placer::Watermark(Watermark::new(0.05, EPSILON)),
                     _ => Placer::Proportional,
                 };
                 let balances = !matches!(placer, Placer::Pack);
@@ -158,6 +158,10 @@ impl Live {
         self.tiers.iter().enumerate().filter_map(page)
     }
 }
+
+/// An interval of the watermark search below this is closed. The paper's hundredth is finer than the heat of one
+/// page of 2 MiB in all but large programs: a shift that no page fits into would be asked for forever.
+const EPSILON: f64 = 0.1;
 
 /// Weight of a quantum in the smoothed loads. The ports give a sixteenth to each 10 ms; a quantum here
 /// is a second or so, in which that average would have forgotten nearly all that was before.
@@ -236,7 +240,6 @@ impl Policy for Live {
                 "the latencies are not known, so there is nothing to balance".to_owned()
             }
             Engine::Pages { driver, .. } => {
-                decision.share = Some((loads.share() * 1e6).round() as u64);
                 let room = view.room.clone().unwrap_or_default();
                 let free = |tier: usize| room.get(tier).map_or(0, |&free| free as usize);
                 let held = self.pages().filter(|(_, tier)| *tier == Tier::Default).count();
@@ -255,6 +258,14 @@ impl Policy for Live {
                 };
                 let choice = driver.decide_among(loads, held + free(0), limits, rank);
                 let why = explain(&choice);
+                decision.share = Some((choice.loads.share() * 1e6).round() as u64);
+                decision.aim = choice.shift.map(|shift| {
+                    let part = match shift.from {
+                        Tier::Default => -shift.size,
+                        Tier::Alternate => shift.size,
+                    };
+                    ((choice.loads.share() + part).clamp(0.0, 1.0) * 1e6).round() as u64
+                });
                 let (mut pages, mut to) = (Vec::new(), Vec::new());
                 for swap in choice.swaps {
                     let there = u64::from(swap.from == Tier::Default);

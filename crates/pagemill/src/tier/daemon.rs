@@ -1,0 +1,426 @@
+//! The daemon's loop: look, decide, act, say; once a quantum, until a signal, `--for` or the end of all
+//! its processes.
+//!
+//! Settings are on loan: they are put back when this returns, and by the next start after a kill. The
+//! tracker is let rest while the daemon is above its share of a core.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use pagemill_kernel::damon::{self, Attributes, Monitor, Target};
+use pagemill_kernel::signal::Signals;
+use pagemill_kernel::{Linux, cgroup, clock, loan};
+use pagemill_model::recording::Writer;
+use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
+use pagemill_policy::tier::live::Live;
+
+use super::actuators::{
+    DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit, Shared,
+};
+use super::latency::{Latency, Looked};
+use super::pages::{PAGE, Pages};
+use super::status::{self, Status};
+use super::{Tiers, doctor};
+use crate::sampler::nanos;
+
+/// Whose memory is placed.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// These processes.
+    Processes(Vec<u32>),
+    /// All processes of a cgroup and of those below it.
+    Group(PathBuf),
+}
+
+/// How pages are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// One by one.
+    MovePages,
+    /// By the kernel's hint faults.
+    Kernel,
+    /// By the weights for new memory.
+    Interleave,
+}
+
+/// What the daemon is to do.
+pub struct Options {
+    /// Whose memory.
+    pub scope: Scope,
+    /// Both nodes.
+    pub tiers: Tiers,
+    /// The policy; it has seen nothing.
+    pub policy: Live,
+    /// How it acts.
+    pub act: Act,
+    /// Whether it does.
+    pub apply: bool,
+    /// Time between two decisions.
+    pub quantum: Duration,
+    /// When to stop.
+    pub length: Option<Duration>,
+    /// Bytes that may move a second.
+    pub rate: Bytes,
+    /// Part of one core that tracking may take.
+    pub cpu: f64,
+    /// Memory of the default tier that is left free.
+    pub reserve: Bytes,
+    /// Whether a line is printed for each quantum in which something moves.
+    pub verbose: bool,
+}
+
+/// Where outcomes go: the recording, and the sums of the status.
+struct Sink {
+    writer: Option<Writer>,
+    failed: Option<pagemill_model::Error>,
+}
+
+impl Sink {
+    fn event(&mut self, event: &Event) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.event(event)
+        {
+            self.failed = self.failed.take().or(Some(error));
+        }
+    }
+}
+
+/// Restores what killed daemons left; says what.
+pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
+    let journals = loan::directory(linux);
+    let mut restored = Vec::new();
+    if damon::recover(linux, &journals)? {
+        restored.push("DAMON".to_owned());
+    }
+    for (name, files) in loan::recover_files(linux, &journals)? {
+        restored.extend(files.iter().map(|(path, value)| format!("{path} to {value} ({name})")));
+    }
+    Ok(restored)
+}
+
+/// Runs until told to stop.
+pub fn run(
+    linux: &Linux,
+    mut options: Options,
+    mut latency: Latency,
+    writer: Option<Writer>,
+    signals: &Signals,
+) -> Result<()> {
+    let journals = loan::directory(linux);
+    let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
+    let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
+    let mut actuator = actuator(linux, &options, &pages, &sink)?;
+    let mut tracker = Tracker::new(linux, &options);
+    let me = linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
+    let mut status = Status {
+        pid: me.pid,
+        started: me.started,
+        policy: options.policy.name().to_owned(),
+        dry: !options.apply,
+        latency_source: latency.name().to_owned(),
+        ..Status::default()
+    };
+    let begun = Instant::now();
+    let cpu_at_start = linux.thread_cpu(me.pid).unwrap_or_default();
+    let mut came = [0_u64; 2];
+    let mut due = begun;
+    let mut last = nanos(clock::monotonic());
+    let mut said_unwritable = false;
+    for quantum in 0_u64.. {
+        due += options.quantum;
+        let pids = options.scope.pids()?;
+        pages.borrow_mut().census(linux, &pids)?;
+        if pages.borrow().pids().is_empty() {
+            if quantum == 0 {
+                bail!("no process to place: those named have ended (or the group is empty)");
+            }
+            break;
+        }
+        let cpu = linux.thread_cpu(me.pid).unwrap_or_default().saturating_sub(cpu_at_start);
+        let elapsed = begun.elapsed();
+        let busy = cpu.as_secs_f64() > options.cpu * elapsed.as_secs_f64();
+        if options.policy.moves_pages() && (quantum < 2 || !busy) {
+            tracker.look(linux, &pages)?;
+            // Where pages are changes little that this daemon does not know of.
+            let all = pages.borrow().len();
+            pages.borrow_mut().locate((all / 16).max(2048));
+        }
+        let looked = latency.look(elapsed)?;
+        let now = nanos(clock::monotonic());
+        let mut view = view(&options, &looked, latency.name(), quantum, now, last);
+        last = now;
+        view.room = Some(room(linux, options.tiers, options.reserve)?.to_vec());
+        view.cpu = Some(nanos(cpu));
+        pages.borrow_mut().report(&mut view);
+        sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
+        let decision = options.policy.decide(&view);
+        let outcome = actuator.apply(&decision);
+        if let Some(error) = sink.borrow_mut().failed.take() {
+            return Err(error).context("the recording cannot go on");
+        }
+        came[0] += outcome.promoted.map_or(0, |bytes| bytes.0);
+        came[1] += outcome.demoted.map_or(0, |bytes| bytes.0);
+        count_kept(&mut status, &outcome);
+        status.quantum = quantum;
+        status.seconds = elapsed.as_secs_f64();
+        status.cpu = cpu.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        status.tracker_cpu = tracker.cpu(linux).map(|cpu| cpu / elapsed.as_secs_f64().max(1e-9));
+        status.share = decision.share.map(|share| share as f64 / 1e6);
+        status.why = decision.why.clone().unwrap_or_default();
+        status.actuator = outcome.actuator.clone().unwrap_or_default();
+        standing(&mut status, linux, &pages.borrow(), &options, &looked, came)?;
+        if let Err(error) = status.write(&journals)
+            && !said_unwritable
+        {
+            said_unwritable = true;
+            eprintln!(
+                "pagemill: tier status will not see this daemon: {} cannot be written: {error}",
+                journals.display()
+            );
+        }
+        let moved = outcome.moved.iter().flatten().sum::<u64>();
+        if options.verbose && moved > 0 {
+            say(&status, &outcome);
+        }
+        // A kill of the process that is placed, or the time asked for, ends this too.
+        let end = options.length.map(|length| begun + length);
+        if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
+            break;
+        }
+        // After a pause (a stopped machine, a long quantum) it goes on from now.
+        due = due.max(Instant::now());
+    }
+    drop(actuator);
+    drop(tracker);
+    status.remove(&journals);
+    let writer = sink.borrow_mut().writer.take();
+    if let Some(writer) = writer {
+        let path = writer.finish(nanos(clock::monotonic()))?;
+        eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
+        eprintln!("next: pagemill tier replay {}", path.display());
+    }
+    Ok(())
+}
+
+/// Waits until `due` or `end`; `true` if it is time to stop.
+fn wait(signals: &Signals, due: Instant, end: Option<Instant>) -> Result<bool> {
+    loop {
+        let now = Instant::now();
+        if end.is_some_and(|end| now >= end) {
+            return Ok(true);
+        }
+        if now >= due {
+            return Ok(false);
+        }
+        let until = end.map_or(due, |end| end.min(due));
+        if signals.wait(until.saturating_duration_since(now))?.is_some() {
+            return Ok(true);
+        }
+    }
+}
+
+fn actuator(
+    linux: &Linux,
+    options: &Options,
+    pages: &Shared,
+    sink: &Rc<RefCell<Sink>>,
+) -> Result<Box<dyn Acting>> {
+    let journals = loan::directory(linux);
+    let sink = sink.clone();
+    let log = move |event: Event| sink.borrow_mut().event(&event);
+    let (rate, shared) = (options.rate, || pages.clone());
+    Ok(match (options.apply, options.act) {
+        (false, _) => {
+            let inner = DryRun::new(shared());
+            Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
+        }
+        (true, Act::MovePages) => {
+            let inner = MovePages::start(linux, &journals, shared(), options.tiers)?;
+            Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
+        }
+        (true, Act::Kernel) => {
+            Box::new(Log::new(log, KernelPromotion::start(linux, &journals, rate)?))
+        }
+        (true, Act::Interleave) => {
+            Box::new(Log::new(log, Interleave::start(linux, &journals, options.tiers)?))
+        }
+    })
+}
+
+/// An actuator of any kind.
+trait Acting {
+    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome;
+}
+
+impl<A: super::actuators::Acts> Acting for A {
+    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome {
+        pagemill_model::Actuator::apply(self, decision)
+    }
+}
+
+impl Scope {
+    fn pids(&self) -> pagemill_kernel::Result<Vec<u32>> {
+        match self {
+            Self::Processes(pids) => Ok(pids.clone()),
+            Self::Group(directory) => {
+                let mut pids = cgroup::processes_below(directory)?;
+                pids.retain(|pid| *pid != std::process::id());
+                Ok(pids)
+            }
+        }
+    }
+}
+
+/// DAMON over the processes; started anew when they change.
+struct Tracker {
+    monitor: Option<Monitor>,
+    attributes: Attributes,
+    cpu_before: f64,
+}
+
+impl Tracker {
+    /// Regions over all processes: the bound of what reading them costs.
+    const REGIONS: u64 = 1000;
+
+    fn new(_: &Linux, options: &Options) -> Self {
+        // An aggregation of half a quantum ends within each; ten samples of it tell heat apart.
+        let aggregate = (options.quantum / 2).max(Duration::from_millis(50));
+        let attributes = Attributes { sample: aggregate / 10, aggregate, regions: Self::REGIONS };
+        Self { monitor: None, attributes, cpu_before: 0.0 }
+    }
+
+    fn look(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
+        let pids = pages.borrow().pids();
+        let watched = |monitor: &Monitor| {
+            let pid = |target: &Target| match target {
+                Target::Process(pid) => *pid,
+                Target::Physical(..) => 0,
+            };
+            monitor.targets().iter().map(pid).eq(pids.iter().copied())
+        };
+        if self.monitor.as_ref().is_none_or(|monitor| !watched(monitor)) {
+            self.cpu_before = self.cpu(linux).unwrap_or(self.cpu_before);
+            self.monitor = None;
+            let targets: Vec<Target> = pids.iter().map(|pid| Target::Process(*pid)).collect();
+            let regions = (Self::REGIONS / pids.len().max(1) as u64).max(10);
+            let attributes = Attributes { regions, ..self.attributes };
+            let journals = loan::directory(linux);
+            self.monitor =
+                Some(Monitor::start(linux, &journals, &targets, attributes, &[doctor::watch()])?);
+        }
+        let Some(monitor) = &self.monitor else { return Ok(()) };
+        for (at, pid) in pids.into_iter().enumerate() {
+            // A process that has just ended takes its thread with it.
+            if let Ok(regions) = monitor.regions(at) {
+                pages.borrow_mut().heat(pid, &regions);
+            }
+        }
+        Ok(())
+    }
+
+    /// Seconds of CPU that the kernel's threads took so far.
+    fn cpu(&self, linux: &Linux) -> Option<f64> {
+        let monitor = self.monitor.as_ref()?;
+        let mut sum = self.cpu_before;
+        for at in 0..monitor.targets().len() {
+            sum += linux.thread_cpu(monitor.thread(at).ok()?).ok()?.as_secs_f64();
+        }
+        Some(sum)
+    }
+}
+
+fn view(
+    options: &Options,
+    looked: &Looked,
+    source: &str,
+    quantum: u64,
+    now: Nanos,
+    last: Nanos,
+) -> TierView {
+    let picoseconds = |ns: f64| (ns.max(0.0) * 1e3).round() as u64;
+    let length = if quantum == 0 { nanos(options.quantum) } else { now.since(last) };
+    let limit = u128::from(options.rate.0) * u128::from(length.0) / 1_000_000_000;
+    TierView {
+        time: now,
+        quantum: Some(quantum),
+        length: Some(length),
+        source: Some(source.to_owned()),
+        latency: looked.latency.map(|pair| pair.map(picoseconds).to_vec()),
+        latency_low: looked.interval.map(|pair| pair.map(|it| picoseconds(it.0)).to_vec()),
+        latency_high: looked.interval.map(|pair| pair.map(|it| picoseconds(it.1)).to_vec()),
+        reads: looked.reads.map(|pair| pair.map(|reads| reads.max(0.0).round() as u64).to_vec()),
+        page_size: Some(Bytes(PAGE)),
+        limit: Some((limit / u128::from(PAGE)) as u64),
+        ..TierView::default()
+    }
+}
+
+/// Pages that each tier could take; a part of the default tier stays free for new memory.
+fn room(linux: &Linux, tiers: Tiers, reserve: Bytes) -> Result<[u64; 2]> {
+    let nodes = linux.memory_nodes()?;
+    let free = |id: u32| nodes.iter().find(|node| node.id == id).map_or(0, |node| node.free);
+    Ok(tiers.0.map(|id| free(id).saturating_sub(reserve.0) / PAGE))
+}
+
+fn count_kept(status: &mut Status, outcome: &TierOutcome) {
+    for kept in outcome.kept.iter().flatten().filter(|kept| **kept > 0) {
+        let word = KEPT.get(*kept as usize).unwrap_or(&KEPT[KEPT.len() - 1]);
+        *status.kept.entry((*word).to_owned()).or_default() += 1;
+    }
+}
+
+fn standing(
+    status: &mut Status,
+    linux: &Linux,
+    pages: &Pages,
+    options: &Options,
+    looked: &Looked,
+    came: [u64; 2],
+) -> Result<()> {
+    let nodes = linux.memory_nodes()?;
+    let processes = pages.processes();
+    status.tiers = (0..2)
+        .map(|tier| {
+            let node = options.tiers.0[tier];
+            status::Tier {
+                name: ["default", "alternate"][tier].to_owned(),
+                node,
+                latency_ns: looked.latency.map(|pair| pair[tier]),
+                latency_interval_ns: looked.interval.map(|pair| pair[tier]),
+                reads_per_s: looked.reads.map(|pair| pair[tier]),
+                free_bytes: nodes.iter().find(|known| known.id == node).map_or(0, |n| n.free),
+                tracked_bytes: processes.values().map(|process| process.bytes[tier]).sum(),
+                came_bytes: came[tier],
+                left_bytes: came[1 - tier],
+            }
+        })
+        .collect();
+    status.processes = processes
+        .into_iter()
+        .map(|(pid, process)| status::Process {
+            pid,
+            comm: process.comm,
+            default_bytes: process.bytes[0],
+            alternate_bytes: process.bytes[1],
+            promoted_bytes: process.totals.promoted,
+            demoted_bytes: process.totals.demoted,
+            ping_pong_bytes: process.totals.ping_pong,
+        })
+        .collect();
+    Ok(())
+}
+
+fn say(status: &Status, outcome: &TierOutcome) {
+    let bytes = |bytes: Option<Bytes>| bytes.unwrap_or_default().to_string().trim().to_owned();
+    let would = if status.dry { "would move" } else { "moved" };
+    println!(
+        "{:>7.1} s  {would} {} to the default tier, {} away: {}",
+        status.seconds,
+        bytes(outcome.promoted),
+        bytes(outcome.demoted),
+        status.why
+    );
+}

@@ -1,0 +1,249 @@
+//! What a daemon says about itself: a file that it replaces whole in each quantum, which
+//! `pagemill tier status` and monitoring read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pagemill_kernel::Linux;
+use serde::{Deserialize, Serialize};
+
+/// One daemon. Fields are only ever added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The daemon's process.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+    /// The policy.
+    pub policy: String,
+    /// Whether nothing is moved.
+    pub dry: bool,
+    /// How pages are moved.
+    pub actuator: String,
+    /// Where the latencies come from.
+    pub latency_source: String,
+    /// Quanta so far.
+    pub quantum: u64,
+    /// Seconds so far.
+    pub seconds: f64,
+    /// Part of one core that the daemon took.
+    pub cpu: f64,
+    /// Part of one core that the kernel's sampling threads took, where they can be seen.
+    pub tracker_cpu: Option<f64>,
+    /// Part of the reads that the default tier serves.
+    pub share: Option<f64>,
+    /// Why the last decision was made.
+    pub why: String,
+    /// Both tiers, default first.
+    pub tiers: Vec<Tier>,
+    /// The processes.
+    pub processes: Vec<Process>,
+    /// Pages that were to move and did not, by the reason.
+    pub kept: BTreeMap<String, u64>,
+}
+
+/// A tier.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tier {
+    /// `default` or `alternate`.
+    pub name: String,
+    /// Its memory node.
+    pub node: u32,
+    /// Mean time of a read, ns.
+    pub latency_ns: Option<f64>,
+    /// Its 95 % interval.
+    pub latency_interval_ns: Option<(f64, f64)>,
+    /// Reads a second.
+    pub reads_per_s: Option<f64>,
+    /// Free memory.
+    pub free_bytes: u64,
+    /// Tracked memory on it.
+    pub tracked_bytes: u64,
+    /// What came to it through this daemon.
+    pub came_bytes: u64,
+    /// What left it.
+    pub left_bytes: u64,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Tracked memory on the default tier.
+    pub default_bytes: u64,
+    /// On the other one.
+    pub alternate_bytes: u64,
+    /// What was promoted.
+    pub promoted_bytes: u64,
+    /// What was demoted.
+    pub demoted_bytes: u64,
+    /// What went back within ten quanta.
+    pub ping_pong_bytes: u64,
+}
+
+fn path(directory: &Path, pid: u32) -> PathBuf {
+    directory.join(format!("tier-{pid}.json"))
+}
+
+impl Status {
+    /// Replaces the daemon's file.
+    pub fn write(&self, directory: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(directory)?;
+        let target = path(directory, self.pid);
+        let fresh = target.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(fresh, target)
+    }
+
+    /// Removes it.
+    pub fn remove(&self, directory: &Path) {
+        // It may never have been written.
+        let _ = fs::remove_file(path(directory, self.pid));
+    }
+}
+
+/// The daemons that run. Files of those that were killed are passed over.
+pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("tier-") && name.ends_with(".json")
+    });
+    let read = |path: PathBuf| serde_json::from_slice::<Status>(&fs::read(path).ok()?).ok();
+    let lives = |status: &Status| {
+        linux.stat(status.pid).is_ok_and(|stat| stat.started == status.started && stat.state != 'Z')
+    };
+    let mut all: Vec<Status> = ours.filter_map(|entry| read(entry.path())).filter(lives).collect();
+    all.sort_by_key(|status| status.pid);
+    all
+}
+
+/// All daemons in the text format of Prometheus.
+pub fn prometheus(daemons: &[Status]) -> String {
+    let mut text = String::new();
+    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
+        if values.is_empty() {
+            return;
+        }
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "# HELP pagemill_tier_{name} {help}\n# TYPE pagemill_tier_{name} {kind}"
+        );
+        for (labels, value) in values {
+            let _ = writeln!(text, "pagemill_tier_{name}{{{labels}}} {value}");
+        }
+    };
+    let daemon = |status: &Status| format!("daemon=\"{}\"", status.pid);
+    let tiers = |value: &dyn Fn(&Tier) -> Option<f64>| -> Vec<(String, f64)> {
+        let of = |status: &Status| {
+            let daemon = daemon(status);
+            let row = |tier: &Tier| {
+                let labels = format!("{daemon},tier=\"{}\",node=\"{}\"", tier.name, tier.node);
+                Some((labels, value(tier)?))
+            };
+            status.tiers.iter().filter_map(row).collect::<Vec<_>>()
+        };
+        daemons.iter().flat_map(of).collect()
+    };
+    let processes = |value: &dyn Fn(&Process) -> u64| -> Vec<(String, f64)> {
+        let of = |status: &Status| {
+            let daemon = daemon(status);
+            let row = |process: &Process| {
+                let comm = escape(&process.comm);
+                let labels = format!("{daemon},pid=\"{}\",comm=\"{comm}\"", process.pid);
+                (labels, value(process) as f64)
+            };
+            status.processes.iter().map(row).collect::<Vec<_>>()
+        };
+        daemons.iter().flat_map(of).collect()
+    };
+    let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
+        daemons.iter().filter_map(|status| Some((daemon(status), value(status)?))).collect()
+    };
+    metric("latency_ns", "gauge", "Mean time of a read.", tiers(&|tier| tier.latency_ns));
+    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.0));
+    metric("latency_low_ns", "gauge", "Lower end of its 95 % interval.", low);
+    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.1));
+    metric("latency_high_ns", "gauge", "Upper end of its 95 % interval.", high);
+    metric("reads_per_second", "gauge", "Reads.", tiers(&|tier| tier.reads_per_s));
+    metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
+    let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
+    metric("tracked_bytes", "gauge", "Tracked memory.", tracked);
+    let promoted = processes(&|process| process.promoted_bytes);
+    metric("promoted_bytes_total", "counter", "Moved to the default tier.", promoted);
+    let demoted = processes(&|process| process.demoted_bytes);
+    metric("demoted_bytes_total", "counter", "Moved to the alternate tier.", demoted);
+    let back = processes(&|process| process.ping_pong_bytes);
+    metric("ping_pong_bytes_total", "counter", "Moved back within ten quanta.", back);
+    metric("share", "gauge", "Part of the reads on the default tier.", whole(&|s| s.share));
+    metric("cpu", "gauge", "Part of one core that the daemon takes.", whole(&|s| Some(s.cpu)));
+    metric("dry", "gauge", "1 if nothing is moved.", whole(&|s| Some(f64::from(u8::from(s.dry)))));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let stat = Linux::live().stat(std::process::id()).unwrap();
+        Status {
+            pid: stat.pid,
+            started: stat.started,
+            share: Some(0.75),
+            tiers: vec![Tier {
+                name: "default".into(),
+                latency_ns: Some(108.5),
+                ..Tier::default()
+            }],
+            processes: vec![Process {
+                pid: 7,
+                comm: "a\"b".into(),
+                promoted_bytes: 4096,
+                ..Process::default()
+            }],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn a_status_is_read_back_while_its_daemon_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let status = status();
+        status.write(directory.path()).unwrap();
+        let killed =
+            Status { pid: std::process::id(), started: status.started + 1, ..status.clone() };
+        assert_eq!(all(&Linux::live(), directory.path()), std::slice::from_ref(&status));
+        killed.write(directory.path()).unwrap();
+        assert_eq!(all(&Linux::live(), directory.path()), []);
+        killed.remove(directory.path());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn every_metric_has_its_help_and_labels_are_escaped() {
+        let text = prometheus(&[status()]);
+        let me = std::process::id();
+        let line = format!(
+            "pagemill_tier_latency_ns{{daemon=\"{me}\",tier=\"default\",node=\"0\"}} 108.5\n"
+        );
+        assert!(text.contains(&line), "{text}");
+        assert!(text.contains("comm=\"a\\\"b\"} 4096"), "{text}");
+        assert!(!text.contains("reads_per_second"), "what is not known has no line");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split('{').next().unwrap();
+            assert!(text.contains(&format!("# TYPE {name} ")), "{line}");
+        }
+    }
+}
