@@ -147,20 +147,31 @@ impl Linux {
     }
 }
 
-/// Page faults, minor and major, of this process or of others.
+/// Whose resources are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultsOf {
-    /// The calling thread.
+pub enum Whose {
+    /// The calling thread's.
     ThisThread,
-    /// Children of this process that have ended and been waited for, and theirs.
+    /// Those of children of this process that have ended and been waited for, and theirs.
     EndedChildren,
 }
 
-/// The kernel's own account of page faults, minor and major together (getrusage(2)).
-pub fn faults(of: FaultsOf) -> u64 {
-    let who = match of {
-        FaultsOf::ThisThread => libc::RUSAGE_THREAD,
-        FaultsOf::EndedChildren => libc::RUSAGE_CHILDREN,
+/// The kernel's account of what was used (getrusage(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in kernel mode.
+    pub system: Duration,
+    /// Page faults, minor and major together.
+    pub faults: u64,
+}
+
+/// What was used so far.
+pub fn resources(whose: Whose) -> Resources {
+    let who = match whose {
+        Whose::ThisThread => libc::RUSAGE_THREAD,
+        Whose::EndedChildren => libc::RUSAGE_CHILDREN,
     };
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is valid for writes of its type; zeroed is a valid `rusage` should the call fail.
@@ -168,7 +179,14 @@ pub fn faults(of: FaultsOf) -> u64 {
         libc::getrusage(who, usage.as_mut_ptr());
         usage.assume_init()
     };
-    (usage.ru_minflt + usage.ru_majflt).max(0) as u64
+    let time = |time: libc::timeval| {
+        Duration::new(time.tv_sec.max(0) as u64, time.tv_usec.clamp(0, 999_999) as u32 * 1000)
+    };
+    Resources {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        faults: (usage.ru_minflt + usage.ru_majflt).max(0) as u64,
+    }
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {

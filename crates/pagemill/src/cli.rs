@@ -29,6 +29,8 @@ pub enum Verb {
     Plan(verbs::plan::Arguments),
     /// Show how much of a program's memory is on huge pages
     Hugepages(verbs::hugepages::Arguments),
+    /// Run a command with and without huge pages and show what was counted
+    Counters(verbs::counters::Arguments),
     /// Write a recording in a format of another tool
     Export(verbs::export::Arguments),
     /// Show the heap of a running program, without stopping it
@@ -61,6 +63,7 @@ impl Verb {
             Self::Report(arguments) => verbs::report::run(&arguments),
             Self::Plan(arguments) => verbs::plan::run(&arguments),
             Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
+            Self::Counters(arguments) => verbs::counters::run(&arguments),
             Self::Export(arguments) => verbs::export::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Frag(arguments) => verbs::frag::run(&arguments),

@@ -53,9 +53,15 @@ impl<R: Recorded + Clone + fmt::Debug + Send> Buffer for Rows<R> {
     }
 
     fn push(&mut self, event: &Event) -> bool {
-        let row = R::of(event);
-        self.0.extend(row.cloned());
-        row.is_some()
+        let Some(row) = R::of(event) else { return false };
+        // Recorders of one dataset may be some milliseconds behind each other.
+        if self.0.back().is_some_and(|last| last.time() > row.time()) {
+            let at = self.0.partition_point(|other| other.time() <= row.time());
+            self.0.insert(at, row.clone());
+        } else {
+            self.0.push_back(row.clone());
+        }
+        true
     }
 
     fn pop(&mut self) -> Option<Event> {

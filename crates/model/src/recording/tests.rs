@@ -57,6 +57,15 @@ fn a_recording_reads_back_as_it_was_written() {
 }
 
 #[test]
+fn a_row_that_comes_late_is_read_in_its_place() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    write(&path, [5, 9, 7, 7, 3, 10].into_iter());
+    let times: Vec<_> = read(&path).unwrap().iter().map(|event| event.time().0 / 1_000_000).collect();
+    assert_eq!(times, [3, 5, 7, 7, 9, 10]);
+}
+
+#[test]
 fn events_of_several_kinds_are_read_back_as_one_sequence() {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("rec");

@@ -119,8 +119,15 @@ impl Layout {
         Self { linux, known: HashMap::new() }
     }
 
-    /// Writes the mappings of `pid` that are new if none that is known holds `address`.
-    pub fn explain(&mut self, pid: u32, address: u64, writer: &mut Writer) -> Result<()> {
+    /// Writes the mappings of `pid` that are new if none that is known holds `address`, which was touched
+    /// at `time`: the rows get that stamp, so that they are read before what they explain.
+    pub fn explain(
+        &mut self,
+        pid: u32,
+        address: u64,
+        time: Nanos,
+        writer: &mut Writer,
+    ) -> Result<()> {
         if let Some((mappings, read)) = self.known.get(&pid) {
             let after = mappings.partition_point(|mapping| mapping.end <= address);
             let held = mappings.get(after).is_some_and(|mapping| mapping.start <= address);
@@ -128,17 +135,12 @@ impl Layout {
                 return Ok(());
             }
         }
-        self.read(pid, writer)
-    }
-
-    /// Reads the mappings of `pid` and writes those that are new. A process that has ended has none.
-    pub fn read(&mut self, pid: u32, writer: &mut Writer) -> Result<()> {
+        // A process that has ended has none.
         let mappings = self.linux.maps(pid).unwrap_or_default();
-        let now = nanos(clock::monotonic());
         let before = self.known.remove(&pid).map(|(mappings, _)| mappings).unwrap_or_default();
         for mapping in &mappings {
             if !before.contains(mapping) {
-                writer.event(&Event::Mapping(Box::new(layout(now, pid, mapping))))?;
+                writer.event(&Event::Mapping(Box::new(layout(time, pid, mapping))))?;
             }
         }
         let mappings = if mappings.is_empty() { before } else { mappings };

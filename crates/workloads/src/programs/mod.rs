@@ -9,6 +9,7 @@
 //! | `glibc-simple` | batches of one size, freed in order and in reverse | glibc's `bench-malloc-simple` |
 //! | `churn` | fill, free three quarters, mix sizes; each call timed | the pause question of Mesh |
 //! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
+//! | `touch` | first touches of new memory, page by page; each timed | `thp_ubmk` |
 //!
 //! All of them are written from the description of the shape, not from the original text, so
 //! their absolute times compare with nothing but themselves under another allocator.
@@ -20,6 +21,7 @@ mod churn;
 mod glibc_simple;
 mod larson;
 pub mod pauses;
+mod touch;
 mod unfragmented;
 mod xmalloc;
 
@@ -92,7 +94,7 @@ pub struct Program {
 }
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 7] = [
+pub const PROGRAMS: [Program; 8] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -127,6 +129,11 @@ pub const PROGRAMS: [Program; 7] = [
         name: "unfragmented",
         summary: "a hash table of 10 M small keys, nothing freed (fixed work)",
         run: unfragmented::run,
+    },
+    Program {
+        name: "touch",
+        summary: "first touches of new memory, each timed: what a page fault costs (fixed work)",
+        run: touch::run,
     },
 ];
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use clap::ValueEnum;
 use pagemill_kernel::bpf::faults::{Faults, Points};
-use pagemill_kernel::process::{FaultsOf, faults as accounted};
+use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
 use pagemill_model::{Fault, Nanos};
 
@@ -129,9 +129,9 @@ fn start(
 fn tried(linux: &Linux, programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
     let me = std::process::id();
     programs.follow(me, &linux.threads(me)?)?;
-    let before = accounted(FaultsOf::ThisThread);
+    let before = resources(Whose::ThisThread).faults;
     touch::pages(TRIED)?;
-    let made = accounted(FaultsOf::ThisThread) - before;
+    let made = resources(Whose::ThisThread).faults - before;
     programs.leave(me);
     // Those who are told one by one are not the program's.
     programs.details(|_| {});

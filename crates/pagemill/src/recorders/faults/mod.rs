@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::process::{FaultsOf, faults as accounted};
+use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
@@ -83,7 +83,7 @@ impl Faults {
         let before = || -> Result<u64> {
             let stat = linux.stat(pid)?;
             let children =
-                if target == Target::Command { accounted(FaultsOf::EndedChildren) } else { 0 };
+                if target == Target::Command { resources(Whose::EndedChildren).faults } else { 0 };
             Ok(stat.minor_faults + stat.major_faults + children)
         };
         let accounted_before = before()?;
@@ -128,7 +128,7 @@ impl Faults {
         let ready = self.pending.partition_point(|fault| fault.time < until);
         for fault in self.pending.drain(..ready) {
             if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
-                self.layout.explain(pid as u32, address, writer)?;
+                self.layout.explain(pid as u32, address, fault.time, writer)?;
             }
             writer.event(&Event::Fault(Box::new(fault)))?;
             self.slow += 1;
@@ -188,10 +188,25 @@ impl Faults {
         Ok(())
     }
 
+    /// Where the kernel's counters are all there is: what they say at the end, after the last look.
+    fn write_rest(&mut self, writer: &mut Writer) -> Result<()> {
+        let rest = self.setup.accounted.unwrap_or(0).saturating_sub(self.setup.counted);
+        if self.back_end != BackEnd::Counters || rest == 0 {
+            return Ok(());
+        }
+        let time = nanos(clock::monotonic());
+        let counts = Some(vec![rest]);
+        let row = FaultCounts { time, flags: Some(0), buckets: None, counts };
+        writer.event(&Event::FaultCounts(Box::new(row)))?;
+        self.setup.counted += rest;
+        writer.meta_mut().faults = Some(self.setup.clone());
+        Ok(())
+    }
+
     /// What the kernel's accounting says happened while we measured.
     fn accounted(&self) -> Option<u64> {
         let all = match self.target {
-            Target::Command => accounted(FaultsOf::EndedChildren),
+            Target::Command => resources(Whose::EndedChildren).faults,
             Target::Attached => {
                 let stat = self.linux.stat(self.pid).ok()?;
                 stat.minor_faults + stat.major_faults
@@ -221,6 +236,7 @@ impl Recorder for Faults {
         self.engine.stop();
         self.write_slow(Nanos(u64::MAX), writer)?;
         self.write_counts(writer)?;
+        self.write_rest(writer)?;
         let meta = writer.meta_mut();
         meta.capabilities.push(format!("page faults: {}", self.back_end.name()));
         let mut lacks = |what: &str, why: &str| {
