@@ -61,7 +61,8 @@ fn a_row_that_comes_late_is_read_in_its_place() {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("rec");
     write(&path, [5, 9, 7, 7, 3, 10].into_iter());
-    let times: Vec<_> = read(&path).unwrap().iter().map(|event| event.time().0 / 1_000_000).collect();
+    let times: Vec<_> =
+        read(&path).unwrap().iter().map(|event| event.time().0 / 1_000_000).collect();
     assert_eq!(times, [3, 5, 7, 7, 9, 10]);
 }
 
