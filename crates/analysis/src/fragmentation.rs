@@ -17,6 +17,8 @@
 //! at order 0 while anything is free; joining two free buddies raises it nowhere; the external index is -1000 exactly
 //! where a block of the order is free.
 
+pub mod timeline;
+
 use std::fmt;
 
 /// A score in thousandths.

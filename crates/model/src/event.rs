@@ -2,6 +2,7 @@
 
 use crate::dataset::{Row, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
+use crate::frag::FragSample;
 use crate::huge::HugeDecision;
 use crate::recording::{Buffer, Rows};
 use crate::tiers::{TierDecision, TierOutcome, TierView};
@@ -70,6 +71,8 @@ events! {
     Fault(Fault),
     /// How many faults took how long.
     FaultCounts(FaultCounts),
+    /// The free memory of a zone.
+    Frag(FragSample),
     /// What a placement policy saw.
     TierView(TierView),
     /// What it decided.

@@ -14,6 +14,7 @@ mod error;
 pub mod event;
 pub mod fault;
 pub mod flow;
+pub mod frag;
 pub mod huge;
 pub mod latency;
 pub mod pftrace;

@@ -322,3 +322,27 @@ fn what_a_killed_one_left_changed_the_next_start_restores() {
     );
     assert_eq!(machine.value(PROACTIVENESS), "20");
 }
+
+#[test]
+fn free_memory_is_recorded_beside_a_program_and_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rec, page) = (directory.path().join("rec"), directory.path().join("page.html"));
+    let path = rec.to_str().unwrap();
+    let arguments = ["--interval", "20ms", "-o", path, "--", "sleep", "0.2"];
+    let recorded = pagemill_with(&[&["record", "--with", "frag"][..], &arguments].concat());
+    assert_eq!(recorded.code(), Some(0), "{recorded:?}");
+
+    let report = json(&pagemill_with(&["report", path, "--json"]));
+    assert!(report["frag"]["looks"].as_u64().unwrap() >= 2, "{report}");
+    let shown = json(&pagemill_with(&["frag", "show", "--json"]));
+    let zones = |value: &serde_json::Value| value.as_array().unwrap().len();
+    assert_eq!(zones(&report["frag"]["last"]), zones(&shown["zones"]));
+    let points = report["frag"]["timeline"].as_array().unwrap();
+    assert!(points.iter().all(|point| (0.0..=1.0).contains(&point["unusable"].as_f64().unwrap())));
+
+    let text = pagemill_with(&["report", path]);
+    assert!(text.out.contains("large zones together"), "{text:?}");
+    let html = pagemill_with(&["report", path, "--html", page.to_str().unwrap()]);
+    assert_eq!(html.code(), Some(0), "{html:?}");
+    assert!(fs::read_to_string(page).unwrap().contains("Free memory of the machine"));
+}

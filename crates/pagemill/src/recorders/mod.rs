@@ -8,6 +8,7 @@
 //! calls it (`record`) owns the clock, the signals and the end.
 
 pub mod faults;
+pub mod frag;
 pub mod heap;
 pub mod mappings;
 

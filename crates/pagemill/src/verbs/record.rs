@@ -26,6 +26,7 @@ use pagemill_model::{Bytes, HeapSample, Nanos};
 use crate::exit::Exit;
 use crate::recorders::Recorder;
 use crate::recorders::faults::{self, BackEnd, Faults, Target};
+use crate::recorders::frag::Frag;
 use crate::recorders::heap::Heap;
 use crate::recorders::mappings::HugePages;
 use crate::sampler::nanos;
@@ -37,6 +38,7 @@ Examples:
   pagemill record --with heap -p 4711 --for 30s
   pagemill record --with faults -- ./server          # latency of page faults, and why
   pagemill record --with faults,hugepages -p 4711 --for 10s
+  pagemill record --with faults,frag -- ./server     # and how fragmented memory was
   pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
 ";
 
@@ -92,6 +94,8 @@ enum What {
     Faults,
     /// Mappings, and how much of each is on huge pages
     Hugepages,
+    /// Free memory of the machine by zone and order: how fragmented it is
+    Frag,
 }
 
 /// The shortest interval: a sample walks the page tables of the process.
@@ -253,6 +257,7 @@ fn record(
             What::Faults => {
                 recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
             }
+            What::Frag => recorders.push(Box::new(Frag::attach(linux.clone(), interval)?)),
             What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
                 Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
                 attached => recorders.push(Box::new(attached?)),

@@ -1,6 +1,7 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
 pub(crate) mod faults;
+pub(crate) mod frag;
 pub(crate) mod hugepages;
 mod json;
 mod page;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use faults::Faults;
 use pagemill_analysis::faults::FaultFold;
+use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::heap::{HeapFold, HeapView};
 use pagemill_analysis::hugepages::{HugePageFold, HugePageView};
 use pagemill_model::recording::Reader;
@@ -69,6 +71,14 @@ struct Report {
     view: HeapView,
     faults: Option<Faults>,
     hugepages: Option<HugePageView>,
+    frag: Option<FragView>,
+}
+
+impl Report {
+    /// Whether it has something to show where no heap was recorded.
+    fn without_heap(&self) -> bool {
+        self.faults.is_some() || self.hugepages.is_some() || self.frag.is_some()
+    }
 }
 
 /// Runs the verb.
@@ -81,9 +91,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let setup = reader.meta().faults.clone();
     let mut faults = setup.as_ref().map(|setup| FaultFold::new(setup, reader.meta().started));
     let mut hugepages = HugePageFold::default();
+    let mut frag = FragFold::default();
     while let Some(event) = reader.next_event()? {
         heap.event(&event);
         hugepages.event(&event);
+        frag.event(&event);
         if let Some(faults) = &mut faults {
             faults.event(&event);
         }
@@ -94,7 +106,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         allow_loss: arguments.allow_loss,
     });
     let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
-    let report = Report { view: heap.view(), faults, hugepages, reader };
+    let frag = Some(frag.view()).filter(|view| view.looks > 0);
+    let report = Report { view: heap.view(), faults, hugepages, frag, reader };
     if arguments.json {
         show(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {

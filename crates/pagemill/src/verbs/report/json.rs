@@ -5,7 +5,7 @@ use pagemill_model::Nanos;
 use serde_json::{Map, Value, json};
 
 use super::faults::Faults;
-use super::{Report, hugepages, summary};
+use super::{Report, frag, hugepages, summary};
 use crate::heap_words;
 
 /// Version of this output.
@@ -57,6 +57,7 @@ pub(super) fn value(report: &Report) -> Value {
         "view": fields,
         "faults": report.faults.as_ref().map(Faults::json),
         "hugepages": report.hugepages.as_ref().map(hugepages::json),
+        "frag": report.frag.as_ref().map(frag::json),
         "degraded": summary::degraded(report),
         "last": view.last.as_ref().map(heap_words::sample_json),
     })

@@ -20,8 +20,13 @@ pub(super) fn html(report: &Report) -> String {
     if let Some(hugepages) = &report.hugepages {
         page.heading("Huge pages").preformatted(super::hugepages::text(hugepages).trim());
     }
+    if let Some(frag) = &report.frag {
+        page.heading("Free memory of the machine");
+        page.chart(&super::frag::chart(frag).svg());
+        page.preformatted(super::frag::text(frag).trim());
+    }
     let memory = summary::memory(&report.view);
-    if memory.is_empty() && (report.faults.is_some() || report.hugepages.is_some()) {
+    if memory.is_empty() && report.without_heap() {
         return end(report, page);
     }
     let chart = LineChart {

@@ -4,7 +4,7 @@ use pagemill_analysis::heap::{HeapView, Summary};
 use pagemill_model::{Bytes, Nanos};
 
 use super::faults::Faults;
-use super::{Report, hugepages};
+use super::{Report, frag, hugepages};
 use crate::heap_words;
 use crate::report::chart::Series;
 use crate::report::text;
@@ -16,7 +16,7 @@ pub(super) fn text(report: &Report) -> String {
         out.push_str(&format!("{label:<10}{value}\n"));
     }
     let memory = memory(&report.view);
-    let other = report.faults.is_some() || report.hugepages.is_some();
+    let other = report.without_heap();
     if memory.is_empty() && !other {
         out.push_str("\nno memory was measured\n");
     } else if !memory.is_empty() {
@@ -36,6 +36,7 @@ pub(super) fn text(report: &Report) -> String {
     }
     out.extend(report.faults.as_ref().map(Faults::text));
     out.extend(report.hugepages.as_ref().map(hugepages::text));
+    out.extend(report.frag.as_ref().map(frag::text));
     for (title, lines) in [
         ("degraded", degraded(report)),
         ("not measured", not_measured(report)),
