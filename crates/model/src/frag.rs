@@ -14,9 +14,9 @@ row! {
         zone: Option<String> = "zone",
         /// Entry k: free blocks of 2^k pages (`/proc/buddyinfo`).
         free_blocks: Option<Vec<u64>> = "free_blocks",
-        /// Free memory on the lists of the processors, which is in no block.
+        /// Free bytes on the lists of the processors, which are in no block.
         hidden: Option<Bytes> = "hidden_bytes",
-        /// Memory in the care of the page allocator.
+        /// Bytes in the care of the page allocator.
         managed: Option<Bytes> = "managed_bytes",
     }
 }
