@@ -137,6 +137,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         tracing::details,
     ),
     ("bpf-fentry", "5.5", "record --with faults: the cheapest points to time at", tracing::fentry),
+    (
+        "memory-tiers",
+        "6.1",
+        "tier: nodes to move pages between, and DAMON to see what is hot",
+        tiers,
+    ),
     ("seccomp", "3.5", "all of the above: a filter may refuse their system calls", seccomp),
 ];
 
@@ -479,6 +485,28 @@ fn read_a_child() -> Result<(), Error> {
     drop(child.stdin.take());
     child.wait().map_err(failed)?;
     read
+}
+
+/// Whether there is somewhere to move pages to; `tier doctor` has the whole page.
+fn tiers(linux: &Linux) -> Found {
+    let nodes = match linux.memory_nodes() {
+        Ok(nodes) => nodes.len(),
+        Err(error) => return Found::missing(error.to_string(), "pagemill tier doctor"),
+    };
+    if nodes < 2 {
+        return Found::degraded(
+            "one memory node: tier has nowhere to move pages to; the simulator needs none",
+            "pagemill simulate gups --policy tpp,tpp+colloid",
+        );
+    }
+    match linux.damon() {
+        Ok(_) => {
+            Found::ok(format!("{nodes} memory nodes, and DAMON; details: pagemill tier doctor"))
+        }
+        Err(error) => {
+            Found::degraded(format!("{nodes} memory nodes, but: {error}"), "pagemill tier doctor")
+        }
+    }
 }
 
 fn seccomp(linux: &Linux) -> Found {

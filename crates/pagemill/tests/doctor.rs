@@ -61,6 +61,7 @@ fn the_names_of_the_rows_are_stable() {
             "bpf",
             "bpf-tracepoints",
             "bpf-fentry",
+            "memory-tiers",
             "seccomp",
         ]
     );

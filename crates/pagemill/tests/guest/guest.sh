@@ -1,0 +1,165 @@
+# Runs inside of the guest: two memory nodes, the second without processors. Each check prints one line,
+# PASS or FAIL, with its name; main.rs reads them.
+
+pass() { echo "PASS $1"; }
+fail() { echo "FAIL $1: $2"; }
+# check NAME VALUE OP EXPECTED: by test(1).
+check() { if [ "$2" "$3" "$4" ]; then pass "$1"; else fail "$1" "$2 $3 $4 does not hold"; fi; }
+balancing=/proc/sys/kernel/numa_balancing
+kdamonds=/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds
+stat=/sys/module/damon_stat/parameters/enabled
+
+# on PROGRAM KIND NODE: pages of 4 KiB of that area on that node, by what `tiered` says twice a second.
+on() { awk -v kind="$2" -v field=$(($3 + 2)) '$1 == kind { print $field }' "/tmp/$1"; }
+pid() { sed -n 's/^ready //p' "/tmp/$1"; }
+# program NAME AREA...: starts `tiered` and waits until it is ready.
+program() {
+    name=$1
+    shift
+    tiered "/tmp/$name" "$@" > "/tmp/$name.log" 2>&1 &
+    for _ in $(seq 300); do [ -e "/tmp/$name" ] && return; sleep 0.1; done
+    fail "start-$name" "$(cat "/tmp/$name.log")"
+}
+# until SECONDS COMMAND...: waits until it succeeds.
+until_() { n=$(($1 * 5)); shift; for _ in $(seq $n); do "$@" && return; sleep 0.2; done; return 1; }
+at_least() { [ "$(on "$1" "$2" "$3")" -ge "$4" ]; }
+reads() { [ "$(cat "$1")" = "$2" ]; }
+# The kernel's own balancing between nodes is on, as Debian has it, but does not get to scan anything.
+echo 1000000 > /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
+settle() { echo 1 > $balancing; [ -e $stat ] && echo Y > $stat; true; }
+# as_found NAME: settings are as `settle` left them.
+as_found() {
+    check "$1-numa-balancing" "$(cat $balancing)" = 1
+    check "$1-kdamonds" "$(cat $kdamonds)" = 0
+    [ -e $stat ] && check "$1-damon-stat" "$(cat $stat)" = Y
+}
+
+settle
+pagemill tier doctor > /tmp/doctor
+check doctor $? = 0
+grep -q 'ok        damon' /tmp/doctor || fail doctor-damon "$(cat /tmp/doctor)"
+as_found doctor
+
+# Promotion and demotion with no room anywhere, so that pages are exchanged; locked and shared ones stay.
+program a hot:16:1 cold:24:0
+program b locked:8:1 shared:8:1
+pagemill tier -p "$(pid a),$(pid b)" --apply --policy hemem --latency none --quantum 500ms --cpu 100 --rate 64M \
+    --reserve 4G > /tmp/tier-a 2>&1 &
+daemon=$!
+until_ 20 at_least a hot 0 3600
+until_ 5 at_least a cold 1 3000
+check promotion "$(on a hot 0)" -ge 3600
+check demotion "$(on a cold 1)" -ge 3000
+check locked-stay "$(on b locked 1)" = 2048
+check shared-stay "$(on b shared 1)" = 2048
+check balancing-off-while-placing "$(cat $balancing)" = 0
+pagemill tier status > /tmp/status-a
+grep -q "$(pid a) tiered" /tmp/status-a && pass status || fail status "$(cat /tmp/status-a)"
+pagemill tier status --prometheus | grep -q '^pagemill_tier_promoted_bytes_total{.*comm="tiered"} [1-9]' &&
+    pass prometheus || fail prometheus "$(pagemill tier status --prometheus)"
+grep -q 'shared [1-9]' /tmp/status-a && pass shared-is-said || fail shared-is-said "$(cat /tmp/status-a)"
+
+# Killed: the next start puts everything back.
+kill -9 $daemon; wait $daemon 2> /dev/null
+check killed-left-it-changed "$(cat $balancing)" = 0
+pagemill tier doctor | grep -q left-over && pass doctor-sees-left-over || fail doctor-sees-left-over
+pagemill tier restore 2> /tmp/restore
+as_found kill-9
+kill "$(pid b)"
+
+# Scripted latencies: the default tier is overloaded for five seconds, then it is not.
+echo '0 300 140' > /tmp/script
+kill "$(pid a)"
+program c hot:24:0 cold:24:1
+pagemill tier -p "$(pid c)" --apply --policy hemem+watermark --latency replay:/tmp/script --quantum 500ms \
+    --cpu 100 --rate 64M --record /rec > /tmp/tier-c 2>&1 &
+daemon=$!
+until_ 20 at_least c hot 1 5500
+check overloaded-hot-pages-leave "$(on c hot 1)" -ge 5500
+echo '0 70 140' > /tmp/script
+until_ 20 at_least c hot 0 3600
+check relieved-hot-pages-return "$(on c hot 0)" -ge 3600
+kill -TERM $daemon; wait $daemon
+check sigterm $? = 0
+as_found sigterm
+grep -q moved /tmp/tier-c && pass talk || fail talk "$(cat /tmp/tier-c)"
+pagemill tier replay /rec > /tmp/replay
+check replay $? = 0
+cat /tmp/replay
+pagemill tier replay /rec --policy hemem > /dev/null
+check replay-of-another-policy-differs $? = 1
+stty -F /dev/ttyS1 raw 2> /dev/null
+tar -C / -cf - rec | base64 > /dev/ttyS1
+
+# A dry run touches nothing.
+before=$(on c hot 0)
+echo '0 300 140' > /tmp/script
+pagemill tier -p "$(pid c)" --policy hemem+watermark --latency replay:/tmp/script --quantum 300ms --for 1500ms > /tmp/dry 2>&1
+check dry-run $? = 0
+check dry-run-moves-nothing "$(on c hot 0)" = "$before"
+as_found dry-run
+kill "$(pid c)"
+
+# The kernel's own promotion, held while the default tier is overloaded.
+for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms; do
+    echo 100 > /sys/kernel/debug/sched/numa_balancing/$knob
+done
+program d hot:16:1
+echo '0 70 140' > /tmp/script
+pagemill tier -p "$(pid d)" --apply --policy tpp+colloid --latency replay:/tmp/script --quantum 300ms > /tmp/tier-d 2>&1 &
+daemon=$!
+until_ 10 reads $balancing 2
+check kernel-promotes "$(cat $balancing)" = 2
+until_ 15 at_least d hot 0 100
+check kernel-promoted "$(on d hot 0)" -ge 100
+echo '0 300 140' > /tmp/script
+until_ 10 reads $balancing 0
+check kernel-holds "$(cat $balancing)" = 0
+kill -INT $daemon; wait $daemon
+as_found kernel
+kill "$(pid d)"
+
+# Weights of interleaving follow the aim and are put back.
+weights=/sys/kernel/mm/mempolicy/weighted_interleave
+if [ -e $weights/node0 ]; then
+    before=$(cat $weights/*)
+    # All reads are on the default tier, which is overloaded: the search aims at half of them.
+    follow() { [ "$(cat $weights/node0 $weights/node1 | tr '\n' ' ')" = "16 16 " ]; }
+    program e hot:8:0
+    echo '0 300 140' > /tmp/script
+    pagemill tier -p "$(pid e)" --apply --policy hemem+watermark --act interleave --latency replay:/tmp/script --quantum 400ms --for 4s > /tmp/tier-e 2>&1 &
+    daemon=$!
+    until_ 5 follow
+    follow && pass interleave-weights || fail interleave-weights "$(cat $weights/*)"
+    wait $daemon
+    check interleave-restored "$(cat $weights/*)" = "$before"
+    kill "$(pid e)"
+fi
+
+# Somebody else's DAMON is left alone.
+[ -e $stat ] && echo N > $stat
+echo 1 > $kdamonds
+program f hot:4:1
+pagemill tier -p "$(pid f)" --apply --policy hemem --latency none --for 1s > /tmp/busy 2>&1
+check damon-busy $? = 3
+check damon-busy-left-alone "$(cat $kdamonds)" = 1
+grep -q 'somebody has set up' /tmp/busy && pass damon-busy-said || fail damon-busy-said "$(cat /tmp/busy)"
+check damon-busy-balancing "$(cat $balancing)" = 1
+echo 0 > $kdamonds
+kill "$(pid f)"
+
+if grep -q pagemill.measure /proc/cmdline; then
+    # 64 GiB tracked: one page of 4 KiB in each 2 MiB, so that page tables are as long as they would be.
+    settle
+    echo 1 > /proc/sys/vm/overcommit_memory
+    program g sparse:65536:0 hot:16:1
+    for policy in hemem+colloid; do
+        pagemill tier -p "$(pid g)" --apply --policy $policy --latency probe --for 60s --record /big > /tmp/tier-g 2>&1 &
+        daemon=$!
+        sleep 57
+        pagemill tier status | sed 's/^/MEASURE /'
+        wait $daemon
+        pagemill tier replay /big | sed 's/^/MEASURE /'
+    done
+fi
+echo "SCRIPT-END"

@@ -1,0 +1,213 @@
+//! The placement daemon on real memory nodes: Debian kernels under QEMU, two nodes, one of them without
+//! processors, a static build of pagemill and `guest.sh`.
+//!
+//! `./pagemill test --guest` prepares what this needs and names it in the environment: `PAGEMILL_GUEST` is a
+//! directory with `vmlinuz-6.12`, `vmlinuz-7`, `pagemill` and `tiered`; where it could not be prepared,
+//! `PAGEMILL_GUEST_MISSING` says why. A kernel takes a minute or two on two busy cores.
+//!
+//! Timeouts end a guest that hangs: nothing here waits longer than [`LIMIT`].
+
+#![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, Source as _};
+
+/// A guest that has not ended by then is ended.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// One guest at a time: each has two processors.
+static ONE: Mutex<()> = Mutex::new(());
+
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp; mount -t tmpfs run /run
+mount -t debugfs debug /sys/kernel/debug
+mkdir -p /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
+sh /guest.sh 2>&1
+poweroff -f
+"#;
+
+/// Where the kernels and programs are, or why they are not there.
+fn prepared() -> Result<PathBuf, String> {
+    if let Ok(why) = std::env::var("PAGEMILL_GUEST_MISSING") {
+        return Err(why);
+    }
+    let Some(directory) = std::env::var_os("PAGEMILL_GUEST").map(PathBuf::from) else {
+        return Err("run ./pagemill test --guest, which prepares kernels and programs".into());
+    };
+    let found = Command::new("qemu-system-x86_64").arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return Err("qemu-system-x86_64 is not installed (apt-get install qemu-system-x86)".into());
+    }
+    Ok(directory)
+}
+
+/// The file system of the guest, as one archive.
+fn initial_files(directory: &Path, to: &Path) {
+    let root = to.join("root");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    for name in ["proc", "sys", "dev", "tmp", "run"] {
+        fs::create_dir(root.join(name)).unwrap();
+    }
+    let executable = |from: &Path, to: PathBuf| {
+        fs::copy(from, &to).unwrap();
+        Command::new("chmod").arg("755").arg(&to).status().unwrap();
+    };
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"].map(Path::new);
+    executable(busybox.into_iter().find(|path| path.exists()).unwrap(), root.join("bin/busybox"));
+    executable(&directory.join("pagemill"), root.join("bin/pagemill"));
+    executable(&directory.join("tiered"), root.join("bin/tiered"));
+    fs::write(root.join("guest.sh"), include_str!("guest.sh")).unwrap();
+    fs::write(root.join("init"), INIT).unwrap();
+    Command::new("chmod").arg("755").arg(root.join("init")).status().unwrap();
+    let archive = File::create(to.join("initrd")).unwrap();
+    let packed = Command::new("sh")
+        .args(["-c", "find . | cpio -o -H newc --quiet"])
+        .current_dir(&root)
+        .stdout(archive)
+        .status()
+        .unwrap();
+    assert!(packed.success());
+}
+
+/// Boots `kernel` and returns what the guest printed and what it sent over its second line.
+fn boot(kernel: &Path, room: &Path) -> (String, String) {
+    let (log, second) = (room.join("log"), room.join("second"));
+    let numa = |target: u32, kind: &str, value: &str| {
+        let what = if kind == "latency" { "latency" } else { "bandwidth" };
+        format!(
+            "hmat-lb,initiator=0,target={target},hierarchy=memory,data-type=access-{what},{what}={value}"
+        )
+    };
+    let measure =
+        if std::env::var_os("PAGEMILL_GUEST_MEASURE").is_some() { " pagemill.measure" } else { "" };
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-accel", "tcg,thread=multi", "-machine", "pc,hmat=on"])
+        // Under TCG of QEMU 7.2, cmpxchg16b loses flags and kernels crash.
+        .args(["-cpu", "max,-cx16", "-smp", "2", "-m", "2G"])
+        .args(["-object", "memory-backend-ram,id=m0,size=1G"])
+        .args(["-object", "memory-backend-ram,id=m1,size=1G"])
+        .args(["-numa", "node,nodeid=0,memdev=m0,cpus=0-1"])
+        .args(["-numa", "node,nodeid=1,memdev=m1,initiator=0"])
+        .args(["-numa", "dist,src=0,dst=1,val=20"])
+        .args(["-numa", &numa(0, "latency", "70"), "-numa", &numa(0, "bandwidth", "200G")])
+        .args(["-numa", &numa(1, "latency", "135"), "-numa", &numa(1, "bandwidth", "75G")])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(room.join("initrd"))
+        .args(["-append", &format!("console=ttyS0 panic=-1 quiet{measure}")])
+        .args(["-display", "none", "-monitor", "none", "-no-reboot", "-net", "none"])
+        .args(["-serial", &format!("file:{}", log.display())])
+        .args(["-serial", &format!("file:{}", second.display())]);
+    let mut guest = command.stdin(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        if guest.try_wait().unwrap().is_some() {
+            break true;
+        }
+        if begun.elapsed() > LIMIT {
+            guest.kill().unwrap();
+            guest.wait().unwrap();
+            break false;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let text = |path: &Path| {
+        let mut bytes = Vec::new();
+        File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).replace('\r', "")
+    };
+    let log = text(&log);
+    assert!(ended, "the guest did not end within {LIMIT:?}:\n{log}");
+    eprintln!("{}: {:.0} s", kernel.display(), begun.elapsed().as_secs_f64());
+    (log, text(&second))
+}
+
+/// The recording that the guest sent, unpacked.
+fn recording(second: &str, room: &Path) -> PathBuf {
+    fs::write(room.join("rec.base64"), second).unwrap();
+    let unpacked = Command::new("sh")
+        .args(["-c", "base64 -d rec.base64 | tar -xf -"])
+        .current_dir(room)
+        .status()
+        .unwrap();
+    assert!(unpacked.success(), "the recording did not arrive whole");
+    room.join("rec")
+}
+
+fn pagemill(arguments: &[&str], recording: &Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(arguments)
+        .arg(recording)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text)
+}
+
+fn placed_on(kernel: &str) {
+    let directory = match prepared() {
+        Ok(directory) => directory,
+        Err(why) => return eprintln!("skipped: guest on kernel {kernel}: {why}"),
+    };
+    let kernel = directory.join(format!("vmlinuz-{kernel}"));
+    if !kernel.exists() {
+        return eprintln!("skipped: {} could not be downloaded", kernel.display());
+    }
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let room = tempfile::tempdir().unwrap();
+    initial_files(&directory, room.path());
+    let (log, second) = boot(&kernel, room.path());
+    for line in log.lines().filter(|line| line.starts_with("MEASURE")) {
+        eprintln!("{line}");
+    }
+    let lines = |word: &str| log.lines().filter(|line| line.starts_with(word)).count();
+    assert!(log.contains("SCRIPT-END"), "the script did not reach its end:\n{log}");
+    assert!(lines("FAIL") == 0 && lines("PASS") >= 35, "{} passed:\n{log}", lines("PASS"));
+
+    // The replay law, on another machine and kernel than the recording's.
+    let recording = recording(&second, room.path());
+    let (code, text) = pagemill(&["tier", "replay"], &recording);
+    assert_eq!(code, Some(0), "{text}");
+    let mut reader = Reader::open(&recording).unwrap();
+    let (mut moves, mut moved) = (0, 0);
+    while let Some(event) = reader.next_event().unwrap() {
+        match event {
+            Event::TierDecision(decision) => moves += decision.page.unwrap_or_default().len(),
+            Event::TierOutcome(outcome) => {
+                moved += outcome.moved.unwrap_or_default().iter().sum::<u64>()
+            }
+            _ => {}
+        }
+    }
+    assert!(moves > 0 && moved > 24 << 20, "{moves} moves were decided, {moved} bytes moved");
+    // A recording of a real program is an input of the simulator.
+    let (code, text) = pagemill(
+        &["simulate", "--tiers", "fast=32M,slow=1G", "--seconds", "2", "--json"],
+        &recording,
+    );
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("units_per_s"), "{text}");
+}
+
+#[test]
+fn pages_are_placed_on_kernel_6_12() {
+    placed_on("6.12");
+}
+
+#[test]
+fn pages_are_placed_on_kernel_7() {
+    placed_on("7");
+}
