@@ -3,27 +3,43 @@
 //!
 //! Terms: a *window* core holds a window of operations in flight, as a reorder buffer does: an operation
 //! enters when the one a window before it retires, and operations retire in order, so one slow read
-//! holds up those behind it. A *stream* core keeps slots busy with consecutive lines, as a prefetcher
-//! does, without order. An operation may need a page table line first, through one of few walkers.
+//! holds up those behind it. A *stream* core reads consecutive lines, with a prefetcher ahead of it ([`crate::stream`]).
+//! An operation may need a page table line first, through one of few walkers.
 //!
 //! A read costs: link request (alternate tier only), channel, link reply, and a constant that makes up the
-//! tier's unloaded latency. A line written goes back some time; it loads the tier and delays nobody.
+//! tier's unloaded latency. A line written goes back some time; it loads the tier and delays nobody: in the order of its
+//! reads for a stream, whose lines leave the L2 cache for memory, in none for a window core, whose lines leave a
+//! hashed cache. Latencies are those of demand reads; what a prefetcher reads is not counted, as the counters that
+//! the published systems read do not count it (event `TOR_OCCUPANCY.IA_MISS_DRD`, without `DRD_PREF`).
 //!
 //! Always so: in flight reads never exceed the slots; with the same seed the outcome is the same.
+
+use std::collections::VecDeque;
 
 use pagemill_policy::tier::{Load, Loads};
 
 use crate::dram::{Channel, Request, Shape};
 use crate::machine::Machine;
 use crate::random::Random;
+use crate::stream::{Ask, Stream};
+use crate::wheel::Wheel;
 
 /// Page table reads of a window core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Walks {
-    /// Part of operations whose page table line comes from memory.
+    /// Part of operations that need a page walk.
+    pub part: f64,
+    /// Part of walks whose last line comes from memory.
     pub miss: f64,
-    /// Part of those lines that lie on the default tier.
+    /// How long the others take, in nanoseconds.
+    pub hit_ns: f64,
+    /// Part of the lines from memory that lie on the default tier.
     pub default_share: f64,
+}
+
+impl Walks {
+    /// No walks.
+    pub const NONE: Self = Self { part: 0.0, miss: 0.0, hit_ns: 0.0, default_share: 1.0 };
 }
 
 /// What a core does.
@@ -43,13 +59,21 @@ pub enum Kind {
         penalty_ns: f64,
         /// Page table reads.
         walks: Walks,
+        /// Lines of a read, fetched side by side; it ends with the last.
+        lines: f64,
     },
-    /// Consecutive lines, in any order.
+    /// Consecutive lines, with the streamer ahead of them (see [`crate::stream`]).
     Stream {
-        /// Reads in flight.
-        slots: usize,
-        /// Time a slot spends in the core between two lines, in nanoseconds.
-        delay_ns: f64,
+        /// Lines in the reorder buffer.
+        window: usize,
+        /// Fill buffers.
+        buffers: usize,
+        /// Lines the streamer runs ahead.
+        distance: usize,
+        /// Time a fetched line takes from the L2 cache, in nanoseconds.
+        near_ns: f64,
+        /// Lines between a read and the write-back of what it brought: the size of the L2 cache.
+        lag: u64,
     },
     /// Pages copied between the tiers, both ways, at a fixed rate of lines a nanosecond each way.
     Copy {
@@ -84,39 +108,64 @@ pub struct Outcome {
     pub requests: u64,
 }
 
-const WHEEL: usize = 1 << 14;
+/// What happens, in the upper four bits of an event; to whom, in the others.
+mod what {
+    /// An operation issues: slot and core.
+    pub const ISSUE: u32 = 0;
+    /// A request reaches its channel.
+    pub const ARRIVE: u32 = 1;
+    /// The channel has sent the line.
+    pub const DATA: u32 = 2;
+    /// The line has come.
+    pub const DONE: u32 = 3;
+    /// A channel may commit.
+    pub const WAKE: u32 = 4;
+    /// A page copier reads.
+    pub const COPY: u32 = 5;
+    /// A walk that hit the caches ends: slot and core.
+    pub const WALKED: u32 = 6;
+    /// A line has come from the L2 cache: slot and core.
+    pub const NEAR: u32 = 7;
+}
 
-#[derive(Clone, Copy)]
-enum Event {
-    Issue { core: u32, slot: u32 },
-    Arrive { id: u32 },
-    Data { id: u32 },
-    Done { id: u32 },
-    Wake { channel: u32 },
-    Copy { core: u32 },
+const CORES: u32 = 12;
+
+const fn of(kind: u32, core: u32, slot: u32) -> u32 {
+    kind << 28 | slot << CORES | core
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    Walk,
+    Ahead,
+    Write,
 }
 
 #[derive(Clone, Copy)]
 struct Flight {
+    purpose: Purpose,
+    tier: u8,
+    bank: u16,
     core: u32,
     slot: u32,
-    walk: bool,
-    write: bool,
-    tier: usize,
     channel: u32,
-    bank: u16,
     row: u32,
     sent: u64,
+    line: u64,
 }
 
 struct Core {
     group: usize,
     slots: usize,
     finished: Vec<bool>,
+    /// Lines that a slot's read still waits for, beside one.
+    left: Vec<u32>,
     head: usize,
     front_free: f64,
     walks: usize,
-    waiting: Vec<(u32, u32)>,
+    waiting: VecDeque<u32>,
+    stream: Option<Stream>,
     line: u64,
     debt: f64,
 }
@@ -129,12 +178,10 @@ struct Path {
 
 struct Bench<'a> {
     groups: &'a [Group],
-    delays: Vec<u64>,
     clock: f64,
     shape: Shape,
     random: Random,
-    now: u64,
-    wheel: Vec<Vec<(u64, Event)>>,
+    wheel: Wheel,
     cores: Vec<Core>,
     channels: Vec<Channel>,
     wakes: Vec<u64>,
@@ -146,6 +193,7 @@ struct Bench<'a> {
     control: f64,
     walkers: usize,
     done: Vec<(u32, u64)>,
+    asked: Vec<Ask>,
     measuring: bool,
     ops: Vec<u64>,
     reads: [u64; 2],
@@ -176,12 +224,13 @@ fn refresh_ns(machine: &Machine) -> f64 {
             issue_ns: 0.0,
             mispredicted: 0.0,
             penalty_ns: 0.0,
-            walks: Walks { miss: 0.0, default_share: 1.0 },
+            walks: Walks::NONE,
+            lines: 1.0,
         },
         default_share: 1.0,
         writes_per_read: 0.0,
     };
-    let outcome = measure(machine, &[chase], 1_000.0, 300_000.0, 1, 0);
+    let outcome = measure(machine, &[chase], 1_000.0, 200_000.0, 1, 0);
     (outcome.loads.default.latency_ns - machine.get("tier.default.unloaded_ns")).max(0.0)
 }
 
@@ -198,8 +247,8 @@ fn measure(
     let warm = machine.clocks(warm_ns);
     let end = warm + machine.clocks(measure_ns);
     let mut before = [0, 0];
-    while bench.now < end {
-        if bench.now == warm {
+    while bench.wheel.now() < end {
+        if bench.wheel.now() == warm {
             bench.measuring = true;
             before = bench.served();
         }
@@ -253,37 +302,36 @@ impl<'a> Bench<'a> {
             for _ in 0..group.cores {
                 let slots = match group.kind {
                     Kind::Window { window, .. } => window.max(1),
-                    Kind::Stream { slots, .. } => slots.max(1),
-                    Kind::Copy { .. } => 0,
+                    Kind::Stream { .. } | Kind::Copy { .. } => 0,
+                };
+                let line = ((cores.len() as u64) << 32) + (random.below(1 << 18) << 6);
+                let stream = match group.kind {
+                    Kind::Stream { window, buffers, distance, .. } => {
+                        Some(Stream::new(line, window, buffers, distance))
+                    }
+                    Kind::Window { .. } | Kind::Copy { .. } => None,
                 };
                 cores.push(Core {
                     group: at,
                     slots,
                     finished: vec![false; slots],
+                    left: vec![0; slots],
                     head: 0,
                     front_free: 0.0,
                     walks: 0,
-                    waiting: Vec::new(),
-                    line: ((cores.len() as u64) << 32) + random.below(1 << 24),
+                    waiting: VecDeque::new(),
+                    stream,
+                    line,
                     debt: 0.0,
                 });
             }
         }
-        let delays = groups
-            .iter()
-            .map(|group| match group.kind {
-                Kind::Stream { delay_ns, .. } => machine.clocks(delay_ns),
-                Kind::Window { .. } | Kind::Copy { .. } => 0,
-            })
-            .collect();
         Self {
             groups,
-            delays,
             clock: machine.get("dram.clock_ns"),
             shape: Shape::of(machine),
             random,
-            now: 0,
-            wheel: vec![Vec::new(); WHEEL],
+            wheel: Wheel::default(),
             cores,
             wakes: vec![u64::MAX; channels.len()],
             channels,
@@ -295,6 +343,7 @@ impl<'a> Bench<'a> {
             control: machine.get("link.control_flits") * flit,
             walkers: machine.get("core.page_walkers") as usize,
             done: Vec::new(),
+            asked: Vec::new(),
             measuring: false,
             ops: vec![0; groups.len()],
             reads: [0; 2],
@@ -308,126 +357,166 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn start(&mut self) {
-        for core in 0..self.cores.len() {
-            if matches!(self.groups[self.cores[core].group].kind, Kind::Copy { .. }) {
-                self.at(self.now + 1, Event::Copy { core: core as u32 });
-            }
-            for slot in 0..self.cores[core].slots {
-                // Cores do not start in step.
-                let offset = self.random.below(200);
-                self.at(self.now + offset, Event::Issue { core: core as u32, slot: slot as u32 });
-            }
-        }
+    fn kind(&self, core: u32) -> Kind {
+        self.groups[self.cores[core as usize].group].kind
     }
 
-    fn at(&mut self, time: u64, event: Event) {
-        let time = time.max(self.now);
-        let slot = time.min(self.now + WHEEL as u64 - 1) as usize % WHEEL;
-        self.wheel[slot].push((time, event));
+    fn clocks(&self, ns: f64) -> u64 {
+        (ns / self.clock).round() as u64
+    }
+
+    fn start(&mut self) {
+        for core in 0..self.cores.len() as u32 {
+            // Cores do not start in step.
+            let offset = self.random.below(200);
+            match self.kind(core) {
+                Kind::Copy { .. } => self.wheel.push(1, of(what::COPY, core, 0)),
+                Kind::Stream { .. } => self.wheel.push(offset, of(what::ISSUE, core, 0)),
+                Kind::Window { .. } => {
+                    for slot in 0..self.cores[core as usize].slots as u32 {
+                        let offset = self.random.below(200);
+                        self.wheel.push(offset, of(what::ISSUE, core, slot));
+                    }
+                }
+            }
+        }
     }
 
     fn tick(&mut self) {
-        let slot = self.now as usize % WHEEL;
         let mut at = 0;
-        while at < self.wheel[slot].len() {
-            let (time, event) = self.wheel[slot][at];
+        while let Some(event) = self.wheel.event(at) {
             at += 1;
-            if time > self.now {
-                self.at(time, event);
-            } else {
-                self.handle(event);
-            }
+            self.handle(event);
         }
-        self.wheel[slot].clear();
-        self.now += 1;
+        self.wheel.step();
     }
 
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Issue { core, slot } => self.issue(core, slot),
-            Event::Arrive { id } => self.arrive(id),
-            Event::Data { id } => self.reply(id),
-            Event::Done { id } => self.done(id),
-            Event::Wake { channel } => {
-                self.wakes[channel as usize] = u64::MAX;
-                self.advance(channel);
+    fn handle(&mut self, event: u32) {
+        let id = event & ((1 << 28) - 1);
+        let (core, slot) = (id & ((1 << CORES) - 1), id >> CORES);
+        match event >> 28 {
+            what::ISSUE => match self.kind(core) {
+                Kind::Stream { .. } => self.demand(core),
+                Kind::Window { walks, .. } => self.issue(core, slot, walks),
+                Kind::Copy { .. } => {}
+            },
+            what::ARRIVE => self.arrive(id),
+            what::DATA => self.reply(id),
+            what::DONE => self.done(id),
+            // A wake that was brought forward is void.
+            what::WAKE if self.wakes[id as usize] == self.wheel.now() => {
+                self.wakes[id as usize] = u64::MAX;
+                self.advance(id);
             }
-            Event::Copy { core } => self.copy(core),
+            what::COPY => self.copy(core),
+            what::WALKED => self.walked(core, slot),
+            what::NEAR => {
+                let line = self.near_line(core, slot);
+                self.came(core, line);
+            }
+            _ => {}
         }
     }
 
-    fn issue(&mut self, core: u32, slot: u32) {
-        if let Kind::Window { walks, .. } = self.groups[self.cores[core as usize].group].kind
-            && self.random.chance(walks.miss)
-        {
+    fn issue(&mut self, core: u32, slot: u32, walks: Walks) {
+        if self.random.chance(walks.part) {
             if self.cores[core as usize].walks < self.walkers {
                 self.walk(core, slot, walks);
             } else {
-                self.cores[core as usize].waiting.push((core, slot));
+                self.cores[core as usize].waiting.push_back(slot);
             }
-            return;
+        } else {
+            self.read(core, slot);
         }
-        self.read(core, slot);
     }
 
     fn walk(&mut self, core: u32, slot: u32, walks: Walks) {
         self.cores[core as usize].walks += 1;
-        let tier = usize::from(!self.random.chance(walks.default_share));
-        self.send(core, slot, tier, true, false);
+        if self.random.chance(walks.miss) {
+            let tier = usize::from(!self.random.chance(walks.default_share));
+            self.send(core, slot, tier, Purpose::Walk, None);
+        } else {
+            let end = self.wheel.now() + self.clocks(walks.hit_ns);
+            self.wheel.push(end, of(what::WALKED, core, slot));
+        }
+    }
+
+    fn walked(&mut self, core: u32, slot: u32) {
+        self.cores[core as usize].walks -= 1;
+        if let Some(next) = self.cores[core as usize].waiting.pop_front()
+            && let Kind::Window { walks, .. } = self.kind(core)
+        {
+            self.walk(core, next, walks);
+        }
+        self.read(core, slot);
     }
 
     fn read(&mut self, core: u32, slot: u32) {
-        let group = self.groups[self.cores[core as usize].group];
-        let tier = usize::from(!self.random.chance(group.default_share));
-        self.send(core, slot, tier, false, false);
+        let Kind::Window { lines, .. } = self.kind(core) else {
+            return;
+        };
+        let tier = self.tier_of(core);
+        if lines <= 1.0 {
+            self.send(core, slot, tier, Purpose::Read, None);
+            return;
+        }
+        let more = u32::from(self.random.chance(lines.fract()));
+        let count = lines as u32 + more;
+        self.cores[core as usize].left[slot as usize] = count - 1;
+        // Neighbours: on channels in turn, within a page.
+        let first = self.random.bits() >> 8 & !7;
+        for line in 0..count {
+            self.send(core, slot, tier, Purpose::Read, Some(first + u64::from(line)));
+        }
     }
 
-    /// Sends a request on its way to a channel of `tier`.
-    fn send(&mut self, core: u32, slot: u32, tier: usize, walk: bool, write: bool) {
+    fn tier_of(&mut self, core: u32) -> usize {
+        let share = self.groups[self.cores[core as usize].group].default_share;
+        usize::from(!(share >= 1.0 || self.random.chance(share)))
+    }
+
+    /// Channel of a tier, bank and row of a line of a stream: consecutive lines go to the channels in turn, then to
+    /// bank groups, then to banks and ranks, as closed rows want it; each row begins its turn elsewhere.
+    fn place(&self, range: &std::ops::Range<usize>, line: u64) -> (usize, u64, u32) {
+        let (count, shape) = ((range.end - range.start) as u64, self.shape);
+        let inside = line / count;
+        let group = inside % shape.groups as u64;
+        let places = (shape.ranks * shape.banks) as u64;
+        let visit = inside / shape.groups as u64;
+        let row = visit / places / shape.row_lines;
+        let turn = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let place = (visit + turn) % places;
+        let rank = place / shape.banks as u64;
+        let bank =
+            (rank * shape.groups as u64 + group) * shape.banks as u64 + place % shape.banks as u64;
+        // A hash of the address decides where each run of channels begins, so that streams do not march in step.
+        let begin = inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (range.start + ((line + begin) % count) as usize, bank, row as u32)
+    }
+
+    /// Sends a request on its way to a channel of `tier`; without a line, to any bank and row.
+    fn send(&mut self, core: u32, slot: u32, tier: usize, purpose: Purpose, line: Option<u64>) {
         let range = self.paths[tier].channels.clone();
-        let count = (range.end - range.start) as u64;
-        let streams = matches!(
-            self.groups[self.cores[core as usize].group].kind,
-            Kind::Stream { .. } | Kind::Copy { .. }
-        );
-        let (channel, bank, row) = if streams && !write {
-            let line = self.cores[core as usize].line;
-            self.cores[core as usize].line += 1;
-            let shape = self.shape;
-            // Consecutive lines go to the channels in turn, then to bank groups, then to banks and ranks,
-            // as closed rows want it; each row begins its turn elsewhere.
-            let inside = line / count;
-            let group = inside % shape.groups as u64;
-            let places = (shape.ranks * shape.banks) as u64;
-            let visit = inside / shape.groups as u64;
-            let row = visit / places / shape.row_lines;
-            let turn = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            let place = (visit + turn) % places;
-            let rank = place / shape.banks as u64;
-            let bank = (rank * shape.groups as u64 + group) * shape.banks as u64
-                + place % shape.banks as u64;
-            // A hash of the address decides where each run of channels begins, so that streams do not march in step.
-            let begin = inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            (range.start as u64 + (line + begin) % count, bank, row as u32)
-        } else {
-            // Write-backs too: what leaves a hashed cache leaves it in no order that a row could notice.
-            (
-                range.start as u64 + self.random.below(count),
-                self.random.below(self.shape.all() as u64),
-                self.random.bits() as u32,
-            )
+        let (channel, bank, row) = match line {
+            Some(line) => self.place(&range, line),
+            None => {
+                let bits = self.random.bits();
+                let pick = |bits: u64, of: usize| ((bits & 0xffff) * of as u64) >> 16;
+                let channel = range.start + pick(bits, range.len()) as usize;
+                (channel, pick(bits >> 16, self.shape.all()), (bits >> 32) as u32)
+            }
         };
+        let now = self.wheel.now();
         let flight = Flight {
+            purpose,
+            tier: tier as u8,
+            bank: bank as u16,
             core,
             slot,
-            walk,
-            write,
-            tier,
             channel: channel as u32,
-            bank: bank as u16,
             row,
-            sent: self.now,
+            sent: now,
+            line: line.unwrap_or(0),
         };
         let id = if let Some(id) = self.free.pop() {
             self.flights[id as usize] = flight;
@@ -437,99 +526,154 @@ impl<'a> Bench<'a> {
             self.flights.len() as u32 - 1
         };
         if self.paths[tier].linked {
+            let write = purpose == Purpose::Write;
             let time = self.cross(0, if write { self.data } else { self.control });
             if write {
                 self.cross(1, self.control);
             }
-            self.at(time, Event::Arrive { id });
+            self.wheel.push(time, what::ARRIVE << 28 | id);
         } else {
             self.arrive(id);
         }
     }
 
     fn cross(&mut self, direction: usize, clocks: f64) -> u64 {
-        let start = self.link[direction].max(self.now as f64);
+        let start = self.link[direction].max(self.wheel.now() as f64);
         self.link[direction] = start + clocks;
         self.link[direction] as u64
     }
 
     fn arrive(&mut self, id: u32) {
         let flight = self.flights[id as usize];
-        let request = Request { id, bank: flight.bank, row: flight.row, arrived: self.now };
-        self.channels[flight.channel as usize].push(request, flight.write);
-        if flight.write {
+        let arrived = self.wheel.now();
+        let request = Request { id, bank: flight.bank, row: flight.row, arrived };
+        let write = flight.purpose == Purpose::Write;
+        self.channels[flight.channel as usize].push(request, write);
+        if write {
             self.free.push(id);
         }
         self.advance(flight.channel);
     }
 
     fn advance(&mut self, channel: u32) {
-        let mut done = std::mem::take(&mut self.done);
+        let (now, mut done) = (self.wheel.now(), std::mem::take(&mut self.done));
         done.clear();
-        let wake = self.channels[channel as usize].advance(self.now, &mut done);
+        let wake = self.channels[channel as usize].advance(now, &mut done);
         for &(id, time) in &done {
-            self.at(time, Event::Data { id });
+            let path = &self.paths[self.flights[id as usize].tier as usize];
+            if path.linked {
+                self.wheel.push(time, what::DATA << 28 | id);
+            } else {
+                self.wheel.push(time + path.constant, what::DONE << 28 | id);
+            }
         }
         self.done = done;
-        if let Some(wake) = wake
-            && wake < self.wakes[channel as usize]
-        {
-            self.wakes[channel as usize] = wake;
-            self.at(wake.max(self.now + 1), Event::Wake { channel });
+        if let Some(wake) = wake {
+            let wake = wake.max(now + 1);
+            if wake != self.wakes[channel as usize] {
+                self.wakes[channel as usize] = wake;
+                self.wheel.push(wake, what::WAKE << 28 | channel);
+            }
         }
     }
 
     fn reply(&mut self, id: u32) {
-        let tier = self.flights[id as usize].tier;
-        let constant = self.paths[tier].constant;
-        let time = if self.paths[tier].linked {
-            self.cross(1, self.data) + constant
-        } else {
-            self.now + constant
-        };
-        self.at(time, Event::Done { id });
+        let constant = self.paths[self.flights[id as usize].tier as usize].constant;
+        let time = self.cross(1, self.data) + constant;
+        self.wheel.push(time, what::DONE << 28 | id);
     }
 
     fn done(&mut self, id: u32) {
         let flight = self.flights[id as usize];
         self.free.push(id);
-        if self.measuring {
-            self.reads[flight.tier] += 1;
-            self.waited[flight.tier] += self.now - flight.sent;
+        if self.measuring && flight.purpose != Purpose::Ahead {
+            self.reads[flight.tier as usize] += 1;
+            self.waited[flight.tier as usize] += self.wheel.now() - flight.sent;
         }
-        if flight.walk {
-            let core = &mut self.cores[flight.core as usize];
-            core.walks -= 1;
-            let next = (!core.waiting.is_empty()).then(|| core.waiting.remove(0));
-            let group = core.group;
-            if let (Some((core, slot)), Kind::Window { walks, .. }) =
-                (next, self.groups[group].kind)
-            {
-                self.walk(core, slot, walks);
-            }
-            self.read(flight.core, flight.slot);
+        if flight.purpose == Purpose::Walk {
+            self.walked(flight.core, flight.slot);
             return;
         }
-        let group = self.groups[self.cores[flight.core as usize].group];
-        if self.measuring {
-            self.ops[self.cores[flight.core as usize].group] += 1;
-        }
-        match group.kind {
+        match self.kind(flight.core) {
             Kind::Copy { .. } => {
-                self.send(flight.core, flight.slot, 1 - flight.tier, false, true);
-                return;
+                let line = Some(flight.line);
+                self.send(flight.core, 0, 1 - flight.tier as usize, Purpose::Write, line);
             }
-            Kind::Stream { .. } => {
-                let next = self.now + self.delays[self.cores[flight.core as usize].group];
-                self.at(next, Event::Issue { core: flight.core, slot: flight.slot });
+            Kind::Stream { .. } => self.came(flight.core, flight.line),
+            kind @ Kind::Window { .. } => {
+                let left = &mut self.cores[flight.core as usize].left[flight.slot as usize];
+                if *left > 0 {
+                    *left -= 1;
+                    return;
+                }
+                self.count(flight.core, None);
+                self.retire(flight.core, flight.slot, kind);
             }
-            Kind::Window { .. } => self.retire(flight.core, flight.slot, group.kind),
         }
-        self.cores[flight.core as usize].debt += group.writes_per_read;
-        while self.cores[flight.core as usize].debt >= 1.0 {
-            self.cores[flight.core as usize].debt -= 1.0;
-            let tier = usize::from(!self.random.chance(group.default_share));
-            self.send(flight.core, flight.slot, tier, false, true);
+    }
+
+    /// Counts an operation and sends back what it wrote.
+    fn count(&mut self, core: u32, line: Option<u64>) {
+        let group = self.cores[core as usize].group;
+        if self.measuring {
+            self.ops[group] += 1;
+        }
+        self.cores[core as usize].debt += self.groups[group].writes_per_read;
+        while self.cores[core as usize].debt >= 1.0 {
+            self.cores[core as usize].debt -= 1.0;
+            let tier = self.tier_of(core);
+            self.send(core, 0, tier, Purpose::Write, line);
+        }
+    }
+
+    /// The line that a slot of a stream core stands for: the low bits of a line that is not far from the core's.
+    fn near_line(&self, core: u32, slot: u32) -> u64 {
+        let line = self.cores[core as usize].line;
+        let near = line & !0xffff | u64::from(slot);
+        if near + 0x8000 < line {
+            near + 0x1_0000
+        } else if near > line + 0x8000 {
+            near - 0x1_0000
+        } else {
+            near
+        }
+    }
+
+    fn demand(&mut self, core: u32) {
+        let Kind::Stream { near_ns, .. } = self.kind(core) else {
+            return;
+        };
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.clear();
+        if let Some(stream) = &mut self.cores[core as usize].stream {
+            stream.demand(&mut asked);
+        }
+        let near = self.wheel.now() + self.clocks(near_ns).max(1);
+        for ask in asked.drain(..) {
+            match ask {
+                Ask::Near { line } => {
+                    self.wheel.push(near, of(what::NEAR, core, (line & 0xffff) as u32));
+                }
+                Ask::Read { line, ahead } => {
+                    let purpose = if ahead { Purpose::Ahead } else { Purpose::Read };
+                    let tier = self.tier_of(core);
+                    self.send(core, 0, tier, purpose, Some(line));
+                }
+            }
+        }
+        self.asked = asked;
+    }
+
+    fn came(&mut self, core: u32, line: u64) {
+        let Kind::Stream { lag, .. } = self.kind(core) else {
+            return;
+        };
+        self.cores[core as usize].line = line;
+        if let Some(stream) = &mut self.cores[core as usize].stream
+            && stream.came(line)
+        {
+            self.count(core, Some(line.saturating_sub(lag)));
+            self.demand(core);
         }
     }
 
@@ -537,7 +681,7 @@ impl<'a> Bench<'a> {
         let Kind::Window { front_ns, issue_ns, mispredicted, penalty_ns, .. } = kind else {
             return;
         };
-        let clock = self.clock;
+        let (clock, now) = (self.clock, self.wheel.now() as f64);
         self.cores[core as usize].finished[slot as usize] = true;
         loop {
             let state = &mut self.cores[core as usize];
@@ -546,30 +690,32 @@ impl<'a> Bench<'a> {
                 return;
             }
             state.finished[head] = false;
-            state.head = (head + 1) % state.slots;
-            let mut enter = state.front_free.max(self.now as f64);
-            if self.random.chance(mispredicted) {
+            state.head = if head + 1 == state.slots { 0 } else { head + 1 };
+            let mut enter = state.front_free.max(now);
+            if mispredicted > 0.0 && self.random.chance(mispredicted) {
                 enter += penalty_ns / clock;
             }
             self.cores[core as usize].front_free = enter + front_ns / clock;
             let issue = (enter + issue_ns / clock).round() as u64;
-            self.at(issue, Event::Issue { core, slot: head as u32 });
+            self.wheel.push(issue, of(what::ISSUE, core, head as u32));
         }
     }
 
     fn copy(&mut self, core: u32) {
-        let Kind::Copy { lines_per_ns } = self.groups[self.cores[core as usize].group].kind else {
+        let Kind::Copy { lines_per_ns } = self.kind(core) else {
             return;
         };
         if lines_per_ns <= 0.0 {
             return;
         }
         for tier in 0..2 {
-            self.send(core, 0, tier, false, false);
+            let line = self.cores[core as usize].line;
+            self.cores[core as usize].line += 1;
+            self.send(core, 0, tier, Purpose::Ahead, Some(line));
         }
         let gap = 1.0 / lines_per_ns / self.clock;
-        let next = self.now + self.random.exponential(gap).ceil() as u64;
-        self.at(next.max(self.now + 1), Event::Copy { core });
+        let next = self.wheel.now() + self.random.exponential(gap).ceil() as u64;
+        self.wheel.push(next, of(what::COPY, core, 0));
     }
 }
 
@@ -587,7 +733,8 @@ mod tests {
                 issue_ns: 0.0,
                 mispredicted: 0.0,
                 penalty_ns: 0.0,
-                walks: Walks { miss: 0.0, default_share: 1.0 },
+                walks: Walks::NONE,
+                lines: 1.0,
             },
             default_share: 1.0,
             writes_per_read: 0.0,
@@ -618,7 +765,7 @@ mod tests {
         let machine = Machine::parse(ICELAKE).unwrap();
         let stream = Group {
             cores: 20,
-            kind: Kind::Stream { slots: 32, delay_ns: 0.0 },
+            kind: Kind::Stream { window: 88, buffers: 12, distance: 20, near_ns: 5.0, lag: 20_480 },
             default_share: 1.0,
             writes_per_read: 1.0,
         };

@@ -3,12 +3,12 @@
 //! Terms: a *bank* holds one open row; a *rank* is a set of banks that shares activate and refresh
 //! limits; all ranks share the data *bus*. Time is in clocks of the channel.
 //!
-//! Algorithm: the channel commits the next burst when the data bus will be free within the time that a
-//! closed bank needs to answer (precharge, activate, read). Among queued requests of the current
-//! direction it takes the one whose data could start first, the oldest among equals: row hits and
-//! idle banks go ahead (FR-FCFS), and one older than [`STARVED`] goes first. Writes wait in their own
-//! queue and are drained in runs between two marks, or while no read waits. A row is closed after a burst unless
-//! another queued request wants it.
+//! Algorithm: the channel commits a burst when its first command is due, which is no sooner than a closed
+//! bank needs to answer (activate, read) before its data: what waits for a bank holds up no other. Among
+//! queued requests of the current direction it takes the one whose data could start first, the oldest among
+//! equals: row hits and idle banks go ahead (FR-FCFS), and one older than [`STARVED`] goes first. Writes wait
+//! in their own queue and are drained in runs between two marks, or while no read waits. A row is closed after
+//! a burst unless another queued request wants it.
 //!
 //! Always so: bursts never overlap on the bus; a bank activates no sooner than its precharge allows;
 //! a rank starts no more than four activates in a window; every read is answered once.
@@ -85,12 +85,54 @@ pub struct Request {
     pub arrived: u64,
 }
 
+impl Request {
+    /// Bank above, row below: equal keys want the same open row.
+    const fn key(&self) -> u64 {
+        (self.bank as u64) << 32 | self.row as u64
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Bank {
     row: Option<u32>,
     activated: u64,
     activate_from: u64,
     precharge_from: u64,
+}
+
+/// Requests of one direction, oldest first.
+#[derive(Clone, Debug)]
+struct Queue {
+    keys: Vec<u64>,
+    ids: Vec<u32>,
+    arrived: Vec<u64>,
+    of_bank: Vec<u32>,
+}
+
+impl Queue {
+    fn new(banks: usize) -> Self {
+        Self { keys: Vec::new(), ids: Vec::new(), arrived: Vec::new(), of_bank: vec![0; banks] }
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn push(&mut self, request: Request) {
+        self.keys.push(request.key());
+        self.ids.push(request.id);
+        self.arrived.push(request.arrived);
+        self.of_bank[request.bank as usize] += 1;
+    }
+
+    /// Takes one out: its key, its name, and whether another one wants its row.
+    fn take(&mut self, at: usize) -> (u64, u32, bool) {
+        let key = self.keys.remove(at);
+        self.arrived.remove(at);
+        let bank = (key >> 32) as usize;
+        self.of_bank[bank] -= 1;
+        (key, self.ids.remove(at), self.of_bank[bank] > 0 && self.keys.contains(&key))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,18 +152,24 @@ pub struct Channel {
     shape: Shape,
     banks: Vec<Bank>,
     ranks: Vec<Rank>,
+    /// Group and rank of each bank.
+    places: Vec<(usize, usize)>,
     columns: Vec<u64>,
-    reads: Vec<Request>,
-    writes: Vec<Request>,
+    reads: Queue,
+    writes: Queue,
     draining: bool,
     bus_free: u64,
     last_rank: usize,
     last_was_write: bool,
     served: u64,
+    next_refresh: u64,
+    /// The best plan of the present direction while it is not yet due; commits and refreshes void it.
+    planned: Option<Plan>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Plan {
+    write: bool,
     at: usize,
     activate: Option<u64>,
     column: u64,
@@ -165,14 +213,19 @@ impl Channel {
             shape,
             banks: vec![Bank::default(); shape.all()],
             ranks,
+            places: (0..shape.all())
+                .map(|bank| (bank / shape.banks, bank / shape.banks / shape.groups))
+                .collect(),
             columns: vec![0; shape.ranks * shape.groups],
-            reads: Vec::new(),
-            writes: Vec::new(),
+            reads: Queue::new(shape.all()),
+            writes: Queue::new(shape.all()),
             draining: false,
             bus_free: 0,
             last_rank: 0,
             last_was_write: false,
             served: 0,
+            next_refresh: 0,
+            planned: None,
         }
     }
 
@@ -190,23 +243,41 @@ impl Channel {
 
     /// Queues a request.
     pub fn push(&mut self, request: Request, write: bool) {
-        if write { self.writes.push(request) } else { self.reads.push(request) }
+        let queue = if write { &mut self.writes } else { &mut self.reads };
+        queue.push(request);
+        let at = queue.len() - 1;
+        if let Some(planned) = self.planned
+            && planned.write == write
+        {
+            let plan = self.plan(at, request.key(), request.arrived, write);
+            if plan.data < planned.data {
+                self.planned = Some(plan);
+            }
+        }
     }
 
-    /// Commits what can be committed at `now`; appends each read and the end of its data to `done`.
+    /// Commits what is due at `now`; appends each read and the end of its data to `done`.
     /// Returns when to call again, if anything waits.
     pub fn advance(&mut self, now: u64, done: &mut Vec<(u32, u64)>) -> Option<u64> {
-        let lead = self.timing.rp + self.timing.rcd + self.timing.cl;
+        let lead = self.timing.rcd + self.timing.cl;
         loop {
             let write = self.direction()?;
             if self.bus_free > now + lead {
                 return Some(self.bus_free - lead);
             }
             self.refresh(now);
-            let plan = self.choose(now, write);
-            let request = self.commit(plan, write);
+            let plan = match self.planned {
+                Some(plan) if plan.write == write => plan,
+                _ => self.choose(now, write),
+            };
+            if plan.data > now + lead {
+                self.planned = Some(plan);
+                return Some(plan.data - lead);
+            }
+            self.planned = None;
+            let id = self.commit(plan, write);
             if !write {
-                done.push((request.id, plan.data + self.timing.burst));
+                done.push((id, plan.data + self.timing.burst));
             }
         }
     }
@@ -217,9 +288,9 @@ impl Channel {
         } else if self.writes.len() <= self.timing.write_low {
             self.draining = false;
         }
-        if self.draining || (self.reads.is_empty() && self.writes.len() > self.timing.write_low) {
+        if self.draining || (self.reads.len() == 0 && self.writes.len() > self.timing.write_low) {
             Some(true)
-        } else if self.reads.is_empty() {
+        } else if self.reads.len() == 0 {
             None
         } else {
             Some(false)
@@ -228,6 +299,10 @@ impl Channel {
 
     fn refresh(&mut self, now: u64) {
         let per_rank = self.shape.groups * self.shape.banks;
+        if now < self.next_refresh {
+            return;
+        }
+        self.planned = None;
         for (at, rank) in self.ranks.iter_mut().enumerate() {
             while rank.refresh <= now {
                 let end = rank.refresh + self.timing.rfc;
@@ -238,20 +313,21 @@ impl Channel {
                 }
             }
         }
+        self.next_refresh = self.ranks.iter().map(|rank| rank.refresh).min().unwrap_or(u64::MAX);
     }
 
     fn choose(&self, now: u64, write: bool) -> Plan {
         let queue = if write { &self.writes } else { &self.reads };
-        let mut best = self.plan(0, queue[0], now, write);
-        if queue[0].arrived + STARVED < now {
+        let mut best = self.plan(0, queue.keys[0], now, write);
+        if queue.arrived[0] + STARVED < now {
             return best;
         }
-        for (at, request) in queue.iter().enumerate().skip(1) {
+        for (at, &key) in queue.keys.iter().enumerate().skip(1) {
             // Nothing starts before the bus is free, and the older of two equals goes first.
             if best.data == self.bus_free {
                 break;
             }
-            let plan = self.plan(at, *request, now, write);
+            let plan = self.plan(at, key, now, write);
             if plan.data < best.data {
                 best = plan;
             }
@@ -259,13 +335,13 @@ impl Channel {
         best
     }
 
-    fn plan(&self, at: usize, request: Request, now: u64, write: bool) -> Plan {
+    fn plan(&self, at: usize, key: u64, now: u64, write: bool) -> Plan {
         let timing = &self.timing;
-        let bank = &self.banks[request.bank as usize];
-        let group_at = request.bank as usize / self.shape.banks;
-        let rank_at = group_at / self.shape.groups;
+        let place = (key >> 32) as usize;
+        let bank = &self.banks[place];
+        let (group_at, rank_at) = self.places[place];
         let rank = &self.ranks[rank_at];
-        let activate = (bank.row != Some(request.row)).then(|| {
+        let activate = (bank.row != Some(key as u32)).then(|| {
             let mut from = now.max(bank.activate_from);
             if bank.row.is_some() {
                 from = from.max(now.max(bank.precharge_from) + timing.rp);
@@ -285,27 +361,25 @@ impl Channel {
         let switched = self.last_rank != rank_at || self.last_was_write != write;
         let bus = self.bus_free + if switched { timing.turnaround } else { 0 };
         let data = (column + latency).max(bus);
-        Plan { at, activate, column: data - latency, data }
+        Plan { write, at, activate, column: data - latency, data }
     }
 
-    fn commit(&mut self, plan: Plan, write: bool) -> Request {
+    fn commit(&mut self, plan: Plan, write: bool) -> u32 {
         let queue = if write { &mut self.writes } else { &mut self.reads };
-        // Order is age: the queue is scanned from the oldest.
-        let request = queue.remove(plan.at);
-        let wanted = queue.iter().any(|r| r.bank == request.bank && r.row == request.row);
+        let (key, id, wanted) = queue.take(plan.at);
         let timing = &self.timing;
         let end = plan.data + timing.burst;
-        let group_at = request.bank as usize / self.shape.banks;
-        let rank_at = group_at / self.shape.groups;
+        let place = (key >> 32) as usize;
+        let (group_at, rank_at) = self.places[place];
         let rank = &mut self.ranks[rank_at];
-        let bank = &mut self.banks[request.bank as usize];
+        let bank = &mut self.banks[place];
         if let Some(activate) = plan.activate {
             rank.activates[rank.oldest] = activate;
             rank.oldest = (rank.oldest + 1) % 4;
             rank.last_activate = activate;
             rank.last_group = group_at;
             bank.activated = activate;
-            bank.row = Some(request.row);
+            bank.row = Some(key as u32);
             bank.precharge_from = activate + timing.ras;
         }
         let recovered = if write { end + timing.wr } else { plan.column + timing.rtp };
@@ -322,7 +396,7 @@ impl Channel {
         self.last_rank = rank_at;
         self.last_was_write = write;
         self.served += 1;
-        request
+        id
     }
 }
 

@@ -6,6 +6,8 @@
 //! | [`random`] | the one generator; a run is a function of its seed |
 //! | [`dram`] | one memory channel with DRAM timing, request by request |
 //! | [`closed`] | cores in a closed loop over both tiers, request by request |
+//! | [`stream`] | a core that reads consecutive lines, and its prefetcher |
+//! | [`wheel`] | events in time order |
 //! | [`surface`] | what `closed` says, tabulated over the share of the default tier |
 //! | [`buddy`] | the page allocator of a zone: free blocks by order, mobility, compaction |
 //! | [`cache`] | which page table reads miss the last level cache |
@@ -26,5 +28,7 @@ pub mod pages;
 pub mod random;
 pub mod recorded;
 pub mod run;
+pub mod stream;
 pub mod surface;
+pub mod wheel;
 pub mod workload;

@@ -54,6 +54,15 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("core", "l1_cycles", "cycles", 0.0, 200.0, "L1 data cache load-to-use"),
     parameter("core", "l2_cycles", "cycles", 0.0, 200.0, "L2 load-to-use"),
     parameter("core", "stlb_cycles", "cycles", 0.0, 200.0, "second level TLB lookup"),
+    parameter("core", "llc_cycles", "cycles", 0.0, 1000.0, "last level cache load-to-use"),
+    parameter(
+        "cache",
+        "l2_kib",
+        "KiB",
+        0.0,
+        1_048_576.0,
+        "L2 cache of a core, not part of the last level",
+    ),
     parameter("cache", "llc_mib", "MiB", 0.0, 4096.0, "last level cache"),
     parameter("dram", "clock_ns", "ns", 0.05, 10.0, "clock of the data bus's command rate"),
     parameter("dram", "cl", "clocks", 1.0, 200.0, "read command to data"),
@@ -118,14 +127,6 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         "antagonist",
-        "line_ns",
-        "ns",
-        0.0,
-        10_000.0,
-        "time a slot spends in the core between two lines",
-    ),
-    parameter(
-        "antagonist",
         "writes_per_read",
         "lines",
         0.0,
@@ -178,11 +179,27 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         "kernel",
+        "node_gib",
+        "GiB",
+        0.001,
+        65_536.0,
+        "memory of the default tier's node, pinned or not",
+    ),
+    parameter(
+        "kernel",
         "watermark_part",
         "part",
-        0.0001,
-        0.2,
-        "frames of the default tier between the low and the high watermark",
+        0.0,
+        0.01,
+        "part of the node between two watermarks",
+    ),
+    parameter(
+        "kernel",
+        "plenty_part",
+        "part",
+        0.0,
+        1.0,
+        "part of the node that is free when no threshold is applied",
     ),
     parameter(
         "hemem",
@@ -417,7 +434,7 @@ mod tests {
     fn an_unknown_key_lists_the_known_ones() {
         let text = ICELAKE.replace("[cache]", "[cache]\nllc_mb = 3");
         let error = Machine::parse(&text).unwrap_err();
-        assert_eq!(error.valid, "llc_mib");
+        assert_eq!(error.valid, "l2_kib, llc_mib");
         let error = Machine::parse("[teir.default]\nchannels = 1").unwrap_err();
         assert!(error.valid.contains("tier"), "{error}");
         assert_eq!(error.line, 1);

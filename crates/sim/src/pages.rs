@@ -4,10 +4,11 @@
 //! A page takes 9 bytes, and 4 more for its place on a list: 13 (at most 16 counted with stale places).
 //! A run may hold one page in `scale`; rates a page stay as they are and the kernel's budgets are divided.
 //!
-//! Ageing, as Linux does it for anonymous memory: the head of the inactive list goes to the active
-//! list if its accessed bit is set and is demoted otherwise; when the inactive list is short, the head of
-//! the active list moves over with its bit cleared. Accessed bits are drawn from the page's read rate
-//! and the time since the bit was cleared, so no access is simulated one by one.
+//! Ageing, as Linux does it for anonymous memory (`folio_check_references`): a page at the head of the inactive list
+//! whose accessed bit is set is kept and marked the first time and goes to the active list the second time; one
+//! whose bit is not set is demoted. When the inactive list is short, the head of
+//! the active list moves over with its bit cleared. A promoted page enters the inactive list. Accessed bits are drawn
+//! from the page's read rate and the time since the bit was cleared, so no access is simulated one by one.
 //!
 //! Always so: the pages of both tiers add up; no page is on two tiers.
 
@@ -21,6 +22,8 @@ use crate::workload::Workload;
 const NOWHERE: u8 = 0;
 const ACTIVE: u8 = 1;
 const INACTIVE: u8 = 2;
+/// On the inactive list, seen accessed once.
+const MARKED: u8 = 3;
 const ALTERNATE: u8 = 4;
 const NEVER: u32 = u32::MAX;
 
@@ -174,14 +177,15 @@ impl Pages {
             return false;
         }
         self.used += 1;
-        self.state[page as usize] = ACTIVE;
-        self.cleared[page as usize] = now;
-        self.active.push_back(page);
+        self.state[page as usize] = INACTIVE;
+        // It was read just now, by the read that faulted.
+        self.cleared[page as usize] = now.saturating_sub(1);
+        self.inactive.push_back(page);
         let class = self.class_of(page);
         self.resident[class] += 1;
-        if self.active.len() > 2 * self.default_frames {
+        if self.inactive.len() > 2 * self.default_frames {
             let state = &self.state;
-            self.active.retain(|&page| state[page as usize] == ACTIVE);
+            self.inactive.retain(|&page| matches!(state[page as usize], INACTIVE | MARKED));
         }
         true
     }
@@ -227,16 +231,22 @@ impl Pages {
             let Some(page) = self.inactive.pop_front() else {
                 break;
             };
-            if self.state[page as usize] != INACTIVE {
+            let state = self.state[page as usize];
+            if !matches!(state, INACTIVE | MARKED) {
                 continue;
             }
             spent += scan_us;
             let class = self.class_of(page);
             let elapsed = f64::from(now - self.cleared[page as usize]);
             if random.chance(1.0 - (-rates[class] * elapsed).exp()) {
-                self.state[page as usize] = ACTIVE;
                 self.cleared[page as usize] = now;
-                self.active.push_back(page);
+                if state == MARKED {
+                    self.state[page as usize] = ACTIVE;
+                    self.active.push_back(page);
+                } else {
+                    self.state[page as usize] = MARKED;
+                    self.inactive.push_back(page);
+                }
             } else {
                 self.state[page as usize] = NOWHERE;
                 self.demote(page);

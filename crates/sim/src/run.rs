@@ -163,8 +163,12 @@ impl Setup {
             miss += weighed;
             on_default += weighed * pages.part_on_default(class);
         }
-        let default_share = if miss > 0.0 { on_default / miss } else { 1.0 };
-        Walks { miss, default_share }
+        Walks {
+            part: self.workload.step.walked,
+            miss,
+            hit_ns: self.workload.walk_hit_ns(&self.machine, self.page_bytes()),
+            default_share: if miss > 0.0 { on_default / miss } else { 1.0 },
+        }
     }
 
     fn pages(&self) -> Pages {
@@ -399,8 +403,14 @@ impl<'a> State<'a> {
     ) -> (usize, usize) {
         let machine = &self.setup.machine;
         let quantum_ms = QUANTUM_NS / 1e6;
-        let margin = machine.get("kernel.watermark_part") * self.pages.default_frames() as f64;
-        let (low, high) = (margin.ceil() as usize + 1, (2.0 * margin).ceil() as usize + 2);
+        // Watermarks are parts of the node, of which the workload may use some frames only: low, high and the
+        // mark up to which kswapd frees when it makes room for promotions lie one margin apart.
+        let node = machine.get("kernel.node_gib") * GIB / SMALL / self.setup.scale;
+        let margin = (machine.get("kernel.watermark_part") * node).max(1.0);
+        let frames = self.pages.default_frames();
+        let mark = |margins: f64| ((margins * margin) as usize).min(frames / 8 * margins as usize);
+        let (low, high, promotion) = (mark(1.0), mark(2.0), mark(3.0));
+        let plenty = promotion + (machine.get("kernel.plenty_part") * node) as usize;
         driver.observe(loads);
         let (mut promoted, mut demoted, mut handled) = (0, 0, 0_u32);
         let slot = now as usize % FAULT_WHEEL;
@@ -416,12 +426,12 @@ impl<'a> State<'a> {
             handled += 1;
             let latency_ms = f64::from(now - stamped) * quantum_ms;
             let now_ms = (f64::from(now) * quantum_ms) as u64;
-            let room = self.pages.free() > high;
+            let room = self.pages.free() > plenty;
             match driver.fault(now_ms, self.pages.tier(page), latency_ms, room) {
-                Verdict::Promote => {
-                    self.kswapd_awake |= self.pages.free() <= high;
+                Verdict::Promote if self.pages.free() > high => {
                     promoted += usize::from(self.pages.promote(page, now));
                 }
+                Verdict::Promote => self.kswapd_awake = true,
                 Verdict::Demote => demoted += usize::from(self.pages.demote(page)),
                 Verdict::Stay => {}
             }
@@ -433,10 +443,10 @@ impl<'a> State<'a> {
             let costs = (machine.get("kernel.kswapd_scan_us"), machine.get("kernel.kswapd_us"));
             let budget = self.kswapd_debt.max(0.0);
             let (aged, spent) =
-                self.pages.age(now, high + 1, budget, costs, rates, &mut self.random);
+                self.pages.age(now, promotion + 1, budget, costs, rates, &mut self.random);
             self.kswapd_debt -= spent;
             demoted += aged;
-            if self.pages.free() > high {
+            if self.pages.free() > promotion {
                 self.kswapd_awake = false;
                 self.kswapd_debt = self.kswapd_debt.min(0.0);
             }
@@ -453,10 +463,12 @@ impl<'a> State<'a> {
     /// Stamps the next chunk of the address space and draws when each stamped page is read next.
     fn scan(&mut self, driver: &FaultDriven, now: u32, rates: &[f64]) {
         let machine = &self.setup.machine;
-        let bytes_per_quantum = machine.get("kernel.scan_mib") * 1024.0 * 1024.0
-            / machine.get("kernel.scan_period_ms")
-            * (QUANTUM_NS / 1e6);
-        self.scan_debt += bytes_per_quantum / SMALL / self.setup.scale;
+        let period = (machine.get("kernel.scan_period_ms") * 1e6 / QUANTUM_NS).round().max(1.0);
+        if f64::from(now) % period != 0.0 {
+            return;
+        }
+        let chunk = machine.get("kernel.scan_mib") * 1024.0 * 1024.0;
+        self.scan_debt += chunk / SMALL / self.setup.scale;
         while self.scan_debt >= 1.0 {
             self.scan_debt -= 1.0;
             let page = self.cursor as u32;
@@ -559,7 +571,9 @@ mod tests {
     #[test]
     fn every_system_finds_the_hot_set_and_colloid_leaves_it_under_load() {
         for base in ["tpp", "hemem", "memtis"] {
-            let alone = setup(base, 3.0);
+            // Two passes of the scanner.
+            let alone =
+                Setup { seconds: if base == "tpp" { 600.0 } else { 120.0 }, ..setup(base, 3.0) };
             let prepared = alone.prepare(&mut |_, _| {});
             let packed = alone.run(&prepared, &mut |_| {});
             let under = Setup { policy: format!("{base}+colloid"), ..alone.clone() };

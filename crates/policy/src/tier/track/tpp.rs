@@ -11,7 +11,7 @@
 //! 3. count a candidate; above the promotion rate limit of this second: stay;
 //! 4. promote.
 //!
-//! Once a scan period the threshold moves by a sixteenth of the reference: down where candidates
+//! Once a scan period the threshold moves by an eighth of the reference (`ref_th * 2 / 16`): down where candidates
 //! exceeded the rate limit by a tenth, up where they fell short by a tenth, never above twice it.
 //!
 //! The Colloid port asks for the boolean `overloaded` and (a) promotes nothing while it holds,
@@ -19,7 +19,7 @@
 //! it holds.
 //!
 //! Always so: promotions in one second stay within the rate limit except those into free frames; the
-//! threshold stays within a sixteenth and twice its reference.
+//! threshold stays within an eighth and twice its reference.
 
 use crate::tier::Tier;
 
@@ -56,7 +56,7 @@ pub struct Fault {
     pub tier: Tier,
     /// Time since the page was stamped.
     pub latency_ms: f64,
-    /// Whether the default tier has free frames above its high watermark.
+    /// Whether the default tier has plenty of free frames (`pgdat_free_space_enough`).
     pub room: bool,
     /// Whether the default tier answers more slowly than the alternate one; ignored without Colloid.
     pub overloaded: bool,
@@ -73,6 +73,7 @@ pub struct Tpp {
     promoted: u64,
 }
 
+/// Steps between nothing and twice the reference (`NUMA_MIGRATION_ADJUST_STEPS`).
 const STEPS: f64 = 16.0;
 
 impl Tpp {
@@ -139,7 +140,7 @@ impl Tpp {
             return;
         }
         let wanted = self.config.pages_per_second as f64 * elapsed as f64 / 1000.0;
-        let unit = self.config.threshold_ms / STEPS;
+        let unit = self.config.threshold_ms * 2.0 / STEPS;
         let seen = self.candidates as f64;
         if seen > wanted * 1.1 {
             self.threshold_ms = (self.threshold_ms - unit).max(unit);
@@ -178,7 +179,7 @@ mod tests {
                 }
                 promoted += u64::from(verdict == Verdict::Promote);
                 prop_assert!(promoted <= 50);
-                prop_assert!((62.5..=2000.0).contains(&tpp.threshold_ms()));
+                prop_assert!((125.0..=2000.0).contains(&tpp.threshold_ms()));
             }
         }
 
