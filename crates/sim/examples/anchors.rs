@@ -3,7 +3,12 @@ use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::workload::{antagonist, gups};
 fn main() {
-    let machine = Machine::parse(ICELAKE).expect("built in");
+    let mut machine = Machine::parse(ICELAKE).expect("built in");
+    for pair in std::env::args().skip(1) {
+        if let Some((key, value)) = pair.split_once('=') {
+            machine = machine.with(key, value.parse().expect("a number"));
+        }
+    }
     let t = std::time::Instant::now();
     let mut requests = 0;
     println!("walk misses {:?}", gups(64.0).walk_misses(&machine, 4096.0));
@@ -18,15 +23,7 @@ fn main() {
     }
     for (name, walks) in [
         ("2M", Walks { part: 1.0, miss: 0.0, hit_ns: 5.0, default_share: 1.0 }),
-        (
-            "4K",
-            Walks {
-                part: 1.0,
-                miss: 0.156,
-                hit_ns: 25.0,
-                default_share: 0.06,
-            },
-        ),
+        ("4K", Walks { part: 1.0, miss: 0.156, hit_ns: 25.0, default_share: 0.06 }),
     ] {
         for steps in [0.0, 1.0, 2.0, 3.0] {
             for share in [0.923, 0.06] {

@@ -3,10 +3,11 @@
 //! Terms: a *bank* holds one open row; a *rank* is a set of banks that shares activate and refresh
 //! limits; all ranks share the data *bus*. Time is in clocks of the channel.
 //!
-//! Algorithm: the channel commits a burst when its first command is due, which is no sooner than a closed
-//! bank needs to answer (activate, read) before its data: what waits for a bank holds up no other. Among
-//! queued requests of the current direction it takes the one whose data could start first, the oldest among
-//! equals: row hits and idle banks go ahead (FR-FCFS), and one older than [`STARVED`] goes first. Writes wait
+//! Algorithm: the channel looks ahead by what a bank with another row open needs to answer (precharge, activate, read).
+//! Among queued requests of the current direction it takes the one whose data could start first, the oldest among
+//! equals: row hits and idle banks go ahead where the bus would idle (FR-FCFS), and one older than [`STARVED`] goes
+//! first. One that would leave the bus idle is committed only when its activation is due, so that what waits for a
+//! bank holds up no other. Writes wait
 //! in their own queue and are drained in runs between two marks, or while no read waits. A row is closed after
 //! a burst unless another queued request wants it.
 //!
@@ -259,18 +260,20 @@ impl Channel {
     /// Commits what is due at `now`; appends each read and the end of its data to `done`.
     /// Returns when to call again, if anything waits.
     pub fn advance(&mut self, now: u64, done: &mut Vec<(u32, u64)>) -> Option<u64> {
+        // A closed bank answers after `lead`, one with another row open a precharge later.
         let lead = self.timing.rcd + self.timing.cl;
+        let longest = lead + self.timing.rp;
         loop {
             let write = self.direction()?;
-            if self.bus_free > now + lead {
-                return Some(self.bus_free - lead);
+            if self.bus_free > now + longest {
+                return Some(self.bus_free - longest);
             }
             self.refresh(now);
             let plan = match self.planned {
                 Some(plan) if plan.write == write => plan,
                 _ => self.choose(now, write),
             };
-            if plan.data > now + lead {
+            if plan.data > self.bus_free && plan.data > now + lead {
                 self.planned = Some(plan);
                 return Some(plan.data - lead);
             }
