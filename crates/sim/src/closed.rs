@@ -70,6 +70,8 @@ pub enum Kind {
         buffers: usize,
         /// Lines the streamer runs ahead.
         distance: usize,
+        /// Entries of the superqueue.
+        queue: usize,
         /// Time a fetched line takes from the L2 cache, in nanoseconds.
         near_ns: f64,
         /// Lines between a read and the write-back of what it brought: the size of the L2 cache.
@@ -306,8 +308,8 @@ impl<'a> Bench<'a> {
                 };
                 let line = ((cores.len() as u64) << 32) + (random.below(1 << 18) << 6);
                 let stream = match group.kind {
-                    Kind::Stream { window, buffers, distance, .. } => {
-                        Some(Stream::new(line, window, buffers, distance))
+                    Kind::Stream { window, buffers, distance, queue, .. } => {
+                        Some(Stream::new(line, window, buffers, distance, queue))
                     }
                     Kind::Window { .. } | Kind::Copy { .. } => None,
                 };

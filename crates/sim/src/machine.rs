@@ -48,6 +48,7 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("core", "issue_width", "micro-operations/cycle", 1.0, 32.0, "allocation width"),
     parameter("core", "fill_buffers", "lines", 1.0, 256.0, "outstanding L1 data misses"),
     parameter("core", "streamer_lines", "lines", 0.0, 256.0, "lines the L2 streamer runs ahead"),
+    parameter("core", "superqueue", "lines", 1.0, 1024.0, "outstanding L2 misses"),
     parameter("core", "page_walkers", "walks", 1.0, 64.0, "concurrent page walks"),
     parameter("core", "mispredict_cycles", "cycles", 0.0, 200.0, "branch misprediction penalty"),
     parameter("core", "divide_cycles", "cycles", 0.0, 200.0, "latency of a 64-bit division"),

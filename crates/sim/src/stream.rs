@@ -2,7 +2,9 @@
 //!
 //! Terms: a *fill buffer* holds an L1 miss until its line comes; the *streamer* of the L2 cache fetches the
 //! lines that follow each request, up to a distance, within the request's 4 KiB page (Intel Optimization
-//! Reference Manual, data prefetching). A line is *demanded* once a fill buffer waits for it. The *window* is
+//! Reference Manual, data prefetching). It "adjusts dynamically to the number of outstanding requests per core": with many it
+//! goes less far ahead. The manual gives no law; here the distance shrinks in proportion to how full the *superqueue* is,
+//! which holds all that the L2 cache has outstanding. A line is *demanded* once a fill buffer waits for it. The *window* is
 //! what the reorder buffer holds; lines leave it in order.
 //!
 //! Algorithm: the core demands the next line whenever a fill buffer is free and the window has room. Each demand lets the streamer fetch
@@ -25,6 +27,7 @@ enum State {
     Fetching,
     Fetched,
     Demanded,
+    Nearing,
     Done,
 }
 
@@ -55,13 +58,16 @@ pub struct Stream {
     window: u64,
     buffers: usize,
     busy: usize,
+    away: u64,
     distance: u64,
+    queue: u64,
 }
 
 impl Stream {
-    /// A core at `line` with this window and this many fill buffers, whose streamer runs this many lines ahead.
+    /// A core at `line` with this window and this many fill buffers, whose streamer runs this many lines ahead while
+    /// nothing else is outstanding in a superqueue of `queue` entries.
     #[must_use]
-    pub fn new(line: u64, window: usize, buffers: usize, distance: usize) -> Self {
+    pub fn new(line: u64, window: usize, buffers: usize, distance: usize, queue: usize) -> Self {
         let half = RING as u64 / 2;
         Self {
             lines: vec![State::Away; RING],
@@ -71,7 +77,9 @@ impl Stream {
             window: (window as u64).clamp(1, half - 1),
             buffers: buffers.max(1),
             busy: 0,
+            away: 0,
             distance: (distance as u64).min(half - 1),
+            queue: (queue as u64).max(1),
         }
     }
 
@@ -88,24 +96,27 @@ impl Stream {
             match *self.state(line) {
                 State::Away => {
                     asked.push(Ask::Read { line, ahead: false });
+                    self.away += 1;
                     *self.state(line) = State::Demanded;
                 }
                 State::Fetching => *self.state(line) = State::Demanded,
                 State::Fetched => {
                     asked.push(Ask::Near { line });
-                    *self.state(line) = State::Demanded;
+                    *self.state(line) = State::Nearing;
                 }
                 // Lines between `oldest` and `oldest + window + distance` have a place each, for that is below `RING`.
-                State::Demanded | State::Done => {}
+                State::Demanded | State::Nearing | State::Done => {}
             }
             self.ahead = self.ahead.max(line + 1);
             let end = (line / PAGE + 1) * PAGE;
             for _ in 0..PER_REQUEST {
-                if self.ahead < end && self.ahead <= line + self.distance {
+                let reach = self.distance * self.queue.saturating_sub(self.away) / self.queue;
+                if self.ahead < end && self.ahead <= line + reach {
                     let line = self.ahead;
                     *self.state(line) = State::Fetching;
                     asked.push(Ask::Read { line, ahead: true });
                     self.ahead += 1;
+                    self.away += 1;
                 }
             }
         }
@@ -113,7 +124,9 @@ impl Stream {
 
     /// A line has come; true if a fill buffer waited for it.
     pub fn came(&mut self, line: u64) -> bool {
-        if *self.state(line) != State::Demanded {
+        let state = *self.state(line);
+        self.away -= u64::from(state != State::Nearing);
+        if !matches!(state, State::Demanded | State::Nearing) {
             *self.state(line) = State::Fetched;
             return false;
         }
@@ -137,12 +150,13 @@ mod tests {
         fn buffers_distance_and_page_bound_what_is_on_its_way(
             buffers in 1_usize..16, distance in 0_usize..32, picks in prop::collection::vec(any::<u16>(), 1..400),
         ) {
-            let mut stream = Stream::new(7, 70, buffers, distance);
+            let mut stream = Stream::new(7, 70, buffers, distance, 48);
             let (mut away, mut asked) = (Vec::new(), Vec::new());
             let mut seen = std::collections::HashSet::new();
             for pick in picks {
                 asked.clear();
                 stream.demand(&mut asked);
+                prop_assert!(stream.away <= 48 + 16);
                 prop_assert!(stream.busy <= buffers && stream.next <= stream.oldest + 70);
                 prop_assert!(!away.is_empty() || !asked.is_empty(), "nothing on its way");
                 for ask in &asked {

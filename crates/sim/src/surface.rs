@@ -99,6 +99,27 @@ impl Surface {
         Self { layers, requests }
     }
 
+    /// A table without copy traffic: half the work, where nothing moves.
+    #[must_use]
+    pub fn idle(
+        machine: &Machine,
+        workload: &Workload,
+        steps: f64,
+        walks: Walks,
+        effort: Effort,
+    ) -> Self {
+        let mut requests = 0;
+        let layer: Vec<Point> = SHARES
+            .iter()
+            .map(|&share| {
+                let (point, served) = point(machine, workload, steps, walks, share, 0.0, effort);
+                requests += served;
+                point
+            })
+            .collect();
+        Self { layers: [layer.clone(), layer], requests }
+    }
+
     /// The point at a share and a copy traffic (lines a nanosecond each way).
     #[must_use]
     pub fn at(&self, share: f64, copied: f64) -> Point {

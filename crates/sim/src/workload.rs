@@ -468,6 +468,7 @@ pub fn antagonist(machine: &Machine, steps: f64) -> Group {
             window: (machine.get("core.rob_entries") / STREAM_UOPS) as usize,
             buffers: machine.get("core.fill_buffers") as usize,
             distance: machine.get("core.streamer_lines") as usize,
+            queue: machine.get("core.superqueue") as usize,
             near_ns: machine.cycles_ns(machine.get("core.l2_cycles")),
             lag: (machine.get("cache.l2_kib") * 1024.0 / LINE) as u64,
         },

@@ -1,0 +1,104 @@
+//! Colloid's search, left to settle on the surface of a random machine under a random load, against the best share by
+//! brute force.
+//!
+//! A point's regret is the throughput lost at rest: the mean over the last steps, for a search that probes keeps moving.
+//! *Balance* is the share at which the tiers' latencies meet, found by bisection: what a perfect search would reach.
+
+use pagemill_policy::tier::Tier;
+use pagemill_policy::tier::place::colloid::{self, Shift, Watermark};
+use pagemill_sim::random::Random;
+use pagemill_sim::surface::Surface;
+use pagemill_sim::workload;
+
+use super::figures::setup;
+use super::{Cell, Options, Report, Score};
+
+const STEPS: usize = 400;
+const LAST: usize = 100;
+/// The greatest part of the reads that one quantum moves: the copy engine's limit.
+const MOVED: f64 = 0.02;
+
+/// Throughput at rest under a search.
+fn settle(
+    surface: &Surface,
+    (low, high): (f64, f64),
+    step: &mut dyn FnMut(f64, f64, f64) -> Shift,
+) -> f64 {
+    let (mut share, mut settled) = (high, 0.0);
+    for at in 0..STEPS {
+        let loads = surface.at(share, 0.0).loads;
+        let shift = step(share, loads.default.latency_ns, loads.alternate.latency_ns);
+        let size = shift.size.min(MOVED);
+        share = match shift.from {
+            Tier::Default => share - size,
+            Tier::Alternate => share + size,
+        }
+        .clamp(low, high);
+        if at >= STEPS - LAST {
+            settled += surface.at(share, 0.0).reads_per_ns / LAST as f64;
+        }
+    }
+    settled
+}
+
+pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
+    let points = if options.quick { 40 } else { 200 };
+    let mut random = Random::new(options.seed);
+    let names = ["watermark search", "shipped step", "balance"];
+    let mut regrets = vec![Vec::new(); names.len()];
+    for point in 0..points {
+        tick(&format!("point {} of {points}", point + 1), f64::from(point) / f64::from(points));
+        let between = |random: &mut Random, a: f64, b: f64| a + (b - a) * random.unit();
+        let machine = options
+            .machine
+            .with("tier.alternate.unloaded_ns", between(&mut random, 100.0, 300.0))
+            .with("tier.default.unloaded_ns", between(&mut random, 60.0, 110.0))
+            .with("tier.default.channels", between(&mut random, 2.0, 10.0).round())
+            .with("tier.alternate.channels", between(&mut random, 1.0, 8.0).round())
+            .with("tier.default.capacity_gib", between(&mut random, 8.0, 60.0))
+            .with("link.flits_per_ns", between(&mut random, 1.0, 6.0));
+        let steps = between(&mut random, 0.0, 3.0);
+        let mut setup = setup(options, &machine, workload::gups(64.0), "hemem+watermark", steps);
+        setup.effort.measure_ns = if options.quick { 24_960.0 } else { 62_400.0 };
+        let walks = setup.walks();
+        let surface = Surface::idle(&machine, &setup.workload, steps, walks, setup.effort);
+        let (low, high) = setup.bounds();
+        let best = surface.best(low, high);
+        let mut search = Watermark::default();
+        let balance = surface.balance(low, high);
+        let settled = [
+            settle(&surface, (low, high), &mut |p, d, a| search.step(p, d, a)),
+            settle(&surface, (low, high), &mut colloid::proportional),
+            surface.at(balance, 0.0).reads_per_ns,
+        ];
+        for (at, settled) in settled.into_iter().enumerate() {
+            regrets[at].push((1.0 - settled / best.1).max(0.0));
+        }
+        if std::env::var_os("PAGEMILL_POINTS").is_some() {
+            eprintln!(
+                "{point}: regret {:.3} {:.3} {:.3}; best {:.2} balance {balance:.2} of {low:.2}..{high:.2}; at best L {:.0} {:.0}; steps {steps:.2}",
+                regrets[0][point as usize],
+                regrets[1][point as usize],
+                regrets[2][point as usize],
+                best.0,
+                surface.at(best.0, 0.0).loads.default.latency_ns,
+                surface.at(best.0, 0.0).loads.alternate.latency_ns,
+            );
+        }
+    }
+    for (name, regrets) in names.into_iter().zip(&regrets) {
+        let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
+        let max = regrets.iter().copied().fold(0.0, f64::max);
+        let row = format!("{points} random machines and loads");
+        for (metric, modelled) in [("mean regret", mean), ("greatest regret", max)] {
+            report.cells.push(Cell::of("regret", &row, name, metric, modelled));
+        }
+        report.scores.push(Score {
+            what: format!("regret of the {name} against the best static placement"),
+            mean,
+            max,
+            goal: (0.03, 0.08),
+            cells: regrets.len(),
+        });
+    }
+}
