@@ -220,7 +220,7 @@ pub fn silo(machine: &Machine) -> Workload {
 }
 
 /// What a transaction of [`silo`] takes apart from memory, anchored (see there).
-const SILO_COMPUTE_NS: f64 = 700.0;
+const SILO_COMPUTE_NS: f64 = 596.0;
 
 /// `PageRank` (pull) on a Kronecker graph of scale 26 and degree 20 with Graph500's initiator: a gather of a
 /// 4-byte score an edge, and the edges themselves in order.
