@@ -12,6 +12,7 @@
 //! Always so: a run is a function of its set-up and seed; pages are conserved (see [`crate::pages`]).
 
 use pagemill_policy::tier::drive::{Counter, FaultDriven, Limits, Placement, Placer, Sampled};
+use pagemill_policy::tier::place::climb::Climb;
 use pagemill_policy::tier::place::colloid::Watermark;
 use pagemill_policy::tier::track::hemem::{self, Hemem};
 use pagemill_policy::tier::track::memtis::Memtis;
@@ -33,9 +34,11 @@ pub const POLICIES: &[&str] = &[
     "hemem",
     "hemem+colloid",
     "hemem+watermark",
+    "hemem+climb",
     "memtis",
     "memtis+colloid",
     "memtis+watermark",
+    "memtis+climb",
 ];
 
 /// What to run.
@@ -325,6 +328,8 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
             let placer = match name.split_once('+').map(|(_, placer)| placer) {
                 None => Placer::Pack,
                 Some("watermark") => Placer::Watermark(Watermark::default()),
+                // A quarter of a second for each mean.
+                Some("climb") => Placer::Climb(Climb::new(25)),
                 Some(_) => Placer::Proportional,
             };
             Engine::Samples(Box::new(Sampled::new(counter(name), placer)))

@@ -79,6 +79,26 @@ pub struct BarChart {
     pub reference: Option<f64>,
 }
 
+/// A table whose cells are coloured by a value, such as errors.
+#[derive(Clone, Debug, Default)]
+pub struct HeatMap {
+    /// What the chart shows.
+    pub title: String,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// Name and cells of each row.
+    pub rows: Vec<(String, Vec<Heat>)>,
+}
+
+/// One cell of a [`HeatMap`].
+#[derive(Clone, Debug, Default)]
+pub struct Heat {
+    /// What stands in it.
+    pub text: String,
+    /// Its colour: from -1 over no colour to 1; one that is not finite has none.
+    pub shade: f64,
+}
+
 const WIDTH: f64 = 860.0;
 const COLOURS: usize = 8;
 
@@ -167,6 +187,49 @@ impl LineChart {
                 escape(&series.name),
                 colour = index % COLOURS
             );
+        }
+        out.push_str("</svg>");
+        Svg(out)
+    }
+}
+
+impl HeatMap {
+    /// Draws the chart.
+    pub fn svg(&self) -> Svg {
+        const LEFT: f64 = 150.0;
+        const ROW: f64 = 34.0;
+        const TOP: f64 = 52.0;
+        let width = (WIDTH - LEFT) / self.columns.len().max(1) as f64;
+        let mut out = String::new();
+        begin(&mut out, TOP + ROW * self.rows.len() as f64 + 8.0, &self.title);
+        for (at, column) in self.columns.iter().enumerate() {
+            let x = LEFT + width * (at as f64 + 0.5);
+            let _ = write!(
+                out,
+                "<text class=soft text-anchor=middle x={x:.1} y={}>{}</text>",
+                TOP - 8.0,
+                escape(column)
+            );
+        }
+        for (row, (name, cells)) in self.rows.iter().enumerate() {
+            let y = TOP + ROW * row as f64;
+            let _ = write!(out, "<text x=0 y={:.1}>{}</text>", y + 21.0, escape(name));
+            for (at, cell) in cells.iter().enumerate() {
+                let x = LEFT + width * at as f64;
+                let shade = if cell.shade.is_finite() { cell.shade.clamp(-1.0, 1.0) } else { 0.0 };
+                let _ = write!(
+                    out,
+                    "<rect fill=\"var(--s{})\" fill-opacity={:.2} x={x:.1} y={y:.1} width={:.1} height={}/>\
+                     <text text-anchor=middle x={:.1} y={:.1}>{}</text>",
+                    u8::from(shade > 0.0),
+                    shade.abs() * 0.7,
+                    width - 2.0,
+                    ROW - 2.0,
+                    x + width / 2.0,
+                    y + 21.0,
+                    escape(&cell.text)
+                );
+            }
         }
         out.push_str("</svg>");
         Svg(out)
@@ -305,6 +368,23 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heat_map_colours_by_sign_and_escapes_its_text() {
+        let cell = |text: &str, shade| Heat { text: text.into(), shade };
+        let map = HeatMap {
+            title: "errors".into(),
+            columns: vec!["0x".into(), "1x".into(), "2x".into()],
+            rows: vec![(
+                "a<b".into(),
+                vec![cell("-5 %", -0.5), cell("+9 %", 4.0), cell("-", f64::NAN)],
+            )],
+        };
+        let svg = map.svg().to_string();
+        assert!(svg.contains("var(--s0)\" fill-opacity=0.35"), "{svg}");
+        assert!(svg.contains("var(--s1)\" fill-opacity=0.70"), "{svg}");
+        assert!(svg.contains("fill-opacity=0.00") && svg.contains("a&lt;b"), "{svg}");
+    }
 
     #[test]
     fn ticks_are_round_and_enclose_the_range() {

@@ -363,7 +363,7 @@ pub fn select(names: &[String]) -> Result<Vec<Experiment>> {
         if !all.iter().any(|one| one.name == *name || one.group == *name) {
             let valid: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
             bail!(
-                "there is no experiment {name:?}; valid names: fragmentation, mesh (all of the following), {}",
+                "there is no experiment {name:?}; valid names: colloid (simulated), fragmentation, mesh (all of the following), {}",
                 valid.join(", ")
             );
         }

@@ -2,11 +2,12 @@
 
 use super::summary::{Figure, Section, Summary, Table};
 use super::terminal;
+use crate::experiments::colloid;
 use crate::report::chart::{Bar, BarChart, LineChart, Series};
 use crate::report::html::Page;
 
-/// The whole page.
-pub fn render(summary: &Summary) -> String {
+/// The whole page; `simulated` follows the experiments on programs.
+pub fn render(summary: &Summary, simulated: Option<&colloid::Report>) -> String {
     let mut page = Page::new("pagemill reproduce");
     page.paragraph(
         "Published experiments, run again: each table shows what was measured here, then what was published \
@@ -23,6 +24,9 @@ pub fn render(summary: &Summary) -> String {
     page.list(&summary.machine);
     for section in &summary.sections {
         render_section(&mut page, section);
+    }
+    if let Some(report) = simulated {
+        colloid::page(&mut page, report);
     }
     let skipped = terminal::skip_lines(summary);
     if !skipped.is_empty() {
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_page_holds_figures_verdicts_charts_and_gaps() {
-        let html = render(&terminal::tests::summary());
+        let html = render(&terminal::tests::summary(), None);
         for wanted in [
             "tiny: A tiny experiment",
             "About &lt;it&gt;.",

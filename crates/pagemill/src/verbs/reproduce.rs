@@ -7,10 +7,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemill_kernel::{Linux, signal};
+use pagemill_sim::machine::ICELAKE;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::experiments::fragmentation;
+use crate::experiments::{colloid, fragmentation};
 use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::{self, Experiment};
@@ -25,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   pagemill reproduce --list
   pagemill reproduce --quick                               everything, small, in minutes
+  pagemill reproduce colloid                               tiered memory, on the simulated machine
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
   sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
@@ -40,7 +42,7 @@ Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that wa
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// Experiments, or `mesh` for that group; all there are without a name.
+    /// Experiments, `mesh` for that group, or `colloid` for the simulated machine; all there are without a name.
     experiments: Vec<String>,
     /// Lists experiments and arms.
     #[arg(long)]
@@ -81,13 +83,22 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 impl Arguments {
     fn run(&self) -> Result<Exit> {
-        let (free_memory, names): (Vec<String>, Vec<String>) =
-            self.experiments.iter().cloned().partition(|name| name == fragmentation::NAME);
-        let only_free_memory = names.is_empty() && !free_memory.is_empty();
-        let experiments = if only_free_memory { Vec::new() } else { experiment::select(&names)? };
-        let free_memory = !free_memory.is_empty() || self.experiments.is_empty();
+        let asked = |name: &str| self.experiments.iter().any(|one| one == name);
+        let (simulated, free_memory) = match self.experiments.is_empty() {
+            true => (true, true),
+            false => (asked(SIMULATED), asked(fragmentation::NAME)),
+        };
+        let names: Vec<String> = self
+            .experiments
+            .iter()
+            .filter(|name| *name != SIMULATED && *name != fragmentation::NAME)
+            .cloned()
+            .collect();
+        let apart = names.is_empty() && !self.experiments.is_empty();
+        let only_free_memory = apart && !simulated;
+        let experiments = if apart { Vec::new() } else { experiment::select(&names)? };
         if self.list {
-            print!("{}", list(&experiments));
+            print!("{}", list(&experiments, simulated));
             return Ok(Exit::Ok);
         }
         ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
@@ -138,7 +149,12 @@ impl Arguments {
         }
         let summary =
             summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
-        self.conclude(&store, &summary, &free_memory_text.unwrap_or_default())?;
+        // What was measured is on disk before the simulation begins, which may then be ended like any program.
+        let more = free_memory_text.unwrap_or_default();
+        self.store(&store, &summary, &more, None)?;
+        drop(signals);
+        let report = (simulated && !interrupted).then(|| self.simulate()).transpose()?;
+        self.conclude(&store, &summary, &more, report.as_ref())?;
         let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
             () if interrupted => Exit::Code(130),
@@ -223,12 +239,60 @@ impl Arguments {
         eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
     }
 
-    fn conclude(&self, store: &Store, summary: &Summary, more: &str) -> Result<()> {
-        let text = format!("{}{more}", terminal::render(summary));
-        let data = serde_json::to_string_pretty(summary)? + "\n";
+    /// The published evaluation of Colloid on the simulated machine.
+    fn simulate(&self) -> Result<colloid::Report> {
+        let chosen = if self.quick { QUICK_FIGURES } else { colloid::FIGURES };
+        let options = colloid::Options {
+            machine: pagemill_sim::machine::Machine::parse(ICELAKE)
+                .context("the built-in machine")?,
+            figures: chosen.iter().map(|figure| (*figure).to_owned()).collect(),
+            quick: self.quick,
+            sensitivity: !self.quick,
+            seed: self.seed,
+        };
+        let shown = std::io::stderr().is_terminal();
+        let report = colloid::run(&options, &mut |what, part| {
+            if shown {
+                eprint!("\r\x1b[K[simulated] {:3.0} %  {what}", part * 100.0);
+            }
+        });
+        if shown {
+            eprint!("\r\x1b[K");
+        }
+        report
+    }
+
+    /// Writes the files of the run.
+    fn store(
+        &self,
+        store: &Store,
+        summary: &Summary,
+        more: &str,
+        simulated: Option<&colloid::Report>,
+    ) -> Result<(String, String)> {
+        let mut text =
+            if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
+        text.push_str(more);
+        let mut data = serde_json::to_value(summary)?;
+        if let Some(report) = simulated {
+            text.push_str(&format!("\n{SIMULATED}: {}", report.text()));
+            data["colloid"] = serde_json::to_value(report)?;
+        }
+        let data = serde_json::to_string_pretty(&data)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
-        store.write("report.html", &page::render(summary))?;
+        store.write("report.html", &page::render(summary, simulated))?;
+        Ok((text, data))
+    }
+
+    fn conclude(
+        &self,
+        store: &Store,
+        summary: &Summary,
+        more: &str,
+        simulated: Option<&colloid::Report>,
+    ) -> Result<()> {
+        let (text, data) = self.store(store, summary, more, simulated)?;
         let mut out = std::io::stdout().lock();
         // A reader that has seen enough (`| head`) is no failure of the run.
         let _ = out.write_all(if self.json { data.as_bytes() } else { text.as_bytes() });
@@ -241,10 +305,16 @@ impl Arguments {
     }
 }
 
+/// The experiment on the simulated machine.
+const SIMULATED: &str = "colloid";
+
+/// Its figures with `--quick`: those with published numbers, and regret.
+const QUICK_FIGURES: &[&str] = &["setup", "6c", "8b", "regret"];
+
 /// SIGINT, SIGTERM, SIGHUP.
 const ENDING: &[i32] = &[2, 15, 1];
 
-fn list(experiments: &[Experiment]) -> String {
+fn list(experiments: &[Experiment], simulated: bool) -> String {
     let mut text = String::new();
     for one in experiments {
         text.push_str(&format!("{:20} {}\n", one.name, one.title));
@@ -256,6 +326,13 @@ fn list(experiments: &[Experiment]) -> String {
         ));
     }
     text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
+    if simulated {
+        text.push_str(&format!(
+            "{SIMULATED:20} tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine\n{:20} figures: {}\n",
+            "",
+            colloid::FIGURES.join(" ")
+        ));
+    }
     text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
     text.push_str("groups: mesh\n");
     text

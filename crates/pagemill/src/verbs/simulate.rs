@@ -66,7 +66,7 @@ pub struct Arguments {
     /// Seed: the same seed gives the same run.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Figures of the published evaluation: 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
+    /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
     #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
     figure: Vec<String>,
     /// With --figure: what a tenth more or less of each parameter does to each cell of 6c.

@@ -6,6 +6,7 @@
 //! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
 //! than the shift itself generates.
 
+use super::place::climb::Climb;
 use super::place::colloid::{self, Shift, Watermark};
 use super::place::{Ranking, Swap, pack};
 use super::track::hemem::{self, Hemem};
@@ -22,6 +23,8 @@ pub enum Placer {
     Watermark(Watermark),
     /// Balance of loaded latencies, by the proportional step.
     Proportional,
+    /// Uphill along the rate of samples.
+    Climb(Climb),
 }
 
 /// Who is hot, by counting.
@@ -135,6 +138,8 @@ pub struct Sampled {
     counter: Counter,
     placer: Placer,
     smoothed: Smoothed,
+    /// Samples since the last decision.
+    seen: u64,
 }
 
 /// Smoothing of the HeMem port: one sixteenth a 10 ms quantum.
@@ -153,12 +158,13 @@ impl Sampled {
     /// The same with another weight of one quantum in the smoothed loads.
     #[must_use]
     pub fn with_weight(counter: Counter, placer: Placer, weight: f64) -> Self {
-        Self { counter, placer, smoothed: Smoothed::new(weight) }
+        Self { counter, placer, smoothed: Smoothed::new(weight), seen: 0 }
     }
 
     /// Counts one sampled load.
     pub fn sample(&mut self, page: Page) {
         self.counter.sample(page);
+        self.seen += 1;
     }
 
     /// The tracker.
@@ -182,6 +188,7 @@ impl Sampled {
         rank: impl FnOnce(&Counter) -> Ranking,
     ) -> Choice {
         let loads = self.smoothed.update(loads);
+        let seen = std::mem::take(&mut self.seen);
         let (share, default, alternate) =
             (loads.share(), loads.default.latency_ns, loads.alternate.latency_ns);
         let shift = match &mut self.placer {
@@ -192,6 +199,7 @@ impl Sampled {
             }
             Placer::Watermark(search) => search.step(share, default, alternate),
             Placer::Proportional => colloid::proportional(share, default, alternate),
+            Placer::Climb(search) => search.step(share, seen as f64),
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
         let swaps = if shift.size <= 0.0 || pages == 0 {

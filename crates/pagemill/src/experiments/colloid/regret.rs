@@ -2,9 +2,11 @@
 //! brute force.
 //!
 //! A point's regret is the throughput lost at rest: the mean over the last steps, for a search that probes keeps moving.
-//! *Balance* is the share at which the tiers' latencies meet, found by bisection: what a perfect search would reach.
+//! *Balance* is the share at which the tiers' latencies meet, found by bisection: what a perfect search would reach, so
+//! what it loses is the principle's and not the search's.
 
 use pagemill_policy::tier::Tier;
+use pagemill_policy::tier::place::climb::Climb;
 use pagemill_policy::tier::place::colloid::{self, Shift, Watermark};
 use pagemill_sim::random::Random;
 use pagemill_sim::surface::Surface;
@@ -18,16 +20,29 @@ const LAST: usize = 100;
 /// The greatest part of the reads that one quantum moves: the copy engine's limit.
 const MOVED: f64 = 0.02;
 
+/// What a search is told.
+struct Reading {
+    share: f64,
+    default_ns: f64,
+    alternate_ns: f64,
+    rate: f64,
+}
+
 /// Throughput at rest under a search.
 fn settle(
     surface: &Surface,
     (low, high): (f64, f64),
-    step: &mut dyn FnMut(f64, f64, f64) -> Shift,
+    step: &mut dyn FnMut(&Reading) -> Shift,
 ) -> f64 {
     let (mut share, mut settled) = (high, 0.0);
     for at in 0..STEPS {
-        let loads = surface.at(share, 0.0).loads;
-        let shift = step(share, loads.default.latency_ns, loads.alternate.latency_ns);
+        let point = surface.at(share, 0.0);
+        let shift = step(&Reading {
+            share,
+            default_ns: point.loads.default.latency_ns,
+            alternate_ns: point.loads.alternate.latency_ns,
+            rate: point.reads_per_ns,
+        });
         let size = shift.size.min(MOVED);
         share = match shift.from {
             Tier::Default => share - size,
@@ -44,7 +59,7 @@ fn settle(
 pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
     let points = if options.quick { 40 } else { 200 };
     let mut random = Random::new(options.seed);
-    let names = ["watermark search", "shipped step", "balance"];
+    let names = ["watermark search", "shipped step", "balance", "climb (ours)"];
     let mut regrets = vec![Vec::new(); names.len()];
     for point in 0..points {
         tick(&format!("point {} of {points}", point + 1), f64::from(point) / f64::from(points));
@@ -64,26 +79,20 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
         let surface = Surface::idle(&machine, &setup.workload, steps, walks, setup.effort);
         let (low, high) = setup.bounds();
         let best = surface.best(low, high);
-        let mut search = Watermark::default();
+        let (mut search, mut climb) = (Watermark::default(), Climb::new(1));
         let balance = surface.balance(low, high);
         let settled = [
-            settle(&surface, (low, high), &mut |p, d, a| search.step(p, d, a)),
-            settle(&surface, (low, high), &mut colloid::proportional),
+            settle(&surface, (low, high), &mut |at| {
+                search.step(at.share, at.default_ns, at.alternate_ns)
+            }),
+            settle(&surface, (low, high), &mut |at| {
+                colloid::proportional(at.share, at.default_ns, at.alternate_ns)
+            }),
             surface.at(balance, 0.0).reads_per_ns,
+            settle(&surface, (low, high), &mut |at| climb.step(at.share, at.rate)),
         ];
         for (at, settled) in settled.into_iter().enumerate() {
             regrets[at].push((1.0 - settled / best.1).max(0.0));
-        }
-        if std::env::var_os("PAGEMILL_POINTS").is_some() {
-            eprintln!(
-                "{point}: regret {:.3} {:.3} {:.3}; best {:.2} balance {balance:.2} of {low:.2}..{high:.2}; at best L {:.0} {:.0}; steps {steps:.2}",
-                regrets[0][point as usize],
-                regrets[1][point as usize],
-                regrets[2][point as usize],
-                best.0,
-                surface.at(best.0, 0.0).loads.default.latency_ns,
-                surface.at(best.0, 0.0).loads.alternate.latency_ns,
-            );
         }
     }
     for (name, regrets) in names.into_iter().zip(&regrets) {

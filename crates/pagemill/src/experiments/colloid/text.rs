@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{Cell, Report};
+use super::{Cell, Report, Score};
 
 impl Report {
     /// The report as text.
@@ -25,18 +25,8 @@ impl Report {
             );
             out += &self.table(table.0, table.1);
         }
-        for score in &self.scores {
-            let met = score.mean <= score.goal.0 && score.max <= score.goal.1;
-            out += &format!(
-                "\n{}: mean {:.1} %, greatest {:.1} % over {} (goal {:.0} %, {:.0} %): {}\n",
-                score.what,
-                score.mean * 100.0,
-                score.max * 100.0,
-                score.cells,
-                score.goal.0 * 100.0,
-                score.goal.1 * 100.0,
-                if met { "met" } else { "missed" },
-            );
+        for one in &self.scores {
+            out += &format!("\n{}\n", score(one));
         }
         if !self.sensitivity.is_empty() {
             out += "\nsensitivity: change of each cell in % at -10 % / +10 % of a parameter, most influential first\n";
@@ -95,8 +85,23 @@ impl Report {
     }
 }
 
+/// A score in a line.
+pub(super) fn score(score: &Score) -> String {
+    let met = score.mean <= score.goal.0 && score.max <= score.goal.1;
+    format!(
+        "{}: mean {:.1} %, greatest {:.1} % over {} (goal {:.0} %, {:.0} %): {}",
+        score.what,
+        score.mean * 100.0,
+        score.max * 100.0,
+        score.cells,
+        score.goal.0 * 100.0,
+        score.goal.1 * 100.0,
+        if met { "met" } else { "missed" },
+    )
+}
+
 /// The names, each once, in order of appearance.
-fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(super) fn unique<T: PartialEq>(names: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for name in names {
         if !all.contains(&name) {
@@ -107,7 +112,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// A cell with its error, shaded by how large the error is.
-fn describe(cell: &Cell) -> String {
+pub(super) fn describe(cell: &Cell) -> String {
     let value = |value: f64| {
         if !value.is_finite() {
             "not within the run".to_owned()

@@ -1,0 +1,132 @@
+//! Uphill: move reads in small steps and keep the direction in which the program's own rate of reads rises.
+//!
+//! Not a published policy. Colloid balances the *mean* latencies of the tiers. The program is fastest where the
+//! *marginal* ones meet: a read that joins a queue also delays those behind it, so where one tier's latency rises more
+//! steeply than the other's, the best share lies below the balance point (selfish routing against the system's optimum,
+//! Roughgarden and Tardos, 2002). Slopes are hard to measure; the rate is not.
+//!
+//! Algorithm: wait until the share is where it was meant to be, take the mean rate of some quanta, compare with the
+//! mean before the last step. Higher: go on, half as far again. Otherwise: turn round, half as far, but never less
+//! than [`LEAST`], so that a peak that moves is followed.
+//!
+//! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it.
+
+use super::colloid::Shift;
+use crate::tier::Tier;
+
+/// The least step, as part of all reads.
+pub const LEAST: f64 = 0.01;
+const GREATEST: f64 = 0.2;
+/// A share this close to its target has arrived.
+const ARRIVED: f64 = 0.004;
+/// Quanta after which a target that is not reached is given up: the share is at a bound.
+const TRAVEL: u32 = 100;
+
+/// The search.
+#[derive(Clone, Copy, Debug)]
+pub struct Climb {
+    patience: u32,
+    target: Option<f64>,
+    travelled: u32,
+    sum: f64,
+    count: u32,
+    before: Option<f64>,
+    direction: f64,
+    step: f64,
+}
+
+impl Climb {
+    /// A search that takes the mean of `patience` quanta before each step.
+    #[must_use]
+    pub const fn new(patience: u32) -> Self {
+        Self {
+            patience,
+            target: None,
+            travelled: 0,
+            sum: 0.0,
+            count: 0,
+            before: None,
+            direction: -1.0,
+            step: 0.08,
+        }
+    }
+
+    /// Takes one quantum in, with the part of reads on the default tier and the program's rate in any unit, and says what
+    /// to shift.
+    pub fn step(&mut self, share: f64, rate: f64) -> Shift {
+        let share = share.clamp(0.0, 1.0);
+        let target = *self.target.get_or_insert(share);
+        if (target - share).abs() > ARRIVED && self.travelled < TRAVEL {
+            self.travelled += 1;
+            return towards(share, target);
+        }
+        self.sum += rate;
+        self.count += 1;
+        if self.count < self.patience.max(1) {
+            return towards(share, share);
+        }
+        let mean = self.sum / f64::from(self.count);
+        (self.sum, self.count, self.travelled) = (0.0, 0, 0);
+        match self.before {
+            Some(before) if mean > before => self.step = (self.step * 1.5).min(GREATEST),
+            Some(_) => {
+                self.direction = -self.direction;
+                self.step = (self.step / 2.0).max(LEAST);
+            }
+            None => {}
+        }
+        self.before = Some(mean);
+        let target = (share + self.direction * self.step).clamp(0.0, 1.0);
+        self.target = Some(target);
+        towards(share, target)
+    }
+}
+
+fn towards(share: f64, target: f64) -> Shift {
+    let from = if target < share { Tier::Default } else { Tier::Alternate };
+    Shift { from, size: (target - share).abs() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settle(search: &mut Climb, mut share: f64, peak: f64, (low, high): (f64, f64)) -> f64 {
+        let mut last = 0.0;
+        for at in 0..600 {
+            let rate = 1.0 - (share - peak).powi(2);
+            let shift = search.step(share, rate);
+            assert!((0.0..=1.0).contains(&shift.size), "{shift:?}");
+            share = match shift.from {
+                Tier::Default => share - shift.size,
+                Tier::Alternate => share + shift.size,
+            };
+            assert!((-1e-9..=1.0 + 1e-9).contains(&share), "{share}");
+            share = share.clamp(low, high);
+            if at >= 500 {
+                last += share / 100.0;
+            }
+        }
+        last
+    }
+
+    proptest! {
+        #[test]
+        fn one_peak_is_found_and_followed_when_it_moves(
+            start in 0.0_f64..1.0, first in 0.1_f64..0.9, second in 0.1_f64..0.9,
+        ) {
+            let mut search = Climb::new(1);
+            let share = settle(&mut search, start, first, (0.0, 1.0));
+            prop_assert!((share - first).abs() < 0.05, "{share} for {first}");
+            let share = settle(&mut search, share, second, (0.0, 1.0));
+            prop_assert!((share - second).abs() < 0.05, "{share} for {second}");
+        }
+
+        #[test]
+        fn a_peak_beyond_a_bound_ends_at_the_bound(start in 0.2_f64..0.6, beyond in 0.7_f64..1.0) {
+            let share = settle(&mut Climb::new(1), start, beyond, (0.1, 0.6));
+            prop_assert!(share > 0.5, "{share}");
+        }
+    }
+}
