@@ -767,7 +767,14 @@ mod tests {
         let machine = Machine::parse(ICELAKE).unwrap();
         let stream = Group {
             cores: 20,
-            kind: Kind::Stream { window: 88, buffers: 12, distance: 20, near_ns: 5.0, lag: 20_480 },
+            kind: Kind::Stream {
+                window: 88,
+                buffers: 12,
+                distance: 20,
+                queue: 48,
+                near_ns: 5.0,
+                lag: 20_480,
+            },
             default_share: 1.0,
             writes_per_read: 1.0,
         };
