@@ -6,8 +6,8 @@
 //! Roughgarden and Tardos, 2002). Slopes are hard to measure; the rate is not.
 //!
 //! Algorithm: wait until the share is where it was meant to be, take the mean rate of some quanta, compare with the
-//! mean before the last step. Higher: go on, half as far again. Otherwise: turn round, half as far, but never less
-//! than [`LEAST`], so that a peak that moves is followed.
+//! mean before the last step. Higher: go on, and from the second time on half as far again. Otherwise: turn round, half
+//! as far, but never less than [`LEAST`], so that a peak that moves is followed.
 //!
 //! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it.
 
@@ -33,6 +33,7 @@ pub struct Climb {
     before: Option<f64>,
     direction: f64,
     step: f64,
+    rose: bool,
 }
 
 impl Climb {
@@ -48,6 +49,7 @@ impl Climb {
             before: None,
             direction: -1.0,
             step: 0.08,
+            rose: false,
         }
     }
 
@@ -68,8 +70,14 @@ impl Climb {
         let mean = self.sum / f64::from(self.count);
         (self.sum, self.count, self.travelled) = (0.0, 0, 0);
         match self.before {
-            Some(before) if mean > before => self.step = (self.step * 1.5).min(GREATEST),
+            Some(before) if mean > before => {
+                if self.rose {
+                    self.step = (self.step * 1.5).min(GREATEST);
+                }
+                self.rose = true;
+            }
             Some(_) => {
+                self.rose = false;
                 self.direction = -self.direction;
                 self.step = (self.step / 2.0).max(LEAST);
             }
