@@ -1,6 +1,5 @@
 //! Memory requests a second of the request level: GUPS beside the antagonist, both tiers busy.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot start its subject should panic")]
-#![expect(missing_docs, reason = "criterion's macros make public functions")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pagemill_sim::closed::{self, Walks};
