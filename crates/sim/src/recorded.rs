@@ -63,6 +63,7 @@ pub fn workload(pages: &[Page], like: &Workload) -> Option<Workload> {
         segments: 1,
         together: false,
         default_gib: None,
+        reused: Vec::new(),
         length: None,
         ..like.clone()
     })
