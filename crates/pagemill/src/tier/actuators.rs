@@ -184,6 +184,9 @@ impl Actuator for MovePages {
                     add(&mut outcome.ping_pong, moved);
                 }
             }
+            if kept == Kept::Shared {
+                self.pages.borrow_mut().give_up(number);
+            }
             push(&mut outcome, number, moved, kept);
         }
         outcome.took = Some(nanos(begun.elapsed()));

@@ -53,6 +53,8 @@ pub struct Page {
     changed: bool,
     /// When it last moved, and to which tier.
     moved: Option<(u64, usize)>,
+    /// Others map it too, so it cannot move.
+    stuck: bool,
 }
 
 /// Bytes that moved, of one process.
@@ -149,7 +151,16 @@ impl Pages {
             if self.numbers.contains_key(&(pid, base)) {
                 continue;
             }
-            let page = Page { pid, start, end, tier: None, heat: 0.0, changed: false, moved: None };
+            let page = Page {
+                pid,
+                start,
+                end,
+                tier: None,
+                heat: 0.0,
+                changed: false,
+                moved: None,
+                stuck: false,
+            };
             let number = match self.free.pop() {
                 Some(number) => {
                     self.slots[number as usize] = Some(page);
@@ -187,7 +198,9 @@ impl Pages {
     /// Asks for the place of at most `most` pages, going round; those that were never found first.
     pub fn locate(&mut self, most: usize) {
         let all = self.slots.len();
-        let unknown = |page: &Option<Page>| page.as_ref().is_some_and(|page| page.tier.is_none());
+        let unknown = |page: &Option<Page>| {
+            page.as_ref().is_some_and(|page| page.tier.is_none() && !page.stuck)
+        };
         let mut chosen: Vec<usize> =
             (0..all).filter(|&at| unknown(&self.slots[at])).take(most).collect();
         for _ in 0..all.min(most.saturating_sub(chosen.len())) {
@@ -303,6 +316,15 @@ impl Pages {
         page.changed = true;
         self.count(number, to, bytes, back);
         back
+    }
+
+    /// Tracks a page no more for as long as its mapping stays: one that cannot move would be chosen again
+    /// and again, and each time another would make room for it in vain.
+    pub fn give_up(&mut self, number: u64) {
+        if let Some(Some(page)) = self.slots.get_mut(number as usize) {
+            page.stuck = true;
+            self.set_tier(number as usize, None);
+        }
     }
 
     /// Adds to what moved of a page's process, or would in a dry run.

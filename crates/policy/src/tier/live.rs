@@ -11,7 +11,7 @@
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
 //!
 //! Where a view has no rates of reads, the accesses that were seen stand for them: each tier's part of
-//! the reads is its part of all heat. Where it has no latencies, nothing that balances them moves.
+//! the reads is its part of all heat, and at least a twentieth. Where it has no latencies, nothing that balances them moves.
 //!
 //! Always so: a decision names tracked pages only, each once and on its other tier, and no more of them
 //! than the view's limit; the same views give the same decisions.
@@ -163,6 +163,9 @@ impl Live {
 /// page of 2 MiB in all but large programs: a shift that no page fits into would be asked for forever.
 const EPSILON: f64 = 0.1;
 
+/// The least part of the reads that a tier counts for where reads are not counted.
+const LEAST_READ: f64 = 0.05;
+
 /// Weight of a quantum in the smoothed loads. The ports give a sixteenth to each 10 ms; a quantum here
 /// is a second or so, in which that average would have forgotten nearly all that was before.
 const WEIGHT: f64 = 0.5;
@@ -207,7 +210,10 @@ impl Policy for Live {
                         Tier::Alternate => sums.1 += heat,
                     }
                 }
-                sums
+                // A tier that nothing reads still has a latency: with no weight at all, what it was
+                // when it was last read would stand for it forever.
+                let least = LEAST_READ * (sums.0 + sums.1);
+                (f64::max(sums.0, least), f64::max(sums.1, least))
             }
             _ => (1.0, 1.0),
         };
@@ -359,6 +365,34 @@ mod tests {
             let coming = moved.iter().filter(|tier| **tier == to).count();
             assert!(coming * 2 >= moved.len() && coming > 0, "{moved:?} {:?}", decision.why);
         }
+    }
+
+    #[test]
+    fn a_default_tier_that_was_emptied_is_filled_again_when_it_answers_faster() {
+        let mut policy = Live::named("hemem+watermark").unwrap();
+        // Eight hot pages on the default tier, eight cold ones on the other.
+        let samples: Vec<u64> = (0..16).map(|page| if page < 8 { 9 } else { 0 }).collect();
+        let mut tiers: Vec<u64> = (0..16).map(|page| u64::from(page >= 8)).collect();
+        let mut run = |latency: [u64; 2], quanta: usize| {
+            for _ in 0..quanta {
+                let mut view = view(&samples, Some(latency), [99, 99], 16);
+                view.page_tier = Some(tiers.clone());
+                let decision = policy.decide(&view);
+                for (page, to) in decision
+                    .page
+                    .unwrap_or_default()
+                    .into_iter()
+                    .zip(decision.to.unwrap_or_default())
+                {
+                    tiers[page as usize] = to;
+                }
+            }
+            tiers.iter().filter(|tier| **tier == 0).count()
+        };
+        let emptied = run([300_000, 140_000], 30);
+        assert!(emptied <= 1, "{emptied} pages stayed");
+        let filled = run([70_000, 140_000], 30);
+        assert!(filled >= 7, "{filled} pages came back");
     }
 
     #[test]

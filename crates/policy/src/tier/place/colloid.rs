@@ -133,7 +133,8 @@ pub fn choose(ranking: &Ranking, shift: Shift, limit: usize) -> Vec<Swap> {
     let mut partner = coldest.len();
     for candidate in hottest {
         let back = match partner.checked_sub(1).map(|at| coldest[at]) {
-            Some(page) if page.heat > 0 || free == 0 => Some(page),
+            // Where there is room, one that is as hot need not come back.
+            Some(page) if free == 0 || (page.heat > 0 && page.heat < candidate.heat) => Some(page),
             None if free == 0 => break,
             _ => None,
         };
