@@ -37,6 +37,18 @@ impl Linux {
         })
     }
 
+    /// Time that all CPUs together have been idle since boot (proc_stat(5), `idle` and `iowait`), in clock ticks.
+    pub fn idle_ticks(&self) -> Result<u64> {
+        let text = self.read("/proc/stat")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
+        let mut words = line.unwrap_or_default().split_whitespace().skip(3);
+        let mut next = || words.next().and_then(|word| word.parse::<u64>().ok());
+        match (next(), next()) {
+            (Some(idle), Some(waiting)) => Ok(idle + waiting),
+            _ => Err(Error::malformed("/proc/stat", "no line of all CPUs")),
+        }
+    }
+
     /// A name of this boot (random(4), `boot_id`).
     pub fn boot(&self) -> Result<String> {
         self.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())

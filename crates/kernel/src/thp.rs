@@ -48,6 +48,55 @@ pub struct Size {
     pub shmem_enabled: Option<Choice>,
 }
 
+/// Whether this process, and whatever it starts, is kept from huge pages (`prctl(PR_SET_THP_DISABLE)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disabled {
+    /// Not: the system's settings hold.
+    No,
+    /// But for memory that asks for them with `MADV_HUGEPAGE` (kernel 6.18).
+    ExceptAdvised,
+    /// Altogether (kernel 3.15).
+    Altogether,
+}
+
+const PR_SET_THP_DISABLE: libc::c_int = 41;
+const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 2;
+
+/// Sets it for this process; what it starts from now on inherits it, over `exec` too. Changes nothing for others.
+pub fn disable_here(how: Disabled) -> Result<()> {
+    let none: libc::c_ulong = 0;
+    let (on, flags): (libc::c_ulong, libc::c_ulong) = match how {
+        Disabled::No => (0, 0),
+        Disabled::ExceptAdvised => (1, PR_THP_DISABLE_EXCEPT_ADVISED),
+        Disabled::Altogether => (1, 0),
+    };
+    // SAFETY: this option takes numbers only.
+    let done = unsafe { libc::prctl(PR_SET_THP_DISABLE, on, flags, none, none) };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = Error::last("set", "PR_SET_THP_DISABLE");
+    Err(match how {
+        Disabled::ExceptAdvised => error.advise(
+            "boot kernel 6.18 or newer; before, the system's setting is in force for this program",
+        ),
+        _ => error,
+    })
+}
+
+/// What holds for this process.
+pub fn disabled_here() -> Result<Disabled> {
+    const PR_GET_THP_DISABLE: libc::c_int = 42;
+    let none: libc::c_ulong = 0;
+    // SAFETY: this option takes numbers only.
+    match unsafe { libc::prctl(PR_GET_THP_DISABLE, none, none, none, none) } {
+        0 => Ok(Disabled::No),
+        1 => Ok(Disabled::Altogether),
+        3 => Ok(Disabled::ExceptAdvised),
+        _ => Err(Error::last("read", "PR_GET_THP_DISABLE")),
+    }
+}
+
 impl Linux {
     /// Whether anonymous memory uses huge pages of the largest size.
     pub fn thp_enabled(&self) -> Result<Choice> {

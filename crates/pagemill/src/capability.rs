@@ -10,9 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::ksm::{self, Run};
 use pagemill_kernel::process::{Capability, Status as ProcessStatus};
 use pagemill_kernel::psi::{Resource, Trigger, Who};
+use pagemill_kernel::thp::{self as thp_of_process, Disabled};
 use pagemill_kernel::userfaultfd::{self, Userfaultfd, Way, Writer};
 use pagemill_kernel::yama::PtraceScope;
 use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm};
@@ -116,6 +118,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         "2.6.35",
         "frag: scores of free memory, fragmenting it, mending it",
         fragmentation,
+    ),
+    (
+        "prefault",
+        "6.8",
+        "run --huge: pages ahead of a program's growth, and a program apart from the system's huge pages",
+        prefault,
     ),
     (
         "process-memory",
@@ -443,6 +451,36 @@ fn fragmentation(linux: &Linux) -> Found {
         (Err(_), _) => Found::degraded(
             format!("{seen}, but not by mobility; fragmenting and mending it is root's"),
             ROOT,
+        ),
+    }
+}
+
+fn prefault(linux: &Linux) -> Found {
+    const MOVE: &str = "boot kernel 6.8 or newer, or allow userfaultfd(2) in the seccomp profile";
+    let moves = Userfaultfd::open(linux, Way::UserModeOnly)
+        .and_then(|fd| if fd.features().move_pages() { fd.moves() } else { Ok(false) });
+    match moves {
+        Ok(true) => {}
+        Ok(false) => return Found::missing("this kernel's userfaultfd does not move pages", MOVE),
+        Err(error) => return Found::missing(error.to_string(), MOVE),
+    }
+    let here = &raw const moves as u64 / 4096 * 4096;
+    let pages = Pages::of(&Linux::live(), std::process::id());
+    if let Err(error) = pages.and_then(|pages| pages.runs(here, here + 4096)) {
+        return Found::missing(error.to_string(), "boot kernel 6.7 or newer (PAGEMAP_SCAN)");
+    }
+    // Tried on this process, and taken back.
+    let apart = thp_of_process::disable_here(Disabled::ExceptAdvised);
+    let back = thp_of_process::disable_here(Disabled::No);
+    match apart.and(back) {
+        Ok(()) => Found::ok(
+            "pages move by a userfaultfd that every user may have; a program can be kept from the system's huge pages",
+        ),
+        Err(error) => Found::degraded(
+            format!(
+                "pages move; the system's own huge pages stay in force beside a policy: {error}"
+            ),
+            "boot kernel 6.18 or newer, or: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! The preload library: where it is, and how a program is told to load it.
+//! The preload library and the agent of `run --huge`: where they are, and how a program is told to load them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,50 +12,87 @@ use object::{Endianness, Object, ObjectSymbol, elf};
 use crate::program;
 use crate::stats_page;
 
-/// File name of the preload library.
-const NAME: &str = "libpagemill.so";
+/// A library of ours that programs are made to load.
+struct Library {
+    /// File name.
+    name: &'static str,
+    /// The variable that names it if it is somewhere else.
+    variable: &'static str,
+    /// The package that it is built from.
+    package: &'static str,
+    /// What it defines and no other library does.
+    symbol: &'static str,
+    /// What it is, for messages.
+    what: &'static str,
+}
 
-/// The variable that names the library if it is somewhere else.
-const OVERRIDE: &str = "PAGEMILL_LIB";
+const PRELOAD: Library = Library {
+    name: "libpagemill.so",
+    variable: "PAGEMILL_LIB",
+    package: "pagemill-preload",
+    symbol: stats_page::SYMBOL,
+    what: "preload library",
+};
+
+const AGENT: Library = Library {
+    name: "libpagemill_huge.so",
+    variable: "PAGEMILL_HUGE_LIB",
+    package: "pagemill-agent",
+    symbol: "pagemill_huge_version",
+    what: "agent",
+};
 
 /// The absolute path of the preload library: `$PAGEMILL_LIB`, or next to this program, or in the
 /// `lib` directory beside this program's directory.
 pub fn find() -> Result<PathBuf> {
-    let path = match env::var_os(OVERRIDE) {
-        Some(path) => std::path::absolute(&path)
-            .ok()
-            .filter(|path| path.is_file())
-            .with_context(|| format!("{OVERRIDE} is {path:?}, and there is no such file"))?,
-        None => {
-            let program = env::current_exe().context("cannot find out where this program is")?;
-            let directory = program.parent().unwrap_or(Path::new("/"));
-            let places = [directory.join(NAME), directory.join("../lib").join(NAME)];
-            let found = places.into_iter().find(|path| path.is_file());
-            found.and_then(|path| path.canonicalize().ok()).with_context(|| {
-                format!(
-                    "there is no {NAME} next to {} (run: cargo build --profile preload -p pagemill-preload, \
-                     and set {OVERRIDE} to the file)",
-                    program.display()
-                )
-            })?
-        }
-    };
-    // The loader takes both for separators and knows no way to quote them.
-    if path.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
-        bail!("LD_PRELOAD cannot name {path:?}: move it to a path without spaces and colons");
-    }
-    if let Err(why) = inspect(&path) {
-        bail!(
-            "{} is not pagemill's preload library for this machine: {why} (set {OVERRIDE} to libpagemill.so, or unset it)",
-            path.display()
-        );
-    }
-    Ok(path)
+    PRELOAD.find()
 }
 
-/// Whether the loader will load the file and find the heap in it: what it cannot load it passes over
-/// with a line on standard error, and the program runs without the heap.
-fn inspect(path: &Path) -> Result<(), String> {
+/// The absolute path of the agent of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the preload library would be.
+pub fn find_agent() -> Result<PathBuf> {
+    AGENT.find()
+}
+
+impl Library {
+    fn find(&self) -> Result<PathBuf> {
+        let Self { name, variable, package, what, symbol } = self;
+        let path = match env::var_os(variable) {
+            Some(path) => std::path::absolute(&path)
+                .ok()
+                .filter(|path| path.is_file())
+                .with_context(|| format!("{variable} is {path:?}, and there is no such file"))?,
+            None => {
+                let program =
+                    env::current_exe().context("cannot find out where this program is")?;
+                let directory = program.parent().unwrap_or(Path::new("/"));
+                let places = [directory.join(name), directory.join("../lib").join(name)];
+                let found = places.into_iter().find(|path| path.is_file());
+                found.and_then(|path| path.canonicalize().ok()).with_context(|| {
+                    format!(
+                        "there is no {name} next to {} (run: cargo build --profile preload -p {package}, \
+                         and set {variable} to the file)",
+                        program.display()
+                    )
+                })?
+            }
+        };
+        // The loader takes both for separators and knows no way to quote them.
+        if path.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            bail!("LD_PRELOAD cannot name {path:?}: move it to a path without spaces and colons");
+        }
+        if let Err(why) = inspect(&path, symbol) {
+            bail!(
+                "{} is not pagemill's {what} for this machine: {why} (set {variable} to {name}, or unset it)",
+                path.display()
+            );
+        }
+        Ok(path)
+    }
+}
+
+/// Whether the loader will load the file and find our `symbol` in it: what it cannot load it passes over
+/// with a line on standard error, and the program runs without it.
+fn inspect(path: &Path, symbol: &str) -> Result<(), String> {
     let image = std::fs::read(path).map_err(|error| error.to_string())?;
     let file = ElfFile64::<Endianness>::parse(image.as_slice())
         .map_err(|_| "it is no ELF file of 64 bits, or is damaged")?;
@@ -63,12 +100,12 @@ fn inspect(path: &Path) -> Result<(), String> {
     if machine != program::host_machine() || !file.is_little_endian() {
         return Err(format!("it is built for another machine (ELF machine number {})", machine.0));
     }
-    let is_page = |name: &[u8]| name == stats_page::SYMBOL.as_bytes();
+    let is_ours = |name: &[u8]| name == symbol.as_bytes();
     let exports = |symbol: &object::read::elf::ElfSymbol64<'_, '_>| {
-        symbol.is_definition() && symbol.name_bytes().is_ok_and(is_page)
+        symbol.is_definition() && symbol.name_bytes().is_ok_and(is_ours)
     };
     if !file.dynamic_symbols().any(|symbol| exports(&symbol)) {
-        return Err(format!("it does not define {}", stats_page::SYMBOL));
+        return Err(format!("it does not define {symbol}"));
     }
     if file.elf_header().e_type(file.endian()) != elf::ET_DYN {
         return Err("it is a program and no library".into());

@@ -15,6 +15,7 @@ mod experiments;
 mod fragmentation;
 mod governor;
 mod heap_words;
+mod huge;
 mod library;
 mod program;
 mod recorders;

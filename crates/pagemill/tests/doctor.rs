@@ -56,6 +56,7 @@ fn the_names_of_the_rows_are_stable() {
             "psi",
             "thp",
             "fragmentation",
+            "prefault",
             "process-memory",
             "perf-events",
             "bpf",

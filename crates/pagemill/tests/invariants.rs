@@ -5,9 +5,9 @@
 //! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
 //! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
 //! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
-//! | `heap` has no dependency, `preload` only `heap` | what malloc runs on must not allocate through itself |
+//! | `heap` and `huge` have no dependency, `preload` only `heap`, `agent` only `huge` | what runs inside other programs must not allocate |
 //! | only the binary depends on `clap` | only it knows flags |
-//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload` | unsafe has three rooms |
+//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload`, `agent` | unsafe has four rooms |
 
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
 
@@ -30,7 +30,7 @@ const WORLD: [&str; 7] =
     ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
 /// Crates through which a program talks to the operating system.
 const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
-const MAY_BE_UNSAFE: [&str; 3] = ["kernel", "heap", "preload"];
+const MAY_BE_UNSAFE: [&str; 4] = ["kernel", "heap", "preload", "agent"];
 
 /// A crate of the workspace: what it depends on (not for its tests), and its root source file.
 struct Room {
@@ -95,11 +95,13 @@ fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<Str
         if short == "kernel" && reaches("policy") {
             wrong.push("kernel reaches policy".into());
         }
-        if short == "heap" && !room.depends.is_empty() {
-            wrong.push(format!("heap depends on {:?}", room.depends));
+        if ["heap", "huge"].contains(&short) && !room.depends.is_empty() {
+            wrong.push(format!("{short} depends on {:?}", room.depends));
         }
-        if short == "preload" && room.depends != BTreeSet::from([format!("{PREFIX}heap")]) {
-            wrong.push(format!("preload depends on {:?}", room.depends));
+        for (library, logic) in [("preload", "heap"), ("agent", "huge")] {
+            if short == library && room.depends != BTreeSet::from([format!("{PREFIX}{logic}")]) {
+                wrong.push(format!("{library} depends on {:?}", room.depends));
+            }
         }
         if name != BINARY && room.depends.iter().any(|name| name.starts_with("clap")) {
             wrong.push(format!("{short} depends on clap"));
@@ -171,6 +173,8 @@ fn sound() -> Value {
         package("pagemill-kernel", &["libc"], "lib"),
         package("pagemill-heap", &[], "lib"),
         package("pagemill-preload", &["pagemill-heap"], "cdylib"),
+        package("pagemill-huge", &[], "lib"),
+        package("pagemill-agent", &["pagemill-huge"], "cdylib"),
         package("pagemill", &["clap", "pagemill-kernel", "pagemill-analysis"], "bin"),
     ] })
 }
@@ -219,6 +223,14 @@ fn a_heap_with_a_dependency_is_found() {
         with_dependency("pagemill-preload", "libc", Value::Null),
         [r#"preload depends on {"libc", "pagemill-heap"}"#]
     );
+    assert_eq!(
+        with_dependency("pagemill-agent", "libc", Value::Null),
+        [r#"agent depends on {"libc", "pagemill-huge"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-huge", "spin", Value::Null),
+        [r#"huge depends on {"spin"}"#]
+    );
     // What only builds it counts too; what only tests it does not.
     assert_eq!(with_dependency("pagemill-heap", "cc", json!("build")).len(), 1);
     assert_eq!(with_dependency("pagemill-heap", "proptest", json!("dev")), Vec::<String>::new());
@@ -240,7 +252,7 @@ fn a_crate_that_allows_unsafe_code_is_found() {
     let wrong = violations(&sound(), |_| vec![String::new()]);
     assert_eq!(
         wrong,
-        ["pagemill", "analysis", "model", "policy"]
+        ["pagemill", "analysis", "huge", "model", "policy"]
             .map(|name| format!("{name} does not forbid unsafe code"))
     );
 }

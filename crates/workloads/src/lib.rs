@@ -5,6 +5,7 @@
 //! - [`programs`]: allocation-heavy programs, each with a check of its own result. They allocate
 //!   through the platform's allocator (`std::alloc::System`, so `malloc`, `realloc` and `free` of
 //!   the C library); under `LD_PRELOAD` the very same binary runs on another allocator.
+//! - [`growth`]: programs that grow, each request or touch timed.
 //! - [`nas`]: kernels of the NAS parallel benchmarks, verified against the published results.
 //! - [`generate`]: deterministic inputs for packaged programs (C for a compiler, SQL, mail, Ruby).
 //! - [`resp`]: a pipelining client of the Redis protocol, and [`fragment`], the published load
@@ -16,6 +17,7 @@
 
 pub mod fragment;
 pub mod generate;
+pub mod growth;
 pub mod nas;
 pub mod programs;
 pub mod random;

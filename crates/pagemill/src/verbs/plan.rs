@@ -149,7 +149,7 @@ impl Arguments {
 }
 
 /// A profile from a file; an error names file, line and column.
-fn read_profile(path: &Path) -> Result<Profile> {
+pub fn read_profile(path: &Path) -> Result<Profile> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Profile::parse(&text).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))

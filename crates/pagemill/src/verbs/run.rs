@@ -1,11 +1,11 @@
-//! `pagemill run`: a program, unchanged, on the compacting heap.
+//! `pagemill run`: a program, unchanged, on the compacting heap, or under a huge page policy, or both.
 //!
 //! Everything that can go wrong is found out before the program is executed. Then this process
-//! becomes the program. Only with `--ksm` it stays as the parent, to govern `ksmd`; it then passes
-//! signals on and ends as the program did.
+//! becomes the program. Only with `--ksm` or `--huge` it stays as the parent, to govern `ksmd` or to decide; it then
+//! passes signals on and ends as the program did.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -16,9 +16,11 @@ use clap::{Args, ValueEnum};
 use pagemill_heap::config::{Config, NAMES};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
+use pagemill_policy::huge::Named;
 
 use crate::exit::Exit;
 use crate::governor::{self, Governor, Start};
+use crate::huge::launcher::{Launcher, Options};
 use crate::library;
 use crate::program::{self, NoProgram, Verdict};
 
@@ -28,6 +30,9 @@ Examples:
   pagemill run --mesh 2y -- ruby app.rb       shuffle at each free, too
   sudo pagemill run --ksm -- redis-server     let the kernel merge the pages (back end ksm)
   pagemill run --mesh 0n -- ./bench           the same heap without compaction
+  pagemill run --huge cbmm+ -- ./server       its own malloc, memory ahead of its growth
+  pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
+  pagemill run --huge cbmm --profile p.csv --log rec -- ./server
 ";
 
 const AFTER: &str = "\
@@ -53,6 +58,31 @@ pub struct Arguments {
     /// How pages are compacted [default: $PAGEMILL_BACKEND or auto]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
+
+    /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth: linux-always,
+    /// linux-madvise, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own malloc unless --mesh is given
+    #[arg(long, value_name = "POLICY")]
+    huge: Option<String>,
+
+    /// Benefits of huge pages and eager paging by place, as `pagemill plan` writes them
+    #[arg(long, value_name = "FILE", requires = "huge")]
+    profile: Option<PathBuf>,
+
+    /// Record each decision of --huge with its why
+    #[arg(long, value_name = "DIR", requires = "huge")]
+    log: Option<PathBuf>,
+
+    /// Overwrite the recording in DIR
+    #[arg(short, long, requires = "log")]
+    force: bool,
+
+    /// Write what the agents have counted to FILE at the end, as JSON
+    #[arg(long, value_name = "FILE", requires = "huge")]
+    stats: Option<PathBuf>,
+
+    /// Decide, record, and do nothing
+    #[arg(long, requires = "huge")]
+    dry: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -94,6 +124,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(policy) = &arguments.huge {
+        return run_huge(arguments, policy);
+    }
     let config = configuration(arguments.mesh.clone())?;
     let backend = backend(arguments, &config)?;
     let (mut command, path) = match prepare(&arguments.command, &config)? {
@@ -117,6 +150,127 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
         }
     }
     Ok(cannot_execute(&path, &command.exec()))
+}
+
+/// Runs the program under a huge page policy, on the heap too if a configuration is given.
+fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
+    let policy = Named::find(name).with_context(|| {
+        format!("unknown huge page policy {name:?} (choose one of: {})", Named::NAMES.join(" "))
+    })?;
+    anyhow::ensure!(
+        !arguments.ksm && arguments.backend != Some(Backend::Ksm),
+        "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
+    );
+    let profile = arguments.profile.as_deref().map(super::plan::read_profile).transpose()?;
+    let linux = super::machine();
+    recover(&linux);
+    let (mut command, path) = if arguments.mesh.is_some() {
+        let config = configuration(arguments.mesh.clone())?;
+        match prepare(&arguments.command, &config)? {
+            Prepared::Ready(mut command, path) => {
+                command.env("PAGEMILL_BACKEND", backend(arguments, &config)?.name());
+                (*command, path)
+            }
+            Prepared::Refused(exit) => return Ok(exit),
+        }
+    } else {
+        match plain(&arguments.command)? {
+            Prepared::Ready(command, path) => (*command, path),
+            Prepared::Refused(exit) => return Ok(exit),
+        }
+    };
+    let words =
+        |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let launcher = Launcher::new(
+        &linux,
+        Options {
+            policy,
+            profile,
+            log: arguments.log.clone(),
+            force: arguments.force,
+            dry: arguments.dry,
+            stats: arguments.stats.clone(),
+            command: words(&arguments.command),
+        },
+    )?;
+    if launcher.needs_agent() {
+        match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
+            // Who brings its own allocator can still be helped: nothing of it is replaced.
+            Verdict::Refused(refusal) if refusal.kind != "bundled-allocator" => eprintln!(
+                "pagemill: {} has no agent: {}; it is helped from outside only",
+                path.display(),
+                refusal.reason
+            ),
+            _ => {
+                let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+                let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
+                let before = before.or_else(|| env::var_os("LD_PRELOAD"));
+                let agent = library::find_agent()?;
+                command
+                    .env("LD_PRELOAD", library::preload(&agent, before.as_deref()))
+                    .env("PAGEMILL_HUGE", launcher.board_path());
+            }
+        }
+    }
+    supervise(command, &path, launcher)
+}
+
+/// What stays beside a program while it runs.
+trait Companion {
+    /// What it does, as the object of "… is no longer governed" and the like.
+    const WHAT: &'static str;
+
+    /// The program has started.
+    fn watch(&mut self, pid: u32);
+
+    /// Looks once; returns how long to wait before the next look.
+    fn tick(&mut self) -> Result<Duration>;
+
+    /// The program is being stopped.
+    fn rest(&mut self) -> Result<()>;
+
+    /// The program has ended: puts everything back.
+    fn stop(self) -> Result<()>;
+}
+
+impl Companion for Governor {
+    const WHAT: &'static str = "ksmd";
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> Result<Duration> {
+        Ok(Self::tick(self)?)
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(Self::rest(self)?)
+    }
+
+    fn stop(self) -> Result<()> {
+        Ok(Self::stop(self)?)
+    }
+}
+
+impl Companion for Launcher {
+    const WHAT: &'static str = "the use of huge pages";
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> Result<Duration> {
+        Self::tick(self)
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(self) -> Result<()> {
+        Self::stop(self)
+    }
 }
 
 /// A command under the heap, or the reason that has been said and the exit that follows from it.
@@ -245,8 +399,8 @@ pub(super) fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// Runs the program as a child in the same process group, under the governor.
-fn supervise(mut command: Command, path: &Path, mut governor: Governor) -> Result<Exit> {
+/// Runs the program as a child in the same process group, beside its companion.
+fn supervise<C: Companion>(mut command: Command, path: &Path, mut companion: C) -> Result<Exit> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
     watched.extend_from_slice(signal::STOPS);
@@ -256,10 +410,10 @@ fn supervise(mut command: Command, path: &Path, mut governor: Governor) -> Resul
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(path, &error)),
     };
-    governor.watch(child.id());
-    let status = attend(&mut child, &signals, &mut governor);
-    if let Err(error) = governor.stop() {
-        eprintln!("pagemill: the settings of ksmd are not restored: {error}");
+    companion.watch(child.id());
+    let status = attend(&mut child, &signals, &mut companion);
+    if let Err(error) = companion.stop() {
+        eprintln!("pagemill: the settings of {} are not restored: {error:#}", C::WHAT);
     }
     let status = status?;
     Ok(match (status.code(), status.signal()) {
@@ -270,14 +424,18 @@ fn supervise(mut command: Command, path: &Path, mut governor: Governor) -> Resul
 }
 
 /// Governs and passes signals on until the child has ended.
-fn attend(child: &mut Child, signals: &Signals, governor: &mut Governor) -> Result<ExitStatus> {
+fn attend<C: Companion>(
+    child: &mut Child,
+    signals: &Signals,
+    companion: &mut C,
+) -> Result<ExitStatus> {
     let mut failed = false;
     loop {
         let pause = if failed {
             Duration::from_secs(1)
         } else {
-            governor.tick().unwrap_or_else(|error| {
-                eprintln!("pagemill: ksmd is no longer governed: {error}");
+            companion.tick().unwrap_or_else(|error| {
+                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
                 failed = true;
                 Duration::from_secs(1)
             })
@@ -296,8 +454,8 @@ fn attend(child: &mut Child, signals: &Signals, governor: &mut Governor) -> Resu
         }
         if signal::STOPS.contains(&received.signal) {
             // While stopped we cannot govern.
-            if let Err(error) = governor.rest() {
-                eprintln!("pagemill: ksmd is no longer governed: {error}");
+            if let Err(error) = companion.rest() {
+                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
                 failed = true;
             }
             signal::stop_myself()?;

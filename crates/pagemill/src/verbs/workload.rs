@@ -17,6 +17,7 @@ Examples:
   LD_PRELOAD=libjemalloc.so.2 pagemill workload churn
   pagemill run --mesh 1y -- pagemill workload unfragmented --scale 0.1
   pagemill workload nas-cg --class A --threads 2
+  pagemill run --huge cbmm+ -- pagemill workload growing-server --think 0.5
 ";
 
 const AFTER: &str = "\
@@ -48,6 +49,9 @@ pub struct Arguments {
     /// Problem size of the NAS kernels: S, W, A or B.
     #[arg(long, default_value_t = Class::S, value_name = "CLASS")]
     class: Class,
+    /// Microseconds that growing-server and thp-ubmk spend between two requests.
+    #[arg(long, default_value_t = 0.0, value_name = "US")]
+    think: f64,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -80,6 +84,7 @@ impl Arguments {
             hold: seconds("--hold", self.hold)?,
             seed: self.seed,
             class: self.class,
+            think: seconds("--think", self.think / 1e6)?,
         };
         match (program.run)(&params) {
             Ok(report) => {

@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+/// The agent of `run --huge`, which is built with the preload library.
+pub fn agent() -> PathBuf {
+    library().with_file_name("libpagemill_huge.so")
+}
+
 /// The preload library, built once for all tests.
 pub fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -20,6 +25,7 @@ pub fn library() -> PathBuf {
             let target = binary().parent().and_then(Path::parent).unwrap();
             let built = Command::new(env!("CARGO"))
                 .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload"])
+                .args(["-p", "pagemill-agent"])
                 .arg("--target-dir")
                 .arg(target)
                 .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -38,8 +44,10 @@ fn binary() -> &'static Path {
 /// The binary, with the library it needs and nothing else of the caller's settings.
 pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
-    command.env("PAGEMILL_LIB", library());
-    for name in ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT"] {
+    command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", agent());
+    for name in
+        ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_HUGE"]
+    {
         command.env_remove(name);
     }
     command
@@ -137,7 +145,16 @@ impl Machine {
         for (name, value) in files {
             fs::write(ksm.join(name), value).unwrap();
         }
+        let thp = root.path().join("sys/kernel/mm/transparent_hugepage");
+        fs::create_dir_all(&thp).unwrap();
+        fs::write(thp.join("enabled"), "always [madvise] never\n").unwrap();
         Self { root }
+    }
+
+    /// The setting of transparent huge pages, as it was last written.
+    pub fn thp(&self) -> String {
+        let path = self.root().join("sys/kernel/mm/transparent_hugepage/enabled");
+        fs::read_to_string(path).unwrap().trim().to_owned()
     }
 
     pub fn root(&self) -> &Path {

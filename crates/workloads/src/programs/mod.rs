@@ -27,6 +27,7 @@ mod xmalloc;
 
 use std::time::Duration;
 
+use crate::growth;
 use crate::nas::{self, Class};
 
 /// How much work to do.
@@ -44,6 +45,8 @@ pub struct Params {
     pub seed: u64,
     /// Problem size of the [`nas`] kernels.
     pub class: Class,
+    /// Time that the programs of [`growth`] spend between two requests.
+    pub think: Duration,
 }
 
 impl Default for Params {
@@ -55,13 +58,14 @@ impl Default for Params {
             hold: Duration::from_secs(1),
             seed: 1,
             class: Class::S,
+            think: Duration::ZERO,
         }
     }
 }
 
 impl Params {
     /// `full` operations scaled, at least one.
-    fn scaled(&self, full: usize) -> usize {
+    pub(crate) fn scaled(&self, full: usize) -> usize {
         ((full as f64 * self.scale) as usize).max(1)
     }
 }
@@ -137,9 +141,9 @@ pub const PROGRAMS: [Program; 8] = [
     },
 ];
 
-/// Every workload: these programs and the [`nas`] kernels.
+/// Every workload: these programs, the [`nas`] kernels and those of [`growth`].
 pub fn all() -> impl Iterator<Item = &'static Program> {
-    PROGRAMS.iter().chain(&nas::PROGRAMS)
+    PROGRAMS.iter().chain(&nas::PROGRAMS).chain(&growth::PROGRAMS)
 }
 
 /// The workload of this name.
@@ -169,6 +173,7 @@ mod tests {
             hold: Duration::ZERO,
             seed: 7,
             class: Class::S,
+            think: Duration::ZERO,
         }
     }
 

@@ -1,0 +1,106 @@
+//! What the program's own threads tell the helper: new mappings, and where huge pages are not wanted.
+//!
+//! Mappings go through a ring. Who writes takes a ticket; the helper reads in ticket order. A ring that ran over loses notes of
+//! mappings, which costs some help and nothing else. Refusals of huge pages must not be lost: they stay in a table, and when that
+//! is full the whole process counts as refusing.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const NOTES: usize = 256;
+const REFUSALS: usize = 64;
+
+struct Note {
+    /// Ticket plus one, when the rest is written.
+    ticket: AtomicU64,
+    start: AtomicU64,
+    len: AtomicU64,
+}
+
+impl Note {
+    const fn empty() -> Self {
+        Self { ticket: AtomicU64::new(0), start: AtomicU64::new(0), len: AtomicU64::new(0) }
+    }
+}
+
+static RING: [Note; NOTES] = [const { Note::empty() }; NOTES];
+static TICKETS: AtomicU64 = AtomicU64::new(0);
+static TABLE: [[AtomicU64; 2]; REFUSALS] = [const { [const { AtomicU64::new(0) }; 2] }; REFUSALS];
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+static REFUSED_ALL: AtomicBool = AtomicBool::new(false);
+
+/// A new private anonymous mapping that may be written; the note's number.
+pub(crate) fn mapped(start: usize, len: usize) -> u64 {
+    let ticket = TICKETS.fetch_add(1, Ordering::Relaxed);
+    let note = &RING[ticket as usize % NOTES];
+    note.ticket.store(0, Ordering::Release);
+    note.start.store(start as u64, Ordering::Relaxed);
+    note.len.store(len as u64, Ordering::Relaxed);
+    note.ticket.store(ticket + 1, Ordering::Release);
+    ticket
+}
+
+/// The program does not want huge pages there.
+pub(crate) fn refused(start: usize, len: usize) {
+    let number = REFUSED.fetch_add(1, Ordering::Relaxed) as usize;
+    let Some(entry) = TABLE.get(number) else {
+        REFUSED_ALL.store(true, Ordering::Relaxed);
+        return;
+    };
+    entry[0].store(start as u64, Ordering::Relaxed);
+    entry[1].store((start + len) as u64, Ordering::Release);
+}
+
+/// The program does not want huge pages at all.
+pub(crate) fn refused_all() {
+    REFUSED_ALL.store(true, Ordering::Relaxed);
+}
+
+/// Whether the program has said that it does not want huge pages at all, or so often that we have lost count.
+pub(crate) fn is_refused_everywhere() -> bool {
+    REFUSED_ALL.load(Ordering::Relaxed)
+}
+
+/// Whether the program does not want huge pages in some part of a range.
+pub(crate) fn is_refused(start: u64, end: u64) -> bool {
+    let count = (REFUSED.load(Ordering::Relaxed) as usize).min(REFUSALS);
+    is_refused_everywhere()
+        || TABLE[..count].iter().any(|entry| {
+            let last = entry[1].load(Ordering::Acquire);
+            entry[0].load(Ordering::Relaxed) < end && start < last
+        })
+}
+
+/// Reads the ring; one reader.
+#[derive(Debug)]
+pub(crate) struct Reader(u64);
+
+impl Reader {
+    /// From now on.
+    pub(crate) fn new() -> Self {
+        Self(TICKETS.load(Ordering::Relaxed).saturating_sub(NOTES as u64 / 2))
+    }
+
+    /// Notes read, by which a note's number says whether it is among them.
+    pub(crate) fn read(&self) -> u64 {
+        self.0
+    }
+
+    /// The next note: start and length.
+    pub(crate) fn next(&mut self) -> Option<(u64, u64)> {
+        let tickets = TICKETS.load(Ordering::Acquire);
+        self.0 = self.0.max(tickets.saturating_sub(NOTES as u64));
+        if self.0 >= tickets {
+            return None;
+        }
+        let note = &RING[self.0 as usize % NOTES];
+        let before = note.ticket.load(Ordering::Acquire);
+        if before < self.0 + 1 {
+            return None; // Being written.
+        }
+        let found = (note.start.load(Ordering::Relaxed), note.len.load(Ordering::Relaxed));
+        let after = note.ticket.load(Ordering::Acquire);
+        self.0 += 1;
+        // Overwritten meanwhile: the range may be of two mappings.
+        if before == self.0 && after == before { Some(found) } else { self.next() }
+    }
+}

@@ -1,0 +1,475 @@
+//! The regions of this process: found, watched, provided for, and told to the launcher.
+//!
+//! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new comes from the
+//! program's own calls at once, and from a look at all mappings when the program has grown; such a look costs a microsecond or
+//! so a mapping and is spaced so that all of them together take a fiftieth of one CPU.
+
+use pagemill_huge::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
+use pagemill_huge::frontier::{Frontier, Outcome, Pages};
+use pagemill_huge::{HUGE, PAGE};
+
+use crate::kernel::{self, Linux};
+use crate::pool::{Delivery, Pool};
+use crate::{board, helper, notes, sys};
+
+/// The smallest range that is worth a region.
+const LEAST: u64 = 256 << 10;
+
+/// The smallest mapping of which a part is provided before its first touch.
+const LENT_FROM: u64 = 64 << 20;
+
+/// A mapping that is made so soon after growth was seen is part of it.
+const SOON_NS: u64 = 20_000_000;
+
+/// A launcher that has given no sign of life for so long is gone.
+const SILENCE_NS: u64 = 5_000_000_000;
+
+/// Longest time that one region is provided for at a stretch.
+const TURN_NS: u64 = 5_000_000;
+
+/// After the last growth the pool keeps its store for so long.
+const KEEP_NS: u64 = 200_000_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    live: bool,
+    frontier: Frontier,
+    kind: Kind,
+    seen: bool,
+    /// Whether the program's own faults were asked to bring huge pages.
+    advised: bool,
+    /// Whether anything was provided.
+    begun: bool,
+    /// The mapping's whole extent, as far as it is known.
+    told: (u64, u64, u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Regions {
+    linux: Linux,
+    pool: Pool,
+    process: Process<'static>,
+    board: Board<'static>,
+    notes: notes::Reader,
+    slots: [Slot; REGIONS],
+    able: bool,
+    queries: bool,
+    resident: u64,
+    /// Resident bytes at the last look at all mappings, and when the next may be.
+    looked_at: u64,
+    next_look: u64,
+    grown_ns: u64,
+    /// Growth seen since the rate was last worked out, when that was, and the rate.
+    grown: u64,
+    rated_ns: u64,
+    rate: u64,
+    /// When the program last mapped much memory.
+    mapped_ns: u64,
+}
+
+impl Regions {
+    /// Opens what it needs; `None` without a board or address space.
+    pub(crate) fn new(process: Process<'static>) -> Option<Self> {
+        let board = board::whole_board()?;
+        let (linux, missing) = Linux::open();
+        process.set(Of::Degraded, process.get(Of::Degraded) | missing);
+        Some(Self {
+            linux,
+            pool: Pool::new()?,
+            process,
+            board,
+            notes: notes::Reader::new(),
+            slots: [Slot::default(); REGIONS],
+            able: missing & (degraded::NO_MOVE | degraded::NO_SCAN | degraded::NO_QUERY) == 0,
+            queries: missing & degraded::NO_QUERY == 0,
+            resident: 0,
+            looked_at: 0,
+            next_look: 0,
+            grown_ns: 0,
+            mapped_ns: 0,
+            grown: 0,
+            rated_ns: 0,
+            rate: 0,
+        })
+    }
+
+    /// One round; returns how long to sleep after it.
+    pub(crate) fn round(&mut self, now: u64) -> u64 {
+        self.process.add(Of::Rounds, 1);
+        if !self.able {
+            helper::acted(u64::MAX >> 33);
+            self.collapse_one();
+            return 100_000_000;
+        }
+        while let Some((start, len)) = self.notes.next() {
+            self.mapped(start, start + len, now);
+        }
+        self.resident = self.linux.resident();
+        self.process.set(Of::Resident, self.resident);
+        if self.queries {
+            self.look_around(now);
+        }
+        let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
+        let first =
+            if silent { Order::Nothing } else { Order::from_word(self.board.get(Head::First)) };
+        for number in 0..REGIONS {
+            if !self.slots[number].live {
+                continue;
+            }
+            let before = self.slots[number].frontier.touched();
+            if self.slots[number].frontier.look(&mut self.linux, now) {
+                self.grown_ns = now;
+                self.grown += self.slots[number].frontier.touched() - before;
+                self.unite(number);
+            }
+        }
+        let rate = self.rate(now);
+        let allowance = self.allowance(rate);
+        let mut huge = false;
+        // The first piece of each new region at once, for the program waits for that of a large one.
+        for number in 0..REGIONS {
+            let order = self.order(number, first, silent);
+            if self.slots[number].live && order != Order::Nothing && !self.slots[number].begun {
+                self.slots[number].begun = true;
+                self.provide(number, order, allowance, now, 1);
+            }
+        }
+        helper::acted(self.notes.read());
+        for number in 0..REGIONS {
+            let order = self.order(number, first, silent);
+            huge |= order == Order::Pool;
+            if self.slots[number].live && order != Order::Nothing {
+                self.provide(number, order, allowance, now, usize::MAX);
+            }
+            self.tell(number);
+        }
+        self.keep_store(huge, allowance, now);
+        self.collapse_one();
+        self.process.set(Of::Untouched, self.untouched());
+        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        self.pause(now, rate)
+    }
+
+    /// Bytes a millisecond by which the process grows: those of the last few milliseconds, smoothed.
+    fn rate(&mut self, now: u64) -> u64 {
+        const WINDOW_NS: u64 = 8_000_000;
+        let passed = now.saturating_sub(self.rated_ns);
+        if passed >= WINDOW_NS {
+            let seen = self.grown.saturating_mul(1_000_000) / passed;
+            self.rate = if self.rate == 0 { seen } else { (self.rate + seen) / 2 };
+            (self.grown, self.rated_ns) = (0, now);
+        }
+        self.rate
+    }
+
+    /// Makes one mapping again of what lies behind the frontier: wires and what came late were not advised.
+    fn unite(&self, number: usize) {
+        let frontier = &self.slots[number].frontier;
+        let order = Order::from_word(self.board.get(Head::First));
+        let (start, end) = (frontier.start(), frontier.touched() / HUGE * HUGE);
+        if order == Order::Huge && end > start + HUGE && !notes::is_refused(start, end) {
+            kernel::want_huge(start, end - start);
+        }
+    }
+
+    /// What is to be done about a region.
+    fn order(&mut self, number: usize, first: Order, silent: bool) -> Order {
+        let slot = &self.slots[number];
+        if !slot.live || silent {
+            return Order::Nothing;
+        }
+        let order = self.process.region(number).order(first);
+        let (start, end) = (slot.frontier.start(), slot.frontier.end());
+        if matches!(order, Order::Huge | Order::Fault | Order::Pool) {
+            if notes::is_refused_everywhere() {
+                let before = self.process.get(Of::Degraded);
+                self.process.set(Of::Degraded, before | degraded::REFUSED_BY_PROGRAM);
+            }
+            if notes::is_refused(start, end) {
+                return Order::Base;
+            }
+        }
+        order
+    }
+
+    /// Bytes that may lie provided and untouched in all regions together.
+    fn allowance(&self, rate: u64) -> u64 {
+        let get = |word| self.board.get(word);
+        let share = self.resident / 1000 * get(Head::LeadPerMille);
+        let growth = rate.saturating_mul(get(Head::HorizonNs)) / 1_000_000;
+        share.max(growth).min(get(Head::LeadMost)).min(get(Head::Headroom)) / PAGE * PAGE
+    }
+
+    fn untouched(&self) -> u64 {
+        let live = self.slots.iter().filter(|slot| slot.live);
+        live.map(|slot| slot.frontier.untouched()).sum()
+    }
+
+    /// Provides for one region until it has what it should, or its turn ends, `pieces` at most.
+    fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
+        if order == Order::Fault {
+            let slot = &mut self.slots[number];
+            if !slot.advised {
+                slot.advised = true;
+                kernel::want_huge(
+                    slot.frontier.start(),
+                    slot.frontier.end() - slot.frontier.start(),
+                );
+            }
+            return;
+        }
+        let others = self.untouched() - self.slots[number].frontier.untouched();
+        let allowance = allowance.saturating_sub(others);
+        let frontier = &self.slots[number].frontier;
+        let len = frontier.end() - frontier.start();
+        let lent = self.board.get(Head::Lend).min(10_000);
+        // A program that grows touches what it maps.
+        let grows = self.grown_ns != 0 && now < self.grown_ns + SOON_NS;
+        let loan = match len {
+            _ if grows => allowance,
+            0..LENT_FROM => 0,
+            _ => len / 10_000 * lent,
+        };
+        let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
+        for _ in 0..pieces {
+            let frontier = &mut self.slots[number].frontier;
+            let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
+            let delivery = match order {
+                Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
+                _ => Pool::make_in_place(piece, &mut self.linux, self.process),
+            };
+            match delivery {
+                Delivery::Gone => {
+                    self.slots[number].live = false;
+                    return;
+                }
+                Delivery::Tried(outcome) => {
+                    frontier.tried(piece, outcome);
+                    if outcome == Outcome::Late {
+                        frontier.look(&mut self.linux, sys::clock(sys::CLOCK_MONOTONIC));
+                    }
+                }
+            }
+            if sys::clock(sys::CLOCK_MONOTONIC) > now + TURN_NS {
+                return;
+            }
+        }
+    }
+
+    /// Makes zeroed huge pages for the next pieces while something grows, and gives them back when nothing does.
+    fn keep_store(&mut self, huge: bool, allowance: u64, now: u64) {
+        const MOST: u64 = 4;
+        let grows = self.grown_ns != 0 && now < self.grown_ns + KEEP_NS;
+        if !huge || !grows {
+            self.pool.drain();
+        } else {
+            let wanted = (allowance / HUGE / 4).min(MOST);
+            while self.pool.store() < wanted && self.pool.make(&self.linux, self.process) {}
+        }
+        self.process.set(Of::Pool, self.pool.store());
+    }
+
+    /// Does what the launcher has asked for.
+    fn collapse_one(&mut self) {
+        let chunk = self.process.get(Of::CollapseAt);
+        if chunk == 0 || !chunk.is_multiple_of(HUGE) {
+            return;
+        }
+        let began = sys::clock(sys::CLOCK_MONOTONIC);
+        let done = !notes::is_refused(chunk, chunk + HUGE) && kernel::collapse(chunk);
+        let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
+        self.process.smooth(Of::CollapseNs, took);
+        self.process.add(if done { Of::Collapsed } else { Of::NotCollapsed }, 1);
+        self.process.set(Of::CollapseAt, 0);
+    }
+
+    /// How long until something may be due.
+    fn pause(&self, now: u64, rate: u64) -> u64 {
+        const LEAST_NS: u64 = 100_000;
+        const MOST_NS: u64 = 1_000_000;
+        /// What a program has just mapped it mostly touches at once.
+        const YOUNG_NS: u64 = 50_000_000;
+        if self.process.get(Of::CollapseAt) != 0 {
+            return MOST_NS;
+        }
+        if rate > 0 && now < self.grown_ns + KEEP_NS {
+            // A quarter of what the fastest regions have left.
+            let left = self.untouched().max(LEAST) / rate.max(1) * 1_000_000;
+            return (left / 4).clamp(LEAST_NS, MOST_NS);
+        }
+        if self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
+            return MOST_NS / 4;
+        }
+        match now.saturating_sub(self.grown_ns) {
+            0..1_000_000_000 => 5_000_000,
+            1_000_000_000..10_000_000_000 => 20_000_000,
+            _ => 50_000_000,
+        }
+    }
+
+    /// The program has mapped this: whatever lay there before is gone.
+    fn mapped(&mut self, start: u64, end: u64, now: u64) {
+        for slot in &mut self.slots {
+            if slot.live && slot.frontier.start() < end && start < slot.frontier.end() {
+                slot.live = false;
+            }
+        }
+        self.adopt(start, end, Kind::Mapping, now);
+        self.mapped_ns = now;
+    }
+
+    /// Looks at all mappings, if the program has grown and it is time.
+    fn look_around(&mut self, now: u64) {
+        const GROWN: u64 = 512 << 10;
+        const SHARE: u64 = 50;
+        const RARE_NS: u64 = 1_000_000_000;
+        let grown = self.resident.abs_diff(self.looked_at) >= GROWN;
+        if now < self.next_look || !grown && now < self.next_look + RARE_NS {
+            return;
+        }
+        self.looked_at = self.resident;
+        let began = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID);
+        for slot in &mut self.slots {
+            slot.seen = false;
+        }
+        let mut from = 0;
+        while let Some(mapping) = self.linux.mapping_from(from) {
+            from = mapping.end;
+            if mapping.end - mapping.start < LEAST || self.pool.owns(mapping.start, mapping.end) {
+                continue;
+            }
+            let kind = if mapping.heap { Kind::Heap } else { Kind::Mapping };
+            self.found(mapping.start, mapping.end, kind, now);
+        }
+        for slot in &mut self.slots {
+            slot.live &= slot.seen;
+        }
+        self.merge();
+        let took = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID) - began;
+        self.next_look = now + (took * SHARE).max(1_000_000);
+    }
+
+    /// A mapping is there: the regions in it live on, and what no region covers becomes one.
+    fn found(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+        let mut at = start;
+        while at < end {
+            // The region that covers `at`, or the next one above it.
+            let next = (0..REGIONS)
+                .filter(|&n| self.slots[n].live && self.slots[n].frontier.end() > at)
+                .filter(|&n| self.slots[n].frontier.start() < end)
+                .min_by_key(|&n| self.slots[n].frontier.start());
+            let Some(number) = next else {
+                self.grow_or_adopt(at, end, kind, now);
+                return;
+            };
+            let frontier = self.slots[number].frontier;
+            if frontier.end() > end {
+                // The mapping is shorter than the region was.
+                self.slots[number].live = false;
+                continue;
+            }
+            if frontier.start() > at {
+                self.grow_or_adopt(at, frontier.start(), kind, now);
+            }
+            // Unmapped and mapped anew without our seeing it: what was touched is not there.
+            let stale = frontier.grows() && !self.linux.is_present(frontier.touched() - PAGE);
+            if stale && !frontier.is_complete() {
+                self.slots[number].live = false;
+                self.adopt(frontier.start(), frontier.end(), kind, now);
+            }
+            self.slots[number].seen = true;
+            at = frontier.end();
+        }
+    }
+
+    /// A range that no region covers: more of the region that ends there, if that one grows, or a new one.
+    fn grow_or_adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+        let below = self.slots.iter_mut().find(|slot| slot.live && slot.frontier.end() == start);
+        match below {
+            Some(slot) if kind == Kind::Heap || !slot.frontier.is_complete() => {
+                slot.frontier.extend(end);
+                slot.advised = false;
+                slot.seen = true;
+            }
+            _ => self.adopt(start, end, kind, now),
+        }
+    }
+
+    fn adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+        let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if end < start + LEAST {
+            return;
+        }
+        let free = self.slots.iter().position(|slot| !slot.live);
+        let complete = || self.slots.iter().position(|slot| slot.frontier.is_complete());
+        let slowest = || {
+            (0..REGIONS).min_by_key(|&n| {
+                let frontier = &self.slots[n].frontier;
+                (frontier.rate(now), frontier.end() - frontier.provided())
+            })
+        };
+        let Some(number) = free.or_else(complete).or_else(slowest) else { return };
+        let frontier = Frontier::new(start, end, now);
+        self.slots[number] = Slot { live: true, frontier, kind, seen: true, ..Slot::default() };
+        let place = self.process.region(number);
+        let generation = place.get(At::Generation);
+        place.set(At::Generation, generation | 1);
+        for (word, value) in [
+            (At::Start, start),
+            (At::End, end),
+            (At::Kind, kind as u64),
+            (At::Touched, start),
+            (At::Provided, start),
+            (At::Rate, 0),
+            (At::Jumps, 0),
+            (At::Since, now),
+        ] {
+            place.set(word, value);
+        }
+        place.set(At::Generation, (generation | 1) + 1);
+    }
+
+    /// Makes one region of two that are complete and lie side by side, so that they take one place.
+    fn merge(&mut self) {
+        for number in 0..REGIONS {
+            let slot = self.slots[number];
+            if !slot.live || !slot.frontier.is_complete() {
+                continue;
+            }
+            let other = (0..REGIONS).find(|&n| {
+                let other = &self.slots[n];
+                other.live
+                    && other.frontier.is_complete()
+                    && other.frontier.start() == slot.frontier.end()
+            });
+            if let Some(other) = other {
+                let next = self.slots[other].frontier;
+                self.slots[number].frontier.join(&next);
+                self.slots[other].live = false;
+            }
+        }
+    }
+
+    /// Writes a region on the board.
+    fn tell(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        let place = self.process.region(number);
+        if !slot.live {
+            if place.get(At::End) != 0 {
+                place.set(At::End, 0);
+            }
+            return;
+        }
+        let now = (slot.frontier.end(), slot.frontier.touched(), slot.frontier.provided());
+        if slot.told != now {
+            slot.told = now;
+            place.set(At::Start, slot.frontier.start());
+            place.set(At::End, now.0);
+            place.set(At::Kind, slot.kind as u64);
+            place.set(At::Touched, now.1);
+            place.set(At::Provided, now.2);
+            place.set(At::Jumps, slot.frontier.jumps());
+        }
+        place.set(At::Rate, slot.frontier.rate(sys::clock(sys::CLOCK_MONOTONIC_COARSE)));
+    }
+}

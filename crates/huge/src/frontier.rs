@@ -1,0 +1,414 @@
+//! Where a region grows, and what to provide ahead of it.
+//!
+//! A *region* is a range of private anonymous memory. A program that grows touches it from low to high addresses;
+//! the *frontier* is the end of what it has touched. Pages are provided from the frontier on, so that the program finds
+//! them there instead of taking a fault for each.
+//!
+//! ```text
+//!  start            touched                wire          wire    provided                 end
+//!    │█████████████████│▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒▒│                       │
+//!     touched           provided, perhaps touched                    nothing
+//! ```
+//!
+//! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*, single
+//! base pages whose presence says that the frontier has come by. The last wire stands as far before the end of what
+//! is provided as the program may grow until somebody looks again. A chunk with a wire is made of base pages; it can
+//! be collapsed later.
+//!
+//! Properties (tested):
+//! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
+//!   than the loan.
+//! - Pieces are provided in order, none twice, none outside the region, and no wire is ever provided.
+//! - A huge piece is one whole, aligned chunk.
+//! - The frontier never moves back.
+
+use crate::board::Order;
+use crate::{HUGE, PAGE};
+
+/// How far from the frontier a touch may be and still be growth.
+const SLACK: u64 = HUGE;
+
+/// Wires of a region.
+const WIRES: usize = 8;
+
+/// The smallest piece of base pages that is worth its system calls.
+const LEAST: u64 = 16 * PAGE;
+
+/// The largest piece of base pages.
+const MOST: u64 = 64 * PAGE;
+
+/// Time within which the agent's thread looks again while something grows, as a lead in ns.
+const REACTION_NS: u64 = 3_000_000;
+
+/// What is known of a range's pages.
+pub trait Pages {
+    /// Whether the page at this address is there (or swapped out).
+    fn is_present(&mut self, page: u64) -> bool;
+
+    /// The first run of pages in `from..to` that are there.
+    fn first_run(&mut self, from: u64, to: u64) -> Option<(u64, u64)>;
+}
+
+/// What to provide next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// One huge page, or base pages.
+    pub huge: bool,
+    /// Whether the first page stays out.
+    pub wire: bool,
+}
+
+/// What came of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there.
+    Provided,
+    /// The program was there first.
+    Late,
+    /// There is no huge page to be had.
+    Refused,
+}
+
+/// A region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frontier {
+    start: u64,
+    end: u64,
+    touched: u64,
+    provided: u64,
+    wires: [u64; WIRES],
+    wired: usize,
+    last_wire: u64,
+    /// The end of a chunk that has to be made of base pages.
+    plain_until: u64,
+    rate: u64,
+    moved_ns: u64,
+    jumps: u64,
+}
+
+impl Frontier {
+    /// A region of which nothing is known yet.
+    pub const fn new(start: u64, end: u64, now_ns: u64) -> Self {
+        Self {
+            start,
+            end,
+            touched: start,
+            provided: start,
+            wires: [0; WIRES],
+            wired: 0,
+            last_wire: start,
+            plain_until: 0,
+            rate: 0,
+            moved_ns: now_ns,
+            jumps: 0,
+        }
+    }
+
+    /// First address.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Address behind the last.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Address up to which it is known to be touched.
+    pub fn touched(&self) -> u64 {
+        self.touched
+    }
+
+    /// Address up to which it is provided.
+    pub fn provided(&self) -> u64 {
+        self.provided
+    }
+
+    /// Touches found far from where it grew.
+    pub fn jumps(&self) -> u64 {
+        self.jumps
+    }
+
+    /// Whether any touch was seen.
+    pub fn grows(&self) -> bool {
+        self.touched > self.start
+    }
+
+    /// Whether there is nothing left to provide or to watch.
+    pub fn is_complete(&self) -> bool {
+        self.provided >= self.end && self.wired == 0
+    }
+
+    /// Bytes provided and, as far as is known, untouched.
+    pub fn untouched(&self) -> u64 {
+        if self.is_complete() { 0 } else { self.provided - self.touched }
+    }
+
+    /// Bytes a millisecond by which it grows: as last seen, and less when nothing has been seen for longer than that.
+    pub fn rate(&self, now_ns: u64) -> u64 {
+        let still = now_ns.saturating_sub(self.moved_ns).max(1);
+        let unseen = self.untouched().max(SLACK);
+        self.rate.min(unseen.saturating_mul(1_000_000) / still)
+    }
+
+    /// The region is longer now.
+    pub fn extend(&mut self, end: u64) {
+        self.end = self.end.max(end);
+    }
+
+    /// Takes in the complete region behind this one, which is complete too.
+    pub fn join(&mut self, next: &Self) {
+        if self.is_complete() && next.is_complete() && next.start == self.end {
+            (self.end, self.touched, self.provided) = (next.end, next.end, next.end);
+        }
+    }
+
+    /// Finds out how far it has grown; whether it has.
+    pub fn look(&mut self, pages: &mut impl Pages, now_ns: u64) -> bool {
+        let before = self.touched;
+        while self.wired > 0 && pages.is_present(self.wires[0]) {
+            self.touched = self.touched.max(self.wires[0] + PAGE);
+            self.wires.copy_within(1.., 0);
+            self.wired -= 1;
+        }
+        if self.wired == 0 {
+            self.look_behind(pages);
+        }
+        let grown = self.touched - before;
+        if grown > 0 {
+            let took = now_ns.saturating_sub(self.moved_ns).max(1);
+            let seen = grown.saturating_mul(1_000_000) / took;
+            self.rate = if self.rate == 0 { seen } else { (self.rate + seen) / 2 };
+            self.moved_ns = now_ns;
+        }
+        grown > 0
+    }
+
+    /// Looks for touches behind what is provided: no wire tells of those.
+    fn look_behind(&mut self, pages: &mut impl Pages) {
+        const RUNS: usize = 16;
+        for _ in 0..RUNS {
+            if self.provided >= self.end {
+                self.touched = self.end;
+                return;
+            }
+            let Some((start, end)) = pages.first_run(self.provided, self.end) else { return };
+            let (start, end) = (start.max(self.provided), end.min(self.end));
+            if end <= start {
+                return;
+            }
+            if start - self.provided > SLACK && self.grows() {
+                self.jumps += 1;
+            }
+            self.touched = end;
+            self.provided = end;
+            self.last_wire = end;
+        }
+    }
+
+    /// The next piece to provide, with `allowance` bytes that may lie untouched, or `loan` before the first touch.
+    pub fn plan(&self, order: Order, allowance: u64, loan: u64, now_ns: u64) -> Option<Piece> {
+        let huge = match order {
+            Order::Huge | Order::Pool => true,
+            Order::Base => false,
+            Order::Nothing | Order::Fault => return None,
+        };
+        let allowance = if self.grows() { allowance } else { loan };
+        if allowance < LEAST || self.touched - self.start < LEAST && self.grows() {
+            return None;
+        }
+        let target = self.end.min(self.touched.saturating_add(allowance));
+        let at = self.provided;
+        if at >= target {
+            return None;
+        }
+        let boundary = (at / HUGE + 1) * HUGE;
+        // Of a region whose speed is not known yet, half.
+        let lead = match self.rate(now_ns) {
+            0 => allowance / 2,
+            rate => rate.saturating_mul(REACTION_NS) / 1_000_000,
+        };
+        // A wire where the last one was left far enough behind, or at the latest where the lead begins.
+        let due = |least: u64, end: u64| {
+            let lead = lead.next_multiple_of(least).max(least);
+            let spacing = allowance.saturating_sub(lead) / least * least;
+            let far = at - self.last_wire >= spacing.max(least);
+            self.wired < WIRES && (far || self.wired == 0 && end + lead > target)
+        };
+        if huge && allowance >= HUGE && at >= self.plain_until {
+            if at.is_multiple_of(HUGE) && boundary <= self.end {
+                if boundary > target {
+                    return None;
+                }
+                let wire = due(HUGE, boundary);
+                return Some(Piece { start: at, end: boundary, huge: !wire, wire });
+            }
+            // Up to the boundary, or the region's last pages.
+            let end = boundary.min(self.end);
+            return (end <= target).then_some(Piece { start: at, end, huge: false, wire: false });
+        }
+        let end = target.min(boundary).min(at + MOST);
+        let wire = due(LEAST, end);
+        let whole = end - at >= LEAST || end == self.end || end == boundary;
+        (whole && end - at > PAGE).then_some(Piece { start: at, end, huge: false, wire })
+    }
+
+    /// A piece was tried.
+    pub fn tried(&mut self, piece: Piece, outcome: Outcome) {
+        match outcome {
+            Outcome::Refused => self.plain_until = self.plain_until.max(piece.end),
+            Outcome::Provided | Outcome::Late => {
+                self.provided = self.provided.max(piece.end);
+                if piece.wire && outcome == Outcome::Provided && self.wired < WIRES {
+                    self.wires[self.wired] = piece.start;
+                    self.wired += 1;
+                    self.last_wire = piece.start;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    extern crate std;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    /// Pages that are there.
+    #[derive(Default)]
+    struct Memory(BTreeSet<u64>);
+
+    impl Memory {
+        fn fill(&mut self, start: u64, end: u64) {
+            self.0.extend((start..end).step_by(PAGE as usize));
+        }
+    }
+
+    impl Pages for Memory {
+        fn is_present(&mut self, page: u64) -> bool {
+            self.0.contains(&page)
+        }
+        fn first_run(&mut self, from: u64, to: u64) -> Option<(u64, u64)> {
+            let start = *self.0.range(from..to).next()?;
+            let mut end = start;
+            while end < to && self.0.contains(&end) {
+                end += PAGE;
+            }
+            Some((start, end))
+        }
+    }
+
+    const START: u64 = 1 << 30;
+
+    /// A program that touches `step` pages a millisecond of a region of `chunks` chunks, beside an agent; the faults
+    /// that it took, and the huge pages that it got.
+    fn grow(order: Order, chunks: u64, step: u64, allowance: u64, loan: u64) -> (u64, u64) {
+        let end = START + chunks * HUGE;
+        let mut memory = Memory::default();
+        let mut frontier = Frontier::new(START, end, 0);
+        let (mut faults, mut huge, mut at, mut now) = (0, 0, START, 0);
+        let mut pieces: Vec<Piece> = Vec::new();
+        while at < end {
+            let before = frontier.touched();
+            frontier.look(&mut memory, now);
+            assert!(frontier.touched() >= before && frontier.touched() <= end);
+            let told = frontier.touched() <= at.max(before) || frontier.is_complete();
+            assert!(told, "what was not touched is called touched");
+            while let Some(piece) = frontier.plan(order, allowance, loan, now) {
+                let room = if frontier.grows() { allowance } else { loan };
+                assert!(piece.end <= frontier.touched() + room && piece.end <= end);
+                assert!(
+                    !piece.huge
+                        || piece.start.is_multiple_of(HUGE) && piece.end - piece.start == HUGE
+                );
+                assert!(pieces.last().is_none_or(|last| last.end <= piece.start));
+                let first = piece.start + if piece.wire { PAGE } else { 0 };
+                let late = (first..piece.end).step_by(PAGE as usize).any(|p| memory.is_present(p));
+                memory.fill(first, piece.end);
+                huge += u64::from(piece.huge && !late);
+                frontier.tried(piece, if late { Outcome::Late } else { Outcome::Provided });
+                pieces.push(piece);
+            }
+            for _ in 0..step {
+                if at < end {
+                    faults += u64::from(memory.0.insert(at));
+                    at += PAGE;
+                }
+            }
+            now += 1_000_000;
+        }
+        (faults, huge)
+    }
+
+    #[test]
+    fn a_steady_program_takes_one_fault_a_wire_and_gets_mostly_huge_pages() {
+        let (faults, huge) = grow(Order::Huge, 64, 256, 32 << 20, 0);
+        assert!(faults < 64 * 512 / 50, "{faults} faults");
+        assert!(huge > 48, "{huge} huge pages of 64");
+    }
+
+    #[test]
+    fn base_pages_ahead_spare_the_faults_too() {
+        let (faults, huge) = grow(Order::Base, 32, 64, 2 << 20, 0);
+        assert!(faults < 32 * 512 / 20, "{faults} faults");
+        assert_eq!(huge, 0);
+    }
+
+    #[test]
+    fn without_an_order_nothing_is_provided() {
+        assert_eq!(grow(Order::Nothing, 4, 100, 64 << 20, 0), (4 * 512, 0));
+    }
+
+    #[test]
+    fn a_loan_comes_before_the_first_touch() {
+        let frontier = Frontier::new(START, START + 64 * HUGE, 0);
+        assert_eq!(frontier.plan(Order::Huge, 64 << 20, 0, 1), None);
+        let piece = frontier.plan(Order::Huge, 64 << 20, 4 << 20, 1).unwrap();
+        assert_eq!((piece.start, piece.huge), (START, true));
+    }
+
+    #[test]
+    fn a_refused_chunk_is_made_of_base_pages() {
+        let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
+        let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
+        assert!(piece.huge);
+        frontier.tried(piece, Outcome::Refused);
+        let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
+        assert!(!piece.huge && piece.start == START);
+    }
+
+    #[test]
+    fn a_program_that_rests_grows_slower_and_slower() {
+        let mut memory = Memory::default();
+        let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
+        memory.fill(START, START + HUGE);
+        assert!(frontier.look(&mut memory, 1_000_000));
+        let rate = frontier.rate(1_000_000);
+        assert_eq!(rate, HUGE);
+        assert!(frontier.rate(1_000_000_000) <= rate / 400);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_speed_the_properties_hold(
+            order in prop_oneof![Just(Order::Base), Just(Order::Huge)],
+            chunks in 1_u64..24,
+            step in 1_u64..3000,
+            allowance in 0_u64..(48 << 20),
+            loan in 0_u64..(8 << 20),
+        ) {
+            // `grow` holds them in each step.
+            let allowance = allowance / PAGE * PAGE;
+            let (faults, huge) = grow(order, chunks, step, allowance, loan / PAGE * PAGE);
+            prop_assert!(faults <= chunks * 512);
+            prop_assert!(huge <= chunks);
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! The launcher's side of `run --huge`: looks at what the agents report, decides, gives orders, records.
+//!
+//! A region gets a decision when it is first seen, when what was decided would change, and at the latest once a second. Until the
+//! first, the agent follows the order for a region that grows in order, which is decided beforehand, so that a
+//! program need not wait for the launcher. Every decision is that of the policy for a recorded view (see `decisions`).
+//!
+//! | decision | order, or what is done |
+//! |---|---|
+//! | `ahead-2m` | huge pages ahead of the growth, made in place |
+//! | `pool` | the same, zeroed beforehand in the agent's pool and moved into place |
+//! | `ahead-4k`, `ahead-64k` | base pages ahead of it |
+//! | `huge` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
+//! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
+//! | `demote` | not carried out: no interface splits another process's huge page; recorded as such |
+//!
+//! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use pagemill_huge::board::{At, Board, Head, Of, Order, Process, REGIONS, WORDS, degraded};
+use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::shared_words::SharedWords;
+use pagemill_kernel::{Linux, clock};
+use pagemill_model::dataset::Row as _;
+use pagemill_model::event::Recorded as _;
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, HugeDecision, Nanos};
+use pagemill_policy::huge::profile::{Mapping, Profile};
+use pagemill_policy::huge::{
+    Action, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
+};
+
+use serde_json::{Value, json};
+
+use super::isolate::Isolation;
+use super::view::{self, Machine};
+use crate::decisions;
+
+/// While something grows, and while nothing does.
+const GROWING: Duration = Duration::from_millis(2);
+const RESTING: Duration = Duration::from_millis(20);
+
+/// Time between two looks at memory and load.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time between two scans of pages in use.
+const SCAN: Duration = Duration::from_millis(100);
+/// The longest that a decision stands.
+const STANDS: Duration = Duration::from_secs(1);
+/// What was measured of huge pages counts for so long.
+const FRESH: Duration = Duration::from_millis(500);
+/// Collapses take at most this share of the time, in thousandths of one CPU.
+const COLLAPSE_SHARE: u64 = 50;
+
+/// What to run under.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The policy.
+    pub policy: Named,
+    /// Benefits by place.
+    pub profile: Option<Profile>,
+    /// Where decisions are recorded.
+    pub log: Option<PathBuf>,
+    /// Whether a recording there is replaced.
+    pub force: bool,
+    /// Decide and record, but do nothing.
+    pub dry: bool,
+    /// Where the agents' counters go at the end, as JSON.
+    pub stats: Option<PathBuf>,
+    /// The command, for the recording's header.
+    pub command: Vec<String>,
+}
+
+/// What is remembered of a region.
+#[derive(Clone, Copy, Debug, Default)]
+struct Decided {
+    generation: u64,
+    action: Action,
+    at: Duration,
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+struct Member {
+    decided: [Decided; REGIONS],
+    huge: u64,
+    made: Duration,
+    pages: Option<Pages>,
+    top: u64,
+    seen: bool,
+}
+
+/// Decides for a program and its descendants.
+pub struct Launcher {
+    linux: Linux,
+    options: Options,
+    isolation: Option<Isolation>,
+    shared: SharedWords,
+    machine: Machine,
+    members: BTreeMap<u64, Member>,
+    writer: Option<Writer>,
+    child: u32,
+    next_look: Duration,
+    next_scan: Duration,
+    collapsing: Duration,
+    began: Duration,
+    said: u64,
+    decisions: BTreeMap<&'static str, u64>,
+    ended: Vec<Value>,
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(time.as_nanos() as u64)
+}
+
+impl Launcher {
+    /// Prepares everything that can fail.
+    pub fn new(linux: &Linux, options: Options) -> Result<Self> {
+        // Timed before this process is kept from huge pages.
+        let machine = Machine::new(linux, matches!(options.policy, Named::CbmmPlus(_)))?;
+        let writer = match &options.log {
+            Some(path) => Some(Writer::create(path, meta(linux, &options), options.force, None)?),
+            None => None,
+        };
+        let isolation = Isolation::of(linux, options.policy.name())?;
+        let directory = Path::new("/dev/shm");
+        forget_the_dead(linux, directory);
+        let path = directory.join(format!("{NAME}{}", std::process::id()));
+        let shared = SharedWords::create(&path, WORDS).context("the board of run --huge")?;
+        let now = clock::monotonic();
+        let mut launcher = Self {
+            linux: linux.clone(),
+            options,
+            isolation: Some(isolation),
+            shared,
+            machine,
+            members: BTreeMap::new(),
+            writer,
+            child: 0,
+            next_look: now,
+            next_scan: now,
+            collapsing: Duration::ZERO,
+            began: now,
+            said: 0,
+            decisions: BTreeMap::new(),
+            ended: Vec::new(),
+        };
+        launcher.found();
+        Ok(launcher)
+    }
+
+    /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
+    pub fn needs_agent(&self) -> bool {
+        !self.options.policy.name().starts_with("linux-")
+    }
+
+    /// The value of `PAGEMILL_HUGE`.
+    pub fn board_path(&self) -> &Path {
+        self.shared.path()
+    }
+
+    fn board(&self) -> Board<'_> {
+        Board::new(self.shared.words()).expect("the file was made with room for a board")
+    }
+
+    /// Fills in the head of the board.
+    fn found(&mut self) {
+        let order = self.first();
+        let headroom = self.headroom();
+        let board = self.board();
+        board.set(Head::LeadPerMille, 28);
+        board.set(Head::HorizonNs, 20_000_000);
+        board.set(Head::LeadMost, 64 << 20);
+        board.set(Head::Lend, 100);
+        board.set(Head::Headroom, headroom);
+        board.set(Head::First, order as u64);
+        board.set(Head::Beat, clock::monotonic().as_nanos() as u64);
+        board.found();
+    }
+
+    /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
+    /// control group.
+    fn headroom(&self) -> u64 {
+        let group = self.linux.memory_cgroup(std::process::id()).and_then(|group| group.charge());
+        let room = group.ok().and_then(|charge| Some(charge.limit?.saturating_sub(charge.current)));
+        (self.machine.available() / 16).min(room.map_or(u64::MAX, |room| room / 4))
+    }
+
+    /// Whether the policy wants to know which pages are there: cbmm+ only if a profile says what a huge page brings.
+    fn scans(&self) -> bool {
+        match self.options.policy {
+            Named::Ingens(_) | Named::Hawkeye(_) => true,
+            Named::CbmmPlus(_) => self.options.profile.is_some(),
+            Named::Cbmm(_) | Named::Linux(_) => false,
+        }
+    }
+
+    /// The order for a region that nobody has looked at.
+    fn first(&mut self) -> Order {
+        let mut order = Order::Nothing;
+        for &moment in moments(&self.options.policy) {
+            let view = self.machine.typical(moment, Section::Mmap);
+            if self.options.profile.is_none() && order == Order::Nothing {
+                order = order_for(self.options.policy.decide(&view).action);
+            }
+        }
+        if self.options.dry { Order::Nothing } else { order }
+    }
+
+    /// Puts the process that the program begins with under it.
+    pub fn watch(&mut self, pid: u32) {
+        self.child = pid;
+        if let Some(writer) = &mut self.writer {
+            writer.meta_mut().pid = pid.into();
+        }
+    }
+
+    /// Looks once; returns how long to wait before the next look.
+    pub fn tick(&mut self) -> Result<Duration> {
+        let now = clock::monotonic();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.machine.look();
+            self.leave_the_dead();
+            let (first, headroom) = (self.first(), self.headroom());
+            let board = self.board();
+            board.set(Head::First, first as u64);
+            board.set(Head::Headroom, headroom);
+        }
+        self.board().set(Head::Beat, now.as_nanos() as u64);
+        let mut growing = false;
+        let mut rows = Vec::new();
+        let Self { shared, members, options, machine, linux, .. } = self;
+        let board = Board::new(shared.words()).expect("the file was made with room for a board");
+        let moments = moments(&options.policy);
+        for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
+            let pid = process.get(Of::Pid);
+            let member = members.entry(pid).or_default();
+            if !member.seen {
+                member.seen = true;
+                member.top = top_of_mmap(linux, pid as u32);
+            }
+            if process.get(Of::HugePages) != member.huge {
+                member.huge = process.get(Of::HugePages);
+                member.made = now;
+            }
+            let fresh = member.made + FRESH > now;
+            for (number, region) in process.regions().enumerate() {
+                let generation = region.get(At::Generation);
+                if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
+                    continue;
+                }
+                growing |= region.get(At::Rate) > 0;
+                let decided = &mut member.decided[number];
+                let known = decided.generation == generation;
+                let mut told = None;
+                for &moment in moments {
+                    let mut view = machine.of(process, region, moment, fresh);
+                    if let Some(profile) = &options.profile {
+                        view::profiled(&mut view, profile, region, member.top);
+                    }
+                    let due = !known || decided.at + STANDS <= now;
+                    let action = options.policy.decide(&view).action;
+                    if due || action != decided.action {
+                        told = Some(decisions::decide(
+                            &options.policy,
+                            &view,
+                            nanos(now),
+                            Some(pid as u32),
+                        ));
+                    }
+                    if told.as_ref().is_some_and(|(decision, _)| decision.action != Action::Base) {
+                        break;
+                    }
+                    if action != Action::Base {
+                        break;
+                    }
+                }
+                let Some((decision, mut row)) = told else { continue };
+                *decided = Decided { generation, action: decision.action, at: now };
+                let order = order_for(decision.action);
+                row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
+                row.done =
+                    Some(Bytes(region.get(At::Provided).saturating_sub(region.get(At::Start))));
+                if !options.dry {
+                    region.give(order, generation);
+                }
+                rows.push((decision.action, row));
+            }
+        }
+        for (action, row) in rows {
+            self.record(action, row)?;
+        }
+        if self.scans() && now >= self.next_scan {
+            self.next_scan = now + SCAN;
+            self.scan(now)?;
+        }
+        self.say_what_is_missing();
+        Ok(if growing { GROWING } else { RESTING })
+    }
+
+    fn record(&mut self, action: Action, row: HugeDecision) -> Result<()> {
+        *self.decisions.entry(action.name()).or_default() += 1;
+        if let Some(writer) = &mut self.writer {
+            writer.event(&row.into_event())?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the pages of each process and collapses what the policy finds worth it, most worthwhile first.
+    fn scan(&mut self, now: Duration) -> Result<()> {
+        let share = COLLAPSE_SHARE as f64 / 1000.0;
+        let pids: Vec<u64> = match self.members.is_empty() {
+            // A program without an agent: static, or one that changed its user.
+            true => vec![self.child.into()],
+            false => self.members.keys().copied().collect(),
+        };
+        for pid in pids {
+            let mut candidates = self.candidates(pid);
+            candidates.sort_by_key(|(view, gain)| (std::cmp::Reverse(*gain), view.address));
+            for (view, _) in candidates {
+                if self.collapsing > (now - self.began).mul_f64(share) + Duration::from_millis(5) {
+                    return Ok(());
+                }
+                let (decision, mut row) = decisions::decide(
+                    &self.options.policy,
+                    &view,
+                    nanos(clock::monotonic()),
+                    Some(pid as u32),
+                );
+                row.outcome = Some(match (self.options.dry, decision.action) {
+                    (true, _) => "dry".to_owned(),
+                    (_, Action::Collapse) => {
+                        let began = clock::monotonic();
+                        let outcome = self.collapse(pid, view.address);
+                        let took = clock::monotonic() - began;
+                        self.collapsing += took;
+                        row.took = Some(nanos(took));
+                        row.done = outcome.is_ok().then_some(Bytes(REGION));
+                        outcome.map_or_else(|why| why, |()| "applied".to_owned())
+                    }
+                    _ => "no interface splits another process's huge page".to_owned(),
+                });
+                self.record(decision.action, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of a process about which the policy would do something, with what it gains.
+    fn candidates(&mut self, pid: u64) -> Vec<(View, u64)> {
+        let Ok(maps) = self.linux.maps(pid as u32) else { return Vec::new() };
+        let member = self.members.entry(pid).or_default();
+        if member.pages.is_none() {
+            member.pages = Pages::of(&self.linux, pid as u32).ok();
+        }
+        let Some(pages) = &member.pages else { return Vec::new() };
+        let mut found = Vec::new();
+        let grows = maps.iter().filter(|map| {
+            let ours = map.name.is_empty() || map.name == HEAP || map.name.starts_with("[anon:");
+            map.write && !map.shared && map.inode == 0 && ours && map.len() >= REGION
+        });
+        for map in grows {
+            let (first, last) = (map.start.next_multiple_of(REGION), map.end / REGION * REGION);
+            let Ok(runs) = pages.runs(first, last.max(first)) else { continue };
+            let mut chunks: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+            for run in runs {
+                let mut at = run.start;
+                while at < run.end {
+                    let chunk = at / REGION * REGION;
+                    let end = run.end.min(chunk + REGION);
+                    let entry = chunks.entry(chunk).or_default();
+                    entry.0 += (end - at) / 4096;
+                    entry.1 |= run.huge;
+                    at = end;
+                }
+            }
+            let section = if map.name == HEAP { Section::Heap } else { Section::Mmap };
+            for (chunk, (present, huge)) in chunks {
+                let mut view = self.machine.typical(Moment::Scan, section);
+                view.address = chunk;
+                view.huge = huge;
+                view.present = Figure::Measured(present);
+                view.expected = Figure::Modelled(present.min(PAGES));
+                // Without idle page tracking nobody knows what was accessed; what is there counts.
+                view.accessed = Figure::Modelled(present);
+                if let Some(profile) = &self.options.profile {
+                    let base = if section == Section::Heap { map.start } else { member.top };
+                    let (start, end) = (map.start, map.end);
+                    let mapping = Mapping { start, end, section, base, ..Mapping::default() };
+                    view::profiled_in(&mut view, profile, &mapping);
+                }
+                let decision = self.options.policy.decide(&view);
+                if decision.action != Action::Base {
+                    found.push((view, decision.estimate.gain()));
+                }
+            }
+        }
+        found
+    }
+
+    fn collapse(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+        let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
+        let outside = pages.map(|pages| pages.collapse(chunk, REGION));
+        match outside {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
+                let mut processes = self.board().processes();
+                let process = processes.find(|process| process.get(Of::Pid) == pid);
+                let free = process.filter(|process| process.get(Of::CollapseAt) == 0);
+                free.map(|process| process.set(Of::CollapseAt, chunk))
+                    .ok_or_else(|| error.to_string())
+            }
+            Some(Err(error)) => Err(error.reason().to_owned()),
+            None => Err("the process's pages cannot be looked at".to_owned()),
+        }
+    }
+
+    /// Gives the places of ended processes back.
+    fn leave_the_dead(&mut self) {
+        let mut gone = Vec::new();
+        for process in self.board().processes() {
+            let pid = process.get(Of::Pid);
+            if pid != 0 && !self.linux.process_file(pid as u32, "stat").exists() {
+                gone.push((pid, counters(process)));
+                process.set(Of::Pid, 0);
+            }
+        }
+        for (pid, counters) in gone {
+            self.members.remove(&pid);
+            if self.options.stats.is_some() {
+                self.ended.push(counters);
+            }
+        }
+    }
+
+    /// Says once what the agents lack.
+    fn say_what_is_missing(&mut self) {
+        let found =
+            self.board().processes().fold(0, |bits, process| bits | process.get(Of::Degraded));
+        for (bit, what) in [
+            (
+                degraded::NO_MOVE,
+                "nothing is provided ahead: no userfaultfd that moves pages (Linux 6.8, or a seccomp filter)",
+            ),
+            (
+                degraded::NO_THREAD,
+                "a program has no helper thread: it may not be started, or a seccomp filter made it leave",
+            ),
+            (
+                degraded::NO_QUERY,
+                "only what programs map themselves is seen, not what their malloc does (PROCMAP_QUERY, Linux 6.11)",
+            ),
+            (
+                degraded::NO_SCAN,
+                "nothing is provided ahead: the kernel does not tell which pages are there (PAGEMAP_SCAN, Linux 6.7)",
+            ),
+            (
+                degraded::REFUSED_BY_PROGRAM,
+                "a program refuses huge pages (PR_SET_THP_DISABLE; redis: --disable-thp no): base pages are provided",
+            ),
+            (
+                degraded::LIMITED,
+                "a program has locked its memory or limited its address space: nothing is provided ahead",
+            ),
+        ] {
+            if found & bit != 0 && self.said & bit == 0 {
+                self.said |= bit;
+                eprintln!("pagemill: {what}");
+            }
+        }
+    }
+
+    /// Ends everything, and says whether that worked.
+    pub fn stop(mut self) -> Result<()> {
+        let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
+        if let Some(writer) = self.writer.take() {
+            let path = writer.finish(nanos(clock::monotonic()))?;
+            eprintln!("next: pagemill plan {} --replay", path.display());
+        }
+        if let Some(path) = &self.options.stats {
+            let board =
+                Board::new(self.shared.words()).expect("the file was made with room for a board");
+            let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
+            let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
+            let told = json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all });
+            std::fs::write(path, format!("{told:#}\n"))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.options.dry {
+            let told: Vec<String> =
+                self.decisions.iter().map(|(action, count)| format!("{action} {count}")).collect();
+            let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+            eprintln!("pagemill: dry run, nothing was done; decisions: {told}");
+        }
+        isolation
+    }
+}
+
+/// What an agent has counted.
+fn counters(process: Process<'_>) -> Value {
+    let get = |word| process.get(word);
+    json!({
+        "pid": get(Of::Pid),
+        "degraded": get(Of::Degraded),
+        "resident_bytes": get(Of::Resident),
+        "helper_cpu_ns": get(Of::HelperNs),
+        "huge_pages": get(Of::HugePages),
+        "base_pages": get(Of::BasePages),
+        "late": get(Of::Late),
+        "refused": get(Of::Refused),
+        "huge_ns": get(Of::HugeNs),
+        "huge_most_ns": get(Of::HugeMostNs),
+        "base_512_ns": get(Of::BaseNs),
+        "collapsed": get(Of::Collapsed),
+        "untouched_bytes": get(Of::Untouched),
+        "rounds": get(Of::Rounds),
+    })
+}
+
+/// The kernel's name of what `brk` grows.
+const HEAP: &str = "[heap]";
+
+/// Beginning of a board's file name.
+const NAME: &str = "pagemill-huge.";
+
+/// The moments at which a policy is asked about a region that grows.
+fn moments(policy: &Named) -> &'static [Moment] {
+    match policy {
+        Named::CbmmPlus(_) => &[Moment::Ahead],
+        Named::Cbmm(_) => &[Moment::Fault, Moment::Ahead],
+        Named::Hawkeye(_) => &[Moment::Fault],
+        Named::Ingens(_) | Named::Linux(_) => &[],
+    }
+}
+
+/// Removes boards whose launchers were killed.
+fn forget_the_dead(linux: &Linux, directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(NAME)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !linux.process_file(pid, "stat").exists()) {
+            // Somebody else's cannot be removed, and need not be.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The end of the area that the kernel maps into from above.
+fn top_of_mmap(linux: &Linux, pid: u32) -> u64 {
+    let maps = linux.maps(pid).unwrap_or_default();
+    let stack = maps.iter().position(|map| map.name == "[stack]");
+    let below = stack.and_then(|stack| stack.checked_sub(1)).and_then(|below| maps.get(below));
+    below.map_or(0, |map| map.end)
+}
+
+/// What an agent is told to do so that a decision about a region that grows comes about.
+fn order_for(action: Action) -> Order {
+    match action {
+        Action::Ahead2m => Order::Huge,
+        Action::Pool => Order::Pool,
+        Action::Ahead4k | Action::Ahead64k => Order::Base,
+        Action::Huge => Order::Fault,
+        Action::Base | Action::Collapse | Action::Demote | Action::Prezero | Action::Defragment => {
+            Order::Nothing
+        }
+    }
+}
+
+fn meta(linux: &Linux, options: &Options) -> Meta {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        command: options.command.clone(),
+        kernel: linux.release().unwrap_or_default(),
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: nanos(clock::monotonic()),
+        started_unix: nanos(unix.unwrap_or_default()),
+        datasets: vec![HugeDecision::DATASET.into()],
+        capabilities: vec!["PAGEMAP_SCAN".into(), "UFFDIO_MOVE".into(), "process_madvise".into()],
+        ..Meta::default()
+    }
+}

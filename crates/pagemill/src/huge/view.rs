@@ -1,0 +1,152 @@
+//! What a policy may look at, gathered: the machine now, what the mechanisms cost here, and a region of the program.
+//!
+//! | figure | from |
+//! |---|---|
+//! | free blocks, memory in use | the machine, every 20 ms |
+//! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the busy CPUs of the last 0.2 s |
+//! | costs | measured once a boot (`plan --costs`); of huge pages and collapses, what the agent measures as it works |
+//! | a stall | [`STALL_NS`], modelled |
+//! | pages that will be touched | all, while a region grows in order; modelled |
+//! | stock, bloat | the agent |
+//! | benefit of a huge page | the profile; absent without one |
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pagemill_huge::board::{At, Kind, Of, Process, Region};
+use pagemill_kernel::Linux;
+use pagemill_policy::huge::profile::{self, Mapping, Profile};
+use pagemill_policy::huge::{Figure, Moment, PAGES, REGION, Section, View};
+
+use crate::costs::{self, Calibration};
+
+/// Half way between the median and the ninth decile of direct compaction for one huge page.
+const STALL_NS: u64 = 500_000;
+
+/// What holds for all processes, looked at now and then.
+#[derive(Debug)]
+pub struct Machine {
+    linux: Linux,
+    known: Calibration,
+    now: View,
+    /// Whether the load is that of now instead of the last minute.
+    recent: bool,
+    idle: (Instant, u64),
+    busy: Figure,
+}
+
+impl Machine {
+    /// Finds out what the mechanisms cost here, and looks a first time.
+    /// `recent`: how busy the CPUs are now counts as the load, instead of the average of the last minute.
+    pub fn new(linux: &Linux, recent: bool) -> Result<Self> {
+        let known = costs::calibrate(linux, false)?;
+        let now = costs::machine_view(linux, &known);
+        let idle = (Instant::now(), linux.idle_ticks().unwrap_or(0));
+        let busy = now.load;
+        Ok(Self { linux: linux.clone(), known, now, recent, idle, busy })
+    }
+
+    /// Looks at memory and load.
+    pub fn look(&mut self) {
+        self.now = costs::machine_view(&self.linux, &self.known);
+        if self.recent {
+            self.look_at_cpus();
+            self.now.load = self.busy;
+        }
+    }
+
+    /// How many CPUs are busy, in hundredths: what they were not idle of the last fifth of a second.
+    fn look_at_cpus(&mut self) {
+        const WINDOW: Duration = Duration::from_millis(200);
+        const TICKS_A_SECOND: f64 = 100.0;
+        let (then, before) = self.idle;
+        let passed = then.elapsed();
+        if passed < WINDOW {
+            return;
+        }
+        let Ok(idle) = self.linux.idle_ticks() else { return };
+        let idle_cpus =
+            (idle.saturating_sub(before)) as f64 / TICKS_A_SECOND / passed.as_secs_f64();
+        let busy = (self.now.cpus as f64 - idle_cpus).max(0.0);
+        self.busy = Figure::Measured((busy * 100.0) as u64);
+        self.idle = (Instant::now(), idle);
+    }
+
+    /// Bytes that may be had without swapping.
+    pub fn available(&self) -> u64 {
+        self.linux.load().map_or(u64::MAX, |load| load.available)
+    }
+
+    /// The view of any chunk of a region that grows in order, before anything is known of one.
+    pub fn typical(&self, moment: Moment, section: Section) -> View {
+        let mut view = View {
+            moment,
+            section,
+            batch: 1,
+            present: Figure::Measured(0),
+            expected: Figure::Modelled(PAGES),
+            ..self.now
+        };
+        view.costs.stall = Figure::Modelled(STALL_NS);
+        // Whether memory is cold changes by the minute, and the figure on file is of the boot. What the agent measures
+        // tells of now.
+        view.cold = Figure::Absent;
+        view
+    }
+
+    /// The view of the next chunk of a region of `process`. `fresh`: it has made huge pages of late, so that it knows
+    /// what they cost.
+    pub fn of(
+        &self,
+        process: Process<'_>,
+        region: Region<'_>,
+        moment: Moment,
+        fresh: bool,
+    ) -> View {
+        let mut view = self.typical(moment, section(region));
+        view.address = region.get(At::Touched) / REGION * REGION;
+        let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);
+        if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh) {
+            view.costs.huge = huge;
+        }
+        if let Some(collapse) = measured(Of::CollapseNs) {
+            view.costs.collapse = collapse;
+        }
+        view.stock = Figure::Measured(process.get(Of::Pool));
+        let resident = process.get(Of::Resident).max(1);
+        view.bloat = Figure::Measured(process.get(Of::Untouched) * 1000 / resident);
+        view
+    }
+}
+
+/// The section that a region lies in.
+pub fn section(region: Region<'_>) -> Section {
+    match Kind::from_word(region.get(At::Kind)) {
+        Kind::Heap => Section::Heap,
+        Kind::Mapping => Section::Mmap,
+    }
+}
+
+/// Fills in what a profile says about the place that the view is of; `top` is the end of the area that the kernel maps into.
+pub fn profiled(view: &mut View, profile: &Profile, region: Region<'_>, top: u64) {
+    let (start, end) = (region.get(At::Start), region.get(At::End));
+    let base = if view.section == Section::Heap { start } else { top };
+    profiled_in(
+        view,
+        profile,
+        &Mapping { start, end, section: view.section, base, ..Mapping::default() },
+    );
+}
+
+/// The same, for a chunk of a mapping.
+pub fn profiled_in(view: &mut View, profile: &Profile, mapping: &Mapping) {
+    let at = view.address.max(mapping.start);
+    let benefit = |kind| {
+        let ranges = profile.ranges(kind, mapping);
+        let range = ranges.into_iter().find(|range| range.start <= at && at < range.end);
+        Figure::Modelled(range.map_or(0, |range| range.benefit))
+    };
+    view.unit = profile.unit;
+    view.profile_huge = benefit(profile::Kind::Huge);
+    view.profile_eager = benefit(profile::Kind::Eager);
+}

@@ -1,0 +1,255 @@
+//! `pagemill run --huge`: programs are none the wiser, policies decide, and nothing stays behind.
+
+#![expect(clippy::unwrap_used, reason = "what does not come about fails the test")]
+
+#[cfg(test)]
+mod support;
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use support::{Machine, Ran, compiled, pagemill, pagemill_with, ran, skip, until};
+use tempfile::TempDir;
+
+const GROW: &str = include_str!("programs/grow.c");
+
+/// Policies that do anything inside a program.
+const ACTIVE: [&str; 4] = ["ingens", "hawkeye", "cbmm", "cbmm+"];
+
+fn grow(room: &TempDir) -> Option<String> {
+    let program = compiled(room, "grow", GROW, &["-O2", "-pthread"])?;
+    Some(program.to_str().unwrap().to_owned())
+}
+
+/// Runs a command under a policy; its end, and the counters of its agents.
+fn under(policy: &str, extra: &[&str], command: &[&str]) -> (Ran, Value) {
+    let room = tempfile::tempdir().unwrap();
+    let stats = room.path().join("stats.json");
+    let mut run = pagemill();
+    run.args(["run", "--huge", policy, "--stats"]).arg(&stats).args(extra).arg("--").args(command);
+    let ran = ran(&mut run);
+    let text = std::fs::read_to_string(stats).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    (ran, serde_json::from_str(&text).unwrap())
+}
+
+fn sum(stats: &Value, counter: &str) -> u64 {
+    let processes = stats["processes"].as_array().unwrap();
+    processes.iter().map(|process| process[counter].as_u64().unwrap()).sum()
+}
+
+/// Why the agent cannot provide anything here, if so.
+fn unable() -> Option<String> {
+    let answer = pagemill_with(&["doctor", "--json"]).out;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let row = answer["rows"].as_array().unwrap().iter().find(|row| row["name"] == "prefault");
+    let row = row.unwrap_or_else(|| panic!("no row prefault: {answer}"));
+    (row["status"] == "missing").then(|| row["finding"].to_string())
+}
+
+#[test]
+fn what_threads_and_forks_find_in_memory_is_what_they_put_there() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(grow) = grow(&room) else { return };
+    for policy in ACTIVE {
+        for arguments in [&["1"][..], &["1", "forks"]] {
+            let (ran, _) = under(policy, &[], &[&[grow.as_str()], arguments].concat());
+            assert_eq!((ran.code(), ran.out.as_str()), (Some(0), "whole\n"), "{policy}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_grows_gets_pages_before_it_touches_them() {
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    let program = env!("CARGO_BIN_EXE_pagemill");
+    let command = [program, "workload", "growing-server", "--scale", "0.2", "--think", "2"];
+    let (ran, stats) = under("cbmm+", &[], &command);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let provided = sum(&stats, "huge_pages") * 512 + sum(&stats, "base_pages");
+    assert!(provided > 0, "{stats}");
+    assert_eq!(sum(&stats, "degraded"), 0, "{stats}");
+}
+
+#[test]
+fn a_dry_run_decides_and_does_nothing() {
+    let program = env!("CARGO_BIN_EXE_pagemill");
+    let command = [program, "workload", "growing-server", "--scale", "0.2", "--think", "2"];
+    let (ran, stats) = under("cbmm+", &["--dry"], &command);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    assert!(ran.err.contains("nothing was done"), "{ran:?}");
+    assert_eq!((sum(&stats, "huge_pages"), sum(&stats, "base_pages")), (0, 0), "{stats}");
+}
+
+#[test]
+fn recorded_decisions_are_decided_again_the_same() {
+    let room = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_pagemill");
+    for policy in ACTIVE {
+        let rec = room.path().join(policy);
+        let rec = rec.to_str().unwrap();
+        let command = [program, "workload", "growing-server", "--scale", "0.1", "--think", "10"];
+        let (ran, stats) = under(policy, &["--log", rec], &command);
+        assert_eq!(ran.code(), Some(0), "{ran:?}");
+        let decided = stats["decisions"].as_object().unwrap();
+        let decided: u64 = decided.values().map(|count| count.as_u64().unwrap()).sum();
+        if decided == 0 {
+            // Ingens and HawkEye decide when their scan finds something.
+            continue;
+        }
+        let replay = pagemill_with(&["plan", rec, "--replay"]);
+        assert_eq!(replay.code(), Some(0), "{replay:?}");
+        assert_eq!(replay.out, format!("{decided} decisions replayed, 0 differ\n"));
+    }
+}
+
+/// Says how much of its own memory is on huge pages after it has asked for none.
+const REFUSES: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    size_t size = 128 << 20;
+    (void)arguments;
+    if (count > 1) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    char *area = mmap(0, size + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (count == 1) madvise(area, size + (2 << 20), MADV_NOHUGEPAGE);
+    for (size_t at = 0; at < size; at += 4096) {
+        area[at] = 1;
+        if (at % (1 << 20) == 0) nanosleep(&(struct timespec){0, 200000}, 0);
+    }
+    char line[256];
+    long kib, huge = 0;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    unsigned long start, end;
+    int inside = 0;
+    while (fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) inside = start < (unsigned long)area + size && end > (unsigned long)area;
+        if (inside && sscanf(line, "AnonHugePages: %ld", &kib) == 1) huge += kib;
+    }
+    // What was lent before the advice came is one mapping's first chunks at most.
+    printf("%s\n", huge <= 2048 ? "as asked" : "overridden");
+    return 0;
+}
+"#;
+
+#[test]
+fn who_refuses_huge_pages_gets_none() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "refuses", REFUSES, &["-O1"]) else { return };
+    let program = program.to_str().unwrap();
+    for arguments in [&[program][..], &[program, "prctl"]] {
+        let (ran, _) = under("cbmm+", &[], arguments);
+        assert_eq!(
+            (ran.code(), ran.out.as_str()),
+            (Some(0), "as asked\n"),
+            "{arguments:?} {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn exit_codes_signals_and_streams_are_the_programs_own() {
+    let shell = |policy, script| under(policy, &[], &["sh", "-c", script]).0;
+    for policy in ["cbmm+", "linux-never", "linux-madvise"] {
+        let ran = shell(policy, "echo out; echo err >&2; exit 7");
+        assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (Some(7), "out\n", "err\n"));
+        assert_eq!(shell(policy, "kill -9 $$").code(), None);
+    }
+    let ran = pagemill_with(&["run", "--huge", "lru", "--", "true"]);
+    assert_eq!(ran.code(), Some(125), "{ran:?}");
+    assert!(ran.err.contains("cbmm+"), "the policies are named: {ran:?}");
+}
+
+#[test]
+fn a_program_alone_in_its_process_may_enter_a_user_namespace() {
+    let program = ["unshare", "--user", "--map-root-user", "id", "-u"];
+    let plain = ran(std::process::Command::new(program[0]).args(&program[1..]));
+    if plain.code() != Some(0) {
+        return skip(&format!("unshare fails here by itself: {}", plain.err)).unwrap_or(());
+    }
+    let (ran, _) = under("cbmm+", &[], &program);
+    assert_eq!((ran.code(), ran.out.as_str()), (Some(0), plain.out.as_str()), "{ran:?}");
+}
+
+/// A run under linux-always on a machine whose setting is another.
+fn borrowing(machine: &Machine, script: &str) -> Child {
+    let mut command = pagemill();
+    command.env("PAGEMILL_ROOT", machine.root());
+    command.args(["run", "--huge", "linux-always", "--", "sh", "-c", script]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn the_systems_setting_is_as_found_after_success_failure_and_sigterm() {
+    for (script, code) in [("exit 0", 0), ("exit 3", 3)] {
+        let machine = Machine::new();
+        assert_eq!(borrowing(&machine, script).wait().unwrap().code(), Some(code));
+        assert_eq!(machine.thp(), "madvise", "the word that was in brackets");
+    }
+    let machine = Machine::new();
+    let mut run = borrowing(&machine, "exec sleep 1000");
+    until("the loan", || machine.thp() == "always");
+    pagemill_kernel::signal::send(run.id(), 15).unwrap();
+    run.wait().unwrap();
+    assert_eq!(machine.thp(), "madvise");
+}
+
+#[test]
+fn the_systems_setting_is_restored_by_the_next_start_after_a_kill() {
+    let machine = Machine::new();
+    let mut run = borrowing(&machine, "exec sleep 5");
+    until("the loan", || machine.thp() == "always");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(machine.thp(), "always", "nobody could restore it yet");
+    let mut next = pagemill();
+    next.env("PAGEMILL_ROOT", machine.root()).args(["run", "--huge", "linux-never", "--", "true"]);
+    let next = ran(&mut next);
+    assert!(next.err.contains("restored"), "{next:?}");
+    assert_eq!(machine.thp(), "madvise");
+}
+
+#[test]
+fn real_programs_print_what_they_print_without_it() {
+    let room = tempfile::tempdir().unwrap();
+    let scripts = [
+        ("xz", "seq 400000 | xz -T2 -c | xz -dc | sha256sum"),
+        ("sort", "seq 300000 | sort -r | sha256sum"),
+        (
+            "awk",
+            "awk 'BEGIN { for (i = 0; i < 500000; i++) a[i] = i \"x\"; n = 0; for (k in a) n += length(a[k]); print n }'",
+        ),
+        (
+            "perl",
+            "perl -e 'my @a = map { $_ x 3 } 1..200000; my %h; $h{$_}++ for @a; print scalar(keys %h), qq(\\n); exit 0 if fork; exit 0'",
+        ),
+        (
+            "python3",
+            "python3 -c 'import os\nd={i: str(i)*9 for i in range(300000)}\nif os.fork()==0: os._exit(len(d)%7)\nprint(os.wait()[1]>>8, sum(map(len, d.values())))'",
+        ),
+        (
+            "sqlite3",
+            "sqlite3 :memory: \"create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c where x < 100000) insert into t select x, hex(x * x) from c; select count(*), sum(length(b)) from t;\"",
+        ),
+        ("gcc", "echo 'int main(void) { return 0; }' | gcc -O2 -x c -S -o - - | sha256sum"),
+    ];
+    for (name, script) in scripts {
+        let plain = ran(std::process::Command::new("bash").args(["-c", script]).current_dir(&room));
+        if plain.code() != Some(0) {
+            skip::<()>(&format!("{name}: {}", plain.err));
+            continue;
+        }
+        let (with, _) = under("cbmm+", &[], &["bash", "-c", script]);
+        assert_eq!((with.code(), &with.out), (plain.code(), &plain.out), "{name}: {with:?}");
+        if name == "perl" {
+            let (both, _) = under("cbmm+", &["--mesh", "1y"], &["bash", "-c", script]);
+            assert_eq!((both.code(), &both.out), (plain.code(), &plain.out), "{name}: {both:?}");
+        }
+    }
+}
