@@ -1,4 +1,5 @@
-//! Compiles the BPF programs in `src/bpf` with clang, where there is one.
+//! Compiles what is not Rust: the BPF programs in `src/bpf` with clang, where there is one, and the code
+//! for traced programs in `src/resident` with the C compiler, on x86-64.
 //!
 //! Without clang, or with one that has no BPF back end, the build succeeds all the same: the object
 //! is absent, `kernel::bpf` says so, and callers use the next way of measuring.
@@ -10,7 +11,7 @@ use std::process::Command;
 use std::{env, fs};
 
 /// Programs: name of the constant, file below `src/bpf`.
-const OBJECTS: &[(&str, &str)] = &[("FAULTS", "faults.bpf.c")];
+const OBJECTS: &[(&str, &str)] = &[("ACCESSES", "accesses.bpf.c"), ("FAULTS", "faults.bpf.c")];
 
 fn main() {
     println!("cargo:rerun-if-env-changed=PAGEMILL_BPF_CLANG");
@@ -34,6 +35,48 @@ fn main() {
     }
     let written = fs::write(out.join("objects.rs"), text);
     assert!(written.is_ok(), "cannot write to {}: {written:?}", out.display());
+    resident(&out);
+}
+
+/// The code for traced programs: a flat image linked at its address there.
+fn resident(out: &Path) {
+    println!("cargo:rerun-if-changed=src/resident");
+    println!("cargo:rerun-if-env-changed=CC");
+    let image = out.join("resident.bin");
+    let value = match image_of(&image) {
+        Ok(()) => format!("Ok(include_bytes!({:?}))", image.display()),
+        Err(why) => format!("Err({why:?})"),
+    };
+    let text = format!("pub(super) static CODE: Result<&[u8], &str> = {value};\n");
+    let written = fs::write(out.join("resident.rs"), text);
+    assert!(written.is_ok(), "cannot write to {}: {written:?}", out.display());
+}
+
+fn image_of(image: &Path) -> Result<(), String> {
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        return Err("it is written for x86-64".into());
+    }
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let output = Command::new(&compiler)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-builtin"])
+        .args([
+            "-fno-stack-protector",
+            "-fno-pic",
+            "-fno-pie",
+            "-mcmodel=large",
+            "-fcf-protection=none",
+        ])
+        .args(["-mno-sse", "-mno-red-zone", "-nostdlib", "-static", "-no-pie"])
+        .args(["-Wl,-T,src/resident/resident.ld", "-Wl,--build-id=none", "-Wl,--oformat=binary"])
+        .args(["src/resident/resident.c", "-o"])
+        .arg(image)
+        .output()
+        .map_err(|error| format!("{compiler} cannot be executed: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{compiler} failed: {}", said.lines().next().unwrap_or("it does not say why")))
 }
 
 fn compile(clang: &str, source: &Path, object: &Path) -> Result<(), String> {

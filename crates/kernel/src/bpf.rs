@@ -7,6 +7,7 @@
 //! Always true: an object that this build lacks, or this kernel refuses, is an [`Error`] that says why
 //! and what to do, never a panic.
 
+pub mod accesses;
 pub mod faults;
 
 use std::io;

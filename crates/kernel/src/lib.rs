@@ -33,13 +33,21 @@ pub mod move_pages;
 pub mod nodes;
 pub mod numa_balancing;
 pub mod oom;
+pub mod pagemap;
 pub mod pagetypeinfo;
 pub mod perf_event;
+pub mod pidfd;
 pub mod pmu;
+pub mod poll;
 pub mod privilege;
 pub mod process;
 pub mod process_vm;
 pub mod psi;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;
+pub mod resident;
+#[cfg(target_arch = "x86_64")]
+pub mod seccomp;
 pub mod shared_words;
 pub mod signal;
 pub mod smaps;
@@ -49,6 +57,7 @@ pub mod touch;
 pub mod tracefs;
 pub mod userfaultfd;
 pub mod vmstat;
+pub mod watched;
 pub mod yama;
 pub mod zoneinfo;
 

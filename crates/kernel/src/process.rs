@@ -105,6 +105,15 @@ impl Linux {
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
     }
 
+    /// The process that thread `thread` belongs to.
+    pub fn thread_group(&self, thread: u32) -> Result<u32> {
+        let text = self.read_of(thread, "status")?;
+        let number = text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        number.ok_or_else(|| {
+            Error::malformed(self.process_file(thread, "status").display(), "there is no Tgid")
+        })
+    }
+
     /// The children of `pid` now. Where the kernel has no `children` files
     /// (`CONFIG_PROC_CHILDREN`), all processes are asked for their parent.
     pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
@@ -237,6 +246,40 @@ fn parse_status(text: &str) -> Option<Status> {
         no_new_privileges: value("NoNewPrivs").map(|bit| bit == "1"),
         seccomp: value("Seccomp").and_then(|mode| mode.parse().ok()),
     })
+}
+
+/// Whether two processes have one memory, not two (kcmp(2)). `false` where the kernel does not tell.
+pub fn same_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
+/// How many descriptors process `pid` may have: the soft and the hard limit.
+pub fn descriptor_limit(pid: u32) -> Result<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: nothing is set; `limit` is valid for writes.
+    let done = unsafe {
+        libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit)
+    };
+    if done == 0 {
+        return Ok((limit.rlim_cur, limit.rlim_max));
+    }
+    Err(Error::last("read", format_args!("the limits of process {pid}")))
+}
+
+/// Sets the soft and the hard limit of descriptors of process `pid`.
+pub fn set_descriptor_limit(pid: u32, (soft, hard): (u64, u64)) -> Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: `limit` is only read; nothing is written back.
+    let done = unsafe {
+        libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut())
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(Error::last("set", format_args!("the limits of process {pid}")))
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
@@ -87,6 +88,17 @@ impl Signals {
         // SAFETY: between fork and exec the closure makes one async-signal-safe call and neither
         // allocates nor locks.
         unsafe { command.pre_exec(restore) };
+    }
+
+    /// A descriptor that can be read while one of the signals is pending, for [`crate::poll`].
+    pub fn descriptor(&self) -> Result<OwnedFd> {
+        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(Error::last("watch", "signals"));
+        }
+        // SAFETY: `fd` was just created and nothing else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// Waits for one of the signals, at most `timeout`.

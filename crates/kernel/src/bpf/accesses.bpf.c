@@ -1,0 +1,82 @@
+/* Page faults as accesses: when, who, where from, which byte, reading or writing.
+ *
+ * The tracer drops page table entries; the next access to such a page faults once, and the fault is
+ * written down here. Nothing is timed and nothing is paired, so the programs have no state.
+ *
+ * Always true: a fault of a followed process on a user address is in the ring exactly once, or counted
+ * as lost.
+ */
+#include "kernel.h"
+
+char terms[] SEC("license") = "Dual MIT/GPL";
+
+/* Mirrored in `bpf::accesses`. The low bits are the processor's error code. */
+enum { IN_KERNEL = 1u << 31, CPU_SHIFT = 16 };
+
+struct access {
+	u64 time;
+	u64 address;
+	u64 instruction;
+	u32 thread;
+	u32 what; /* error code | processor << 16 | IN_KERNEL */
+};
+
+struct pt_regs {
+	unsigned long ip;
+} KERNEL;
+
+struct {
+	VALUE(type, MAP_HASH);
+	VALUE(max_entries, 8192);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} processes SEC(".maps");
+
+struct {
+	VALUE(type, MAP_PERCPU_ARRAY);
+	VALUE(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} lost SEC(".maps");
+
+struct {
+	VALUE(type, MAP_RINGBUF);
+	VALUE(max_entries, 64 << 20);
+} accesses SEC(".maps");
+
+inline_ void note(unsigned long address, struct pt_regs *registers, unsigned long error, u32 in_kernel)
+{
+	u64 ids = current_ids();
+	u32 process = ids >> 32, zero = 0;
+	if (!map_lookup(&processes, &process))
+		return;
+	struct access *access = ring_reserve(&accesses, sizeof(*access), 0);
+	if (!access) {
+		u64 *count = map_lookup(&lost, &zero);
+		if (count)
+			(*count)++;
+		return;
+	}
+	access->time = now_ns();
+	access->address = address;
+	access->instruction = registers->ip;
+	access->thread = ids;
+	access->what = (error & 0xffff) | (cpu_number() & 0x7fff) << CPU_SHIFT | in_kernel;
+	ring_submit(access, RING_NO_WAKEUP);
+}
+
+SEC("tp_btf/page_fault_user")
+int user(u64 *arguments)
+{
+	note(arguments[0], (struct pt_regs *)arguments[1], arguments[2], 0);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_kernel")
+int in_kernel(u64 *arguments)
+{
+	/* Faults on the kernel's own addresses are not the program's. */
+	if ((long)arguments[0] > 0)
+		note(arguments[0], (struct pt_regs *)arguments[1], arguments[2], IN_KERNEL);
+	return 0;
+}

@@ -1,0 +1,130 @@
+//! The programs of `accesses.bpf.c`: page faults of some processes, one record each.
+
+use super::{Counters, Object, Ring, Set, objects};
+use crate::Result;
+
+/// One fault, that is, the first access to a page since it was dropped, or its first write since then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When, ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Which byte.
+    pub address: u64,
+    /// Where the processor was: in the program, or in the kernel on its behalf.
+    pub instruction: u64,
+    /// Who.
+    pub thread: u32,
+    what: u32,
+}
+
+impl Access {
+    /// Whether it was a write.
+    pub fn write(&self) -> bool {
+        self.what & 2 != 0
+    }
+
+    /// Whether it was an instruction fetch.
+    pub fn execute(&self) -> bool {
+        self.what & 16 != 0
+    }
+
+    /// Whether the kernel made it, in a system call.
+    pub fn in_kernel(&self) -> bool {
+        self.what >> 31 != 0
+    }
+
+    /// On which processor.
+    pub fn cpu(&self) -> u32 {
+        self.what >> 16 & 0x7fff
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        Some(Self {
+            time: long(0)?,
+            address: long(8)?,
+            instruction: long(16)?,
+            thread: word(24)?,
+            what: word(28)?,
+        })
+    }
+}
+
+/// The programs at work. Dropping it detaches them.
+pub struct Accesses {
+    _object: Object,
+    processes: Set,
+    lost: Counters,
+    ring: Ring,
+}
+
+impl Accesses {
+    /// Loads and attaches the programs; no process is followed yet.
+    pub fn load() -> Result<Self> {
+        let mut object = Object::open("the BPF programs for accesses", objects::ACCESSES, &[])?;
+        object.attach_tracepoint("user", "page_fault_user")?;
+        object.attach_tracepoint("in_kernel", "page_fault_kernel")?;
+        Ok(Self {
+            processes: object.map("processes")?,
+            lost: object.map("lost")?,
+            ring: Ring(object.map("accesses")?),
+            _object: object,
+        })
+    }
+
+    /// Writes the faults of `process` down from now on.
+    pub fn follow(&mut self, process: u32) -> Result<()> {
+        let added = self.processes.insert(process, process, 0);
+        added.map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
+    }
+
+    /// No more of `process`.
+    pub fn leave(&mut self, process: u32) {
+        // One that was not followed need not be left.
+        let _ = self.processes.remove(&process);
+    }
+
+    /// Hands each access since the last call to `each`. Those of one processor are in order.
+    pub fn read(&mut self, mut each: impl FnMut(Access)) {
+        self.ring.read(|bytes| {
+            if let Some(access) = Access::parse(bytes) {
+                each(access);
+            }
+        });
+    }
+
+    /// Accesses that the ring had no room for, since the beginning.
+    pub fn lost(&self) -> Result<u64> {
+        let counts =
+            self.lost.get(&0, 0).map_err(|error| super::failed("read", "the losses", &error))?;
+        Ok(counts.iter().sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_size;
+
+    #[test]
+    fn first_touches_are_told_with_their_byte_and_kind() {
+        let me = std::process::id();
+        let followed =
+            Accesses::load().and_then(|mut accesses| accesses.follow(me).map(|()| accesses));
+        let mut accesses = match followed {
+            Ok(accesses) => accesses,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        const PAGES: u64 = 300;
+        let start = crate::touch::pages(PAGES as usize).unwrap();
+        let mut seen = Vec::new();
+        accesses.read(|access| seen.push(access));
+        for number in 0..PAGES {
+            let address = start + number * page_size() as u64;
+            let found = seen.iter().find(|access| access.address == address).unwrap();
+            assert!(found.write() && !found.in_kernel() && !found.execute());
+        }
+        assert_eq!(accesses.lost().unwrap(), 0);
+    }
+}

@@ -1,0 +1,189 @@
+//! `PAGEMAP_SCAN` (Linux 6.7) and `/proc/PID/pagemap`: which pages of a process are there.
+//!
+//! Works from outside on any process whose memory may be read; it walks page tables and stops nothing.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use crate::{Error, Linux, Result, page_size};
+
+/// The page was written since it was last write-protected, or never was protected (`PAGE_IS_WRITTEN`).
+pub const WRITTEN: u64 = 1 << 1;
+/// A page of a file or of shared memory (`PAGE_IS_FILE`).
+pub const FILE: u64 = 1 << 2;
+/// In memory and in the page table (`PAGE_IS_PRESENT`).
+pub const PRESENT: u64 = 1 << 3;
+/// Swapped out (`PAGE_IS_SWAPPED`).
+pub const SWAPPED: u64 = 1 << 4;
+/// Part of a huge page in the page table (`PAGE_IS_HUGE`).
+pub const HUGE: u64 = 1 << 7;
+
+/// Pages of the same categories, side by side.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Which of the categories asked for.
+    pub categories: u64,
+}
+
+#[repr(C)]
+struct Argument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+// _IOWR('f', 16, struct pm_scan_arg)
+const SCAN: libc::Ioctl =
+    (3 << 30 | (size_of::<Argument>() as u64) << 16 | 0x66 << 8 | 16) as libc::Ioctl;
+/// Write-protect what matches (for a range that a userfaultfd is registered on).
+const PROTECT: u64 = 1;
+
+/// The page tables of a process, for reading.
+#[derive(Debug)]
+pub struct Pagemap {
+    file: File,
+    pid: u32,
+    buffer: Vec<Region>,
+}
+
+impl Pagemap {
+    /// Opens those of `pid`.
+    pub fn open(linux: &Linux, pid: u32) -> Result<Self> {
+        let path = linux.process_file(pid, "pagemap");
+        let file = File::open(&path).map_err(|error| {
+            Error::io("open", path.display(), error)
+                .advise("run as root or as the user who owns the process")
+        })?;
+        Ok(Self { file, pid, buffer: vec![Region::default(); 4096] })
+    }
+
+    /// Hands each region of `start..end` that has all categories of `mask` to `each`, in address order;
+    /// of its categories those in `returned`.
+    pub fn scan(
+        &mut self,
+        start: u64,
+        end: u64,
+        mask: u64,
+        returned: u64,
+        each: impl FnMut(Region),
+    ) -> Result<()> {
+        self.walk(0, start, end, mask, 0, returned, each)
+    }
+
+    /// As [`Pagemap::scan`] for pages that are [`WRITTEN`], and protects them again, page by page without
+    /// a gap. The range must be registered with a userfaultfd for asynchronous write protection.
+    pub fn take_written(&mut self, start: u64, end: u64, each: impl FnMut(Region)) -> Result<()> {
+        self.walk(PROTECT, start, end, WRITTEN, 0, WRITTEN, each)
+    }
+
+    /// As [`Pagemap::scan`], for pages that have any of `any`.
+    pub fn scan_any(
+        &mut self,
+        start: u64,
+        end: u64,
+        any: u64,
+        returned: u64,
+        each: impl FnMut(Region),
+    ) -> Result<()> {
+        self.walk(0, start, end, 0, any, returned, each)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the arguments of the system call")]
+    fn walk(
+        &mut self,
+        flags: u64,
+        mut start: u64,
+        end: u64,
+        mask: u64,
+        any: u64,
+        returned: u64,
+        mut each: impl FnMut(Region),
+    ) -> Result<()> {
+        while start < end {
+            let mut argument = Argument {
+                size: size_of::<Argument>() as u64,
+                flags,
+                start,
+                end,
+                walk_end: 0,
+                vec: self.buffer.as_mut_ptr() as u64,
+                vec_len: self.buffer.len() as u64,
+                max_pages: 0,
+                category_inverted: 0,
+                category_mask: mask,
+                category_anyof_mask: any,
+                return_mask: returned,
+            };
+            // SAFETY: `argument` has the layout of `struct pm_scan_arg` and lives through the call; `vec`
+            // and `vec_len` are the exclusively borrowed buffer, of `struct page_region`s.
+            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), SCAN, &raw mut argument) };
+            let Ok(found) = usize::try_from(found) else {
+                return Err(Error::last(
+                    "scan",
+                    format_args!("the page tables of process {}", self.pid),
+                )
+                .advise("needs Linux 6.7; see pagemill doctor"));
+            };
+            self.buffer[..found].iter().copied().for_each(&mut each);
+            if argument.walk_end <= start {
+                break;
+            }
+            start = argument.walk_end;
+        }
+        Ok(())
+    }
+
+    /// For each page of `start..end`, whether it is in memory or in swap.
+    pub fn populated(&self, start: u64, end: u64) -> Result<Vec<bool>> {
+        let page = page_size() as u64;
+        let mut bytes = vec![0; ((end - start) / page * 8) as usize];
+        let read = self.file.read_at(&mut bytes, start / page * 8);
+        read.map_err(|error| {
+            Error::io("read", format_args!("the page tables of process {}", self.pid), error)
+        })?;
+        Ok(bytes.chunks_exact(8).map(|entry| entry[7] >> 6 != 0).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_there_once_they_are_written() {
+        let page = page_size();
+        let mut memory = vec![0_u8; 16 * page];
+        let first = (memory.as_ptr() as usize).next_multiple_of(page);
+        let offset = first - memory.as_ptr() as usize;
+        memory[offset + 2 * page] = 1;
+        memory[offset + 3 * page] = 1;
+        let me = Pagemap::open(&Linux::live(), std::process::id()).unwrap();
+        let populated = me.populated(first as u64, (first + 8 * page) as u64).unwrap();
+        assert!(populated[2] && populated[3]);
+        let mut me = me;
+        let mut regions = Vec::new();
+        match me.scan(first as u64, (first + 8 * page) as u64, PRESENT, PRESENT, |region| {
+            regions.push(region)
+        }) {
+            Ok(()) => assert!(regions.iter().any(|region| {
+                region.start <= (first + 2 * page) as u64 && region.end >= (first + 4 * page) as u64
+            })),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+}

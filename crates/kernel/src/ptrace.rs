@@ -1,0 +1,276 @@
+//! `ptrace(2)`: another process's threads stopped, looked at, and made to do something. x86-64 only: the
+//! registers are named.
+//!
+//! Every call must come from the thread that launched or seized the tracee; the kernel answers others
+//! with "no such process".
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::{Error, Result};
+
+/// What a traced thread has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The process ended with this status.
+    Exited(i32),
+    /// The process was killed by this signal.
+    Killed(i32),
+    /// About to receive this signal.
+    Signal(i32),
+    /// Stopped as its whole process is (SIGSTOP and its like).
+    Group(i32),
+    /// About to fork, clone or have done so: the new thread's number is the message.
+    Fork,
+    /// As [`Stop::Fork`], for a child that borrows the memory until it executes.
+    Vfork,
+    /// As [`Stop::Fork`], for a thread or process that shares what it was told to.
+    Clone,
+    /// Has executed another program.
+    Exec,
+    /// Is about to end; its memory is still there.
+    Exit,
+    /// Entered or left a system call.
+    SystemCall,
+    /// Stopped because it was asked to.
+    Interrupted,
+    /// Another event of this number.
+    Other(i32),
+}
+
+/// Follow threads, children and programs; end them if the tracer dies is not among these.
+pub const FOLLOW: i32 = libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT
+    | libc::PTRACE_O_TRACESYSGOOD;
+
+/// The general registers of a stopped thread.
+pub type Registers = libc::user_regs_struct;
+
+fn request(what: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the requests made through here take numbers, or pointers to live values of the caller in
+    // this module with the size that the request writes.
+    let done = unsafe { libc::ptrace(what, thread as libc::pid_t, address, data) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn of(action: &'static str, thread: u32) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::io(action, format_args!("thread {thread}"), error)
+}
+
+/// A child that waits to execute a program.
+#[derive(Debug)]
+pub struct Launched {
+    /// The process.
+    pub pid: u32,
+    go: OwnedFd,
+    failure: OwnedFd,
+}
+
+impl Launched {
+    /// Lets it execute the program.
+    pub fn go(&self) -> Result<()> {
+        // SAFETY: the byte is valid for reads; the descriptor is open.
+        let written = unsafe { libc::write(self.go.as_raw_fd(), [1_u8].as_ptr().cast(), 1) };
+        if written == 1 {
+            Ok(())
+        } else {
+            Err(Error::last("start", format_args!("process {}", self.pid)))
+        }
+    }
+
+    /// Why the program could not be executed; `None` if it was. Blocks until that is known.
+    pub fn failure(&self) -> Option<io::Error> {
+        let mut code = [0_u8; 4];
+        // SAFETY: `code` is valid for writes of its length; the descriptor is open.
+        let read =
+            unsafe { libc::read(self.failure.as_raw_fd(), code.as_mut_ptr().cast(), code.len()) };
+        (read == 4).then(|| io::Error::from_raw_os_error(i32::from_ne_bytes(code)))
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` is valid for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(Error::last("create", "a pipe"));
+    }
+    // SAFETY: both were just created and nothing else owns them.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Forks a child that waits for [`Launched::go`] and then executes `path`, with no signal blocked.
+pub fn launch(path: &CStr, arguments: &[CString], environment: &[CString]) -> Result<Launched> {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    let (may_go, go) = pipe()?;
+    let (failure, failed) = pipe()?;
+    // SAFETY: the child calls only async-signal-safe functions until it executes or exits.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(Error::last("fork", "the program"));
+    }
+    if pid == 0 {
+        // SAFETY: async-signal-safe calls only; all pointers were made before the fork and are live.
+        unsafe {
+            let mut byte = 0_u8;
+            libc::close(go.as_raw_fd());
+            if libc::read(may_go.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
+                libc::_exit(127);
+            }
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+            let code =
+                io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOEXEC).to_ne_bytes();
+            libc::write(failed.as_raw_fd(), code.as_ptr().cast(), code.len());
+            libc::_exit(127);
+        }
+    }
+    Ok(Launched { pid: pid as u32, go, failure })
+}
+
+/// Attaches to a thread without stopping it, with these options.
+pub fn seize(thread: u32, options: i32) -> Result<()> {
+    request(libc::PTRACE_SEIZE, thread, 0, options as usize).map_err(|error| {
+        of("trace", thread)(error).advise("run as root or as the user who owns the process, and only one tracer at a time; see pagemill doctor")
+    })
+}
+
+/// Asks a seized thread to stop; it reports [`Stop::Interrupted`].
+pub fn interrupt(thread: u32) -> Result<()> {
+    request(libc::PTRACE_INTERRUPT, thread, 0, 0).map_err(of("stop", thread))
+}
+
+/// Sets a stopped thread going, with this signal (0: none).
+pub fn resume(thread: u32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_CONT, thread, 0, signal as usize).map_err(of("resume", thread))
+}
+
+/// As [`resume`], until the next entry to or exit from a system call.
+pub fn resume_to_system_call(thread: u32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_SYSCALL, thread, 0, signal as usize).map_err(of("resume", thread))
+}
+
+/// Sets a stopped thread going for one instruction.
+pub fn step(thread: u32) -> Result<()> {
+    request(libc::PTRACE_SINGLESTEP, thread, 0, 0).map_err(of("step", thread))
+}
+
+/// As [`resume`], but leaves a thread of a stopped process stopped and still tells what happens to it.
+pub fn listen(thread: u32) -> Result<()> {
+    request(libc::PTRACE_LISTEN, thread, 0, 0).map_err(of("resume", thread))
+}
+
+/// Lets a stopped thread go for good, with this signal.
+pub fn detach(thread: u32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_DETACH, thread, 0, signal as usize).map_err(of("let go", thread))
+}
+
+/// The registers of a stopped thread.
+pub fn registers(thread: u32) -> Result<Registers> {
+    // SAFETY: all of `Registers` is integers, for which zero is valid.
+    let mut registers: Registers = unsafe { std::mem::zeroed() };
+    request(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers) as usize)
+        .map_err(of("look at", thread))?;
+    Ok(registers)
+}
+
+/// Sets the registers of a stopped thread.
+pub fn set_registers(thread: u32, registers: &Registers) -> Result<()> {
+    request(libc::PTRACE_SETREGS, thread, 0, (&raw const *registers) as usize)
+        .map_err(of("set registers of", thread))
+}
+
+/// The blocked signals of a stopped thread, a bit each.
+pub fn signal_mask(thread: u32) -> Result<u64> {
+    let mut mask = 0_u64;
+    request(libc::PTRACE_GETSIGMASK, thread, 8, (&raw mut mask) as usize)
+        .map_err(of("look at", thread))?;
+    Ok(mask)
+}
+
+/// Sets the blocked signals of a stopped thread.
+pub fn set_signal_mask(thread: u32, mask: u64) -> Result<()> {
+    request(libc::PTRACE_SETSIGMASK, thread, 8, (&raw const mask) as usize)
+        .map_err(of("set signals of", thread))
+}
+
+/// The number that came with the last event of a stopped thread.
+pub fn message(thread: u32) -> Result<u64> {
+    let mut message = 0_u64;
+    request(libc::PTRACE_GETEVENTMSG, thread, 0, (&raw mut message) as usize)
+        .map_err(of("look at", thread))?;
+    Ok(message)
+}
+
+/// The next thread with something to say; `None` if none has at the moment, or none is left.
+pub fn poll() -> Result<Option<(u32, Stop)>> {
+    wait(-1, libc::WNOHANG)
+}
+
+/// What `thread` has to say; `None` if nothing at the moment.
+pub fn poll_one(thread: u32) -> Result<Option<Stop>> {
+    Ok(wait(thread as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
+}
+
+/// Waits until `thread` has something to say.
+pub fn wait_for(thread: u32) -> Result<Stop> {
+    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+    let found = wait(thread as libc::pid_t, 0)?;
+    found
+        .map(|(_, stop)| stop)
+        .ok_or_else(|| Error::io("wait for", format_args!("thread {thread}"), gone()))
+}
+
+/// Of this thread's tracees only: another thread may trace programs of its own.
+fn wait(pid: libc::pid_t, flags: i32) -> Result<Option<(u32, Stop)>> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is valid for writes.
+        let found =
+            unsafe { libc::waitpid(pid, &mut status, flags | libc::__WALL | libc::__WNOTHREAD) };
+        if found > 0 {
+            return Ok(Some((found as u32, decode(status))));
+        }
+        if found == 0 {
+            return Ok(None);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(None),
+            _ => return Err(Error::io("wait for", "the program", error)),
+        }
+    }
+}
+
+fn decode(status: i32) -> Stop {
+    if libc::WIFEXITED(status) {
+        return Stop::Exited(libc::WEXITSTATUS(status));
+    }
+    if libc::WIFSIGNALED(status) {
+        return Stop::Killed(libc::WTERMSIG(status));
+    }
+    let signal = libc::WSTOPSIG(status);
+    match status >> 16 {
+        0 if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
+        0 => Stop::Signal(signal),
+        libc::PTRACE_EVENT_FORK => Stop::Fork,
+        libc::PTRACE_EVENT_VFORK => Stop::Vfork,
+        libc::PTRACE_EVENT_CLONE => Stop::Clone,
+        libc::PTRACE_EVENT_EXEC => Stop::Exec,
+        libc::PTRACE_EVENT_EXIT => Stop::Exit,
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
+        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+        other => Stop::Other(other),
+    }
+}

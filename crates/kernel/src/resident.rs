@@ -1,0 +1,400 @@
+//! Code of ours that lives in a traced program (`resident/resident.c`), and the page of memory through
+//! which it is talked to.
+//!
+//! ```text
+//!  0x2a0000000000   code       mapped from a file in memory, execute only what is ours
+//!  0x2a0000010000   Control    the same file, shared with the tracer
+//!  …                stacks     at the end of it: lists, servant, mapper
+//! ```
+//!
+//! Always true: the layout of [`Control`] is the one of `struct control` (both sides assert it); all of
+//! its fields are atomics, so reading what the other side writes is never a data race.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Kind, Result};
+
+mod built {
+    //! What `build.rs` compiled.
+    include!(concat!(env!("OUT_DIR"), "/resident.rs"));
+}
+
+/// Where the code stands in the program.
+pub const CODE: u64 = 0x2a00_0000_0000;
+/// Where [`Control`] stands in the program.
+pub const CONTROL: u64 = CODE + CONTROL_OFFSET;
+/// Bytes between the code and the control page, in memory and in the file.
+pub const CONTROL_OFFSET: u64 = 0x1_0000;
+/// First address after the stacks.
+pub const END: u64 = CONTROL + CONTROL_BYTES;
+/// Bytes of the control page and the stacks behind it.
+pub const CONTROL_BYTES: u64 = 1 << 20;
+
+const STACK: u64 = 1 << 16;
+/// Stack of [`LIST`].
+pub const LIST_STACK: u64 = END - 2 * STACK - 64;
+/// Stack of the servant.
+pub const SERVANT_STACK: u64 = END - STACK - 64;
+/// Stack of the mapper.
+pub const MAPPER_STACK: u64 = END - 64;
+
+/// Entry: clones; the child becomes the servant (`r12` is 0) or the mapper (1), the parent traps.
+pub const CLONE: u64 = CODE;
+/// Entry: runs the commands of the list, then traps.
+pub const LIST: u64 = CODE + 64;
+/// Entry: one system call, then a trap.
+pub const SYSCALL: u64 = CODE + 128;
+
+/// Address ranges in one batch of [`Control::ranges`].
+pub const RANGES: usize = 4096;
+/// Commands in a batch.
+pub const COMMANDS: usize = 128;
+/// Regions that the log holds.
+pub const LOG: usize = 8192;
+/// Read-only private mappings of files that are remembered.
+pub const PRIVATE: usize = 2048;
+const SCAN: usize = 512;
+
+/// The machine code, or why this build has none.
+pub fn code() -> Result<&'static [u8]> {
+    built::CODE.map_err(|why| {
+        Error::new(Kind::Unsupported, "use", "the code for traced programs", why)
+            .advise("rebuild on x86-64 with a C compiler (run: apt-get install gcc)")
+    })
+}
+
+/// A system call for the program to make: its number, six arguments, and what it returned.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Command {
+    argument: [AtomicI64; 7],
+    result: AtomicI64,
+}
+
+impl Command {
+    fn set(&self, call: &[i64; 7]) {
+        for (word, value) in self.argument.iter().zip(call) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Two words: start and length.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Range(AtomicU64, AtomicU64);
+
+impl Range {
+    /// Sets start and length.
+    pub fn set(&self, start: u64, length: u64) {
+        self.0.store(start, Ordering::Relaxed);
+        self.1.store(length, Ordering::Relaxed);
+    }
+}
+
+/// Pages that were touched: first address, end, categories of `PAGEMAP_SCAN`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Region([AtomicU64; 3]);
+
+impl Region {
+    /// Start, end and categories.
+    pub fn get(&self) -> (u64, u64, u64) {
+        let [start, end, categories] = &self.0;
+        (
+            start.load(Ordering::Relaxed),
+            end.load(Ordering::Relaxed),
+            categories.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// A notification that the mapper passes on (`struct seccomp_notif`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct Notification {
+    /// Names the notification in the answer.
+    pub id: AtomicU64,
+    /// Thread that makes the call.
+    pub pid: AtomicU32,
+    flags: AtomicU32,
+    /// Number of the system call; -1: the log is full.
+    pub number: AtomicI32,
+    architecture: AtomicU32,
+    instruction: AtomicU64,
+    /// Arguments of the call.
+    pub argument: [AtomicU64; 6],
+}
+
+impl Notification {
+    /// Sets what the code decides by.
+    fn set(&self, id: u64, thread: u32, number: i32, argument: [u64; 6]) {
+        self.id.store(id, Ordering::Relaxed);
+        self.pid.store(thread, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+        for (word, value) in self.argument.iter().zip(argument) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What became of a notification that the servant decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// It was answered.
+    Answered,
+    /// It is the tracer's to answer.
+    Left,
+    /// The mapper is deciding another: ask again.
+    Busy,
+}
+
+/// The twin of `struct control`.
+#[repr(C)]
+#[derive(Debug)]
+#[expect(missing_docs, reason = "resident.c says what each is for")]
+pub struct Control {
+    request: AtomicU32,
+    done: AtomicU32,
+    count: AtomicU32,
+    pub servant_ready: AtomicU32,
+    pub mapper_ready: AtomicU32,
+    forward: AtomicU32,
+    pub process: AtomicI32,
+    pub memory_fd: AtomicI32,
+    pub userfault_fd: AtomicI32,
+    pub pagemap_fd: AtomicI32,
+    pub maps_fd: AtomicI32,
+    pub listener_fd: AtomicI32,
+    pub wake_fd: AtomicI32,
+    pub own_fds: AtomicI32,
+    pub device_major: AtomicU32,
+    pub device_minor: AtomicU32,
+    pub inode: AtomicU64,
+    pub next_offset: AtomicU64,
+    pub break_start: AtomicU64,
+    pub break_end: AtomicU64,
+    pub break_offset: AtomicU64,
+    pub private_count: AtomicU32,
+    log_tail: AtomicU32,
+    log_head: AtomicU32,
+    pub frozen: AtomicU32,
+    pub orphan: AtomicU32,
+    pub tracer: AtomicU32,
+    pub mapper_process: AtomicU32,
+    padding: AtomicU32,
+    pub untraced: AtomicU64,
+    pub handled: AtomicU64,
+    pub notification: Notification,
+    response: [AtomicU64; 3],
+    pub private_files: [Range; PRIVATE],
+    log: [Region; LOG],
+    scan: [Region; SCAN],
+    commands: [Command; COMMANDS],
+    list: [Command; COMMANDS],
+    pub ranges: [Range; RANGES],
+    foreign: Notification,
+    lock: AtomicU32,
+    padding_too: AtomicU32,
+}
+
+impl Control {
+    /// Where [`Control::ranges`] stands in the program.
+    pub const fn ranges_address() -> u64 {
+        CONTROL + std::mem::offset_of!(Control, ranges) as u64
+    }
+
+    /// Puts calls into the list that [`LIST`] runs. At most [`COMMANDS`].
+    pub fn set_list(&self, calls: &[[i64; 7]]) {
+        for (command, call) in self.list.iter().zip(calls) {
+            command.set(call);
+        }
+        self.count.store(calls.len().min(COMMANDS) as u32, Ordering::Release);
+    }
+
+    /// What the first `count` calls of the list returned.
+    pub fn list_results(&self, count: usize) -> Vec<i64> {
+        self.list.iter().take(count).map(|command| command.result.load(Ordering::Acquire)).collect()
+    }
+
+    /// Has the servant make these calls (at most [`COMMANDS`]) and returns what they returned. An error
+    /// if it does not answer: it, or the program, has ended.
+    pub fn serve(&self, calls: &[[i64; 7]], limit: Duration) -> Result<Vec<i64>> {
+        for (command, call) in self.commands.iter().zip(calls) {
+            command.set(call);
+        }
+        let count = calls.len().min(COMMANDS);
+        self.count.store(count as u32, Ordering::Relaxed);
+        let request = self.request.load(Ordering::Relaxed).wrapping_add(1);
+        self.request.store(request, Ordering::Release);
+        futex_wake(&self.request);
+        let end = Instant::now() + limit;
+        loop {
+            let done = self.done.load(Ordering::Acquire);
+            if done == request {
+                break;
+            }
+            if Instant::now() >= end {
+                return Err(Error::new(
+                    Kind::Gone,
+                    "ask",
+                    "the servant of the program",
+                    "it does not answer",
+                ));
+            }
+            futex_wait(&self.done, done, Duration::from_millis(20));
+        }
+        Ok(self
+            .commands
+            .iter()
+            .take(count)
+            .map(|command| command.result.load(Ordering::Acquire))
+            .collect())
+    }
+
+    /// Has the servant decide a notification of its process that another one's mapper received.
+    pub fn decide(
+        &self,
+        id: u64,
+        thread: u32,
+        number: i32,
+        argument: [u64; 6],
+        limit: Duration,
+    ) -> Result<Decided> {
+        const DECIDE: i64 = -2;
+        self.foreign.set(id, thread, number, argument);
+        Ok(match self.serve(&[[DECIDE, 0, 0, 0, 0, 0, 0]], limit)?[0] {
+            1 => Decided::Left,
+            3 => Decided::Busy,
+            _ => Decided::Answered,
+        })
+    }
+
+    /// Waits until `word` is not 0.
+    pub fn wait_ready(&self, word: &AtomicU32, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        while word.load(Ordering::Acquire) == 0 {
+            if Instant::now() >= end {
+                return Err(Error::new(
+                    Kind::Gone,
+                    "start",
+                    "the servant of the program",
+                    "it does not come up",
+                ));
+            }
+            futex_wait(word, 0, Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Whether the mapper waits for an answer of the tracer.
+    pub fn asks(&self) -> bool {
+        self.forward.load(Ordering::Acquire) == 1
+    }
+
+    /// Lets the mapper go on.
+    pub fn answered(&self) {
+        self.forward.store(2, Ordering::Release);
+        futex_wake(&self.forward);
+    }
+
+    /// Takes the touched pages out of the log.
+    pub fn take_log(&self) -> Vec<(u64, u64, u64)> {
+        let tail = self.log_tail.load(Ordering::Acquire);
+        let head = self.log_head.load(Ordering::Relaxed);
+        let count = tail.wrapping_sub(head);
+        let entry = |index: u32| self.log[head.wrapping_add(index) as usize % LOG].get();
+        let regions = (0..count.min(LOG as u32)).map(entry).collect();
+        self.log_head.store(tail, Ordering::Release);
+        regions
+    }
+
+    /// Remembers a read-only private mapping of a file. `false` if there is no room.
+    pub fn remember_private(&self, start: u64, length: u64) -> bool {
+        let at = self.private_count.load(Ordering::Acquire);
+        let Some(range) = self.private_files.get(at as usize) else { return false };
+        range.set(start, length);
+        self.private_count.store(at + 1, Ordering::Release);
+        true
+    }
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: `word` is a live, aligned futex word; waking changes no memory.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as _,
+        tv_nsec: i64::from(limit.subsec_nanos()) as _,
+    };
+    // SAFETY: `word` is a live, aligned futex word and `limit` outlives the call; both are only read.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &limit) };
+}
+
+/// The tracer's mapping of a [`Control`].
+#[derive(Debug)]
+pub struct Shared {
+    at: NonNull<Control>,
+}
+
+// SAFETY: the mapping is owned by the value and every field of `Control` is atomic.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Writes the code into `file`, a file in memory, and maps its control page. The file must not be
+    /// truncated afterwards.
+    pub fn create(file: &File) -> Result<Self> {
+        use std::os::unix::fs::FileExt;
+        let object = "the file for traced programs";
+        file.set_len(CONTROL_OFFSET + CONTROL_BYTES)
+            .map_err(|error| Error::io("size", object, error))?;
+        file.write_all_at(code()?, 0).map_err(|error| Error::io("write", object, error))?;
+        // SAFETY: a fresh shared mapping of a file of sufficient length, at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                CONTROL_BYTES as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                CONTROL_OFFSET as libc::off_t,
+            )
+        };
+        match NonNull::new(at.cast::<Control>()) {
+            Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { at }),
+            _ => Err(Error::last("map", object)),
+        }
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Control;
+    fn deref(&self) -> &Control {
+        // SAFETY: `at` is page aligned, mapped for `CONTROL_BYTES` (larger than a `Control`, asserted
+        // below) until drop, zero bytes are a valid `Control`, and all fields are atomics.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `create` with this length and nothing borrows it any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), CONTROL_BYTES as usize) };
+    }
+}
+
+const _: () = assert!(size_of::<Control>() as u64 + 3 * STACK <= CONTROL_BYTES);
+const _: () = assert!(size_of::<Notification>() == 80);
+// resident.c says so too.
+const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
+const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
+const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
+const _: () = assert!(size_of::<Control>() == 323_928);

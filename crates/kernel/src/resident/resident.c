@@ -1,0 +1,633 @@
+/* Code that lives in a traced program, as two processes that share its memory.
+ *
+ *   servant   runs system calls for the tracer: a batch at a time, handed over by a futex
+ *   mapper    answers the program's seccomp notifications: calls that change its mappings
+ *
+ * A private writable mapping is made a shared mapping of one sparse file in memory (`memory_fd`), each
+ * at a fresh offset, so that a page table entry can be dropped at any time without losing data. Before a
+ * page leaves the address space, the mapper writes down (`log`) that it was touched: the next scan could
+ * not see it any more.
+ *
+ * Freestanding: no libc, no data section, no relocation. Linked at CODE (resident.ld), entered at fixed
+ * offsets (entry.S below). Every structure here has its twin in resident.rs.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <asm/unistd.h>
+
+typedef uint64_t u64;
+typedef int64_t i64;
+typedef uint32_t u32;
+typedef int32_t i32;
+
+#define CONTROL 0x2a0000010000ul
+#define PAGE 4096ul
+/* Room for a mapping to grow in place, in the file. */
+#define STRIDE (1ul << 36)
+
+#define RANGES 4096
+#define COMMANDS 128
+#define LOG 8192
+#define PRIVATE 2048
+#define SCAN 512
+#define HOLES 64
+#define OWN_FDS 8
+
+struct region { u64 start, end, categories; };
+struct command { i64 argument[7]; i64 result; };
+struct range { u64 base, length; };
+struct notification {
+	u64 id; u32 pid, flags;
+	i32 number; u32 architecture; u64 instruction; u64 argument[6];
+};
+struct response { u64 id; i64 value; i32 error; u32 flags; };
+
+struct control {
+	/* Servant. */
+	u32 request, done, count, servant_ready;
+	/* Mapper. */
+	u32 mapper_ready, forward;
+	i32 process, memory_fd, userfault_fd, pagemap_fd, maps_fd, listener_fd, wake_fd, own_fds;
+	u32 device_major, device_minor;
+	u64 inode, next_offset;
+	u64 break_start, break_end, break_offset;
+	u32 private_count, log_tail, log_head, frozen;
+	u32 orphan, tracer, mapper_process, padding;
+	u64 untraced, handled;
+	struct notification notification;
+	struct response response;
+	struct range private_files[PRIVATE];
+	struct region log[LOG];
+	struct region scan[SCAN];
+	struct command commands[COMMANDS];
+	struct command list[COMMANDS];
+	struct range ranges[RANGES];
+	struct notification foreign;
+	u32 lock, padding_too;
+};
+
+_Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
+_Static_assert(offsetof(struct control, log) == 33024, "resident.rs says so too");
+_Static_assert(offsetof(struct control, commands) == 241920, "resident.rs says so too");
+_Static_assert(sizeof(struct control) == 323928, "resident.rs says so too");
+
+#define control ((struct control *)CONTROL)
+
+enum { IDLE, ASKING, ANSWERED };
+
+__asm__(
+	".section .text.entry,\"ax\"\n"
+	/* 0: clone; the child becomes what r12 says, the parent traps. */
+	"	syscall\n"
+	"	test %rax, %rax\n"
+	"	jnz 1f\n"
+	"	and $-16, %rsp\n"
+	"	test %r12, %r12\n"
+	"	jnz 2f\n"
+	"	call servant\n"
+	"	ud2\n"
+	"2:	call mapper\n"
+	"	ud2\n"
+	"1:	int3\n"
+	"	hlt\n"
+	/* 64: runs the list, then traps. */
+	"	.balign 64\n"
+	"	and $-16, %rsp\n"
+	"	call run_list\n"
+	"	int3\n"
+	"	hlt\n"
+	/* 128: one system call, then traps. */
+	"	.balign 64\n"
+	"	syscall\n"
+	"	int3\n"
+	"	hlt\n"
+	".text\n");
+
+static i64 call(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
+{
+	register i64 r10 __asm__("r10") = d;
+	register i64 r8 __asm__("r8") = e;
+	register i64 r9 __asm__("r9") = f;
+	i64 result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+#define call3(n, a, b, c) call(n, (i64)(a), (i64)(b), (i64)(c), 0, 0, 0)
+
+static u32 load(u32 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static void store(u32 *word, u32 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+/* At most a second. */
+static void wait(u32 *word, u32 value)
+{
+	i64 limit[2] = { 1, 0 };
+	call(__NR_futex, (i64)word, 0, value, (i64)limit, 0, 0);
+}
+static void wake(u32 *word) { call(__NR_futex, (i64)word, 1, 1, 0, 0, 0); }
+static u64 up(u64 bytes) { return (bytes + PAGE - 1) & ~(PAGE - 1); }
+static int failed(i64 result) { return result < 0 && result > -4096; }
+
+static void run(struct command *commands, u32 count);
+
+__attribute__((used)) void run_list(void) { run(control->list, control->count); }
+
+/* ---- what the mapper knows of mappings */
+
+#define PROCMAP_QUERY 0xc0686611ul
+#define COVERING_OR_NEXT 0x10
+struct query {
+	u64 size, flags, address;
+	u64 start, end, vma_flags, page_size, offset, inode;
+	u32 major, minor, name_size, build_id_size;
+	u64 name, build_id;
+};
+
+/* The mapping at or after `address`; 0 if there is none, negative if the kernel cannot tell. */
+static int find(u64 address, struct query *query)
+{
+	*query = (struct query){ .size = sizeof *query, .flags = COVERING_OR_NEXT, .address = address };
+	i64 result = call3(__NR_ioctl, control->maps_fd, PROCMAP_QUERY, query);
+	if (result == -2)
+		return 0;
+	return failed(result) ? -1 : 1;
+}
+
+static int ours(struct query *query)
+{
+	return query->inode == control->inode && query->major == control->device_major &&
+	       query->minor == control->device_minor;
+}
+
+static u64 fresh(u64 length)
+{
+	u64 room = (length + STRIDE - 1) & ~(STRIDE - 1);
+	return __atomic_fetch_add(&control->next_offset, room, __ATOMIC_RELAXED);
+}
+
+static void watch(u64 start, u64 length)
+{
+	struct { u64 start, length, mode, ioctls; } registration = { start, up(length), 2, 0 };
+	call3(__NR_ioctl, control->userfault_fd, 0xc020aa00ul, &registration);
+}
+
+#define ADVISE_LOCKED 24
+static void zap(u64 start, u64 length)
+{
+	if (failed(call3(__NR_madvise, start, length, ADVISE_LOCKED)))
+		call3(__NR_madvise, start, length, 4);
+}
+
+/* ---- asking the tracer */
+
+static void let_go(void);
+
+/* Waits for the tracer to answer control->notification. 0 if there is no tracer any more. */
+static int ask(void)
+{
+	u64 one = 1;
+	if (load(&control->orphan))
+		return 0;
+	store(&control->forward, ASKING);
+	call3(__NR_write, control->wake_fd, &one, 8);
+	u32 state;
+	while ((state = load(&control->forward)) != ANSWERED) {
+		wait(&control->forward, state);
+		if (call3(__NR_kill, control->tracer, 0, 0) == -3) {
+			let_go();
+			return 0;
+		}
+	}
+	store(&control->forward, IDLE);
+	return 1;
+}
+
+/* ---- pages that leave */
+
+struct scan_argument {
+	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	u64 inverted, mask, any, returned;
+};
+#define PAGEMAP_SCAN 0xc0606610ul
+#define PRESENT 8
+#define FILE_PAGE 4
+#define WRITTEN 2
+
+/* Writes the touched pages of a range into the log. */
+static void note(u64 start, u64 end)
+{
+	if (load(&control->orphan))
+		return;
+	while (start < end) {
+		struct scan_argument scan = {
+			.size = sizeof scan, .start = start, .end = end,
+			.vec = (u64)control->scan, .vec_len = SCAN,
+			.mask = PRESENT | FILE_PAGE, .returned = PRESENT | FILE_PAGE | WRITTEN,
+		};
+		i64 found = call3(__NR_ioctl, control->pagemap_fd, PAGEMAP_SCAN, &scan);
+		if (failed(found))
+			return;
+		for (i64 i = 0; i < found; i++) {
+			u32 tail = control->log_tail;
+			if (tail - load(&control->log_head) == LOG) {
+				control->notification.number = -1;
+				if (!ask())
+					return;
+			}
+			struct region *entry = &control->log[tail % LOG];
+			*entry = control->scan[i];
+			store(&control->log_tail, tail + 1);
+		}
+		if (found < SCAN)
+			return;
+		start = scan.walk_end;
+	}
+}
+
+struct holes { u32 count; struct range at[HOLES]; };
+
+static void punch(u64 offset, u64 length)
+{
+	/* While a forked child still reads the file, its pages stay as they are. PUNCH_HOLE | KEEP_SIZE */
+	if (!load(&control->frozen))
+		call(__NR_fallocate, control->memory_fd, 3, (i64)offset, (i64)length, 0, 0);
+}
+
+/* Notes what was touched in a range that is about to go, and where in the file it is. The next address to
+ * look at when the holes are full. */
+static u64 leave(u64 start, u64 end, struct holes *holes)
+{
+	struct query query;
+	u64 at = start;
+	holes->count = 0;
+	while (at < end && find(at, &query) > 0 && query.start < end) {
+		u64 from = query.start > at ? query.start : at;
+		u64 to = query.end < end ? query.end : end;
+		if (ours(&query)) {
+			if (holes->count == HOLES)
+				return from;
+			holes->at[holes->count].base = query.offset + (from - query.start);
+			holes->at[holes->count].length = to - from;
+			holes->count++;
+		}
+		at = query.end;
+	}
+	return end;
+}
+
+static void punch_all(struct holes *holes)
+{
+	for (u32 i = 0; i < holes->count; i++)
+		punch(holes->at[i].base, holes->at[i].length);
+}
+
+/* ---- the calls */
+
+static void respond(u64 id, i64 result, int go_on)
+{
+	struct response *response = &control->response;
+	response->id = id;
+	response->value = failed(result) || go_on ? 0 : result;
+	response->error = go_on || !failed(result) ? 0 : (i32)result;
+	response->flags = go_on ? 1 : 0;
+	call3(__NR_ioctl, control->listener_fd, 0xc0182101ul, response);
+}
+
+static int remember_private(u64 start, u64 length)
+{
+	u32 at = control->private_count;
+	if (at == PRIVATE)
+		return 0;
+	control->private_files[at].base = start;
+	control->private_files[at].length = up(length);
+	store(&control->private_count, at + 1);
+	return 1;
+}
+
+static int in_private(u64 start, u64 end)
+{
+	for (u32 i = 0; i < control->private_count; i++) {
+		struct range *range = &control->private_files[i];
+		if (range->base < end && start < range->base + range->length)
+			return 1;
+	}
+	return 0;
+}
+
+#define MAP_SHARED 1
+#define MAP_PRIVATE 2
+#define MAP_FIXED 0x10
+#define MAP_ANONYMOUS 0x20
+#define MAP_GROWSDOWN 0x100
+#define MAP_STACK 0x20000
+#define MAP_HUGETLB 0x40000
+#define PROT_WRITE 2
+
+enum { GO_ON, FORWARD, DONE, BUSY };
+/* The number of a command that is no system call. */
+#define DECIDE (-2)
+
+static int do_mmap(u64 *a, i64 *result)
+{
+	u64 length = a[1], protection = a[2], flags = a[3];
+	int private = (flags & 15) == MAP_PRIVATE, anonymous = !!(flags & MAP_ANONYMOUS);
+	struct holes holes = { 0 };
+	if (!length)
+		return GO_ON;
+	if (flags & (MAP_HUGETLB | (anonymous ? MAP_GROWSDOWN : 0))) {
+		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
+		return GO_ON;
+	}
+	if (private && !anonymous && protection & PROT_WRITE)
+		return FORWARD;
+	if (flags & MAP_FIXED) {
+		note(a[0], a[0] + up(length));
+		if (leave(a[0], a[0] + up(length), &holes) != a[0] + up(length))
+			return FORWARD;
+	}
+	if (private && anonymous) {
+		flags = (flags & ~(u64)(MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK)) | MAP_SHARED;
+		*result = call(__NR_mmap, (i64)a[0], (i64)length, (i64)protection, (i64)flags,
+			       control->memory_fd, (i64)fresh(length));
+	} else {
+		*result = call(__NR_mmap, (i64)a[0], (i64)length, (i64)protection, (i64)a[3], (i64)a[4], (i64)a[5]);
+	}
+	if (failed(*result))
+		return DONE;
+	punch_all(&holes);
+	if (private && !anonymous && !remember_private((u64)*result, length))
+		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
+	watch((u64)*result, length);
+	return DONE;
+}
+
+static int do_munmap(u64 *a, i64 *result)
+{
+	u64 start = a[0], end = a[0] + up(a[1]);
+	struct holes holes;
+	if (start & (PAGE - 1) || !a[1] || end < start)
+		return GO_ON;
+	note(start, end);
+	*result = 0;
+	while (start < end) {
+		u64 next = leave(start, end, &holes);
+		*result = call3(__NR_munmap, start, next - start, 0);
+		if (failed(*result))
+			return DONE;
+		punch_all(&holes);
+		start = next;
+	}
+	return DONE;
+}
+
+static int do_mremap(u64 *a, i64 *result)
+{
+	u64 old = a[0], old_length = up(a[1]), length = up(a[2]), flags = a[3];
+	struct query query;
+	struct holes holes = { 0 };
+	if (old & (PAGE - 1) || !length)
+		return GO_ON;
+	if (find(old, &query) <= 0 || query.start > old)
+		return GO_ON;
+	/* Both would leave two mappings of one page of the file where the program wants two pages. */
+	if (ours(&query) && (flags & 4 || !old_length)) {
+		*result = -22;
+		return DONE;
+	}
+	note(old, old + old_length);
+	if (flags & 2) {
+		note(a[4], a[4] + length);
+		if (leave(a[4], a[4] + length, &holes) != a[4] + length)
+			return FORWARD;
+	}
+	*result = call(__NR_mremap, (i64)old, (i64)old_length, (i64)length, (i64)flags, (i64)a[4], 0);
+	if (failed(*result))
+		return DONE;
+	punch_all(&holes);
+	if (ours(&query)) {
+		if (length < old_length)
+			punch(query.offset + (old - query.start) + length, old_length - length);
+		if ((u64)*result != old)
+			zap((u64)*result, length);
+	} else if (in_private(old, old + old_length)) {
+		remember_private((u64)*result, length);
+	}
+	watch((u64)*result, length);
+	return DONE;
+}
+
+static int do_brk(u64 *a, i64 *result)
+{
+	u64 wanted = up(a[0]), end = control->break_end;
+	struct holes holes = { 0 };
+	if (a[0] && wanted < end && wanted >= control->break_start) {
+		note(wanted, end);
+		if (leave(wanted, end, &holes) != end)
+			return FORWARD;
+	}
+	*result = call3(__NR_brk, a[0], 0, 0);
+	u64 now = up((u64)*result);
+	u64 offset = control->break_offset - control->break_start;
+	if (now > end) {
+		i64 mapped = call(__NR_mmap, (i64)end, (i64)(now - end), 3, MAP_SHARED | MAP_FIXED,
+				  control->memory_fd, (i64)(offset + end));
+		if (failed(mapped))
+			__atomic_fetch_add(&control->untraced, now - end, __ATOMIC_RELAXED);
+		else
+			watch(end, now - end);
+	} else if (now < end) {
+		/* What grows here next is a new part of the file: somebody may still read the old one. */
+		punch_all(&holes);
+		control->break_offset = fresh(STRIDE) + (control->break_start & (STRIDE - 1));
+	}
+	control->break_end = now;
+	return DONE;
+}
+
+static int do_madvise(u64 *a, i64 *result)
+{
+	u64 at = a[0], end = a[0] + up(a[1]), advice = a[2];
+	struct query query;
+	if (at & (PAGE - 1) || end < at)
+		return GO_ON;
+	/* DONTFORK, DOFORK, WIPEONFORK, KEEPONFORK: what a shared mapping does not do by itself. */
+	if (advice == 10 || advice == 11 || advice == 18 || advice == 19)
+		return FORWARD;
+	note(at, end);
+	*result = 0;
+	while (at < end) {
+		int found = find(at, &query);
+		if (found < 0)
+			return FORWARD;
+		if (!found || query.start >= end) {
+			*result = -12;
+			break;
+		}
+		u64 from = query.start > at ? query.start : at;
+		u64 to = query.end < end ? query.end : end;
+		if (query.start > at)
+			*result = -12;
+		/* DONTNEED means zeros from now on; FREE allows them. */
+		if (ours(&query) && load(&control->frozen))
+			call(__NR_mmap, (i64)from, (i64)(to - from), (i64)(query.vma_flags & 7), MAP_SHARED | MAP_FIXED,
+			     control->memory_fd, (i64)fresh(to - from)), watch(from, to - from);
+		else if (ours(&query))
+			punch(query.offset + (from - query.start), to - from);
+		else if (failed(call3(__NR_madvise, from, to - from, advice)))
+			*result = -22;
+		at = to;
+	}
+	return DONE;
+}
+
+static int do_close_range(u64 *a, i64 *result)
+{
+	u32 first = (u32)a[0], last = (u32)a[1], own = (u32)control->own_fds, after = own + OWN_FDS;
+	/* UNSHARE makes a table of the caller's own. */
+	if (first > last || last < own || first >= after || a[2] & 2)
+		return GO_ON;
+	*result = first < own ? call3(__NR_close_range, first, own - 1, a[2]) : 0;
+	if (!failed(*result) && last >= after)
+		*result = call3(__NR_close_range, after, last, a[2]);
+	return DONE;
+}
+
+/* Without a tracer the program goes on by itself: its memory becomes private again, over the file that
+ * nobody writes any more, and new mappings are what the program asks for. */
+static void let_go(void)
+{
+	struct query query;
+	u64 at = 0;
+	store(&control->orphan, 1);
+	while (find(at, &query) > 0) {
+		/* 8: VM_SHARED of PROCMAP_QUERY. */
+		if (ours(&query) && query.vma_flags & 8)
+			call(__NR_mmap, (i64)query.start, (i64)(query.end - query.start), (i64)(query.vma_flags & 7),
+			     MAP_PRIVATE | MAP_FIXED, control->memory_fd, (i64)query.offset);
+		at = query.end;
+	}
+}
+
+/* DONTNEED means zeros, not what the file holds. */
+static int orphan_madvise(u64 *a, i64 *result)
+{
+	u64 at = a[0], end = a[0] + up(a[1]);
+	struct query query;
+	if (at & (PAGE - 1) || end < at || (a[2] != 4 && a[2] != ADVISE_LOCKED))
+		return GO_ON;
+	*result = 0;
+	while (at < end && find(at, &query) > 0 && query.start < end) {
+		u64 from = query.start > at ? query.start : at;
+		u64 to = query.end < end ? query.end : end;
+		if (ours(&query))
+			call(__NR_mmap, (i64)from, (i64)(to - from), (i64)(query.vma_flags & 7),
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		else
+			call3(__NR_madvise, from, to - from, a[2]);
+		at = to;
+	}
+	return DONE;
+}
+
+static int decide(struct notification *notification, i64 *result)
+{
+	u64 *a = notification->argument;
+	if (load(&control->orphan))
+		return notification->number == __NR_madvise ? orphan_madvise(a, result) :
+		       notification->number == __NR_close_range ? do_close_range(a, result) : GO_ON;
+	switch (notification->number) {
+	case __NR_mmap: return do_mmap(a, result);
+	case __NR_munmap: return do_munmap(a, result);
+	case __NR_mremap: return do_mremap(a, result);
+	case __NR_brk: return do_brk(a, result);
+	case __NR_madvise: return do_madvise(a, result);
+	case __NR_close_range: return do_close_range(a, result);
+	case __NR_mprotect:
+		return in_private(a[0], a[0] + up(a[1])) ? FORWARD : GO_ON;
+	default: return FORWARD;
+	}
+}
+
+/* One of mapper and servant decides at a time: they share the log and the end of the heap. */
+static int take(void) { return !__atomic_exchange_n(&control->lock, 1, __ATOMIC_ACQUIRE); }
+static void leave_off(void) { __atomic_store_n(&control->lock, 0, __ATOMIC_RELEASE); }
+
+/* A notification of this process that another one's mapper received. */
+static i64 foreign(void)
+{
+	struct notification copy = control->foreign;
+	i64 result = 0;
+	if (!take())
+		return BUSY;
+	int what = decide(&copy, &result);
+	if (what != FORWARD)
+		respond(copy.id, result, what == GO_ON);
+	leave_off();
+	return what;
+}
+
+static void run(struct command *commands, u32 count)
+{
+	for (u32 i = 0; i < count; i++) {
+		i64 *a = commands[i].argument;
+		commands[i].result = a[0] == DECIDE ? foreign() : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+	}
+}
+
+__attribute__((used)) void servant(void)
+{
+	u32 last = load(&control->request);
+	store(&control->servant_ready, 1);
+	wake(&control->servant_ready);
+	for (;;) {
+		u32 request;
+		while ((request = load(&control->request)) == last) {
+			wait(&control->request, last);
+			/* The program has ended and only we keep its memory. */
+			if (call3(__NR_getppid, 0, 0, 0) != control->process) {
+				call3(__NR_kill, control->mapper_process, 9, 0);
+				call3(__NR_exit_group, 0, 0, 0);
+			}
+		}
+		last = request;
+		run(control->commands, control->count);
+		store(&control->done, request);
+		wake(&control->done);
+	}
+}
+
+__attribute__((used)) void mapper(void)
+{
+	struct notification *notification = &control->notification;
+	/* Hand over on the caller's processor. */
+	call3(__NR_ioctl, control->listener_fd, 0x40082104ul, 1);
+	store(&control->mapper_ready, 1);
+	wake(&control->mapper_ready);
+	for (;;) {
+		u64 *words = (u64 *)notification;
+		for (u32 i = 0; i < sizeof *notification / 8; i++)
+			words[i] = 0;
+		if (failed(call3(__NR_ioctl, control->listener_fd, 0xc0502100ul, notification)))
+			continue;
+		struct notification copy = *notification;
+		i64 result = 0;
+		int what = FORWARD;
+		/* Another process of the same filter is the tracer's to answer. */
+		if (!failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
+			while (!take())
+				call3(__NR_sched_yield, 0, 0, 0);
+			what = decide(&copy, &result);
+			if (what != FORWARD)
+				respond(copy.id, result, what == GO_ON);
+			leave_off();
+		}
+		control->handled++;
+		if (what == FORWARD) {
+			*notification = copy;
+			if (!ask())
+				respond(copy.id, 0, 1);
+		}
+	}
+}

@@ -1,0 +1,131 @@
+//! Fork. A child must not see what its parent writes afterwards, and the other way round, but both have
+//! shared mappings of one file.
+//!
+//! ```text
+//!  freeze   at the fork, while both are stopped: every mapping of the memory file becomes private, in both
+//!           ──► nobody writes the file; writes copy, as after any fork; nothing is copied now
+//!  thaw     when no child reads the file any more (it executed a program, or ended): the parent's copies
+//!           are written back and its mappings are shared again
+//! ```
+//!
+//! While frozen, a copied page cannot be dropped; it is told as kept in every interval.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::{Error, Linux, Result, pagemap, process_vm};
+
+use crate::convert::protection;
+use crate::inject::{Injection, refused};
+use crate::process::Process;
+
+const MMAP: i64 = 9;
+const MUNMAP: i64 = 11;
+const SHARED: i64 = 1;
+const PRIVATE: i64 = 2;
+const FIXED: i64 = 0x10;
+const ANONYMOUS: i64 = 0x20;
+const WIPE_ON_FORK: u64 = 18;
+
+impl Process {
+    /// Its mappings of the memory file.
+    fn mappings(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
+        Ok(linux
+            .maps(pid)?
+            .into_iter()
+            .filter(|mapping| {
+                mapping.inode == self.inode && mapping.name.starts_with("/memfd:pagemill")
+            })
+            .collect())
+    }
+
+    fn remap(&self, mapping: &Mapping, kind: i64) -> [i64; 7] {
+        let (start, length) = (mapping.start as i64, mapping.len() as i64);
+        [
+            MMAP,
+            start,
+            length,
+            protection(mapping),
+            kind | FIXED,
+            self.memory_fd,
+            mapping.offset as i64,
+        ]
+    }
+
+    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings.
+    pub(crate) fn freeze(&mut self, linux: &Linux, child: u32) -> Result<()> {
+        // The entries go with the shared mappings.
+        self.collect()?;
+        self.control.frozen.store(1, Relaxed);
+        self.sharers.push(child);
+        let shared: Vec<Mapping> =
+            self.mappings(linux, self.pid)?.into_iter().filter(|mapping| mapping.shared).collect();
+        let calls: Vec<[i64; 7]> =
+            shared.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect();
+        let mut of_child = calls.clone();
+        for &(start, end, advice) in &self.fork_advice {
+            let (start, length) = (start as i64, (end - start) as i64);
+            of_child.push(match advice {
+                WIPE_ON_FORK => [MMAP, start, length, 3, PRIVATE | FIXED | ANONYMOUS, -1, 0],
+                _ => [MUNMAP, start, length, 0, 0, 0, 0],
+            });
+        }
+        let injection = Injection::begin(child)?;
+        let results = injection.list(&self.control, &of_child);
+        injection.finish()?;
+        for (call, result) in
+            calls.iter().zip(results?).chain(calls.iter().zip(self.serve(&calls)?))
+        {
+            if result != call[1] {
+                return Err(refused("make the memory private of a fork of", self.pid, result));
+            }
+        }
+        // New private mappings are not registered any more.
+        for mapping in &shared {
+            self.watched.register(mapping.start, mapping.end);
+        }
+        Ok(())
+    }
+
+    /// Makes the memory shared again. All threads are stopped, and no child reads the file.
+    pub(crate) fn thaw(&mut self, linux: &Linux) -> Result<()> {
+        self.collect()?;
+        let private: Vec<Mapping> =
+            self.mappings(linux, self.pid)?.into_iter().filter(|mapping| !mapping.shared).collect();
+        let mut buffer = Vec::new();
+        for mapping in &private {
+            let mut copies = Vec::new();
+            self.pagemap.scan_any(
+                mapping.start,
+                mapping.end,
+                pagemap::PRESENT | pagemap::SWAPPED,
+                pagemap::FILE,
+                |region| {
+                    if region.categories & pagemap::FILE == 0 {
+                        copies.push((region.start, region.end));
+                    }
+                },
+            )?;
+            for (start, end) in copies {
+                buffer.resize((end - start) as usize, 0);
+                process_vm::read(self.pid, start, &mut buffer)?;
+                let offset = mapping.offset + (start - mapping.start);
+                let written = self.memory.write_all_at(&buffer, offset);
+                written.map_err(|error| Error::io("fill", "the memory file", error))?;
+            }
+        }
+        let calls: Vec<[i64; 7]> =
+            private.iter().map(|mapping| self.remap(mapping, SHARED)).collect();
+        for (call, result) in calls.iter().zip(self.serve(&calls)?) {
+            if result != call[1] {
+                return Err(refused("make the memory shared again of", self.pid, result));
+            }
+        }
+        for mapping in &private {
+            self.watched.register(mapping.start, mapping.end);
+        }
+        self.control.frozen.store(0, Relaxed);
+        Ok(())
+    }
+}

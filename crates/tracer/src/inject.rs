@@ -1,0 +1,134 @@
+//! System calls made by a stopped thread, as if the program had made them.
+//!
+//! All signals are blocked meanwhile, so the thread comes back by the trap it was sent to. Registers and
+//! blocked signals are put back when the [`Injection`] is finished.
+
+use pagemill_kernel::ptrace::{self, Registers, Stop};
+use pagemill_kernel::resident::{self, Control};
+use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
+
+/// A stopped thread that does what it is told.
+#[derive(Debug)]
+pub(crate) struct Injection {
+    thread: u32,
+    registers: Registers,
+    mask: u64,
+}
+
+impl Injection {
+    /// Takes over `thread`, which must be stopped outside a system call or at the exit of one.
+    pub(crate) fn begin(thread: u32) -> Result<Self> {
+        let (registers, mask) = (ptrace::registers(thread)?, ptrace::signal_mask(thread)?);
+        ptrace::set_signal_mask(thread, !0)?;
+        Ok(Self { thread, registers, mask })
+    }
+
+    /// Puts everything back; the thread stays stopped.
+    pub(crate) fn finish(self) -> Result<()> {
+        ptrace::set_registers(self.thread, &self.registers)?;
+        ptrace::set_signal_mask(self.thread, self.mask)
+    }
+
+    /// The stack pointer of the program.
+    pub(crate) fn stack(&self) -> u64 {
+        self.registers.rsp
+    }
+
+    fn call(&self, call: &[i64; 7], instruction: u64) -> Registers {
+        let [number, a, b, c, d, e, f] = call.map(|value| value as u64);
+        let mut registers = self.registers;
+        registers.rax = number;
+        // No system call is to be restarted.
+        registers.orig_rax = u64::MAX;
+        (registers.rdi, registers.rsi, registers.rdx) = (a, b, c);
+        (registers.r10, registers.r8, registers.r9) = (d, e, f);
+        registers.rip = instruction;
+        registers
+    }
+
+    /// One system call at a `syscall` instruction of the program itself, before our code is there.
+    pub(crate) fn step(&self, call: &[i64; 7], instruction: u64) -> Result<i64> {
+        ptrace::set_registers(self.thread, &self.call(call, instruction))?;
+        ptrace::step(self.thread)?;
+        self.trapped()
+    }
+
+    /// Waits for the trap; what `rax` holds then.
+    fn trapped(&self) -> Result<i64> {
+        loop {
+            match ptrace::wait_for(self.thread)? {
+                Stop::Signal(5) => return Ok(ptrace::registers(self.thread)?.rax as i64),
+                Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => {
+                    let object = format!("thread {}", self.thread);
+                    return Err(Error::new(
+                        Kind::Gone,
+                        "change",
+                        object,
+                        "it was killed meanwhile",
+                    ));
+                }
+                // Asked to stop by somebody: it is stopped, and goes on for us.
+                _ => ptrace::resume(self.thread, 0)?,
+            }
+        }
+    }
+
+    /// One system call, at our own instruction.
+    pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
+        ptrace::set_registers(self.thread, &self.call(call, resident::SYSCALL))?;
+        ptrace::resume(self.thread, 0)?;
+        self.trapped()
+    }
+
+    /// System calls in a row, each result; as many as are wanted.
+    pub(crate) fn list(&self, control: &Control, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
+        let mut results = Vec::with_capacity(calls.len());
+        for calls in calls.chunks(resident::COMMANDS) {
+            control.set_list(calls);
+            let mut registers = self.registers;
+            registers.orig_rax = u64::MAX;
+            registers.rip = resident::LIST;
+            registers.rsp = resident::LIST_STACK;
+            ptrace::set_registers(self.thread, &registers)?;
+            ptrace::resume(self.thread, 0)?;
+            self.trapped()?;
+            results.extend(control.list_results(calls.len()));
+        }
+        Ok(results)
+    }
+
+    /// Starts a process that shares the memory and runs our code: the servant or the mapper.
+    pub(crate) fn clone(&self, mapper: bool) -> Result<u32> {
+        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_UNTRACED, no signal at its end: an ordinary wait()
+        // of the program does not see it.
+        const FLAGS: i64 = 0x100 | 0x200 | 0x400 | 0x0080_0000;
+        let stack = if mapper { resident::MAPPER_STACK } else { resident::SERVANT_STACK };
+        let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], resident::CLONE);
+        registers.r12 = u64::from(mapper);
+        ptrace::set_registers(self.thread, &registers)?;
+        ptrace::resume(self.thread, 0)?;
+        let pid = self.trapped()?;
+        u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))
+    }
+}
+
+/// The error of an injected call that returned `result`.
+pub(crate) fn refused(action: &'static str, thread: u32, result: i64) -> Error {
+    let error = std::io::Error::from_raw_os_error(-result as i32);
+    Error::io(action, format_args!("process {thread}"), error)
+}
+
+/// Where a `syscall` instruction stands in the vDSO of `pid`: code that every process has.
+pub(crate) fn system_call_instruction(linux: &Linux, pid: u32) -> Result<u64> {
+    let maps = linux.maps(pid)?;
+    let missing =
+        |why: &str| Error::new(Kind::Unsupported, "trace", format_args!("process {pid}"), why);
+    let vdso = maps
+        .iter()
+        .find(|mapping| mapping.name == "[vdso]")
+        .ok_or_else(|| missing("it has no vDSO (boot without vdso=0)"))?;
+    let mut code = vec![0; vdso.len() as usize];
+    process_vm::read(pid, vdso.start, &mut code)?;
+    let at = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
+    at.map(|at| vdso.start + at as u64).ok_or_else(|| missing("its vDSO makes no system call"))
+}

@@ -1,0 +1,45 @@
+//! Which pages a program touches: all of them, interval by interval, without changing the program.
+//!
+//! At exec every private writable mapping is made a shared mapping of one sparse file in memory. From
+//! then on a page table entry can be dropped at any time without losing data, and the next access to the
+//! page is an ordinary minor fault that the kernel resolves by itself. Each *tick* ends an *interval*:
+//!
+//! ```text
+//!  scan   entries that are present = pages touched since the last tick, exactly
+//!  zap    those entries; the data stays in the page cache
+//!  drain  the faults that BPF wrote down: who, when, which byte, reading or writing
+//! ```
+//!
+//! | module | is |
+//! |---|---|
+//! | `inject` | system calls made by a stopped thread |
+//! | `convert` | the change of a program's memory at exec |
+//! | `process` | a traced process: its servant, its scans |
+//! | `fork` | copy on write for children, by freezing both sides |
+//! | `ask` | system calls that the mapper leaves to the tracer |
+//! | `follow` | the loop: stops, questions, ticks |
+//!
+//! Always true: a page that was touched is in the set of its interval, because only entries that a scan
+//! has seen are dropped (or, where events are complete, entries whose faults they report); a page
+//! leaves the address space only after it was scanned; data is never in the tracer's hands but when a
+//! mapping changes its kind, while nobody runs. If the tracer dies, the program goes on by itself.
+//!
+//! After Moca (Beniamine et al., Euro-Par 2016), which dropped the entries in a kernel module.
+#![forbid(unsafe_code)]
+#![cfg(target_arch = "x86_64")]
+
+mod ask;
+mod convert;
+mod follow;
+mod fork;
+mod inject;
+mod process;
+
+pub use follow::{Ended, Options, Sink, Stopped, Tracer, Untraced};
+pub use pagemill_kernel::bpf::accesses::Access;
+pub use process::{Interval, Pages};
+
+use std::time::Duration;
+
+/// How long the tracer waits for code of its own in a program before it takes it for dead.
+const PATIENCE: Duration = Duration::from_secs(20);

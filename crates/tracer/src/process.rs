@@ -1,0 +1,255 @@
+//! A traced process: its memory file, its servant, and the scan of an interval.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::resident::{self, Control, Shared};
+use pagemill_kernel::watched::Watched;
+use pagemill_kernel::{Linux, Result, signal};
+
+use crate::PATIENCE;
+use crate::inject::refused;
+
+/// Pages side by side: first address and first address after them.
+pub type Pages = (u64, u64);
+
+/// What a process touched between two ticks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Process.
+    pub process: u32,
+    /// Its number, from 0 for each process.
+    pub number: u64,
+    /// When it began, ns of CLOCK_MONOTONIC.
+    pub began: u64,
+    /// When its scan began.
+    pub scanned: u64,
+    /// When the next interval began.
+    pub ended: u64,
+    /// Pages touched, in address order, none twice.
+    pub touched: Vec<Pages>,
+    /// Pages that may be in `touched` without having been touched in this interval: copies made since a
+    /// fork, whose entries cannot be dropped.
+    pub kept: u64,
+}
+
+/// Two ranges that follow each other closer than this are dropped as one, where events are complete: one
+/// flush of the other processors' translations instead of two.
+const MERGE: u64 = 2 << 20;
+
+/// `process_madvise` on the caller itself.
+const MYSELF: i64 = -10_001;
+const PROCESS_MADVISE: i64 = 440;
+const DONTNEED_LOCKED: i64 = 24;
+
+/// A process whose memory is ours to drop.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) control: Shared,
+    pub(crate) memory: File,
+    /// Inode of `memory`, by which its mappings are known.
+    pub(crate) inode: u64,
+    /// Number of `memory` in the program.
+    pub(crate) memory_fd: i64,
+    pub(crate) watched: Watched,
+    pub(crate) wake: OwnedFd,
+    pub(crate) pagemap: Pagemap,
+    pub(crate) servant: u32,
+    pub(crate) mapper: u32,
+    /// Children that still read `memory`, until when nobody may write it.
+    pub(crate) sharers: Vec<u32>,
+    /// What a fork shall do with ranges: MADV_DONTFORK or MADV_WIPEONFORK.
+    pub(crate) fork_advice: Vec<(u64, u64, u64)>,
+    /// Touched, and already gone from the page tables.
+    pub(crate) pending: Vec<Pages>,
+    pub(crate) intervals: u64,
+    pub(crate) began: u64,
+}
+
+impl Process {
+    /// A fresh part of the memory file for `length` bytes.
+    pub(crate) fn fresh(&self, length: u64) -> u64 {
+        fresh(&self.control, length)
+    }
+
+    /// Has the servant make system calls.
+    pub(crate) fn serve(&self, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
+        let mut results = Vec::with_capacity(calls.len());
+        for calls in calls.chunks(resident::COMMANDS) {
+            results.extend(self.control.serve(calls, PATIENCE)?);
+        }
+        Ok(results)
+    }
+
+    /// Has the servant make one system call; a negative result is an error.
+    pub(crate) fn serve_one(&self, action: &'static str, call: [i64; 7]) -> Result<i64> {
+        let result = self.serve(&[call])?[0];
+        if (-4095..0).contains(&result) {
+            Err(refused(action, self.pid, result))
+        } else {
+            Ok(result)
+        }
+    }
+
+    /// Whether its memory is private at the moment, because children read the file.
+    pub(crate) fn frozen(&self) -> bool {
+        self.control.frozen.load(std::sync::atomic::Ordering::Relaxed) != 0
+    }
+
+    /// Ends the interval: what was touched; and drops it, unless this is the last scan. With `complete`
+    /// events, entries that appear meanwhile may be dropped with the others.
+    pub(crate) fn tick(
+        &mut self,
+        now: impl Fn() -> u64,
+        complete: bool,
+        last: bool,
+    ) -> Result<Interval> {
+        let scanned = now();
+        let (drop, kept) = self.collect()?;
+        let touched = std::mem::take(&mut self.pending);
+        let mut drop = drop;
+        if !last {
+            if complete && !self.frozen() {
+                self.merge(&mut drop)?;
+            }
+            self.zap(&drop)?;
+        }
+        let ended = now();
+        let interval = Interval {
+            process: self.pid,
+            number: self.intervals,
+            began: self.began,
+            scanned,
+            ended,
+            touched: normal(touched),
+            kept,
+        };
+        self.intervals += 1;
+        self.began = ended;
+        Ok(interval)
+    }
+
+    /// Adds what is in the page tables to what was touched. Of that, what may be dropped, and how many
+    /// pages may not.
+    pub(crate) fn collect(&mut self) -> Result<(Vec<Pages>, u64)> {
+        let logged = self.control.take_log();
+        self.pending.extend(logged.into_iter().map(|(start, end, _)| (start, end)));
+        let mut drop = Vec::new();
+        let mut kept = 0;
+        // A page of the program's own is one of a file or of shared memory, the memory file's above all.
+        let (frozen, page) = (self.frozen(), pagemill_kernel::page_size() as u64);
+        let (mask, asked) = match frozen {
+            false => (pagemap::PRESENT | pagemap::FILE, pagemap::PRESENT),
+            true => (pagemap::PRESENT, pagemap::PRESENT | pagemap::FILE),
+        };
+        for (start, end) in [(0, resident::CODE), (resident::END, 0x7fff_ffff_f000)] {
+            self.pagemap.scan(start, end, mask, asked, |region| {
+                self.pending.push((region.start, region.end));
+                if frozen && region.categories & pagemap::FILE == 0 {
+                    kept += (region.end - region.start) / page;
+                } else {
+                    drop.push((region.start, region.end));
+                }
+            })?;
+        }
+        Ok((drop, kept))
+    }
+
+    /// Joins ranges that are close and lie in one mapping.
+    fn merge(&self, ranges: &mut Vec<Pages>) -> Result<()> {
+        let maps = Linux::live().maps(self.pid)?;
+        let mut mappings = maps.iter().peekable();
+        ranges.dedup_by(|next, before| {
+            while mappings.next_if(|mapping| mapping.end <= before.0).is_some() {}
+            let inside = mappings.peek().is_some_and(|mapping| next.1 <= mapping.end);
+            let joins = inside && next.0 - before.1 <= MERGE;
+            if joins {
+                before.1 = next.1;
+            }
+            joins
+        });
+        Ok(())
+    }
+
+    /// Drops the page table entries of these ranges.
+    pub(crate) fn zap(&self, ranges: &[Pages]) -> Result<()> {
+        for ranges in ranges.chunks(resident::RANGES) {
+            for (slot, &(start, end)) in self.control.ranges.iter().zip(ranges) {
+                slot.set(start, end - start);
+            }
+            // The kernel takes at most 1,024 ranges in a call.
+            let calls: Vec<[i64; 7]> = (0..ranges.len())
+                .step_by(1024)
+                .map(|first| {
+                    let count = (ranges.len() - first).min(1024);
+                    let address = Control::ranges_address() as i64 + 16 * first as i64;
+                    [PROCESS_MADVISE, MYSELF, address, count as i64, DONTNEED_LOCKED, 0, 0]
+                })
+                .collect();
+            let results = self.serve(&calls)?;
+            // A mapping that went away meanwhile stops a call half way: then range by range.
+            for (result, ranges) in results.into_iter().zip(ranges.chunks(1024)) {
+                let bytes: u64 = ranges.iter().map(|range| range.1 - range.0).sum();
+                if result != bytes as i64 {
+                    let each: Vec<[i64; 7]> = ranges
+                        .iter()
+                        .map(|range| {
+                            [
+                                28,
+                                range.0 as i64,
+                                (range.1 - range.0) as i64,
+                                DONTNEED_LOCKED,
+                                0,
+                                0,
+                                0,
+                            ]
+                        })
+                        .collect();
+                    self.serve(&each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what runs for us in the program. Its memory is the program's alone again.
+    pub(crate) fn dismiss(&self) {
+        for process in [self.servant, self.mapper] {
+            // It may have ended with the program.
+            let _ = signal::send(process, 9);
+        }
+    }
+}
+
+/// A fresh part of a memory file; twin of `fresh` in resident.c.
+pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
+    const STRIDE: u64 = 1 << 36;
+    control
+        .next_offset
+        .fetch_add(length.next_multiple_of(STRIDE), std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Sorted, without overlap.
+fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
+    pages.sort_unstable();
+    pages.dedup_by(|next, before| {
+        let joins = next.0 <= before.1;
+        if joins {
+            before.1 = before.1.max(next.1);
+        }
+        joins
+    });
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normal;
+
+    #[test]
+    fn pages_that_overlap_or_touch_become_one_run() {
+        assert_eq!(normal(vec![(8, 9), (1, 4), (4, 6), (2, 3)]), [(1, 6), (8, 9)]);
+    }
+}
