@@ -14,6 +14,7 @@
 //! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
 //! | [`recorded`] | a recorded program as a workload |
 //! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
+//! | [`tlb`], [`huge`] | a TLB; huge page policies on it and on the buddy allocator |
 //! | [`run`] | a run: quanta of the page level under a policy |
 //!
 //! No kernel, no clock, no threads, no floating point whose order depends on anything but the seed.
@@ -23,6 +24,7 @@ pub mod buddy;
 pub mod cache;
 pub mod closed;
 pub mod dram;
+pub mod huge;
 pub mod machine;
 pub mod pages;
 pub mod random;
@@ -30,5 +32,6 @@ pub mod recorded;
 pub mod run;
 pub mod stream;
 pub mod surface;
+pub mod tlb;
 pub mod wheel;
 pub mod workload;

@@ -1,5 +1,7 @@
 //! `pagemill simulate`: a workload on the simulated two-tier machine, any set of policies side by side.
 
+mod huge;
+
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,13 +28,16 @@ use crate::experiments::colloid;
   pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
   pagemill simulate moving --policy hemem+watermark --move-at 50
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
+  pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
   pagemill simulate --figure 6c,8b --sensitivity
   pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
 pub struct Arguments {
-    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving; or a recording that
-    /// pagemill tier --record wrote.
+    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving, or a recording that
+    /// pagemill tier --record wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
     #[arg(default_value = "gups")]
     workload: String,
+    #[command(flatten)]
+    huge: huge::Options,
     /// Policies, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
@@ -106,6 +111,9 @@ impl Arguments {
         if self.print_machine {
             print!("{ICELAKE}");
             return Ok(Exit::Ok);
+        }
+        if self.huge.asked() {
+            return self.huge.run(&self.workload, self.seed, self.json);
         }
         let machine = self.machine()?;
         if !self.figure.is_empty() || self.sensitivity {

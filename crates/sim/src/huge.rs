@@ -1,0 +1,536 @@
+//! Huge page policies on a machine of one zone: buddy allocator, compaction, TLB, a helper on another core. Modelled.
+//!
+//! ```text
+//!   program   touches a page for the first time ─► Moment::Fault ─► base page, huge page or one of the stock
+//!             reads pages                        ─► TLB: walks
+//!   helper    the region after the one touched   ─► Moment::Ahead   a window ahead, if it has time left
+//!             every 10 ms a few regions          ─► Moment::Scan    collapse, demote
+//!             when it has nothing to do          ─► Moment::Idle    stock
+//! ```
+//!
+//! The policies are those of `policy::huge`, the same values as live. Time is the program's: faults, reads and walks; the
+//! helper has a clock of its own that runs beside it and only works when it is not ahead of the program's. A huge page
+//! without a free block waits for `Buddy::compact`, at a price a page scanned and moved; the program waits if it asked, the
+//! helper if it did. A zone begins fragmented to a degree: that share of its pageblocks keeps one page in use.
+//!
+//! Left out: caches, NUMA, several programs, zeroing by reads, the kernel's per-CPU lists and reclaim.
+//!
+//! Always true: a page is backed by one frame and frames in use are the zone's; a run is a function of its setup; the
+//! faults of a run touch each page of its workload at most once, ahead or not.
+
+use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
+use pagemill_policy::huge::{
+    Action, Costs, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
+};
+
+use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
+use crate::random::Random;
+use crate::tlb::{Config as TlbConfig, Tlb};
+
+/// What a program does, in order. Pages are numbered from 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Base pages of its memory.
+    pub pages: u64,
+    /// Pages in the order in which they are touched first.
+    pub touches: Vec<u64>,
+    /// Reads after each touch, of pages touched before.
+    pub reads_per_touch: u64,
+    /// Reads after the last touch.
+    pub reads_after: u64,
+    /// Of the reads, thousandths that go to the first tenth of the touched pages.
+    pub hot: u64,
+}
+
+/// Names of the synthetic workloads.
+pub const WORKLOADS: [&str; 4] = ["grow", "random", "hot", "sparse"];
+
+impl Workload {
+    /// A synthetic workload on so many regions of 2 MiB.
+    #[must_use]
+    pub fn named(name: &str, regions: u64, seed: u64) -> Option<Self> {
+        let pages = regions * PAGES;
+        let mut touches: Vec<u64> = (0..pages).collect();
+        let (mut reads_per_touch, mut reads_after, mut hot) = (0, pages * 20, 0);
+        match name {
+            "grow" => (reads_per_touch, reads_after) = (16, 0),
+            "random" => {
+                let mut random = Random::new(seed);
+                for last in (1..touches.len()).rev() {
+                    touches.swap(last, random.below(last as u64 + 1) as usize);
+                }
+            }
+            "hot" => hot = 900,
+            "sparse" => touches.retain(|page| page % 16 == 0),
+            _ => return None,
+        }
+        let name = name.to_owned();
+        Some(Self { name, pages, touches, reads_per_touch, reads_after, hot })
+    }
+}
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What runs.
+    pub workload: Workload,
+    /// The policy.
+    pub policy: Named,
+    /// What the policy knows beforehand, by address: the workload's page 0 is at [`BASE`].
+    pub profile: Option<Profile>,
+    /// Base pages of the zone.
+    pub zone: u32,
+    /// Share of pageblocks that keep a page in use, thousandths.
+    pub fragmented: u64,
+    /// Whether those pages cannot move.
+    pub pinned: bool,
+    /// Costs of the mechanisms.
+    pub costs: Costs,
+    /// The TLB.
+    pub tlb: TlbConfig,
+    /// Cycles in a microsecond, for profiles in cycles.
+    pub mhz: u64,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// Address of a workload's first page.
+pub const BASE: u64 = 0x1000_0000_0000;
+/// A read that hits the TLB, picoseconds.
+const READ_PS: u64 = 80_000;
+/// Regions that the helper looks ahead.
+const WINDOW: u64 = 16;
+/// The helper's scan.
+const SCAN_NS: u64 = 10_000_000;
+const SCAN_REGIONS: usize = 16;
+/// Huge pages that the stock holds at most.
+const STOCK: u64 = 16;
+/// Compaction: a page moved, and a page scanned, nanoseconds.
+const MOVE_NS: u64 = 900;
+const SCANNED_NS: u64 = 4;
+
+/// What came of a run. All modelled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The program's time, ns.
+    pub time: u64,
+    /// Of it, in faults, ns.
+    pub faults: u64,
+    /// Of it, in page walks and the second level of the TLB, ns.
+    pub walks: u64,
+    /// Number of faults.
+    pub fault_count: u64,
+    /// Fault times at the median, 99 %, 99.9 % and the longest, ns.
+    pub percentiles: [u64; 4],
+    /// The helper's time, ns.
+    pub helper: u64,
+    /// Regions on huge pages at the end.
+    pub huge: u64,
+    /// Regions with any page.
+    pub regions: u64,
+    /// Pages of huge pages that were never touched.
+    pub bloat: u64,
+    /// Pages in use by the program.
+    pub resident: u64,
+    /// Times that the program waited for compaction.
+    pub stalls: u64,
+    /// Time in walks by region, ps.
+    pub walk_ps: Vec<u64>,
+}
+
+/// A region of the program's memory.
+#[derive(Clone, Debug, Default)]
+struct Region {
+    /// The frame of its huge page.
+    huge: Option<u32>,
+    /// Frames of its base pages, by page.
+    frames: Vec<(u32, u32)>,
+    /// Bits: pages that the program has touched.
+    touched: [u64; 8],
+    /// Reads of late.
+    read: u64,
+}
+
+impl Region {
+    fn present(&self) -> u64 {
+        if self.huge.is_some() { PAGES } else { self.frames.len() as u64 }
+    }
+
+    fn count(&self) -> u64 {
+        self.touched.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    fn has(&self, page: u32) -> bool {
+        self.huge.is_some() || self.frames.binary_search_by_key(&page, |f| f.0).is_ok()
+    }
+}
+
+/// The machine in a run.
+struct Machine {
+    setup: Setup,
+    zone: Buddy,
+    tlb: Tlb,
+    regions: Vec<Region>,
+    /// Who uses a frame: region and page plus one, or nobody known.
+    owners: Vec<Option<(u32, u32)>>,
+    stock: Vec<u32>,
+    stock_used: u64,
+    now_ps: u64,
+    helper_ns: u64,
+    next_scan: u64,
+    hand: usize,
+    stall_ns: (u64, u64),
+    resident: u64,
+    /// The region that the program touched last, and the pages of the one that it left before.
+    here: usize,
+    last: Option<u64>,
+    faults: Vec<u64>,
+    outcome: Outcome,
+}
+
+impl Setup {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self) -> Outcome {
+        let mut machine = Machine::new(self);
+        machine.program();
+        machine.end()
+    }
+}
+
+impl Machine {
+    fn new(setup: &Setup) -> Self {
+        let mut zone = Buddy::new(setup.zone);
+        let mut random = Random::new(setup.seed);
+        let blocks: Vec<u32> =
+            std::iter::from_fn(|| zone.alloc(PAGEBLOCK_ORDER, Mobility::Movable))
+                .map(|b| b.start)
+                .collect();
+        for start in blocks {
+            if !random.chance(setup.fragmented as f64 / 1000.0) {
+                zone.free(start);
+                continue;
+            }
+            let kept = start + random.below(PAGES) as u32;
+            zone.split(start);
+            (start..start + PAGES as u32).filter(|page| *page != kept).for_each(|page| {
+                zone.free(page);
+            });
+            if setup.pinned {
+                zone.set_mobility(kept, Mobility::Unmovable);
+            }
+        }
+        let count = setup.workload.pages.div_ceil(PAGES) as usize;
+        Self {
+            owners: vec![None; zone.pages() as usize],
+            zone,
+            tlb: Tlb::new(setup.tlb),
+            regions: vec![Region::default(); count],
+            stock: Vec::new(),
+            stock_used: 0,
+            now_ps: 0,
+            helper_ns: 0,
+            next_scan: SCAN_NS,
+            hand: 0,
+            stall_ns: (0, 0),
+            resident: 0,
+            here: 0,
+            last: None,
+            faults: Vec::new(),
+            outcome: Outcome { walk_ps: vec![0; count], ..Outcome::default() },
+            setup: setup.clone(),
+        }
+    }
+
+    fn program(&mut self) {
+        let mut random = Random::new(self.setup.seed ^ 0x7ead);
+        let touches = std::mem::take(&mut self.setup.workload.touches);
+        let (each, after) = (self.setup.workload.reads_per_touch, self.setup.workload.reads_after);
+        for (at, page) in touches.iter().enumerate() {
+            self.touch(*page);
+            for _ in 0..each {
+                self.read(&touches[..=at], &mut random);
+            }
+            self.helper(*page);
+        }
+        for at in 0..after {
+            self.read(&touches, &mut random);
+            if at % 256 == 0 {
+                self.helper(touches.last().copied().unwrap_or(0));
+            }
+        }
+    }
+
+    fn read(&mut self, touched: &[u64], random: &mut Random) {
+        let hot = random.below(1000) < self.setup.workload.hot;
+        let among = if hot { touched.len().div_ceil(10) } else { touched.len() };
+        if among == 0 {
+            return;
+        }
+        let page = touched[random.below(among as u64) as usize];
+        let region = (page / PAGES) as usize;
+        let walk = self.tlb.look_up(page, self.regions[region].huge.is_some());
+        self.regions[region].read += 1;
+        self.outcome.walk_ps[region] += walk;
+        self.outcome.walks += walk;
+        self.now_ps += READ_PS + walk;
+    }
+
+    /// The program writes to a page for the first time.
+    fn touch(&mut self, page: u64) {
+        let (at, inside) = ((page / PAGES) as usize, (page % PAGES) as u32);
+        if at != self.here {
+            self.last = Some(self.regions[self.here].count());
+            self.here = at;
+        }
+        if !self.regions[at].has(inside) {
+            let fresh = self.regions[at].frames.is_empty();
+            let action = if fresh { self.decide(at, Moment::Fault) } else { Action::Base };
+            let time = match action {
+                Action::Pool => match self.stock.pop() {
+                    Some(frame) => {
+                        self.stock_used += 1;
+                        self.install(at, frame);
+                        self.cost(self.setup.costs.deliver)
+                    }
+                    None => self.base(at, inside),
+                },
+                Action::Huge => match self.huge_frame(true) {
+                    (Some(frame), waited) => {
+                        self.install(at, frame);
+                        waited + self.cost(self.setup.costs.huge)
+                    }
+                    (None, waited) => waited + self.base(at, inside),
+                },
+                _ => self.base(at, inside),
+            };
+            self.faults.push(time);
+            self.outcome.faults += time;
+            self.now_ps += time * 1000;
+        }
+        let region = &mut self.regions[at];
+        region.touched[(inside / 64) as usize] |= 1 << (inside % 64);
+    }
+
+    fn cost(&self, figure: Figure) -> u64 {
+        figure.value().unwrap_or(0)
+    }
+
+    /// Backs one page; its cost.
+    fn base(&mut self, at: usize, inside: u32) -> u64 {
+        if let Some(block) = self.zone.alloc(0, Mobility::Movable) {
+            let frames = &mut self.regions[at].frames;
+            let place = frames.partition_point(|frame| frame.0 < inside);
+            frames.insert(place, (inside, block.start));
+            self.owners[block.start as usize] = Some((at as u32, inside));
+            self.resident += 1;
+        }
+        self.cost(self.setup.costs.base)
+    }
+
+    /// A free huge frame, and what getting it took.
+    fn huge_frame(&mut self, program: bool) -> (Option<u32>, u64) {
+        if let Some(block) = self.zone.alloc(PAGEBLOCK_ORDER, Mobility::Movable) {
+            return (Some(block.start), 0);
+        }
+        let (regions, owners) = (&mut self.regions, &mut self.owners);
+        let done = self.zone.compact(Some(PAGEBLOCK_ORDER), |from: Block, to: Block| {
+            if let Some((at, inside)) = owners[from.start as usize].take() {
+                let frames = &mut regions[at as usize].frames;
+                if let Ok(found) = frames.binary_search_by_key(&inside, |frame| frame.0) {
+                    frames[found].1 = to.start;
+                }
+                owners[to.start as usize] = Some((at, inside));
+            }
+        });
+        let waited = done.migrated * MOVE_NS + (done.scanned + done.free_scanned) * SCANNED_NS;
+        self.stall_ns = (self.stall_ns.0 + waited, self.stall_ns.1 + 1);
+        self.outcome.stalls += u64::from(program);
+        (self.zone.alloc(PAGEBLOCK_ORDER, Mobility::Movable).map(|b| b.start), waited)
+    }
+
+    /// Puts a region on a huge page, whatever backed it.
+    fn install(&mut self, at: usize, frame: u32) {
+        self.resident += PAGES - self.regions[at].present();
+        for (_, old) in std::mem::take(&mut self.regions[at].frames) {
+            self.owners[old as usize] = None;
+            self.zone.free(old);
+        }
+        self.regions[at].huge = Some(frame);
+        self.tlb.flush(at as u64 * PAGES);
+    }
+
+    fn view(&self, at: usize, moment: Moment) -> View {
+        let region = &self.regions[at];
+        let free = self.zone.free_blocks();
+        let free_huge: u64 = free[usize::from(PAGEBLOCK_ORDER)..].iter().sum();
+        let pages = self.zone.pages().max(1);
+        let known = Figure::Modelled;
+        let address = BASE + at as u64 * REGION;
+        let mut view = View {
+            moment,
+            address,
+            section: Section::Heap,
+            huge: region.huge.is_some(),
+            cpus: 2,
+            mhz: self.setup.mhz,
+            batch: 1,
+            present: known(region.present()),
+            accessed: known(region.read.min(PAGES)),
+            zeros: known(if region.huge.is_some() { PAGES - region.count() } else { 0 }),
+            free_huge: known(free_huge),
+            stock: known(self.stock.len() as u64),
+            stock_used: known(self.stock_used.min(1)),
+            load: known(100),
+            used: known((pages - self.zone.free_pages()) * 1000 / pages),
+            cold: known(0),
+            costs: self.setup.costs,
+            ..View::default()
+        };
+        // What the last region that the program has left came to: a growing program repeats it.
+        view.expected = self.last.map_or(Figure::Absent, known);
+        if let Some(mean) = self.stall_ns.0.checked_div(self.stall_ns.1) {
+            view.costs.stall = known(mean);
+        }
+        view.bloat = known(self.outcome.bloat * 1000 / self.resident.max(1));
+        if let Some(profile) = &self.setup.profile {
+            let end = BASE + self.regions.len() as u64 * REGION;
+            let mapping = Mapping {
+                start: BASE,
+                end,
+                base: BASE,
+                section: Section::Heap,
+                ..Mapping::default()
+            };
+            let or_nothing = |figure: Figure| known(figure.value().unwrap_or(0));
+            view.unit = profile.unit;
+            view.profile_huge = or_nothing(profile.benefit(Kind::Huge, &mapping, address));
+            view.profile_eager = or_nothing(profile.benefit(Kind::Eager, &mapping, address));
+        }
+        view
+    }
+
+    fn decide(&self, at: usize, moment: Moment) -> Action {
+        self.setup.policy.decide(&self.view(at, moment)).action
+    }
+
+    /// The helper, beside the program: works while its clock is behind the program's.
+    fn helper(&mut self, page: u64) {
+        let now = self.now_ps / 1000;
+        let at = (page / PAGES) as usize;
+        let end = (at + 1 + WINDOW as usize).min(self.regions.len());
+        for next in at + 1..end {
+            if self.helper_ns > now {
+                return;
+            }
+            if self.regions[next].present() == 0 {
+                let action = self.decide(next, Moment::Ahead);
+                self.ahead(next, action);
+            }
+        }
+        if self.helper_ns <= now
+            && self.stock.len() < STOCK as usize
+            && self.decide(at, Moment::Idle) == Action::Prezero
+        {
+            let (frame, waited) = self.huge_frame(false);
+            self.work(waited + self.cost(self.setup.costs.huge));
+            self.stock.extend(frame);
+        }
+        if now >= self.next_scan && self.helper_ns <= now {
+            self.next_scan = now + SCAN_NS;
+            self.outcome.bloat = self.bloat();
+            for _ in 0..SCAN_REGIONS.min(self.regions.len()) {
+                self.hand = (self.hand + 1) % self.regions.len();
+                self.scan(self.hand);
+            }
+            self.regions.iter_mut().for_each(|region| region.read /= 2);
+        }
+    }
+
+    fn work(&mut self, time: u64) {
+        self.helper_ns = self.helper_ns.max(self.now_ps / 1000) + time;
+        self.outcome.helper += time;
+    }
+
+    fn ahead(&mut self, at: usize, action: Action) {
+        match action {
+            Action::Ahead2m => {
+                let (frame, waited) = self.huge_frame(false);
+                self.work(waited + self.cost(self.setup.costs.huge));
+                if let Some(frame) = frame {
+                    self.install(at, frame);
+                }
+            }
+            Action::Ahead4k | Action::Ahead64k => {
+                let mut time = 0;
+                for page in 0..PAGES as u32 {
+                    time += self.base(at, page);
+                }
+                if action == Action::Ahead64k {
+                    time = PAGES / 16 * self.cost(self.setup.costs.medium);
+                }
+                self.work(time);
+            }
+            _ => {}
+        }
+    }
+
+    fn scan(&mut self, at: usize) {
+        if self.regions[at].present() == 0 {
+            return;
+        }
+        match self.decide(at, Moment::Scan) {
+            Action::Collapse => {
+                let (frame, waited) = self.huge_frame(false);
+                self.work(waited + self.cost(self.setup.costs.collapse));
+                if let Some(frame) = frame {
+                    self.install(at, frame);
+                }
+            }
+            Action::Demote => {
+                let Some(frame) = self.regions[at].huge.take() else { return };
+                self.zone.split(frame);
+                let touched = self.regions[at].touched;
+                for page in 0..PAGES as u32 {
+                    if touched[(page / 64) as usize] >> (page % 64) & 1 == 1 {
+                        self.regions[at].frames.push((page, frame + page));
+                        self.owners[(frame + page) as usize] = Some((at as u32, page));
+                    } else {
+                        self.zone.free(frame + page);
+                        self.resident -= 1;
+                    }
+                }
+                self.tlb.flush(at as u64 * PAGES);
+                self.work(self.cost(self.setup.costs.collapse));
+            }
+            _ => {}
+        }
+    }
+
+    fn bloat(&self) -> u64 {
+        self.regions.iter().map(|region| region.present().saturating_sub(region.count())).sum()
+    }
+
+    fn end(mut self) -> Outcome {
+        self.faults.sort_unstable();
+        let at = |permille: usize| {
+            let last = self.faults.len().checked_sub(1);
+            last.map_or(0, |last| self.faults[(self.faults.len() * permille / 1000).min(last)])
+        };
+        let mut outcome = std::mem::take(&mut self.outcome);
+        outcome.percentiles = [at(500), at(990), at(999), at(1000)];
+        outcome.fault_count = self.faults.len() as u64;
+        outcome.time = self.now_ps / 1000;
+        outcome.walks /= 1000;
+        outcome.huge = self.regions.iter().filter(|region| region.huge.is_some()).count() as u64;
+        outcome.regions = self.regions.iter().filter(|region| region.present() > 0).count() as u64;
+        outcome.bloat = self.bloat();
+        outcome.resident = self.resident;
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests;
