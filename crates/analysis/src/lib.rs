@@ -4,6 +4,7 @@
 //! events, randomness from a seed that the caller records.
 #![forbid(unsafe_code)]
 
+pub mod accesses;
 pub mod faults;
 pub mod fragmentation;
 pub mod heap;

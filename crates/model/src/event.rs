@@ -1,5 +1,6 @@
 //! What happened: one type for each dataset of a recording.
 
+use crate::access::{Access, Touched};
 use crate::dataset::{Row, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::frag::FragSample;
@@ -81,6 +82,10 @@ events! {
     TierOutcome(TierOutcome),
     /// A huge page decision, with what it was made from.
     Huge(HugeDecision),
+    /// An access to memory.
+    Access(Access),
+    /// The pages touched in an interval.
+    Touched(Touched),
 }
 
 row! {

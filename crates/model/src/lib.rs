@@ -9,6 +9,7 @@
 //! A value that was not measured is absent (`None`), never zero.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod dataset;
 mod error;
 pub mod event;
@@ -22,6 +23,7 @@ pub mod recording;
 pub mod tiers;
 pub mod units;
 
+pub use access::{Access, AccessSetup, Touched};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, HeapSample};
 pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};

@@ -182,6 +182,7 @@ impl Conversion<'_> {
             sharers: Vec::new(),
             fork_advice: Vec::new(),
             pending: Vec::new(),
+            original: mappings.into_iter().filter(|mapping| !in_resident(mapping)).collect(),
             intervals: 0,
             began: 0,
         })

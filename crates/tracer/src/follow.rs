@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::bpf::accesses::{Access, Accesses};
+use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, FOLLOW, Stop};
 use pagemill_kernel::resident::Decided;
@@ -56,10 +57,8 @@ pub trait Sink {
     fn access(&mut self, access: &Access) -> std::result::Result<(), Stopped>;
     /// The end of an interval of a process.
     fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
-    /// A process is traced from now on.
-    fn process(&mut self, _pid: u32) -> std::result::Result<(), Stopped> {
-        Ok(())
-    }
+    /// A process is traced from now on; its memory was laid out like this.
+    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
 }
 
 /// The sink wants no more: the program goes on untraced.
@@ -206,6 +205,7 @@ impl Tracer {
     /// Traces until the program has ended. Signals other than SIGCHLD are handed to the program.
     pub fn run(&mut self, signals: &Signals, sink: &mut dyn Sink) -> Result<Ended> {
         let pending = signals.descriptor()?;
+        self.introduce(sink);
         loop {
             while let Some((thread, stop)) = ptrace::poll()? {
                 self.stopped(thread, stop, sink)?;
@@ -232,6 +232,16 @@ impl Tracer {
                     // It may have ended a moment ago.
                     let _ = signal::send(self.root, received.signal);
                 }
+            }
+        }
+    }
+
+    /// Tells of processes that were not told of yet.
+    fn introduce(&mut self, sink: &mut dyn Sink) {
+        for (pid, process) in &mut self.processes {
+            let original = std::mem::take(&mut process.original);
+            if !original.is_empty() {
+                let _ = sink.process(*pid, &original);
             }
         }
     }
@@ -472,7 +482,7 @@ impl Tracer {
                     self.threads.remove(&was);
                 }
                 self.executed(thread)?;
-                sink.process(thread).ok();
+                self.introduce(sink);
                 self.go_on(thread, 0);
                 Ok(())
             }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
+use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::resident::{self, Control, Shared};
 use pagemill_kernel::watched::Watched;
@@ -29,6 +30,8 @@ pub struct Interval {
     pub ended: u64,
     /// Pages touched, in address order, none twice.
     pub touched: Vec<Pages>,
+    /// Where the heap lay at its end: what `brk` gave the program.
+    pub heap: Pages,
     /// Pages that may be in `touched` without having been touched in this interval: copies made since a
     /// fork, whose entries cannot be dropped.
     pub kept: u64,
@@ -64,6 +67,8 @@ pub(crate) struct Process {
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
     /// Touched, and already gone from the page tables.
     pub(crate) pending: Vec<Pages>,
+    /// Its mappings when it began, by the names that they had.
+    pub(crate) original: Vec<Mapping>,
     pub(crate) intervals: u64,
     pub(crate) began: u64,
 }
@@ -109,7 +114,8 @@ impl Process {
         let scanned = now();
         let (drop, kept) = self.collect()?;
         let touched = std::mem::take(&mut self.pending);
-        let mut drop = drop;
+        // A process that changes its mappings meanwhile may be told of out of order.
+        let mut drop = normal(drop);
         if !last {
             if complete && !self.frozen() {
                 self.merge(&mut drop)?;
@@ -124,11 +130,18 @@ impl Process {
             scanned,
             ended,
             touched: normal(touched),
+            heap: self.heap(),
             kept,
         };
         self.intervals += 1;
         self.began = ended;
         Ok(interval)
+    }
+
+    fn heap(&self) -> Pages {
+        let word =
+            |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
+        (word(&self.control.break_start), word(&self.control.break_end))
     }
 
     /// Adds what is in the page tables to what was touched. Of that, what may be dropped, and how many

@@ -10,6 +10,7 @@ use std::io::Read as _;
 use std::process::Command;
 
 use pagemill_kernel::Linux;
+use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_tracer::{Access, Ended, Interval, Options, Sink, Stopped, Tracer};
 
@@ -28,6 +29,10 @@ impl Sink for Seen {
     }
     fn interval(&mut self, interval: Interval) -> Result<(), Stopped> {
         self.intervals.push(interval);
+        Ok(())
+    }
+    fn process(&mut self, _pid: u32, mappings: &[Mapping]) -> Result<(), Stopped> {
+        assert!(mappings.iter().any(|mapping| mapping.name == "[stack]"));
         Ok(())
     }
 }

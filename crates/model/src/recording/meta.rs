@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::AccessSetup;
 use crate::fault::FaultSetup;
 use crate::units::{Bytes, Nanos};
 
@@ -58,6 +59,9 @@ pub struct Meta {
     /// How page faults were measured, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<FaultSetup>,
+    /// How accesses were seen, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accesses: Option<AccessSetup>,
     /// What it measured and lost.
     pub losses: Losses,
     /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.

@@ -84,7 +84,8 @@ pub fn with_usage(now: Nanos, pid: u32, entry: &MappingUsage) -> MappingSample {
     }
 }
 
-fn layout(now: Nanos, pid: u32, mapping: &Mapping) -> MappingSample {
+/// A mapping alone as an event's row.
+pub fn layout(now: Nanos, pid: u32, mapping: &Mapping) -> MappingSample {
     let bit = |set: bool, letter: char| if set { letter } else { '-' };
     let permissions = [
         bit(mapping.read, 'r'),

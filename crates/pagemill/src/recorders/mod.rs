@@ -7,6 +7,8 @@
 //! A recorder looks at the process when its interval is over and writes what it saw; the loop that
 //! calls it (`record`) owns the clock, the signals and the end.
 
+#[cfg(target_arch = "x86_64")]
+pub mod accesses;
 pub mod faults;
 pub mod frag;
 pub mod heap;

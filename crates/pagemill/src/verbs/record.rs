@@ -22,9 +22,13 @@ use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
+#[cfg(target_arch = "x86_64")]
+use pagemill_tracer::Ended;
 
 use crate::exit::Exit;
 use crate::recorders::Recorder;
+#[cfg(target_arch = "x86_64")]
+use crate::recorders::accesses::Traced;
 use crate::recorders::faults::{self, BackEnd, Faults, Target};
 use crate::recorders::frag::Frag;
 use crate::recorders::heap::Heap;
@@ -39,6 +43,7 @@ Examples:
   pagemill record --with faults -- ./server          # latency of page faults, and why
   pagemill record --with faults,hugepages -p 4711 --for 10s
   pagemill record --with faults,frag -- ./server     # and how fragmented memory was
+  pagemill record --with accesses -- ./kernel        # every page it touches, interval by interval
   pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
 ";
 
@@ -74,6 +79,12 @@ pub struct Arguments {
     /// How page faults are measured [default: the best that works]
     #[arg(long, value_name = "HOW", value_enum)]
     fault_backend: Option<BackEnd>,
+    /// Accesses: length of an interval, in time that the command would take unrecorded.
+    #[arg(long, default_value = "50ms", value_name = "TIME")]
+    access_interval: Nanos,
+    /// Accesses: longer intervals, so that the command takes at most this many times as long.
+    #[arg(long, value_name = "FACTOR")]
+    budget: Option<f64>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
@@ -92,6 +103,8 @@ enum What {
     Heap,
     /// Page faults: how long, where, and what the time went into
     Faults,
+    /// Which pages are touched, all of them, and by whom first (by itself, of a command)
+    Accesses,
     /// Mappings, and how much of each is on huge pages
     Hugepages,
     /// Free memory of the machine by zone and order: how fragmented it is
@@ -120,6 +133,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
+    if arguments.with.contains(&What::Accesses) {
+        return accesses(arguments, &signals);
+    }
     let mut recorders = Vec::new();
     let pid = match arguments.pid {
         Some(pid) => pid,
@@ -142,6 +158,76 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Some(signal) => Exit::Signal(signal),
         None => Exit::Code(code_of(status)),
     })
+}
+
+/// Accesses are traced on x86-64 only: the tracer's code in the program is written for it.
+#[cfg(not(target_arch = "x86_64"))]
+fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
+    eprintln!("pagemill: nothing is recorded: accesses are traced on x86-64 only");
+    Ok(Exit::Code(3))
+}
+
+/// Traces the accesses of a command.
+#[cfg(target_arch = "x86_64")]
+fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
+    let refused = |why: &str, code: u8| {
+        eprintln!("pagemill: nothing is recorded: {why}");
+        Ok(Exit::Code(code))
+    };
+    if arguments.with.len() > 1 {
+        return refused("accesses are recorded by themselves (run it once for each)", 125);
+    }
+    if arguments.pid.is_some() {
+        return refused(
+            "accesses of a running process cannot be recorded yet (start it with -- CMD)",
+            3,
+        );
+    }
+    if arguments.duration.is_some() || arguments.max_size.is_some() {
+        return refused("--for and --max-size do not go with accesses yet", 125);
+    }
+    if arguments.budget.is_some_and(|budget| !(1.01..=1000.0).contains(&budget)) {
+        return refused("--budget must be 1.01 to 1000", 125);
+    }
+    let (command, path) = match run::plain(&arguments.command) {
+        Ok(Prepared::Ready(command, path)) => (command, path),
+        Ok(Prepared::Refused(exit)) => return Ok(exit),
+        Err(error) => return refused(&format!("{error:#}"), 125),
+    };
+    let options = pagemill_tracer::Options {
+        interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
+        budget: arguments.budget,
+        events: true,
+    };
+    let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    let traced = match Traced::launch(super::machine(), options, &path, &command, name) {
+        Ok(Ok(traced)) => traced,
+        Ok(Err(error)) => return Ok(run::cannot_execute(&path, &error)),
+        Err(error) => return refused(&format!("{error:#}"), 125),
+    };
+    let pid = traced.pid();
+    let stat = super::machine().stat(pid)?;
+    let meta = meta(arguments, &stat, arguments.access_interval.into());
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
+    let mut writer = Writer::create(&output, meta, arguments.force, None)?;
+    let page = pagemill_kernel::page_size() as u64;
+    let (ended, intervals, accesses) = traced.record(signals, page, &mut writer)?;
+    let exit = match ended {
+        Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
+        Ended::Killed(signal) => Exit::Signal(signal),
+    };
+    writer.meta_mut().exit_status = Some(match ended {
+        Ended::Exited(code) => code as u64,
+        Ended::Killed(signal) => 128 + signal as u64,
+    });
+    let comm = stat.comm;
+    let path = writer.finish(nanos(clock::monotonic()))?;
+    eprintln!(
+        "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {}",
+        path.display()
+    );
+    eprintln!("next: pagemill report {}", path.display());
+    Ok(exit)
 }
 
 /// How recording an attached process ended.
@@ -253,6 +339,7 @@ fn record(
                 meta.datasets.push(HeapSample::DATASET.into());
                 recorders.push(Box::new(heap));
             }
+            What::Accesses => {}                  // Recorded by itself.
             What::Faults if child.is_some() => {} // Attached while it was held.
             What::Faults => {
                 recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))

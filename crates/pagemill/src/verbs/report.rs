@@ -1,5 +1,6 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
+mod accesses;
 pub(crate) mod faults;
 pub(crate) mod frag;
 pub(crate) mod hugepages;
@@ -12,9 +13,11 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use accesses::Accesses;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use faults::Faults;
+use pagemill_analysis::accesses::AccessFold;
 use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::heap::{HeapFold, HeapView};
@@ -72,12 +75,16 @@ struct Report {
     faults: Option<Faults>,
     hugepages: Option<HugePageView>,
     frag: Option<FragView>,
+    accesses: Option<Accesses>,
 }
 
 impl Report {
     /// Whether it has something to show where no heap was recorded.
     fn without_heap(&self) -> bool {
-        self.faults.is_some() || self.hugepages.is_some() || self.frag.is_some()
+        self.faults.is_some()
+            || self.hugepages.is_some()
+            || self.frag.is_some()
+            || self.accesses.is_some()
     }
 }
 
@@ -92,10 +99,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut faults = setup.as_ref().map(|setup| FaultFold::new(setup, reader.meta().started));
     let mut hugepages = HugePageFold::default();
     let mut frag = FragFold::default();
+    let access_setup = reader.meta().accesses.clone();
+    let page = reader.meta().page_size.0;
+    let mut accesses = access_setup.as_ref().map(|_| AccessFold::new(reader.meta().started, page));
     while let Some(event) = reader.next_event()? {
         heap.event(&event);
         hugepages.event(&event);
         frag.event(&event);
+        if let Some(accesses) = &mut accesses {
+            accesses.event(&event);
+        }
         if let Some(faults) = &mut faults {
             faults.event(&event);
         }
@@ -107,7 +120,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     });
     let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
     let frag = Some(frag.view()).filter(|view| view.looks > 0);
-    let report = Report { view: heap.view(), faults, hugepages, frag, reader };
+    let accesses =
+        access_setup.zip(accesses).map(|(setup, fold)| Accesses { setup, view: fold.view(), page });
+    let report = Report { view: heap.view(), faults, hugepages, frag, accesses, reader };
     if arguments.json {
         show(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {

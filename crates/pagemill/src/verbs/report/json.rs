@@ -4,6 +4,7 @@ use pagemill_analysis::heap::Summary;
 use pagemill_model::Nanos;
 use serde_json::{Map, Value, json};
 
+use super::accesses::Accesses;
 use super::faults::Faults;
 use super::{Report, frag, hugepages, summary};
 use crate::heap_words;
@@ -58,6 +59,7 @@ pub(super) fn value(report: &Report) -> Value {
         "faults": report.faults.as_ref().map(Faults::json),
         "hugepages": report.hugepages.as_ref().map(hugepages::json),
         "frag": report.frag.as_ref().map(frag::json),
+        "accesses": report.accesses.as_ref().map(Accesses::json),
         "degraded": summary::degraded(report),
         "last": view.last.as_ref().map(heap_words::sample_json),
     })

@@ -3,6 +3,7 @@
 use pagemill_analysis::heap::{HeapView, Summary};
 use pagemill_model::{Bytes, Nanos};
 
+use super::accesses::Accesses;
 use super::faults::Faults;
 use super::{Report, frag, hugepages};
 use crate::heap_words;
@@ -37,6 +38,7 @@ pub(super) fn text(report: &Report) -> String {
     out.extend(report.faults.as_ref().map(Faults::text));
     out.extend(report.hugepages.as_ref().map(hugepages::text));
     out.extend(report.frag.as_ref().map(frag::text));
+    out.extend(report.accesses.as_ref().map(Accesses::text));
     for (title, lines) in [
         ("degraded", degraded(report)),
         ("not measured", not_measured(report)),
@@ -71,6 +73,11 @@ pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
     let duration = view.duration.to_string();
     let mut length = match &report.faults {
         Some(faults) if view.samples == 0 => faults.view.duration.to_string().trim().to_owned(),
+        None if view.samples == 0
+            && let Some(accesses) = &report.accesses =>
+        {
+            accesses.length()
+        }
         _ => format!("{}, {} samples", duration.trim(), view.samples),
     };
     if let Some(at) = report.reader.truncated_at() {

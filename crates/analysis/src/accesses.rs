@@ -1,0 +1,231 @@
+//! What a program touched: its working set over time, what was read and written where, and by whom.
+//!
+//! The **working set** of an interval is the pages touched in it. Pages are counted from `touched`, which is
+//! complete; who did what is counted from `accesses`, the first accesses to pages in their intervals.
+//!
+//! Always true: a page counts once for each address, however many intervals it was touched in; a mapping's
+//! pages add up to those of all mappings.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use pagemill_model::fault::Flags;
+use pagemill_model::{Access, Event, Fold, MappingSample, Nanos, Touched};
+
+use crate::faults::label;
+
+/// How often memory was accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Distinct pages.
+    pub pages: u64,
+    /// Of them, written.
+    pub written: u64,
+    /// Accesses.
+    pub accesses: u64,
+    /// Of them, writes.
+    pub writes: u64,
+    /// Of them, instruction fetches.
+    pub fetches: u64,
+    /// Of them, by the kernel.
+    pub in_kernel: u64,
+}
+
+/// What the events add up to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccessView {
+    /// Intervals of all processes.
+    pub intervals: u64,
+    /// Pages touched in each interval: seconds since the recording began, pages.
+    pub working_set: Vec<(f64, u64)>,
+    /// Everything.
+    pub total: Counts,
+    /// By what lay there; the most pages first.
+    pub mappings: Vec<(String, Counts)>,
+    /// Accesses by thread; the most first.
+    pub threads: Vec<(u64, Counts)>,
+    /// Pages that may be in an interval without having been touched in it.
+    pub kept: u64,
+}
+
+/// Folds accesses and touched pages into an [`AccessView`].
+#[derive(Clone, Debug)]
+pub struct AccessFold {
+    started: Nanos,
+    page: u64,
+    mappings: BTreeMap<(u64, u64), MappingSample>,
+    touched: HashMap<(u64, u64), bool>,
+    accesses: HashMap<(u64, u64), Counts>,
+    threads: HashMap<u64, (Counts, HashSet<u64>)>,
+    working_set: Vec<(f64, u64)>,
+    kept: u64,
+}
+
+impl AccessFold {
+    /// Nothing yet. `started` is when the recording began, `page` the bytes of a page.
+    pub fn new(started: Nanos, page: u64) -> Self {
+        Self {
+            started,
+            page: page.max(1),
+            mappings: BTreeMap::new(),
+            touched: HashMap::new(),
+            accesses: HashMap::new(),
+            threads: HashMap::new(),
+            working_set: Vec::new(),
+            kept: 0,
+        }
+    }
+
+    fn touched(&mut self, row: &Touched) {
+        let pid = row.pid.unwrap_or(0);
+        let page = self.page;
+        let runs = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> Vec<(u64, u64)> {
+            let (starts, pages) = (starts.iter().flatten(), pages.iter().flatten());
+            starts.copied().zip(pages.copied()).collect()
+        };
+        let mut size = 0;
+        for (start, pages) in runs(&row.starts, &row.pages) {
+            size += pages;
+            for number in start / page..start / page + pages {
+                self.touched.entry((pid, number)).or_default();
+            }
+        }
+        for (start, pages) in runs(&row.written_starts, &row.written_pages) {
+            for number in start / page..start / page + pages {
+                self.touched.insert((pid, number), true);
+            }
+        }
+        self.working_set.push((row.time.since(self.started).0 as f64 / 1e9, size));
+        self.kept += row.kept.unwrap_or(0);
+    }
+
+    fn access(&mut self, row: &Access) {
+        let flags = Flags(row.flags.unwrap_or(0));
+        let one = Counts {
+            accesses: 1,
+            writes: flags.has(Flags::WRITE).into(),
+            fetches: flags.has(Flags::EXECUTE).into(),
+            in_kernel: flags.has(Flags::IN_KERNEL).into(),
+            ..Counts::default()
+        };
+        let number = row.address.unwrap_or(0) / self.page;
+        self.accesses.entry((row.pid.unwrap_or(0), number)).or_default().add(one);
+        let (counts, pages) = self.threads.entry(row.tid.unwrap_or(0)).or_default();
+        counts.add(one);
+        counts.pages += u64::from(pages.insert(number));
+    }
+
+    fn name(&self, pid: u64, address: u64) -> String {
+        let before = self.mappings.range(..=(pid, address)).next_back();
+        match before {
+            Some(((owner, _), mapping)) if *owner == pid && mapping.end.unwrap_or(0) > address => {
+                label(mapping)
+            }
+            _ => "mapped between two looks".into(),
+        }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.written += other.written;
+        self.accesses += other.accesses;
+        self.writes += other.writes;
+        self.fetches += other.fetches;
+        self.in_kernel += other.in_kernel;
+    }
+}
+
+impl Fold for AccessFold {
+    type View = AccessView;
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Touched(row) => self.touched(row),
+            Event::Access(row) => self.access(row),
+            Event::Mapping(row) => {
+                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
+                self.mappings.insert(key, (**row).clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn view(&self) -> AccessView {
+        let mut mappings: HashMap<String, Counts> = HashMap::new();
+        let mut total = Counts::default();
+        for (&(pid, number), &written) in &self.touched {
+            let page = Counts { pages: 1, written: written.into(), ..Counts::default() };
+            mappings.entry(self.name(pid, number * self.page)).or_default().add(page);
+            total.add(page);
+        }
+        for (&(pid, number), counts) in &self.accesses {
+            mappings.entry(self.name(pid, number * self.page)).or_default().add(*counts);
+            total.add(*counts);
+        }
+        let mut mappings: Vec<(String, Counts)> = mappings.into_iter().collect();
+        mappings.sort_by(|a, b| (b.1.pages, &a.0).cmp(&(a.1.pages, &b.0)));
+        let mut threads: Vec<(u64, Counts)> =
+            self.threads.iter().map(|(thread, (counts, _))| (*thread, *counts)).collect();
+        threads.sort_by_key(|(thread, counts)| (std::cmp::Reverse(counts.accesses), *thread));
+        AccessView {
+            intervals: self.working_set.len() as u64,
+            working_set: self.working_set.clone(),
+            total,
+            mappings,
+            threads,
+            kept: self.kept,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fold(events: Vec<Event>) -> AccessView {
+        let mut fold = AccessFold::new(Nanos(0), 4096);
+        events.iter().for_each(|event| fold.event(event));
+        fold.view()
+    }
+
+    #[test]
+    fn a_page_counts_once_and_by_what_lay_there() {
+        let mapping = MappingSample {
+            pid: Some(7),
+            start: Some(0x1000),
+            end: Some(0x4000),
+            name: Some("[heap]".into()),
+            ..MappingSample::default()
+        };
+        let touched = |number: u64| Touched {
+            time: Nanos(number * 1_000_000_000),
+            pid: Some(7),
+            number: Some(number),
+            starts: Some(vec![0x1000, 0x9000]),
+            pages: Some(vec![2, 1]),
+            written_starts: Some(vec![0x2000]),
+            written_pages: Some(vec![1]),
+            ..Touched::default()
+        };
+        let access = Access {
+            pid: Some(7),
+            tid: Some(8),
+            address: Some(0x2fff),
+            flags: Some(Flags::WRITE),
+            ..Access::default()
+        };
+        let view = fold(vec![
+            Event::Mapping(Box::new(mapping)),
+            Event::Touched(Box::new(touched(1))),
+            Event::Touched(Box::new(touched(2))),
+            Event::Access(Box::new(access)),
+        ]);
+        assert_eq!(view.working_set, [(1.0, 3), (2.0, 3)]);
+        assert_eq!((view.total.pages, view.total.written, view.total.writes), (3, 1, 1));
+        let heap = Counts { pages: 2, written: 1, accesses: 1, writes: 1, ..Counts::default() };
+        assert_eq!(view.mappings[0], ("[heap]".into(), heap));
+        assert_eq!(view.mappings[1].0, "mapped between two looks");
+        assert_eq!(view.threads[0].0, 8);
+    }
+}

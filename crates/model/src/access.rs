@@ -1,0 +1,74 @@
+//! Accesses, as they are recorded: which pages were touched in each interval, and the first accesses to
+//! them one by one.
+//!
+//! A recording has two datasets: `touched` holds for each interval of each process exactly the pages that
+//! were touched in it; `accesses` holds the first access to each page in an interval and, if that only
+//! read, the first write. `mappings` says what lay at an address when.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataset::row;
+use crate::units::Nanos;
+
+/// How accesses were seen: part of a recording's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccessSetup {
+    /// `bpf`, or `scan` where only the page tables were read.
+    pub back_end: String,
+    /// The better ones, and why they were not used.
+    pub not_used: Vec<String>,
+    /// Length of an interval in useful time.
+    #[serde(rename = "interval_ns")]
+    pub interval: Nanos,
+    /// The program was to be slowed down at most this many thousandths of its time.
+    pub budget_permille: Option<u64>,
+    /// Rows of accesses that were lost; the touched pages are complete all the same.
+    pub lost: u64,
+    /// Ranges and processes whose accesses were not seen, and why.
+    pub untraced: Vec<String>,
+}
+
+row! {
+    /// One access.
+    pub struct Access in "accesses" {
+        /// When, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// The thread.
+        tid: Option<u64> = "tid",
+        /// The processor.
+        cpu: Option<u64> = "cpu",
+        /// Which byte.
+        address: Option<u64> = "address",
+        /// The instruction that accessed it, in the program or in the kernel.
+        instruction: Option<u64> = "ip",
+        /// What is known of it: write, execute, in-kernel, bits as in `faults`.
+        flags: Option<u64> = "flags",
+    }
+}
+
+row! {
+    /// The pages that a process touched in one interval.
+    pub struct Touched in "touched" {
+        /// End of the interval, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// Number of the interval, from 0 for each program that the process executes.
+        number: Option<u64> = "interval",
+        /// When it began, ns.
+        began: Option<Nanos> = "began_ns",
+        /// First addresses of the runs of touched pages, in order.
+        starts: Option<Vec<u64>> = "starts",
+        /// Pages in each run.
+        pages: Option<Vec<u64>> = "pages",
+        /// First addresses of the runs of written pages; absent if writes were not seen.
+        written_starts: Option<Vec<u64>> = "written_starts",
+        /// Pages in each of them.
+        written_pages: Option<Vec<u64>> = "written_pages",
+        /// Touched pages that may not have been touched in this interval: copies since a fork.
+        kept: Option<u64> = "kept_pages",
+    }
+}

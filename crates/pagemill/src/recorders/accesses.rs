@@ -1,0 +1,268 @@
+//! `--with accesses`: which pages a program touches, all of them, and who touched them first.
+//!
+//! The tracer owns the program and the loop; this is its sink. It writes each interval's pages and each
+//! access as they come, and says what lay where: mappings by the names they had before the tracer changed
+//! them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use pagemill_kernel::Linux;
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::signal::Signals;
+use pagemill_model::access::{Access, AccessSetup, Touched};
+use pagemill_model::fault::Flags;
+use pagemill_model::recording::Writer;
+use pagemill_model::{Event, Nanos};
+use pagemill_tracer::{Ended, Interval, Options, Pages, Sink, Stopped, Tracer};
+
+use super::mappings::layout;
+
+/// The tracer's name for memory that it made droppable.
+const OURS: &str = "/memfd:pagemill";
+
+/// A program under the tracer, not yet running.
+pub struct Traced {
+    tracer: Tracer,
+    options: Options,
+}
+
+impl Traced {
+    /// Starts `command`, whose file is `path`. `Err` of the inner result: it cannot be executed.
+    pub fn launch(
+        linux: Linux,
+        options: Options,
+        path: &Path,
+        command: &Command,
+        name: &OsStr,
+    ) -> Result<std::io::Result<Self>> {
+        let text =
+            |word: &OsStr| CString::new(word.as_bytes()).context("an argument contains a NUL byte");
+        let mut arguments = vec![text(name)?];
+        for argument in command.get_args() {
+            arguments.push(text(argument)?);
+        }
+        let mut environment = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let mut pair = name;
+            pair.push("=");
+            pair.push(value);
+            environment.push(text(&pair)?);
+        }
+        let launched = Tracer::launch(
+            linux,
+            options.clone(),
+            &text(path.as_os_str())?,
+            &arguments,
+            &environment,
+        )?;
+        Ok(launched.map(|tracer| Self { tracer, options }))
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.tracer.pid()
+    }
+
+    /// Runs the program to its end and writes what it touched. Intervals and accesses written.
+    pub fn record(
+        mut self,
+        signals: &Signals,
+        page: u64,
+        writer: &mut Writer,
+    ) -> Result<(Ended, u64, u64)> {
+        let mut sink = Writing {
+            writer,
+            linux: Linux::live(),
+            page,
+            processes: HashMap::new(),
+            known: HashMap::new(),
+            written: HashMap::new(),
+            events: self.tracer.without_events().is_none(),
+            intervals: 0,
+            accesses: 0,
+            failure: None,
+        };
+        let ended = self.tracer.run(signals, &mut sink)?;
+        let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
+        let untraced = self.tracer.untraced().iter().map(|range| match range.end {
+            0 => format!("process {}: {}", range.process, range.why),
+            _ => format!(
+                "process {}, {:x}-{:x}: {}",
+                range.process, range.start, range.end, range.why
+            ),
+        });
+        writer.meta_mut().accesses = Some(AccessSetup {
+            back_end: if self.tracer.without_events().is_none() { "bpf" } else { "scan" }.into(),
+            not_used: self
+                .tracer
+                .without_events()
+                .map(|why| format!("bpf: {why}"))
+                .into_iter()
+                .collect(),
+            interval: Nanos(u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX)),
+            budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
+            lost: self.tracer.lost()?,
+            untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
+        });
+        match failure {
+            None => Ok((ended, intervals, accesses)),
+            Some(error) => Err(error.into()),
+        }
+    }
+}
+
+struct Writing<'a> {
+    writer: &'a mut Writer,
+    linux: Linux,
+    page: u64,
+    /// Process of each thread that was seen.
+    processes: HashMap<u32, u32>,
+    /// Mappings that were told, by process and start.
+    known: HashMap<(u32, u64), (u64, String)>,
+    /// Pages written in the interval under way, by process.
+    written: HashMap<u32, BTreeSet<u64>>,
+    events: bool,
+    intervals: u64,
+    accesses: u64,
+    failure: Option<pagemill_model::Error>,
+}
+
+impl Writing<'_> {
+    /// The recording may fail (a full disk); the program does not.
+    fn write(&mut self, event: &Event) -> std::result::Result<(), Stopped> {
+        if self.failure.is_some() {
+            return Err(Stopped);
+        }
+        self.writer.event(event).map_err(|error| {
+            self.failure = Some(error);
+            Stopped
+        })
+    }
+
+    fn tell(&mut self, pid: u32, mapping: &Mapping) -> std::result::Result<(), Stopped> {
+        let value = (mapping.end, mapping.name.clone());
+        if self.known.get(&(pid, mapping.start)) == Some(&value) {
+            return Ok(());
+        }
+        self.known.insert((pid, mapping.start), value);
+        let row = layout(now(), pid, mapping);
+        self.write(&Event::Mapping(Box::new(row)))
+    }
+}
+
+fn now() -> Nanos {
+    crate::sampler::nanos(pagemill_kernel::clock::monotonic())
+}
+
+/// Starts and lengths of runs of pages.
+fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u64>, Vec<u64>) {
+    let (mut starts, mut pages): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+    for number in numbers {
+        match (starts.last(), pages.last_mut()) {
+            (Some(start), Some(length)) if start / page + *length == number => *length += 1,
+            _ => {
+                starts.push(number * page);
+                pages.push(1);
+            }
+        }
+    }
+    (starts, pages)
+}
+
+impl Sink for Writing<'_> {
+    fn access(&mut self, access: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
+        let linux = &self.linux;
+        let pid = *self
+            .processes
+            .entry(access.thread)
+            .or_insert_with(|| linux.thread_group(access.thread).unwrap_or(access.thread));
+        if access.write() {
+            self.written.entry(pid).or_default().insert(access.address / self.page);
+        }
+        self.accesses += 1;
+        let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+        let flags = bit(access.write(), Flags::WRITE)
+            | bit(access.execute(), Flags::EXECUTE)
+            | bit(access.in_kernel(), Flags::IN_KERNEL);
+        self.write(&Event::Access(Box::new(Access {
+            time: Nanos(access.time),
+            pid: Some(pid.into()),
+            tid: Some(access.thread.into()),
+            cpu: Some(access.cpu().into()),
+            address: Some(access.address),
+            instruction: Some(access.instruction),
+            flags: Some(flags),
+        })))
+    }
+
+    fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped> {
+        let pid = interval.process;
+        let (heap_start, heap_end) = interval.heap;
+        for mut mapping in self.linux.maps(pid).unwrap_or_default() {
+            if (mapping.start >> 32) == (pagemill_kernel::resident::CODE >> 32) {
+                continue;
+            }
+            let original = self.known.get(&(pid, mapping.start));
+            if mapping.name.starts_with(OURS) {
+                // Its own name is that of the memory that it stands for.
+                (mapping.shared, mapping.inode) = (false, 0);
+                mapping.name = match original {
+                    Some((_, name)) => name.clone(),
+                    None if mapping.start >= heap_start && mapping.start < heap_end => {
+                        "[heap]".into()
+                    }
+                    None => String::new(),
+                };
+            }
+            self.tell(pid, &mapping)?;
+        }
+        self.intervals += 1;
+        let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
+        let (starts, pages) = runs(interval.touched.iter().flat_map(numbers), self.page);
+        let written = self.events.then(|| self.written.remove(&pid).unwrap_or_default());
+        let (written_starts, written_pages) =
+            written.map(|written| runs(written, self.page)).unzip();
+        self.write(&Event::Touched(Box::new(Touched {
+            time: Nanos(interval.ended),
+            pid: Some(pid.into()),
+            number: Some(interval.number),
+            began: Some(Nanos(interval.began)),
+            starts: Some(starts),
+            pages: Some(pages),
+            written_starts,
+            written_pages,
+            kept: Some(interval.kept),
+        })))
+    }
+
+    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {
+        self.known.retain(|(owner, _), _| *owner != pid);
+        for mapping in mappings {
+            let mut mapping = mapping.clone();
+            if mapping.name == "[stack]" {
+                // It may grow to here.
+                mapping.start = mapping.end.saturating_sub(8 << 20);
+            }
+            self.tell(pid, &mapping)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn neighbouring_pages_are_one_run() {
+        assert_eq!(
+            runs([1, 2, 3, 7, 9, 10], 4096),
+            (vec![4096, 7 * 4096, 9 * 4096], vec![3, 1, 2])
+        );
+    }
+}

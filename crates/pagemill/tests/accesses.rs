@@ -1,0 +1,77 @@
+//! `record --with accesses` and `report` of it, from the outside.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Ran, compiled, pagemill, ran};
+
+/// Writes every page of one block, reads every second page of another, and ends with status 5.
+const WALK: &str = r#"
+#include <stdlib.h>
+#include <sys/mman.h>
+int main(void) {
+    enum { PAGES = 3000 };
+    char *written = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *read = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    volatile char sum = 0;
+    for (long round = 0; round < 400; round++) {
+        for (long i = 0; i < PAGES; i++) written[i * 4096] = 1;
+        for (long i = 0; i < PAGES; i += 2) sum += read[i * 4096];
+    }
+    return 5;
+}
+"#;
+
+/// Whether the run could not trace, said.
+fn skipped(run: &Ran) -> bool {
+    let cannot = run.code() == Some(125);
+    if cannot {
+        println!("skipped: {}", run.err);
+    }
+    cannot
+}
+
+#[test]
+fn every_page_that_a_program_touches_is_in_the_recording_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "walk", WALK, &["-O1"]) else { return };
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "20ms", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program));
+    if skipped(&run) {
+        return;
+    }
+    assert_eq!(run.code(), Some(5), "{run:?}");
+    let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    let accesses = &report["accesses"];
+    let mappings = accesses["mappings"].as_array().unwrap();
+    // Both blocks lie side by side and are one kind of mapping.
+    let blocks =
+        mappings.iter().find(|mapping| mapping["name"] == "anonymous, 2 to 64 MiB").unwrap();
+    assert_eq!(blocks["counts"]["pages"], 3000 + 1500);
+    if report["meta"]["accesses"]["back_end"] == "bpf" {
+        assert_eq!(blocks["counts"]["written_pages"], 3000);
+        assert_eq!(report["meta"]["accesses"]["lost"], 0);
+    }
+    assert!(accesses["intervals"].as_u64().unwrap() > 1, "{accesses}");
+    let text = ran(pagemill().arg("report").arg(&recording));
+    assert!(text.out.contains("working set of an interval"), "{}", text.out);
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said_before_the_program_starts() {
+    let missing = ran(pagemill().args(["record", "--with", "accesses", "--", "no-such-program"]));
+    assert_eq!(missing.code(), Some(127));
+    let mixed = ran(pagemill().args(["record", "--with", "accesses,heap", "--", "true"]));
+    assert_eq!(mixed.code(), Some(125));
+    assert!(mixed.err.contains("by themselves"), "{}", mixed.err);
+    let attached = ran(pagemill().args(["record", "--with", "accesses", "-p", "1"]));
+    assert_eq!(attached.code(), Some(3));
+}
