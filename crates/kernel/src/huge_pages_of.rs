@@ -1,14 +1,11 @@
 //! Huge pages of another process: which of its pages are there (`PAGEMAP_SCAN`, Linux 6.7), and making one huge page of those in a
 //! chunk (`process_madvise(MADV_COLLAPSE)`, Linux 6.1). The program needs to know nothing of it.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::{Error, Linux, Result};
+use crate::pagemap::{self, Pagemap};
+use crate::{Error, Linux, Result, pidfd};
 
-const PAGEMAP_SCAN: libc::c_ulong = 0xC060_6610;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_HUGE: u64 = 1 << 6;
 const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
 
 /// A run of present pages.
@@ -22,87 +19,33 @@ pub struct Run {
     pub huge: bool,
 }
 
-/// `struct pm_scan_arg`.
-#[repr(C)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
 /// The pages of a process.
 #[derive(Debug)]
 pub struct Pages {
     pid: u32,
-    pagemap: File,
+    pagemap: Pagemap,
     process: OwnedFd,
 }
 
 impl Pages {
     /// Of process `pid`.
     pub fn of(linux: &Linux, pid: u32) -> Result<Self> {
-        let path = linux.process_file(pid, "pagemap");
-        let pagemap = File::open(&path)
-            .map_err(|error| Error::io("open", path.display(), error).advise(ADVICE))?;
-        // SAFETY: the call takes numbers and makes a descriptor.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-        if fd < 0 {
-            return Err(Error::last("open", format_args!("process {pid}")));
-        }
-        // SAFETY: `fd` was just created, is open, and nothing else owns it.
-        let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(Self { pid, pagemap, process })
+        Ok(Self { pid, pagemap: Pagemap::open(linux, pid)?, process: pidfd::open(pid)? })
     }
 
     /// The runs of present pages in a range, in order.
     pub fn runs(&self, start: u64, end: u64) -> Result<Vec<Run>> {
-        const ROOM: usize = 512;
         let mut runs = Vec::new();
-        let mut at = start;
-        while at < end {
-            // struct page_region: start, end, categories.
-            let mut found = [[0_u64; 3]; ROOM];
-            let mut argument = Scan {
-                size: size_of::<Scan>() as u64,
-                flags: 0,
-                start: at,
-                end,
-                walk_end: 0,
-                vec: found.as_mut_ptr() as u64,
-                vec_len: ROOM as u64,
-                max_pages: 0,
-                category_inverted: 0,
-                category_mask: PAGE_IS_PRESENT,
-                category_anyof_mask: 0,
-                return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
-            };
-            let fd = self.pagemap.as_raw_fd();
-            // SAFETY: `struct pm_scan_arg`, whose vector is alive and as long as it says.
-            let count = unsafe { libc::ioctl(fd, PAGEMAP_SCAN, &raw mut argument) };
-            if count < 0 {
-                return Err(Error::last("scan", format_args!("the pages of process {}", self.pid))
-                    .advise("boot kernel 6.7 or newer"));
-            }
-            let count = usize::try_from(count).unwrap_or(0).min(ROOM);
-            runs.extend(found[..count].iter().map(|&[start, end, categories]| Run {
-                start,
-                end,
-                huge: categories & PAGE_IS_HUGE != 0,
-            }));
-            if argument.walk_end <= at {
-                break;
-            }
-            at = argument.walk_end;
-        }
+        self.pagemap.scan(
+            start,
+            end,
+            pagemap::PRESENT,
+            pagemap::PRESENT | pagemap::HUGE,
+            |region| {
+                let huge = region.categories & pagemap::HUGE != 0;
+                runs.push(Run { start: region.start, end: region.end, huge });
+            },
+        )?;
         Ok(runs)
     }
 

@@ -17,7 +17,7 @@ pub const PRESENT: u64 = 1 << 3;
 /// Swapped out (`PAGE_IS_SWAPPED`).
 pub const SWAPPED: u64 = 1 << 4;
 /// Part of a huge page in the page table (`PAGE_IS_HUGE`).
-pub const HUGE: u64 = 1 << 7;
+pub const HUGE: u64 = 1 << 6;
 
 /// Pages of the same categories, side by side.
 #[repr(C)]
@@ -58,7 +58,6 @@ const PROTECT: u64 = 1;
 pub struct Pagemap {
     file: File,
     pid: u32,
-    buffer: Vec<Region>,
 }
 
 impl Pagemap {
@@ -69,13 +68,13 @@ impl Pagemap {
             Error::io("open", path.display(), error)
                 .advise("run as root or as the user who owns the process")
         })?;
-        Ok(Self { file, pid, buffer: vec![Region::default(); 4096] })
+        Ok(Self { file, pid })
     }
 
     /// Hands each region of `start..end` that has all categories of `mask` to `each`, in address order;
     /// of its categories those in `returned`.
     pub fn scan(
-        &mut self,
+        &self,
         start: u64,
         end: u64,
         mask: u64,
@@ -87,13 +86,13 @@ impl Pagemap {
 
     /// As [`Pagemap::scan`] for pages that are [`WRITTEN`], and protects them again, page by page without
     /// a gap. The range must be registered with a userfaultfd for asynchronous write protection.
-    pub fn take_written(&mut self, start: u64, end: u64, each: impl FnMut(Region)) -> Result<()> {
+    pub fn take_written(&self, start: u64, end: u64, each: impl FnMut(Region)) -> Result<()> {
         self.walk(PROTECT, start, end, WRITTEN, 0, WRITTEN, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
     pub fn scan_any(
-        &mut self,
+        &self,
         start: u64,
         end: u64,
         any: u64,
@@ -105,7 +104,7 @@ impl Pagemap {
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of the system call")]
     fn walk(
-        &mut self,
+        &self,
         flags: u64,
         mut start: u64,
         end: u64,
@@ -114,6 +113,7 @@ impl Pagemap {
         returned: u64,
         mut each: impl FnMut(Region),
     ) -> Result<()> {
+        let mut buffer = vec![Region::default(); 1024];
         while start < end {
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
@@ -121,8 +121,8 @@ impl Pagemap {
                 start,
                 end,
                 walk_end: 0,
-                vec: self.buffer.as_mut_ptr() as u64,
-                vec_len: self.buffer.len() as u64,
+                vec: buffer.as_mut_ptr() as u64,
+                vec_len: buffer.len() as u64,
                 max_pages: 0,
                 category_inverted: 0,
                 category_mask: mask,
@@ -130,7 +130,7 @@ impl Pagemap {
                 return_mask: returned,
             };
             // SAFETY: `argument` has the layout of `struct pm_scan_arg` and lives through the call; `vec`
-            // and `vec_len` are the exclusively borrowed buffer, of `struct page_region`s.
+            // and `vec_len` are the buffer above, of `struct page_region`s.
             let found = unsafe { libc::ioctl(self.file.as_raw_fd(), SCAN, &raw mut argument) };
             let Ok(found) = usize::try_from(found) else {
                 return Err(Error::last(
@@ -139,7 +139,7 @@ impl Pagemap {
                 )
                 .advise("needs Linux 6.7; see pagemill doctor"));
             };
-            self.buffer[..found].iter().copied().for_each(&mut each);
+            buffer[..found].iter().copied().for_each(&mut each);
             if argument.walk_end <= start {
                 break;
             }
@@ -175,7 +175,6 @@ mod tests {
         let me = Pagemap::open(&Linux::live(), std::process::id()).unwrap();
         let populated = me.populated(first as u64, (first + 8 * page) as u64).unwrap();
         assert!(populated[2] && populated[3]);
-        let mut me = me;
         let mut regions = Vec::new();
         match me.scan(first as u64, (first + 8 * page) as u64, PRESENT, PRESENT, |region| {
             regions.push(region)

@@ -21,9 +21,6 @@ pub struct Isolation {
     loan: Option<Loan<Files>>,
 }
 
-/// Name of the loan of the system's setting.
-const LOAN: &str = "transparent-huge-pages";
-
 impl Isolation {
     /// For a policy of this name. What is started from now on runs under it.
     pub fn of(linux: &Linux, policy: &str) -> Result<Self> {
@@ -51,7 +48,7 @@ impl Isolation {
         if mode == "always" {
             return Ok(Self { loan: None });
         }
-        let loan = Loan::files(linux, &loan::directory(linux), LOAN, &[thp::ENABLED])
+        let loan = Loan::files(linux, &loan::directory(linux), thp::LOAN, &[thp::ENABLED])
             .and_then(|loan| loan.set(thp::ENABLED, "always").map(|()| loan))
             .map_err(|error| match error.kind() {
                 Kind::Permission => error.advise("run as root, or have it set: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
