@@ -17,7 +17,7 @@ int main(void) {
     char *written = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *read = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     volatile char sum = 0;
-    for (long round = 0; round < 400; round++) {
+    for (long round = 0; round < 20000; round++) {
         for (long i = 0; i < PAGES; i++) written[i * 4096] = 1;
         for (long i = 0; i < PAGES; i += 2) sum += read[i * 4096];
     }
