@@ -31,6 +31,18 @@ pub struct Traced {
     options: Options,
 }
 
+/// How a traced program ended, and what of it was written.
+pub struct Done {
+    /// How it ended.
+    pub ended: Ended,
+    /// Intervals.
+    pub intervals: u64,
+    /// Accesses.
+    pub accesses: u64,
+    /// Why writing stopped before the program did.
+    pub failure: Option<pagemill_model::Error>,
+}
+
 impl Traced {
     /// Starts `command`, whose file is `path`. `Err` of the inner result: it cannot be executed.
     pub fn launch(
@@ -68,13 +80,35 @@ impl Traced {
         self.tracer.pid()
     }
 
-    /// Runs the program to its end and writes what it touched. Intervals and accesses written.
-    pub fn record(
-        mut self,
-        signals: &Signals,
-        page: u64,
-        writer: &mut Writer,
-    ) -> Result<(Ended, u64, u64)> {
+    /// What the header says of the tracer, as far as it is known by now.
+    fn setup(&self) -> Result<AccessSetup> {
+        let tracer = &self.tracer;
+        let untraced = tracer.untraced().iter().map(|range| match range.end {
+            0 => format!("process {}: {}", range.process, range.why),
+            _ => format!(
+                "process {}, {:x}-{:x}: {}",
+                range.process, range.start, range.end, range.why
+            ),
+        });
+        let interval = u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX);
+        Ok(AccessSetup {
+            back_end: if tracer.without_events().is_none() { "bpf" } else { "scan" }.into(),
+            not_used: tracer
+                .without_events()
+                .map(|why| format!("bpf: {why}"))
+                .into_iter()
+                .collect(),
+            interval: Nanos(interval),
+            budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
+            lost: tracer.lost()?,
+            untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
+        })
+    }
+
+    /// Runs the program to its end and writes what it touched.
+    pub fn record(mut self, signals: &Signals, page: u64, writer: &mut Writer) -> Result<Done> {
+        // A recording that is cut short says how it was made, too.
+        writer.meta_mut().accesses = Some(self.setup()?);
         let mut sink = Writing {
             writer,
             linux: Linux::live(),
@@ -89,30 +123,8 @@ impl Traced {
         };
         let ended = self.tracer.run(signals, &mut sink)?;
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
-        let untraced = self.tracer.untraced().iter().map(|range| match range.end {
-            0 => format!("process {}: {}", range.process, range.why),
-            _ => format!(
-                "process {}, {:x}-{:x}: {}",
-                range.process, range.start, range.end, range.why
-            ),
-        });
-        writer.meta_mut().accesses = Some(AccessSetup {
-            back_end: if self.tracer.without_events().is_none() { "bpf" } else { "scan" }.into(),
-            not_used: self
-                .tracer
-                .without_events()
-                .map(|why| format!("bpf: {why}"))
-                .into_iter()
-                .collect(),
-            interval: Nanos(u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX)),
-            budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
-            lost: self.tracer.lost()?,
-            untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
-        });
-        match failure {
-            None => Ok((ended, intervals, accesses)),
-            Some(error) => Err(error.into()),
-        }
+        writer.meta_mut().accesses = Some(self.setup()?);
+        Ok(Done { ended, intervals, accesses, failure })
     }
 }
 

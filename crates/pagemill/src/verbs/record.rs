@@ -28,7 +28,7 @@ use pagemill_tracer::Ended;
 use crate::exit::Exit;
 use crate::recorders::Recorder;
 #[cfg(target_arch = "x86_64")]
-use crate::recorders::accesses::Traced;
+use crate::recorders::accesses::{Done, Traced};
 use crate::recorders::faults::{self, BackEnd, Faults, Target};
 use crate::recorders::frag::Frag;
 use crate::recorders::heap::Heap;
@@ -211,7 +211,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, None)?;
     let page = pagemill_kernel::page_size() as u64;
-    let (ended, intervals, accesses) = traced.record(signals, page, &mut writer)?;
+    let Done { ended, intervals, accesses, failure } = traced.record(signals, page, &mut writer)?;
     let exit = match ended {
         Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
         Ended::Killed(signal) => Exit::Signal(signal),
@@ -220,13 +220,22 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         Ended::Exited(code) => code as u64,
         Ended::Killed(signal) => 128 + signal as u64,
     });
-    let comm = stat.comm;
-    let path = writer.finish(nanos(clock::monotonic()))?;
-    eprintln!(
-        "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {}",
-        path.display()
-    );
-    eprintln!("next: pagemill report {}", path.display());
+    let finished = match failure {
+        Some(error) => Err(error),
+        None => writer.finish(nanos(clock::monotonic())),
+    };
+    match finished {
+        Ok(path) => {
+            let (comm, path) = (stat.comm, path.display());
+            eprintln!(
+                "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"
+            );
+            eprintln!("next: pagemill report {path}");
+        }
+        Err(error) => {
+            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}")
+        }
+    }
     Ok(exit)
 }
 
