@@ -8,8 +8,6 @@ use std::os::unix::fs::FileExt;
 
 use crate::{Error, Linux, Result, page_size};
 
-/// The page was written since it was last write-protected, or never was protected (`PAGE_IS_WRITTEN`).
-pub const WRITTEN: u64 = 1 << 1;
 /// A page of a file or of shared memory (`PAGE_IS_FILE`).
 pub const FILE: u64 = 1 << 2;
 /// In memory and in the page table (`PAGE_IS_PRESENT`).
@@ -50,8 +48,6 @@ struct Argument {
 // _IOWR('f', 16, struct pm_scan_arg)
 const SCAN: libc::Ioctl =
     (3 << 30 | (size_of::<Argument>() as u64) << 16 | 0x66 << 8 | 16) as libc::Ioctl;
-/// Write-protect what matches (for a range that a userfaultfd is registered on).
-const PROTECT: u64 = 1;
 
 /// The page tables of a process, for reading.
 #[derive(Debug)]
@@ -81,13 +77,7 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(0, start, end, mask, 0, returned, each)
-    }
-
-    /// As [`Pagemap::scan`] for pages that are [`WRITTEN`], and protects them again, page by page without
-    /// a gap. The range must be registered with a userfaultfd for asynchronous write protection.
-    pub fn take_written(&self, start: u64, end: u64, each: impl FnMut(Region)) -> Result<()> {
-        self.walk(PROTECT, start, end, WRITTEN, 0, WRITTEN, each)
+        self.walk(start, end, mask, 0, returned, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
@@ -99,13 +89,11 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(0, start, end, 0, any, returned, each)
+        self.walk(start, end, 0, any, returned, each)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the arguments of the system call")]
     fn walk(
         &self,
-        flags: u64,
         mut start: u64,
         end: u64,
         mask: u64,
@@ -117,7 +105,7 @@ impl Pagemap {
         while start < end {
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
-                flags,
+                flags: 0,
                 start,
                 end,
                 walk_end: 0,

@@ -170,11 +170,6 @@ pub fn listen(thread: u32) -> Result<()> {
     request(libc::PTRACE_LISTEN, thread, 0, 0).map_err(of("resume", thread))
 }
 
-/// Lets a stopped thread go for good, with this signal.
-pub fn detach(thread: u32, signal: i32) -> Result<()> {
-    request(libc::PTRACE_DETACH, thread, 0, signal as usize).map_err(of("let go", thread))
-}
-
 /// The registers of a stopped thread.
 pub fn registers(thread: u32) -> Result<Registers> {
     // SAFETY: all of `Registers` is integers, for which zero is valid.
