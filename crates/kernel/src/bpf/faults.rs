@@ -238,7 +238,9 @@ mod tests {
         for points in [Points::Function, Points::Events] {
             let Some(mut faults) = following(points) else { continue };
             const PAGES: usize = 300;
+            let began = std::time::Instant::now();
             let start = crate::touch::pages(PAGES).unwrap();
+            let took = began.elapsed().as_nanos() as u64;
             let mut seen = 0;
             let mut latencies = 0;
             faults.details(|detail| {
@@ -249,9 +251,10 @@ mod tests {
                 }
             });
             assert_eq!(seen, PAGES, "{points:?}");
-            assert!((100..1_000_000).contains(&(latencies / seen as u64)), "{latencies} ns");
-            let counted: u64 = faults.histogram().unwrap().iter().map(|(_, _, n)| n).sum();
+            assert!((1..=took).contains(&latencies), "{latencies} ns of {took}");
+            // Other threads of this process fault on between the two: what was recorded is read first.
             let tally = faults.tally().unwrap();
+            let counted: u64 = faults.histogram().unwrap().iter().map(|(_, _, n)| n).sum();
             assert!(counted >= tally.recorded && tally.recorded >= seen as u64, "{tally:?}");
             assert_eq!((tally.ring_full, tally.histogram_full), (0, 0));
         }
