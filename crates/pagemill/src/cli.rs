@@ -53,7 +53,7 @@ pub enum Verb {
 impl Verb {
     /// Runs the verb and says how it ended.
     pub fn run(self) -> anyhow::Result<Exit> {
-        if !matches!(self, Self::Doctor(_) | Self::Generate(_)) {
+        if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
             verbs::recover_settings(&verbs::machine());
         }
         match self {

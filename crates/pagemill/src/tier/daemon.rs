@@ -88,7 +88,8 @@ impl Sink {
     }
 }
 
-/// Restores what killed daemons left; says what.
+/// Restores what a killed pagemill left; says what. DAMON's threads first: while they run, `DAMON_STAT`
+/// cannot be switched on again.
 pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
     let journals = loan::directory(linux);
     let mut restored = Vec::new();

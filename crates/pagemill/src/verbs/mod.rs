@@ -16,24 +16,22 @@ pub mod simulate;
 pub mod tier;
 pub mod workload;
 
-use pagemill_kernel::{Kind, Linux, loan};
+use pagemill_kernel::{Kind, Linux};
+
+use crate::tier::daemon;
 
 /// The machine: the running kernel, or the tree that `PAGEMILL_ROOT` names (for tests).
 pub fn machine() -> Linux {
     std::env::var_os("PAGEMILL_ROOT").map_or_else(Linux::live, Linux::at)
 }
 
-/// Restores the settings that a killed pagemill left changed. Every verb but doctor, which says so, does
-/// this first.
+/// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and
+/// tier) does this first.
 pub fn recover_settings(linux: &Linux) {
-    match loan::recover_files(linux, &loan::directory(linux)) {
+    match daemon::restore(linux) {
         Ok(restored) => {
-            for (_, files) in restored {
-                for (path, value) in files.iter() {
-                    eprintln!(
-                        "pagemill: restored {path} to {value}, which a killed pagemill had left changed"
-                    );
-                }
+            for what in restored {
+                eprintln!("pagemill: restored {what}, which a killed pagemill had left changed");
             }
         }
         // It is for who may to restore it.

@@ -1,7 +1,8 @@
 # Runs inside of the guest: two memory nodes, the second without processors. Each check prints one line,
-# PASS or FAIL, with its name; main.rs reads them.
+# PASS or FAIL, with its name; main.rs reads them. What takes time is waited for, long after a slow machine
+# would have done it; the seconds since boot are printed to show where time goes, and nothing depends on them.
 
-pass() { echo "PASS $1"; }
+pass() { echo "PASS $1 ($(cut -d' ' -f1 /proc/uptime) s)"; }
 fail() { echo "FAIL $1: $2"; }
 # check NAME VALUE OP EXPECTED: by test(1).
 check() { if [ "$2" "$3" "$4" ]; then pass "$1"; else fail "$1" "$2 $3 $4 does not hold"; fi; }
@@ -17,11 +18,10 @@ program() {
     name=$1
     shift
     tiered "/tmp/$name" "$@" > "/tmp/$name.log" 2>&1 &
-    for _ in $(seq 300); do [ -e "/tmp/$name" ] && return; sleep 0.1; done
-    fail "start-$name" "$(cat "/tmp/$name.log")"
+    until_ test -e "/tmp/$name" || fail "start-$name" "$(cat "/tmp/$name.log")"
 }
-# until SECONDS COMMAND...: waits until it succeeds.
-until_() { n=$(($1 * 5)); shift; for _ in $(seq $n); do "$@" && return; sleep 0.2; done; return 1; }
+# until_ COMMAND...: waits until it succeeds, two minutes at most.
+until_() { end=$(($(cut -d. -f1 /proc/uptime) + 120)); until "$@"; do [ "$(cut -d. -f1 /proc/uptime)" -lt $end ] || return 1; sleep 0.1; done; }
 at_least() { [ "$(on "$1" "$2" "$3")" -ge "$4" ]; }
 reads() { [ "$(cat "$1")" = "$2" ]; }
 # The kernel's own balancing between nodes is on, as Debian has it, but does not get to scan anything.
@@ -46,18 +46,19 @@ program b locked:8:1 shared:8:1
 pagemill tier -p "$(pid a),$(pid b)" --apply --policy hemem --latency none --quantum 500ms --cpu 100 --rate 64M \
     --reserve 4G > /tmp/tier-a 2>&1 &
 daemon=$!
-until_ 20 at_least a hot 0 3600
-until_ 5 at_least a cold 1 3000
+until_ at_least a hot 0 3600
+until_ at_least a cold 1 3000
 check promotion "$(on a hot 0)" -ge 3600
 check demotion "$(on a cold 1)" -ge 3000
 check locked-stay "$(on b locked 1)" = 2048
 check shared-stay "$(on b shared 1)" = 2048
 check balancing-off-while-placing "$(cat $balancing)" = 0
-pagemill tier status > /tmp/status-a
-grep -q "$(pid a) tiered" /tmp/status-a && pass status || fail status "$(cat /tmp/status-a)"
-pagemill tier status --prometheus | grep -q '^pagemill_tier_promoted_bytes_total{.*comm="tiered"} [1-9]' &&
-    pass prometheus || fail prometheus "$(pagemill tier status --prometheus)"
-grep -q 'shared [1-9]' /tmp/status-a && pass shared-is-said || fail shared-is-said "$(cat /tmp/status-a)"
+# says NAME PATTERN ARGUMENT...: the status comes to say it; a daemon writes it after it has acted.
+status_has() { pagemill tier status $2 > /tmp/status 2>&1; grep -qs "$1" /tmp/status; }
+says() { until_ status_has "$2" "$3" && pass "$1" || fail "$1" "$(cat /tmp/status)"; }
+says status "^$(pid a) tiered"
+says shared-is-said 'shared [1-9]'
+says prometheus '^pagemill_tier_promoted_bytes_total{.*comm="tiered"} [1-9]' --prometheus
 
 # Killed: the next start puts everything back.
 kill -9 $daemon; wait $daemon 2> /dev/null
@@ -74,10 +75,10 @@ program c hot:24:0 cold:24:1
 pagemill tier -p "$(pid c)" --apply --policy hemem+watermark --latency replay:/tmp/script --quantum 500ms \
     --cpu 100 --rate 64M --record /rec > /tmp/tier-c 2>&1 &
 daemon=$!
-until_ 20 at_least c hot 1 5500
+until_ at_least c hot 1 5500
 check overloaded-hot-pages-leave "$(on c hot 1)" -ge 5500
 echo '0 70 140' > /tmp/script
-until_ 20 at_least c hot 0 3600
+until_ at_least c hot 0 3600
 check relieved-hot-pages-return "$(on c hot 0)" -ge 3600
 kill -TERM $daemon; wait $daemon
 check sigterm $? = 0
@@ -94,8 +95,12 @@ tar -C / -cf - rec | base64 > /dev/ttyS1
 # A dry run touches nothing.
 before=$(on c hot 0)
 echo '0 300 140' > /tmp/script
-pagemill tier -p "$(pid c)" --policy hemem+watermark --latency replay:/tmp/script --quantum 300ms --for 1500ms > /tmp/dry 2>&1
+pagemill tier -p "$(pid c)" --policy hemem+watermark --latency replay:/tmp/script --quantum 300ms > /tmp/dry 2>&1 &
+daemon=$!
+until_ grep -qs 'would move' /tmp/dry
+kill -TERM $daemon; wait $daemon
 check dry-run $? = 0
+grep -q 'would move' /tmp/dry && pass dry-run-says || fail dry-run-says "$(cat /tmp/dry)"
 check dry-run-moves-nothing "$(on c hot 0)" = "$before"
 as_found dry-run
 kill "$(pid c)"
@@ -108,12 +113,12 @@ program d hot:16:1
 echo '0 70 140' > /tmp/script
 pagemill tier -p "$(pid d)" --apply --policy tpp+colloid --latency replay:/tmp/script --quantum 300ms > /tmp/tier-d 2>&1 &
 daemon=$!
-until_ 10 reads $balancing 2
+until_ reads $balancing 2
 check kernel-promotes "$(cat $balancing)" = 2
-until_ 15 at_least d hot 0 100
+until_ at_least d hot 0 100
 check kernel-promoted "$(on d hot 0)" -ge 100
 echo '0 300 140' > /tmp/script
-until_ 10 reads $balancing 0
+until_ reads $balancing 0
 check kernel-holds "$(cat $balancing)" = 0
 kill -INT $daemon; wait $daemon
 as_found kernel
@@ -123,15 +128,14 @@ kill "$(pid d)"
 weights=/sys/kernel/mm/mempolicy/weighted_interleave
 if [ -e $weights/node0 ]; then
     before=$(cat $weights/*)
-    # All reads are on the default tier, which is overloaded: the search aims at half of them.
-    follow() { [ "$(cat $weights/node0 $weights/node1 | tr '\n' ' ')" = "16 16 " ]; }
+    # All reads are on the default tier, which is overloaded: the search aims at about half of them.
+    follow() { [ "$(cat $weights/node0)" -ge 8 ] && [ "$(cat $weights/node0)" -le 20 ] && [ "$(cat $weights/node1)" -ge 12 ]; }
     program e hot:8:0
     echo '0 300 140' > /tmp/script
-    pagemill tier -p "$(pid e)" --apply --policy hemem+watermark --act interleave --latency replay:/tmp/script --quantum 400ms --for 4s > /tmp/tier-e 2>&1 &
+    pagemill tier -p "$(pid e)" --apply --policy hemem+watermark --act interleave --latency replay:/tmp/script --quantum 400ms > /tmp/tier-e 2>&1 &
     daemon=$!
-    until_ 5 follow
-    follow && pass interleave-weights || fail interleave-weights "$(cat $weights/*)"
-    wait $daemon
+    until_ follow && pass interleave-weights || fail interleave-weights "$(cat $weights/*)"
+    kill -TERM $daemon; wait $daemon
     check interleave-restored "$(cat $weights/*)" = "$before"
     kill "$(pid e)"
 fi
