@@ -172,6 +172,37 @@ struct Core {
     debt: f64,
 }
 
+/// A number to divide by, without a division where it is a power of two, as most of a channel's are.
+#[derive(Clone, Copy)]
+struct Divisor {
+    by: u64,
+    shift: Option<u32>,
+}
+
+impl Divisor {
+    fn new(by: u64) -> Self {
+        let by = by.max(1);
+        Self { by, shift: by.is_power_of_two().then(|| by.trailing_zeros()) }
+    }
+
+    /// Quotient and remainder.
+    fn of(self, number: u64) -> (u64, u64) {
+        match self.shift {
+            Some(shift) => (number >> shift, number & (self.by - 1)),
+            None => (number / self.by, number % self.by),
+        }
+    }
+}
+
+/// What an address is cut by: channels of each tier, pairs of bank groups, lines of a row, banks beside the pair's, banks of a group.
+struct Split {
+    channels: [Divisor; 2],
+    pair: Divisor,
+    row: Divisor,
+    others: Divisor,
+    banks: Divisor,
+}
+
 struct Path {
     channels: std::ops::Range<usize>,
     constant: u64,
@@ -182,6 +213,7 @@ struct Bench<'a> {
     groups: &'a [Group],
     clock: f64,
     shape: Shape,
+    split: Split,
     random: Random,
     wheel: Wheel,
     cores: Vec<Core>,
@@ -254,7 +286,7 @@ fn measure(
             bench.measuring = true;
             before = bench.served();
         }
-        bench.tick();
+        bench.tick(if bench.measuring { end } else { warm });
     }
     let ns = (end - warm) as f64 * machine.get("dram.clock_ns");
     let served = bench.served();
@@ -298,6 +330,15 @@ impl<'a> Bench<'a> {
                 linked: true,
             },
         ];
+        let shape = Shape::of(machine);
+        let pair = (shape.groups as u64).min(2);
+        let split = Split {
+            channels: sizes.map(|size| Divisor::new(size as u64)),
+            pair: Divisor::new(pair),
+            row: Divisor::new(shape.row_lines),
+            others: Divisor::new(shape.all() as u64 / pair),
+            banks: Divisor::new(shape.banks as u64),
+        };
         let mut random = Random::new(seed);
         let mut cores = Vec::new();
         for (at, group) in groups.iter().enumerate() {
@@ -331,7 +372,8 @@ impl<'a> Bench<'a> {
         Self {
             groups,
             clock: machine.get("dram.clock_ns"),
-            shape: Shape::of(machine),
+            shape,
+            split,
             random,
             wheel: Wheel::default(),
             cores,
@@ -359,8 +401,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn kind(&self, core: u32) -> Kind {
-        self.groups[self.cores[core as usize].group].kind
+    fn kind(&self, core: u32) -> &'a Kind {
+        &self.groups[self.cores[core as usize].group].kind
     }
 
     fn clocks(&self, ns: f64) -> u64 {
@@ -384,13 +426,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn tick(&mut self) {
-        let mut at = 0;
-        while let Some(event) = self.wheel.event(at) {
-            at += 1;
+    /// Handles the events of this clock and goes on to the next that has any, but not beyond `limit`.
+    fn tick(&mut self, limit: u64) {
+        while let Some(event) = self.wheel.take() {
             self.handle(event);
         }
-        self.wheel.step();
+        self.wheel.advance(limit);
     }
 
     fn handle(&mut self, event: u32) {
@@ -420,7 +461,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn issue(&mut self, core: u32, slot: u32, walks: Walks) {
+    fn issue(&mut self, core: u32, slot: u32, walks: &Walks) {
         if self.random.chance(walks.part) {
             if self.cores[core as usize].walks < self.walkers {
                 self.walk(core, slot, walks);
@@ -432,7 +473,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn walk(&mut self, core: u32, slot: u32, walks: Walks) {
+    fn walk(&mut self, core: u32, slot: u32, walks: &Walks) {
         self.cores[core as usize].walks += 1;
         if self.random.chance(walks.miss) {
             let tier = usize::from(!self.random.chance(walks.default_share));
@@ -454,7 +495,7 @@ impl<'a> Bench<'a> {
     }
 
     fn read(&mut self, core: u32, slot: u32) {
-        let Kind::Window { lines, .. } = self.kind(core) else {
+        let &Kind::Window { lines, .. } = self.kind(core) else {
             return;
         };
         let tier = self.tier_of(core);
@@ -480,29 +521,29 @@ impl<'a> Bench<'a> {
     /// Channel of a tier, bank and row of a line of a stream: consecutive lines go to the channels in turn, and in a
     /// channel to two bank groups in turn, whose rows they fill before the next bank comes (the order that Pessl et
     /// al., USENIX Security 2016, found on Intel's DDR4 controllers: bit 7 chooses the bank group, bits from 14 the bank).
-    fn place(&self, range: &std::ops::Range<usize>, line: u64) -> (usize, u64, u32) {
-        let (count, shape) = ((range.end - range.start) as u64, self.shape);
-        let inside = line / count;
-        let pair = (shape.groups as u64).min(2);
-        let visit = inside / pair / shape.row_lines;
+    fn place(&self, tier: usize, line: u64) -> (usize, u64, u32) {
+        let (range, split) = (&self.paths[tier].channels, &self.split);
+        let (inside, _) = split.channels[tier].of(line);
+        let (inside_pair, group) = split.pair.of(inside);
+        let (visit, _) = split.row.of(inside_pair);
         // Rows are spread over the other banks by a hash, as the controller's exclusive ors do.
         let spread = visit.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let other = spread % (shape.all() as u64 / pair);
-        let banks = shape.banks as u64;
-        let group = (other / banks) * pair + inside % pair;
-        let bank = group * banks + other % banks;
+        let (_, other) = split.others.of(spread);
+        let (pair, inside_group) = split.banks.of(other);
+        let bank = (pair * split.pair.by + group) * split.banks.by + inside_group;
         // A hash of the address decides where each run of channels begins, so that streams do not march in step.
         let begin = inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (range.start + ((line + begin) % count) as usize, bank, visit as u32)
+        let (_, channel) = split.channels[tier].of(line + begin);
+        (range.start + channel as usize, bank, visit as u32)
     }
 
     /// Sends a request on its way to a channel of `tier`; without a line, to any bank and row.
     fn send(&mut self, core: u32, slot: u32, tier: usize, purpose: Purpose, line: Option<u64>) {
-        let range = self.paths[tier].channels.clone();
         let (channel, bank, row) = match line {
-            Some(line) => self.place(&range, line),
+            Some(line) => self.place(tier, line),
             None => {
                 let bits = self.random.bits();
+                let range = &self.paths[tier].channels;
                 let pick = |bits: u64, of: usize| ((bits & 0xffff) * of as u64) >> 16;
                 let channel = range.start + pick(bits, range.len()) as usize;
                 (channel, pick(bits >> 16, self.shape.all()), (bits >> 32) as u32)
@@ -642,7 +683,7 @@ impl<'a> Bench<'a> {
     }
 
     fn demand(&mut self, core: u32) {
-        let Kind::Stream { near_ns, .. } = self.kind(core) else {
+        let &Kind::Stream { near_ns, .. } = self.kind(core) else {
             return;
         };
         let mut asked = std::mem::take(&mut self.asked);
@@ -667,7 +708,7 @@ impl<'a> Bench<'a> {
     }
 
     fn came(&mut self, core: u32, line: u64) {
-        let Kind::Stream { lag, .. } = self.kind(core) else {
+        let &Kind::Stream { lag, .. } = self.kind(core) else {
             return;
         };
         self.cores[core as usize].line = line;
@@ -679,8 +720,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn retire(&mut self, core: u32, slot: u32, kind: Kind) {
-        let Kind::Window { front_ns, issue_ns, mispredicted, penalty_ns, .. } = kind else {
+    fn retire(&mut self, core: u32, slot: u32, kind: &Kind) {
+        let &Kind::Window { front_ns, issue_ns, mispredicted, penalty_ns, .. } = kind else {
             return;
         };
         let (clock, now) = (self.clock, self.wheel.now() as f64);
@@ -704,7 +745,7 @@ impl<'a> Bench<'a> {
     }
 
     fn copy(&mut self, core: u32) {
-        let Kind::Copy { lines_per_ns } = self.kind(core) else {
+        let &Kind::Copy { lines_per_ns } = self.kind(core) else {
             return;
         };
         if lines_per_ns <= 0.0 {
