@@ -4,6 +4,7 @@
 //! empty or not, and keeps its generation; a free of an object on a blocked page writes nothing to it.
 
 use core::ops::Range;
+use core::ptr::null_mut;
 
 use crate::bits::{self, Bits};
 use crate::central::{self, Central};
@@ -11,6 +12,7 @@ use crate::heap::Heap;
 use crate::os::Os;
 use crate::size;
 use crate::span::{Span, SpanRef, SpanView, State};
+use crate::sync::{AtomicU32, Ordering};
 
 impl<O: Os> Heap<O> {
     /// Number of span descriptors ever made; only grows.
@@ -32,11 +34,27 @@ impl<O: Os> Heap<O> {
         Some((class, self.centrals.get(class)?))
     }
 
+    /// Runs `f`, which takes the class's lock for the compactor.
+    fn compacting<T>(&self, central: &Central, f: impl FnOnce() -> T) -> T {
+        self.compacting.store((&raw const *central.lock()).cast_mut(), Ordering::Relaxed);
+        let done = f();
+        self.compacting.store(null_mut(), Ordering::Relaxed);
+        done
+    }
+
+    /// Whether the compactor holds the lock that this is the word of, or is about to take it: who waits for it waits
+    /// because of compaction.
+    pub fn compacts_under(&self, word: &AtomicU32) -> bool {
+        // SAFETY: null, or the lock of a class of this heap.
+        unsafe { self.compacting.load(Ordering::Relaxed).as_ref() }
+            .is_some_and(|lock| lock.is(word))
+    }
+
     /// A small-object span as it is now; `None` if the descriptor is not one at the moment.
     pub fn inspect(&self, span: SpanRef) -> Option<SpanView> {
         let (class, central) = self.class_of(span)?;
         let page = self.page();
-        central.with(&self.os, class, span, None, |this| SpanView {
+        let view = |this: &Span| SpanView {
             start: core::ptr::with_exposed_provenance_mut(this.start()),
             class,
             slot_size: this.slot_size(),
@@ -51,14 +69,17 @@ impl<O: Os> Heap<O> {
             blocked: this.blocked_bits(),
             resident: this.resident(),
             generation: this.generation(),
-        })
+        };
+        self.compacting(central, || central.with(&self.os, class, span, None, view))
     }
 
     /// Takes whole pages of a span for the compactor: no slot that overlaps them is handed out until [`Heap::unblock`].
     /// Returns the span's live bits at that moment; `None` if the span has changed its meaning since `generation`.
     pub fn block(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> Option<[u64; 4]> {
         let (class, central) = self.class_of(span)?;
-        central.block(&self.os, class, span, generation, pages, self.page())
+        self.compacting(central, || {
+            central.block(&self.os, class, span, generation, pages, self.page())
+        })
     }
 
     /// Hands blocked pages out again; they are ordinary memory now. A span that is empty then goes back to the page heap.
@@ -67,11 +88,10 @@ impl<O: Os> Heap<O> {
         let Some((class, central)) = self.class_of(span) else { return false };
         let config = self.config();
         let fast = config.randomise < 2 && !config.hardened;
-        let Some(empty) =
+        let empty = self.compacting(central, || {
             central.unblock(&self.os, class, span, generation, pages, self.page(), fast)
-        else {
-            return false;
-        };
+        });
+        let Some(empty) = empty else { return false };
         self.free_spans(empty);
         true
     }

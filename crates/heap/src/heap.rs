@@ -48,6 +48,8 @@ pub struct Heap<O: Os> {
     pub(crate) large: Large,
     pub(crate) pages: Pages,
     pub(crate) meta: Meta,
+    /// The lock of the class that the compactor works under.
+    pub(crate) compacting: AtomicPtr<Lock>,
     /// When idle classes were looked for last.
     pub(crate) tidied: AtomicU64,
     /// What the page map holds for memory that was freed.
@@ -88,6 +90,7 @@ impl<O: Os> Heap<O> {
             large: Large::new(),
             pages: Pages::new(),
             meta: Meta::new(),
+            compacting: AtomicPtr::new(null_mut()),
             tidied: AtomicU64::new(0),
             tomb: Span::new(),
             map: PageMap::new(),

@@ -14,7 +14,8 @@
 //!
 //! Algorithm ([`pack`]): units by falling number of live slots (first fit decreasing). Each is tried
 //! against the open groups: half the probes from the oldest (fullest) one on, half from the newest
-//! back. If none has room, it opens a group. Groups without room for anything leave the front.
+//! back. If none has room, it opens a group. Groups without room for anything leave the front. [`Packing`]
+//! does the same in slices.
 //! [`arrange`] then puts images in an order in which as many as possible follow a neighbour.
 //! The random pairing of the paper (Mesh, PLDI 2019, section 3.3, `SplitMesher`) finds pairs only;
 //! this finds groups of any size, exactly, in one pass.
@@ -22,6 +23,10 @@
 //! Properties that always hold (tested): bitmaps in a group are disjoint; a unit is in at most one
 //! group; a group has at least two units; the gain is the sum over the groups; no plan is worse
 //! than none; the outcome depends on the input only.
+
+mod pack;
+
+pub use pack::Packing;
 
 /// A unit without a group.
 pub const NONE: u32 = u32::MAX;
@@ -68,27 +73,6 @@ fn join<const W: usize>(into: &mut [u64; W], bits: &[u64; W]) {
     }
 }
 
-/// Fills `order` with the indexes of `bits` by falling population (a counting sort, stable; bitmaps of more than 256
-/// bits by as many steps), the empty ones last; returns how many are not empty.
-fn by_population<const W: usize>(bits: &[[u64; W]], order: &mut [u32]) -> usize {
-    let rank = |unit: &[u64; W]| 257 - population(unit).div_ceil((W as u32).div_ceil(4)) as usize;
-    let mut starts = [0u32; 258];
-    for unit in bits {
-        starts[rank(unit)] += 1;
-    }
-    let empty = starts[257] as usize;
-    let mut sum = 0;
-    for start in &mut starts {
-        sum += core::mem::replace(start, sum);
-    }
-    for (index, unit) in (0u32..).zip(bits) {
-        let start = &mut starts[rank(unit)];
-        order[*start as usize] = index;
-        *start += 1;
-    }
-    bits.len() - empty
-}
-
 /// Groups `bits` and returns the number of groups. `group[i]` becomes the group of unit `i`, or
 /// [`NONE`] if the unit is empty or found no partner.
 ///
@@ -100,40 +84,13 @@ pub fn pack<const W: usize>(
     scratch: Scratch<'_, W>,
     group: &mut [u32],
 ) -> u32 {
-    let Scratch { order, unions, sizes } = scratch;
-    group[..bits.len()].fill(NONE);
-    let occupied = by_population(bits, order);
-    let mut groups = 0u32;
-    // Groups before this one are full.
-    let mut first_open = 0u32;
-    for &index in &order[..occupied] {
-        let unit = index as usize;
-        let mine = &bits[unit];
-        let fits = |candidate: u32, unions: &[[u64; W]], sizes: &[u32]| {
-            disjoint(&unions[candidate as usize], mine)
-                && sizes[candidate as usize] < limits.members
-        };
-        while first_open < groups
-            && (unions[first_open as usize] == [u64::MAX; W]
-                || sizes[first_open as usize] >= limits.members)
-        {
-            first_open += 1;
+    let mut scratch = scratch;
+    let mut packing = Packing::new();
+    loop {
+        if let Some(groups) = packing.step(bits, limits, &mut scratch, group, u32::MAX) {
+            return groups;
         }
-        let half = limits.probes / 2;
-        let oldest = first_open..groups.min(first_open.saturating_add(half));
-        let newest = (oldest.end.max(groups.saturating_sub(half))..groups).rev();
-        let found = oldest.chain(newest).find(|candidate| fits(*candidate, unions, sizes));
-        let chosen = found.unwrap_or_else(|| {
-            unions[groups as usize] = [0; W];
-            sizes[groups as usize] = 0;
-            groups += 1;
-            groups - 1
-        });
-        join(&mut unions[chosen as usize], mine);
-        sizes[chosen as usize] += 1;
-        group[unit] = chosen;
     }
-    drop_single(group, bits.len(), sizes, groups)
 }
 
 /// Takes groups of one unit out and closes the gaps that they leave; returns the groups left.
@@ -445,6 +402,32 @@ mod tests {
             [bits.iter().enumerate().fold(0u64, |word, (i, bit)| word | u64::from(*bit) << i)]
         });
         prop::collection::vec(word, 0..120)
+    }
+
+    /// As [`plan`], in slices of so much work, with no more room for unions than is asked for.
+    fn sliced<const W: usize>(bits: &[[u64; W]], limits: Limits, work: u32) -> (Vec<u32>, u32) {
+        let n = bits.len();
+        let (mut order, mut unions, mut sizes) = (vec![7; n], Vec::new(), vec![5; n]);
+        let (mut group, mut packing) = (vec![3; n], Packing::new());
+        loop {
+            unions.resize(packing.unions_needed::<W>(n, work), [9; W]);
+            let mut scratch = Scratch { order: &mut order, unions: &mut unions, sizes: &mut sizes };
+            if let Some(groups) = packing.step(bits, limits, &mut scratch, &mut group, work) {
+                return (group, groups);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_groups_do_not_depend_on_the_slices(
+            bits in bitmaps(0.12), work in 1u32..200, probes in 2u32..40, members in 2u32..9,
+        ) {
+            let limits = Limits { probes, members };
+            prop_assert_eq!(sliced(&bits, limits, work), plan(&bits, limits));
+            let wide: Vec<[u64; 8]> = bits.iter().map(|word| [word[0]; 8]).collect();
+            prop_assert_eq!(sliced(&wide, limits, work), plan(&wide, limits));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //!  +--------+----+----+-----------------------+
 //! ```
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// `"PGMLHEAP"` read as a little-endian integer.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PGMLHEAP");
@@ -192,6 +192,24 @@ stats_page! {
     /// Pages made identical and offered to `ksmd` so far, in total (KSM back end): a governor runs `ksmd`
     /// when this has grown.
     ksm_offered,
+    /// Times for which a thread of the program waited because of compaction, by duration: a pause in which it wrote to a
+    /// frozen page (the whole pause counts), or a sleep on a class's lock that the compactor held.
+    stalls[PAUSE_BUCKETS],
+    /// The longest of them.
+    longest_stall_ns,
+}
+
+impl StatsPage {
+    /// Counts a time for which a thread of the program waited because of compaction.
+    pub fn stalled(&self, ns: u64) {
+        self.stalls[pause_bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.longest_stall_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+/// The bucket of a histogram of durations that `ns` belongs to.
+pub(crate) fn pause_bucket(ns: u64) -> usize {
+    (63 - ns.max(1).leading_zeros() as usize).min(PAUSE_BUCKETS - 1)
 }
 
 // The page is one page: readers and the fork handler rely on it.

@@ -76,6 +76,11 @@ impl Lock {
         }
     }
 
+    /// Whether `word` is the lock's.
+    pub fn is(&self, word: &AtomicU32) -> bool {
+        core::ptr::eq(&raw const self.word, word)
+    }
+
     /// Gives the lock up.
     #[inline]
     pub fn release<O: Os>(&self, os: &O) {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do".
-//! After a pass that gained less than it cost the pause doubles; a good one halves it.
+//! After a pass that gained less than it cost the pause doubles; a good one halves it. It is the shortest again as soon
+//! as there is much more to save than the last pass left.
 //!
 //! Properties that always hold (tested): a request with anything to gain runs; more gain or less
 //! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; poor passes make
@@ -64,6 +65,12 @@ pub const PAUSE_MAX_NS: u64 = 60_000_000_000;
 /// Bytes of free pages that are given back without waiting for a pass.
 const RELEASE_BYTES: u64 = 2 << 20;
 
+/// What a pass must be expected to save without pressure: less is not worth a look at the whole heap.
+const LEAST_BYTES: u64 = 256 << 10;
+
+/// Bytes by which there must be more to save than the last pass left for the pause after it to be cut short.
+const RENEWED_BYTES: u64 = 4 << 20;
+
 /// Expected cost from which on a pass teaches how dear passes are.
 const TELLING_NS: u64 = 5_000_000;
 
@@ -86,12 +93,12 @@ pub mod cost {
     pub const OFFER_NS: u64 = 1_600;
     /// What `ksmd` then takes for it, nanoseconds: two looks and a merge, where it scans little else.
     pub const KSMD_NS: u64 = 6_000;
-    /// What a mapping costs at each fork, nanoseconds (Redis, 4,600 mappings made by compaction, half of them of anonymous
-    /// pages between two aliases: 0.7 us; in a small program 0.33 an alias and 0.53 what lies between).
-    pub const FORK_MAPPING_NS: u64 = 700;
+    /// What a mapping costs at each fork, nanoseconds (Redis, 2,000 to 5,000 mappings made by compaction, half of them of anonymous
+    /// pages between two aliases: as much as 7 to 12 private pages; in a small program 0.33 us an alias and 0.53 what lies between).
+    pub const FORK_MAPPING_NS: u64 = 600;
     /// What one more range adds: it splits a mapping in two, unless a neighbour is merged too, and its pages need not be
     /// copied any more.
-    pub const FORK_RANGE_NS: u64 = 700;
+    pub const FORK_RANGE_NS: u64 = 600;
     /// What a private page costs at each fork, nanoseconds (Redis on glibc's malloc, 84,000 pages: 4.5 ms).
     pub const FORK_PAGE_NS: u64 = 56;
 }
@@ -183,6 +190,8 @@ pub struct History {
     ended_ns: u64,
     /// How long to rest after it.
     pause_ns: u64,
+    /// Bytes that it left although they could be expected to be saved.
+    left_bytes: u64,
     /// How long saved bytes stay saved, in seconds.
     lifetime_s: u32,
     /// Cost of the passes so far over their estimates, in thousandths.
@@ -198,7 +207,13 @@ impl Default for History {
 impl History {
     /// Nothing learned yet.
     pub const fn new() -> Self {
-        Self { ended_ns: 0, pause_ns: PAUSE_NS, lifetime_s: LIFETIME_PRIOR_S, dearness: 1000 }
+        Self {
+            ended_ns: 0,
+            pause_ns: PAUSE_NS,
+            left_bytes: 0,
+            lifetime_s: LIFETIME_PRIOR_S,
+            dearness: 1000,
+        }
     }
 
     /// Learns from a pass that ended: bytes that it saved, what it took and what had been expected.
@@ -231,9 +246,17 @@ impl History {
         self.lifetime_s
     }
 
-    /// When the next pass may begin.
-    pub fn rested_at(&self) -> u64 {
-        if self.ended_ns == 0 { 0 } else { self.ended_ns.saturating_add(self.pause_ns) }
+    /// Learns what the pass that just ended left: bytes that a scan still expects to be saved.
+    pub fn left(&mut self, bytes: u64) {
+        self.left_bytes = bytes;
+    }
+
+    /// When the next pass may begin, if it is expected to save `gain_bytes`. However poor the last one was, twice of what it
+    /// left, and more, is a new situation.
+    pub fn rested_at(&self, gain_bytes: u64) -> u64 {
+        let renewed = gain_bytes >= self.left_bytes.saturating_mul(2).saturating_add(RENEWED_BYTES);
+        let pause_ns = if renewed { PAUSE_NS } else { self.pause_ns };
+        if self.ended_ns == 0 { 0 } else { self.ended_ns.saturating_add(pause_ns) }
     }
 }
 
@@ -321,7 +344,10 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if why == Why::Request {
         return Decision::Run { why, urgent };
     }
-    if inputs.now_ns < history.rested_at() {
+    if !urgent && inputs.gain_bytes < LEAST_BYTES {
+        return gated(Gate::NothingToGain);
+    }
+    if inputs.now_ns < history.rested_at(inputs.gain_bytes) {
         return gated(Gate::Resting);
     }
     let worth = value_ns(inputs.gain_bytes, history.lifetime_s);
@@ -358,9 +384,15 @@ pub fn offers(inputs: &Inputs, urgent: bool, pages: u64) -> u64 {
 }
 
 /// Bytes that a mapping must save to be worth it: what a program that is at work frees next is not known, and its own
-/// allocations fill many a sparse page again.
-pub fn mapping_price(idle: bool) -> u32 {
-    if idle { 2048 } else { 4096 }
+/// allocations fill many a sparse page again. One that has been idle for a second, or whose memory is `short`, may as well pay
+/// what a mapping costs in the kernel.
+pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
+    match idle_ns {
+        _ if short => 2048,
+        0..IDLE_NS => 4096,
+        IDLE_NS..1_000_000_000 => 2048,
+        _ => 1024,
+    }
 }
 
 /// How long a span must have been as it is before it is merged: an idle program has finished what it did, a busy
@@ -507,6 +539,27 @@ mod tests {
         let spent = Inputs { spent_ns: 207_400_000, ..inputs };
         assert_eq!(offers(&spent, false, 1 << 20), 0, "1,000 pages of a million");
         assert_eq!(offers(&spent, false, 2000), 1000);
+    }
+
+    #[test]
+    fn new_garbage_cuts_a_long_pause_short() {
+        let mut history = History::new();
+        for _ in 0..12 {
+            history.record(1 << 40, 0, 1 << 30, 1 << 30);
+        }
+        history.left(10 << 20);
+        let soon = (1 << 40) + PAUSE_NS;
+        assert_eq!(history.rested_at(12 << 20), (1 << 40) + PAUSE_MAX_NS);
+        assert_eq!(history.rested_at(24 << 20), soon);
+        history.left(0);
+        assert_eq!(history.rested_at(RENEWED_BYTES), soon);
+    }
+
+    #[test]
+    fn a_mapping_is_cheaper_the_longer_the_program_is_idle() {
+        let prices = [0, IDLE_NS, 1 << 30].map(|idle| mapping_price(idle, false));
+        assert!(prices.is_sorted_by(|more, less| more > less), "{prices:?}");
+        assert!(mapping_price(0, true) < prices[0]);
     }
 
     #[test]

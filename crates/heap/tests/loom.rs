@@ -1,9 +1,14 @@
-//! Every interleaving of refill, flush and the compactor's handshake on one class:
+//! Every interleaving of refill, flush and the compactor's handshake on one class, and of the whole engine with a program:
 //! `RUSTFLAGS="--cfg loom" cargo test -p pagemill-heap --test loom --release`.
 //!
 //! The memory of a slot is a cell that loom watches: it may be touched by whoever the slot was handed to, and by the compactor
 //! while the slot is blocked and not live. Two of them at once, or one without the lock's ordering, is a failure.
 #![cfg(loom)]
+
+#[path = "loom/engine.rs"]
+mod engine;
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -13,27 +18,47 @@ use pagemill_heap::model::{Batch, Central, Span};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::{SpanRef, size};
 
-/// An operating system of which only the futex is used; a wait that nobody ends is a deadlock that loom reports.
+/// An operating system with a futex, and memory for the engine's tables; a wait that nobody ends is a deadlock that loom reports.
 struct Waits {
     sleepers: Mutex<()>,
     woken: Condvar,
 }
 
+impl Waits {
+    fn new() -> Self {
+        Self { sleepers: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE).expect("a power of two")
+    }
+}
+
 impl Os for Waits {
     fn page_size(&self) -> usize {
-        4096
+        PAGE
     }
 
-    fn map(&self, _: usize, _: usize) -> *mut u8 {
-        std::ptr::null_mut()
+    fn map(&self, len: usize, _: usize) -> *mut u8 {
+        // SAFETY: nobody maps an empty range.
+        unsafe { alloc_zeroed(Self::layout(len)) }
     }
 
-    unsafe fn unmap(&self, _: *mut u8, _: usize) {}
+    unsafe fn unmap(&self, start: *mut u8, len: usize) {
+        // SAFETY: whole ranges come back, allocated with this layout.
+        unsafe { dealloc(start, Self::layout(len)) };
+    }
 
     unsafe fn decommit(&self, _: *mut u8, _: usize) {}
 
-    unsafe fn remap(&self, _: *mut u8, _: usize, _: usize) -> *mut u8 {
-        std::ptr::null_mut()
+    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
+        let moved = self.map(new, PAGE);
+        // SAFETY: both are at least that long, and the old one is not used again.
+        unsafe {
+            moved.copy_from_nonoverlapping(start, old.min(new));
+            self.unmap(start, old);
+        }
+        moved
     }
 
     fn now_ns(&self) -> u64 {
@@ -84,7 +109,7 @@ impl Class {
         span.set_granules(16);
         span.become_small(CLASS, 2, 0, true);
         let class = Self {
-            os: Waits { sleepers: Mutex::new(()), woken: Condvar::new() },
+            os: Waits::new(),
             central: Central::new(),
             span: SpanRef::new(span),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
@@ -131,15 +156,15 @@ impl Class {
     }
 }
 
-fn explore(body: impl Fn() + Sync + Send + 'static) {
+fn explore(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(preemptions);
     model.check(body);
 }
 
 #[test]
 fn two_threads_never_hold_one_slot() {
-    explore(|| {
+    explore(3, || {
         let class = Class::new();
         let other = class.clone();
         let thread = thread::spawn(move || {
@@ -154,7 +179,7 @@ fn two_threads_never_hold_one_slot() {
 
 #[test]
 fn the_compactor_alone_touches_blocked_free_slots() {
-    explore(|| {
+    explore(3, || {
         let class = Class::new();
         let threads: Vec<_> = (0..2)
             .map(|_| {
@@ -172,7 +197,7 @@ fn the_compactor_alone_touches_blocked_free_slots() {
 
 #[test]
 fn a_held_back_slot_is_freed_once() {
-    explore(|| {
+    explore(3, || {
         let class = Class::new();
         let mut batch = Batch::new();
         assert_eq!(class.central.take(&class.os, None, 1, 0, PAGE, &mut batch), 1);

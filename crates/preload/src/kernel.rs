@@ -169,6 +169,20 @@ impl Kernel for Linux {
         done.min(len)
     }
 
+    fn waiters(&self) -> usize {
+        /// Bytes of a struct uffd_msg.
+        const MESSAGE: usize = 32;
+        let mut messages = [0; 16 * MESSAGE];
+        // The descriptor was opened not to wait; an error is that there is no message.
+        let read = self.uffd.map_or(0, |fd| sys::read(fd, &mut messages));
+        usize::try_from(read).unwrap_or(0) / MESSAGE
+    }
+
+    fn wait_for_space(&self, own: usize) {
+        // Changes nothing, but takes its turn as every change of mappings does.
+        sys::allow(own, self.page_size);
+    }
+
     fn wake(&self, start: usize, len: usize) {
         // Fails only for a range that is not page-aligned or without a userfaultfd.
         let _ = self.uffd_ioctl(UFFDIO_WAKE, &mut [start as u64, len as u64]);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
 
-use crate::{fork, helper, pagemill_stats, refresh, say, sys};
+use crate::{HEAP, fork, helper, pagemill_stats, refresh, say, sys};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -90,7 +90,13 @@ impl Os for Linux {
         if fork::repair_if_copied() {
             return;
         }
+        if !HEAP.compacts_under(word) {
+            sys::futex_wait(word, expected, None);
+            return;
+        }
+        let begin = sys::clock(sys::CLOCK_MONOTONIC);
         sys::futex_wait(word, expected, None);
+        pagemill_stats.stalled(sys::clock(sys::CLOCK_MONOTONIC).wrapping_sub(begin));
     }
 
     fn wake(&self, word: &AtomicU32) {

@@ -82,6 +82,7 @@ pub(crate) fn print() {
     put("unmerged pages", stat(&pagemill_stats.unmerged_pages));
     put("compaction ns", stat(&pagemill_stats.compact_ns));
     put("longest pause ns", stat(&pagemill_stats.longest_pause_ns));
+    put("longest stall ns", stat(&pagemill_stats.longest_stall_ns));
 }
 
 /// Writes the statistics as XML in the shape of glibc's `malloc_info`: one heap, sizes, totals.

@@ -54,6 +54,11 @@ pub(crate) struct Rounds {
     /// When the last pass ended, and the bytes that were saved then.
     ended: u64,
     kept: u64,
+    /// What of the merged memory that has died the last pass could not give back, once it was looked at; nothing is known
+    /// about it right after a pass.
+    dead_left: u64,
+    /// CPU time that the last look at every span took.
+    looked: u64,
     /// When the statistics that look at every span were refreshed.
     refreshed: u64,
     said: u64,
@@ -139,6 +144,8 @@ impl Rounds {
             rounds_same: 0,
             ended: 0,
             kept: 0,
+            dead_left: u64::MAX,
+            looked: 0,
             refreshed: 0,
             said: pagemill_stats.degraded.load(Relaxed),
         }
@@ -168,9 +175,13 @@ impl Rounds {
             }
             let idle = now.saturating_sub(self.same_since) >= trigger::IDLE_NS;
             self.engine.settings.settle_ms = trigger::settle_ms(idle);
-            self.engine.scan();
+            self.scan(false);
+            self.dead_left = self.dead_left.min(self.engine.last_scan().dead_bytes);
         }
         let looked = self.engine.kernel().cpu_ns() - began;
+        if fresh {
+            self.looked = looked;
+        }
         let inputs = self.inputs(now, asked);
         let decision = self.decide(&inputs);
         helper::yield_hold();
@@ -183,12 +194,19 @@ impl Rounds {
         }
         let passes = matches!(decision, Decision::Run { .. });
         let scan = self.engine.last_scan();
-        if !passes
+        // What an old scan saw was given back already.
+        if fresh
+            && !passes
             && helper::period_ms() > 0
-            && trigger::may_release(&inputs, scan.releasable_bytes, scan.dead_bytes)
+            && trigger::may_release(
+                &inputs,
+                scan.releasable_bytes,
+                scan.dead_bytes.saturating_sub(self.dead_left),
+            )
         {
             self.engine.begin_release();
             self.slices();
+            self.dead_left = u64::MAX;
         }
         if asked {
             pagemill_stats.request_done.store(request, Relaxed);
@@ -274,7 +292,16 @@ impl Rounds {
             Backend::Remap | Backend::None => trigger::cost::REMAP_NS,
         };
         let pages = scan.mergeable_pages.min(self.engine.settings.offers as u64);
-        trigger::expected_cost(scan.releasable_bytes / page, pages, merge)
+        // Planning looks at the spans again, and so does the scan that ends a pass.
+        2 * self.looked + trigger::expected_cost(scan.releasable_bytes / page, pages, merge)
+    }
+
+    /// Looks at every span, in slices between which threads may fork.
+    fn scan(&mut self, urgent: bool) {
+        self.engine.begin_scan(urgent);
+        while self.engine.scan_step(SLICE_NS) == Progress::More {
+            helper::yield_hold();
+        }
     }
 
     /// Works until what was begun is done.
@@ -314,20 +341,24 @@ impl Rounds {
                 resident_pages: scan.resident_bytes / page,
                 spared_pages: scan.absent_pages,
             });
-            self.engine.settings.mapping_price = trigger::mapping_price(urgent || why == Why::Idle);
+            let idle = now.saturating_sub(self.same_since);
+            self.engine.settings.mapping_price = trigger::mapping_price(idle, urgent);
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;
         }
         self.engine.settings.work_price = trigger::work_price(&self.history, urgent);
         if urgent {
-            self.engine.scan_for(true);
+            self.scan(true);
         }
         self.engine.begin(urgent);
         self.slices();
-        self.engine.scan();
+        self.scan(false);
+        self.dead_left = self.engine.last_scan().dead_bytes;
         let now = self.engine.kernel().now_ns();
         let cost = self.spent_ns() - began;
         self.history.record(now, saved().saturating_sub(before), cost, expected);
+        let scan = self.engine.last_scan();
+        self.history.left(scan.releasable_bytes + scan.mergeable_bytes);
         self.ended = now;
         self.kept = self.engine.saved_bytes();
     }

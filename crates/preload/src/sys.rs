@@ -221,6 +221,12 @@ pub(crate) unsafe fn forbid(start: *mut u8, len: usize) -> isize {
     unsafe { call(number::MPROTECT, [start.addr(), len, PROT_NONE, 0, 0, 0]) }
 }
 
+/// `mprotect(2)` to what ordinary memory has.
+pub(crate) fn allow(start: usize, len: usize) -> isize {
+    // SAFETY: takes no access away.
+    unsafe { call(number::MPROTECT, [start, len, PROT_READ | PROT_WRITE, 0, 0, 0]) }
+}
+
 /// `munmap(2)`.
 ///
 /// # Safety

@@ -11,20 +11,24 @@
 //!
 //! Merging a unit gives its free pages back too, so `Release` comes after; an urgent pass releases first.
 //!
-//! Properties: a step does not begin a group that it expects to exceed the budget by more than one
-//! group's time; what a step blocks it has merged or unblocked when it returns; no lock is held over a
+//! A step is made of slices, planning included: each is a bounded number of looks at spans, moves or probes, or one
+//! group or batch, and after each the time is read. So is a scan.
+//!
+//! Properties: a step exceeds its budget by one slice at most; what is planned does not depend on how the steps are cut (tested); what a step blocks it has merged or unblocked when it returns; no lock is held over a
 //! system call (the heap's are taken inside [`Spans`] only).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::classes::Trial;
 use super::groups::Groups;
 use super::ksm::Offered;
+use super::sort::Sorting;
 use super::strips::{Part, Strip};
 use super::table::Table;
 use super::{Able, Bits, Kernel, SpanView, Spans};
 use crate::os::Os;
-use crate::plan::{self, Geometry};
-use crate::stats::{Backend, Barrier, StatsPage, degraded};
+use crate::plan::{self, Geometry, Limits, Packing};
+use crate::stats::{Backend, Barrier, OCCUPANCY_BUCKETS, StatsPage, degraded};
 
 /// Bytes of a chunk, the unit of preparation.
 pub(super) const CHUNK: usize = 2 << 20;
@@ -96,6 +100,33 @@ impl Scan {
         let waste = self.resident_bytes.saturating_sub(self.live_bytes);
         (waste * 1000).checked_div(self.resident_bytes).unwrap_or(0) as u32
     }
+}
+
+/// A scan that is being made.
+struct Scanning {
+    /// The span that comes next, and how many there are.
+    next: usize,
+    count: usize,
+    scan: Scan,
+    histogram: [u64; OCCUPANCY_BUCKETS],
+}
+
+impl Scanning {
+    const NEW: Self = Self {
+        next: 0,
+        count: 0,
+        scan: Scan {
+            spans: 0,
+            live_bytes: 0,
+            resident_bytes: 0,
+            releasable_bytes: 0,
+            dead_bytes: 0,
+            mergeable_bytes: 0,
+            mergeable_pages: 0,
+            absent_pages: 0,
+        },
+        histogram: [0; OCCUPANCY_BUCKETS],
+    };
 }
 
 /// Where a step left off.
@@ -209,10 +240,13 @@ pub(super) enum Stage {
     Release {
         span: usize,
     },
-    Strips,
+    Strips {
+        step: Step,
+    },
     /// `next` is a place in the ranking.
     Classes {
         next: usize,
+        step: Step,
     },
     Commit {
         at: usize,
@@ -221,6 +255,38 @@ pub(super) enum Stage {
     Restore {
         unit: usize,
     },
+}
+
+impl Stage {
+    /// The beginning of planning.
+    pub(super) const PLAN: Self = Self::Strips { step: Step::Look { at: 0 } };
+
+    /// The beginning of a class, by its place in the ranking.
+    pub(super) const fn class(next: usize) -> Self {
+        Self::Classes { next, step: Step::Look { at: 0 } }
+    }
+}
+
+/// Spans looked at in one slice of planning.
+pub(super) const SPANS_SLICE: usize = 512;
+
+/// Where planning left off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Spans are looked at.
+    Look { at: usize },
+    /// Units of a class are collected.
+    Fill { at: usize },
+    /// What was found is sorted by address.
+    Sort,
+    /// Spans side by side are cut into strips.
+    Cut { at: usize },
+    /// What lives in each unit or strip is noted.
+    Mark { at: usize },
+    /// They are put into groups.
+    Pack,
+    /// The groups are put in order.
+    Arrange,
 }
 
 /// The current plan.
@@ -249,6 +315,12 @@ pub(crate) struct Plan {
     /// Which of the class's unit keys comes next, and the unit size chosen.
     pub(super) next_key: u8,
     pub(super) unit: u8,
+    /// Which unit size is tried, while one is chosen.
+    pub(super) trial: Option<Trial>,
+    /// How far sorting and grouping have come.
+    pub(super) sorting: Sorting,
+    pub(super) packing: Packing,
+    pub(super) limits: Limits,
 }
 
 /// The compaction engine of one heap.
@@ -287,11 +359,14 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     pub(crate) imageless: bool,
     /// Whether something that may pin pages was seen in this pass.
     pub(crate) pins: bool,
+    /// Whether somebody waited for what is frozen now.
+    pub(crate) waited: bool,
     /// Pages offered to `ksmd` and not merged, counted while units are looked at.
     pub(crate) pending: u64,
     pub(super) urgent: bool,
-    /// The last scan, and when it was made, in milliseconds.
+    /// The last scan, the one that is being made, and when it began, in milliseconds.
     pub(super) last: Scan,
+    scanning: Scanning,
     now_ms: u32,
     /// Whether this pass looks at merged units that live, and when one last did.
     pub(super) judges: bool,
@@ -356,15 +431,21 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                 slots: 0,
                 next_key: 0,
                 unit: 0,
+                trial: None,
+                sorting: Sorting::new(0),
+                packing: Packing::new(),
+                limits: Limits::DEFAULT,
             },
             stage_at: 0,
             aside_at: 0,
             unit_ns: 12_000,
             imageless: false,
             pins: false,
+            waited: false,
             pending: 0,
             urgent: false,
             last: Scan::default(),
+            scanning: Scanning::NEW,
             now_ms: 0,
             judges: true,
             judged_ms: 0,
@@ -406,74 +487,99 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     /// As [`Compactor::scan`]; if `urgent`, write-hot spans count too, and take part in the pass that
     /// [`Compactor::begin`] begins with the same argument.
     pub fn scan_for(&mut self, urgent: bool) -> Scan {
+        self.begin_scan(urgent);
+        while self.scan_step(u64::MAX) == Progress::More {}
+        self.last
+    }
+
+    /// Begins a scan, which [`Compactor::scan_step`] goes on with.
+    pub fn begin_scan(&mut self, urgent: bool) {
         self.urgent = urgent;
-        let mut scan = Scan::default();
-        let mut histogram = [0u64; crate::stats::OCCUPANCY_BUCKETS];
-        let count = self.spans.count();
-        if !self.notes.resize(self.os, count, Note::NEW) {
-            self.degrade(degraded::NO_MEMORY);
-            return self.last;
-        }
-        self.classes.clear();
         self.now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
-        let (now, now_ms) = (self.seconds(), self.now_ms);
-        for index in 0..count {
-            let Some((_, view)) = self.look(index) else {
-                // The descriptor may have been a span that was listed at the last scan.
-                self.notes[index].class = UNLISTED;
-                continue;
-            };
-            let live = plan::population(&view.live);
-            let bucket = (live * 10 / u32::from(view.slots).max(1)).min(10);
-            histogram[bucket as usize] += 1;
-            let free = self.free_pages(&view);
-            let note = &mut self.notes[index];
-            note.class = UNLISTED;
-            if u32::from(note.live).abs_diff(live) * 16 > live {
-                note.live = live as u16;
-                note.changed_ms = now_ms;
+        self.classes.clear();
+        self.scanning = Scanning { count: self.spans.count(), ..Scanning::NEW };
+        if !self.notes.resize(self.os, self.scanning.count, Note::NEW) {
+            self.degrade(degraded::NO_MEMORY);
+            self.scanning.count = 0;
+            self.scanning.scan = self.last;
+        }
+    }
+
+    /// Scans for about `budget_ns`; [`Compactor::last_scan`] is the new one when it is done.
+    pub fn scan_step(&mut self, budget_ns: u64) -> Progress {
+        let begin = self.kernel.now_ns();
+        while self.scanning.next < self.scanning.count {
+            let end = self.scanning.count.min(self.scanning.next + SPANS_SLICE);
+            for index in self.scanning.next..end {
+                self.scan_span(index);
             }
-            // A page seen with live slots is resident again.
-            note.given &= free;
-            let absent = note.given | note.merged;
-            let resident = u64::from(view.pages) - u64::from(absent.count_ones());
-            let idle = free & note.free & !absent;
-            scan.dead_bytes += u64::from((free & note.merged).count_ones()) * self.page as u64;
-            note.free = free;
-            note.idle = idle;
-            let live_bytes = u64::from(live) * u64::from(view.slot_size);
-            scan.spans += 1;
-            scan.live_bytes += live_bytes;
-            scan.resident_bytes += resident * self.page as u64;
-            scan.absent_pages += u64::from(absent.count_ones());
-            scan.releasable_bytes += u64::from(idle.count_ones()) * self.page as u64;
-            if self.mergeable(index, &view, live, now) {
-                let class = usize::from(view.class);
-                if class >= self.classes.len()
-                    && !self.classes.resize(self.os, class + 1, Class::NEW)
-                {
-                    continue;
-                }
-                self.notes[index].class = view.class;
-                let entry = &mut self.classes[class];
-                entry.end += 1;
-                entry.live += live_bytes;
-                entry.slot_size = view.slot_size;
-                entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+            self.scanning.next = end;
+            if self.kernel.now_ns().wrapping_sub(begin) >= budget_ns && end < self.scanning.count {
+                return Progress::More;
             }
         }
-        scan.resident_bytes += self.groups.image_pages * self.page as u64;
-        for class in self.classes.iter() {
-            let gain = class.gain(self.page);
-            scan.mergeable_bytes += gain;
-            scan.mergeable_pages += if gain > 0 { class.pages } else { 0 };
+        let mut scan = self.scanning.scan;
+        if self.scanning.count > 0 {
+            scan.resident_bytes += self.groups.image_pages * self.page as u64;
+            for class in self.classes.iter() {
+                let gain = class.gain(self.page);
+                scan.mergeable_bytes += gain;
+                scan.mergeable_pages += if gain > 0 { class.pages } else { 0 };
+            }
         }
         self.list_by_class();
-        for (counter, spans) in self.stats.occupancy.iter().zip(histogram) {
+        for (counter, spans) in self.stats.occupancy.iter().zip(self.scanning.histogram) {
             counter.store(spans, Relaxed);
         }
         self.last = scan;
-        scan
+        Progress::Done
+    }
+
+    fn scan_span(&mut self, index: usize) {
+        let Some((_, view)) = self.look(index) else {
+            // The descriptor may have been a span that was listed at the last scan.
+            self.notes[index].class = UNLISTED;
+            return;
+        };
+        let (now, now_ms) = (self.now_ms / 1000, self.now_ms);
+        let live = plan::population(&view.live);
+        let bucket = (live * 10 / u32::from(view.slots).max(1)).min(10);
+        self.scanning.histogram[bucket as usize] += 1;
+        let free = self.free_pages(&view);
+        let note = &mut self.notes[index];
+        note.class = UNLISTED;
+        if u32::from(note.live).abs_diff(live) * 16 > live {
+            note.live = live as u16;
+            note.changed_ms = now_ms;
+        }
+        // A page seen with live slots is resident again.
+        note.given &= free;
+        let absent = note.given | note.merged;
+        let resident = u64::from(view.pages) - u64::from(absent.count_ones());
+        let idle = free & note.free & !absent;
+        let page = self.page as u64;
+        let scan = &mut self.scanning.scan;
+        scan.dead_bytes += u64::from((free & note.merged).count_ones()) * page;
+        note.free = free;
+        note.idle = idle;
+        let live_bytes = u64::from(live) * u64::from(view.slot_size);
+        scan.spans += 1;
+        scan.live_bytes += live_bytes;
+        scan.resident_bytes += resident * page;
+        scan.absent_pages += u64::from(absent.count_ones());
+        scan.releasable_bytes += u64::from(idle.count_ones()) * page;
+        if self.mergeable(index, &view, live, now) {
+            let class = usize::from(view.class);
+            if class >= self.classes.len() && !self.classes.resize(self.os, class + 1, Class::NEW) {
+                return;
+            }
+            self.notes[index].class = view.class;
+            let entry = &mut self.classes[class];
+            entry.end += 1;
+            entry.live += live_bytes;
+            entry.slot_size = view.slot_size;
+            entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+        }
     }
 
     /// Sorts the spans that take part in merging by class (a counting sort).
@@ -541,7 +647,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         if self.judges {
             self.judged_ms = now_ms;
         }
-        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::Strips };
+        self.stage = if urgent { Stage::Release { span: 0 } } else { Stage::PLAN };
         add(&self.stats.passes, 1);
     }
 
@@ -561,8 +667,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             self.stage = match self.stage {
                 Stage::Idle => Stage::Idle,
                 Stage::Release { span } => self.release(span),
-                Stage::Strips => self.plan_strips(),
-                Stage::Classes { next } => self.plan_class(next),
+                Stage::Strips { step } => self.plan_strips(step),
+                Stage::Classes { next, step } => self.plan_class(next, step),
                 Stage::Commit { at, group } => self.commit(at, group),
                 Stage::Restore { unit } => self.restore_some(unit),
             };

@@ -16,6 +16,9 @@ mod ksm;
 mod release;
 mod remap;
 mod restore;
+#[cfg(test)]
+mod slices;
+mod sort;
 mod strips;
 mod table;
 
@@ -167,6 +170,15 @@ pub trait Kernel {
     /// # Safety
     /// Both ranges are private anonymous mappings, `to` is unpopulated, and both are registered.
     unsafe fn move_pages(&self, to: usize, from: usize, len: usize) -> usize;
+
+    /// How many began to wait for a page that is write-protected or moved since the last call, at least (messages of the
+    /// userfaultfd, read without waiting).
+    fn waiters(&self) -> usize;
+
+    /// Waits until nobody holds the address space in a way that would make [`Kernel::map_image`] wait, `own` being a page of
+    /// the engine's: who reads the memory use of a large mapping holds it for milliseconds, and waiting is
+    /// better done before pages are frozen than meanwhile.
+    fn wait_for_space(&self, own: usize);
 
     /// `UFFDIO_WAKE`: wakes those who sleep on the range.
     fn wake(&self, start: usize, len: usize);

@@ -62,7 +62,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             return Stage::Release { span: index };
         }
         self.spans.purge(self.kernel.now_ns(), self.urgent);
-        if self.urgent { Stage::Strips } else { Stage::Restore { unit: 0 } }
+        if self.urgent { Stage::PLAN } else { Stage::Restore { unit: 0 } }
     }
 
     /// A span and its pages to give back, if there are any.

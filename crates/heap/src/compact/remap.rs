@@ -33,7 +33,7 @@ use super::groups::{END, Merged};
 use super::{Able, Bits, Errno, Kernel, Registration, SpanView, Spans, Sys};
 use crate::os::Os;
 use crate::plan::{self, Geometry};
-use crate::stats::{Barrier, PAUSE_BUCKETS, degraded};
+use crate::stats::{Barrier, degraded, pause_bucket};
 
 /// Most ranges frozen at once.
 pub(crate) const BATCH: usize = 32;
@@ -43,6 +43,9 @@ pub(crate) const UNITS: usize = 128;
 
 /// Most pages of an image.
 pub(crate) const IMAGE_PAGES: usize = 32;
+
+/// How many times as long as intended a batch may be frozen before the groups that are left are given up.
+const LATE: u64 = 5;
 
 /// `ENOENT`: what `UFFDIO_WRITEPROTECT` says of a range that is not registered.
 const NOT_REGISTERED: Errno = Errno(2);
@@ -295,6 +298,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 return;
             }
         }
+        self.kernel.wait_for_space(self.stage_at);
+        self.waited = false;
         let (begin, cpu) = (self.kernel.now_ns(), self.kernel.cpu_ns());
         if protects && !self.pins {
             let protected = batch
@@ -303,6 +308,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // Asked after the protection: see the module's header.
             self.pins = protected && self.kernel.pin_risk();
             if !protected || self.pins {
+                self.note_waiters();
+                if core::mem::take(&mut self.waited) {
+                    self.stats.stalled(self.kernel.now_ns().wrapping_sub(begin));
+                }
                 for stretch in batch.stretches(0, batch.len, self.page) {
                     // A range that is not protected is not harmed by this, and the error says just that.
                     let _ = self.kernel.write_protect(stretch.start, stretch.len, false);
@@ -321,8 +330,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let to = (from..batch.len)
                 .find(|at| batch.units[*at].as_ref().is_some_and(|unit| unit.group != group))
                 .unwrap_or(batch.len);
-            let start = if self.pins && protects { self.kernel.now_ns() } else { begin };
-            let moved = !(self.pins && protects) || self.move_aside(batch, from, to);
+            let moves = self.pins && protects;
+            let now = self.kernel.now_ns();
+            if !moves && from > 0 && now.wrapping_sub(begin) > LATE * self.settings.pause_ns {
+                self.give_up(batch, from);
+                break;
+            }
+            let start = if moves { now } else { begin };
+            let moved = !moves || self.move_aside(batch, from, to);
             if moved {
                 self.map_group(batch, from, to);
             } else {
@@ -331,11 +346,34 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     self.unblock_unit(unit);
                 }
             }
-            self.pause(self.kernel.now_ns().wrapping_sub(start));
+            let pause = self.kernel.now_ns().wrapping_sub(start);
+            self.pause(pause);
+            if moves && core::mem::take(&mut self.waited) {
+                self.stats.stalled(pause);
+            }
             from = to;
+        }
+        if self.waited {
+            self.stats.stalled(self.kernel.now_ns().wrapping_sub(begin));
         }
         let spent = self.kernel.cpu_ns().wrapping_sub(cpu) / ranges.max(1);
         self.unit_ns = (self.unit_ns * 7 + spent.min(8 * self.unit_ns)) / 8;
+    }
+
+    /// Leaves the groups from `from` on as they were: those who wait for their pages have waited long enough.
+    fn give_up(&mut self, batch: &Batch<S::Ref>, from: usize) {
+        self.note_waiters();
+        for stretch in batch.stretches(from, batch.len, self.page) {
+            // Without a barrier there is nothing to take off, and the error says so.
+            let _ = self.kernel.write_protect(stretch.start, stretch.len, false);
+        }
+        batch.units().skip(from).for_each(|unit| self.unblock_unit(unit));
+        add(&self.stats.aborted_groups, 1);
+    }
+
+    /// Notes whether anybody waits for what is frozen, before they are woken.
+    pub(crate) fn note_waiters(&mut self) {
+        self.waited |= self.kernel.waiters() > 0;
     }
 
     pub(crate) fn protect(&self, start: usize, len: usize) -> Sys<()> {
@@ -378,8 +416,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                         self.enter(group, unit, at == stretch.from);
                     }
                 }
+                self.note_waiters();
                 self.kernel.wake(start, len);
             } else {
+                self.note_waiters();
                 self.degrade(if place.is_some() {
                     degraded::VMA_BUDGET
                 } else {
@@ -547,8 +587,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     pub(crate) fn pause(&self, ns: u64) {
-        let bucket = (63 - ns.max(1).leading_zeros() as usize).min(PAUSE_BUCKETS - 1);
-        add(&self.stats.pauses[bucket], 1);
+        add(&self.stats.pauses[pause_bucket(ns)], 1);
         self.stats.longest_pause_ns.fetch_max(ns, Relaxed);
     }
 }

@@ -236,6 +236,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.degrade(degraded::NO_MEMORY);
             return false;
         }
+        self.kernel.wait_for_space(own as usize);
+        self.waited = false;
         let begin = self.kernel.now_ns();
         let frozen = !protects || self.protect(start, len).is_ok();
         // A page that a device writes to must stay: there is no way to move pages out of an alias.
@@ -251,6 +253,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // SAFETY: the new mapping is the engine's and holds the bytes of every live slot of the unit.
             unsafe { self.kernel.replace(own as usize, start, len) }.is_ok()
         };
+        self.note_waiters();
         if replaced {
             self.kernel.wake(start, len);
         } else {
@@ -260,7 +263,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // SAFETY: the mapping was made above and is used by nobody.
             unsafe { self.os.unmap(own, len) };
         }
-        self.pause(self.kernel.now_ns().wrapping_sub(begin));
+        let pause = self.kernel.now_ns().wrapping_sub(begin);
+        self.pause(pause);
+        if self.waited {
+            self.stats.stalled(pause);
+        }
         replaced
     }
 }

@@ -20,8 +20,9 @@
 use core::ops::Range;
 
 use super::copy::runs;
-use super::engine::{CHUNK, Compactor, Stage};
+use super::engine::{CHUNK, Compactor, Plan, SPANS_SLICE, Stage, Step};
 use super::remap::{Batch, Frozen, IMAGE_PAGES, UNITS};
+use super::sort::Sorting;
 use super::{Bits, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::{self, Limits};
@@ -39,6 +40,10 @@ const SPANS: usize = 8;
 
 /// Most strips planned at once: a kilobyte each, twice.
 const STRIPS_MAX: usize = 8192;
+
+/// Strips whose live bytes are noted in one slice, and values sorted in one.
+const STRIPS_SLICE: usize = 64;
+pub(super) const MOVES_SLICE: usize = 512;
 
 /// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of a strip (7 bits are one in 128).
 const SPAN_RELUCTANCE: u32 = 2 * 256;
@@ -70,29 +75,55 @@ pub(crate) struct Strip {
 }
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
-    /// Plans the strips.
-    pub(super) fn plan_strips(&mut self) -> Stage {
-        let classes = Stage::Classes { next: 0 };
-        self.plan.strips.clear();
-        if self.backend != Backend::Remap || !self.can_merge() {
-            return classes;
+    /// Plans the strips, a slice of it at a time.
+    pub(super) fn plan_strips(&mut self, step: Step) -> Stage {
+        let next = match step {
+            Step::Look { at: 0 } if self.backend != Backend::Remap || !self.can_merge() => {
+                return self.without_strips();
+            }
+            Step::Look { at } => self.find_parts(at),
+            Step::Sort => Some(self.sort_parts()),
+            Step::Cut { at } => self.find_strips(at),
+            Step::Mark { at } => self.mark_strips(at),
+            Step::Pack => self.pack_some::<WORDS>(self.plan.strips.len()),
+            Step::Arrange => {
+                let page = self.page;
+                self.arrange(|plan, strip| {
+                    let before = plan.strips[strip - 1];
+                    before.start + usize::from(before.pages) * page == plan.strips[strip].start
+                });
+                return match self.plan.groups {
+                    0 => self.without_strips(),
+                    _ => Stage::Commit { at: STRIPS, group: 0 },
+                };
+            }
+            // Of classes.
+            Step::Fill { .. } => return self.without_strips(),
+        };
+        match next {
+            Some(Step::Pack) if self.plan.strips.len() < 2 => self.without_strips(),
+            Some(step) => Stage::Strips { step },
+            None => {
+                self.degrade(degraded::NO_MEMORY);
+                self.without_strips()
+            }
         }
-        let planned = self.find_parts() && self.find_strips() && self.pack_strips();
-        if !planned {
-            self.degrade(degraded::NO_MEMORY);
-        }
-        if planned && self.plan.groups > 0 {
-            return Stage::Commit { at: STRIPS, group: 0 };
-        }
-        self.plan.strips.clear();
-        classes
     }
 
-    /// Collects the spans that may be in a strip, by address; `false` if there is no memory.
-    fn find_parts(&mut self) -> bool {
-        self.plan.parts.clear();
+    fn without_strips(&mut self) -> Stage {
+        self.plan.strips.clear();
+        Stage::class(0)
+    }
+
+    /// Collects spans that may be in a strip; `None` if there is no memory.
+    fn find_parts(&mut self, from: usize) -> Option<Step> {
+        if from == 0 {
+            self.plan.parts.clear();
+            self.plan.strips.clear();
+        }
         let now = self.seconds();
-        for at in 0..self.listed.len() {
+        let end = self.listed.len().min(from + SPANS_SLICE);
+        for at in from..end {
             let index = self.listed[at];
             if self.notes[index as usize].merged != 0 {
                 continue;
@@ -119,18 +150,33 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 live: view.live,
             };
             if !self.plan.parts.push(self.os, part) {
-                return false;
+                return None;
             }
         }
-        self.plan.parts.sort_unstable_by_key(|part| part.start);
-        true
+        if end < self.listed.len() {
+            return Some(Step::Look { at: end });
+        }
+        self.plan.sorting = Sorting::new(self.plan.parts.len());
+        Some(Step::Sort)
     }
 
-    /// Cuts the parts into strips; `false` if there is no memory.
-    fn find_strips(&mut self) -> bool {
+    fn sort_parts(&mut self) -> Step {
+        let Plan { sorting, parts, .. } = &mut self.plan;
+        if sorting.step(parts, |part| part.start, MOVES_SLICE) {
+            Step::Cut { at: 0 }
+        } else {
+            Step::Sort
+        }
+    }
+
+    /// Cuts parts into strips; `None` if there is no memory.
+    fn find_strips(&mut self, from: usize) -> Option<Step> {
         let parts = &self.plan.parts;
-        let mut first = 0;
+        let mut first = from;
         while first < parts.len() && self.plan.strips.len() < STRIPS_MAX {
+            if first - from >= SPANS_SLICE {
+                return Some(Step::Cut { at: first });
+            }
             let start = parts[first].start;
             let (mut pages, mut touched, mut reluctance) = (0, 0, 0);
             let mut end = first;
@@ -156,47 +202,37 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     pages: pages as u8,
                 };
                 if !self.plan.strips.push(self.os, strip) {
-                    return false;
+                    return None;
                 }
             }
             first = end;
         }
-        true
+        let limits = Limits { members: self.batch_units() as u32, ..Limits::DEFAULT };
+        self.room_for::<WORDS>(self.plan.strips.len(), limits).then_some(Step::Mark { at: 0 })
     }
 
-    /// Groups the strips; `false` if there is no memory.
-    fn pack_strips(&mut self) -> bool {
-        let count = self.plan.strips.len();
-        self.plan.groups = 0;
-        if count < 2 {
-            return true;
-        }
-        if !self.room_for::<WORDS>(count) {
-            return false;
-        }
-        self.plan.bits.fill(0);
-        for at in 0..count {
+    /// Notes the live bytes of strips; `None` if there is no memory.
+    fn mark_strips(&mut self, from: usize) -> Option<Step> {
+        let end = self.plan.strips.len().min(from + STRIPS_SLICE);
+        let page = self.page;
+        for at in from..end {
             let strip = self.plan.strips[at];
+            if !self.plan.bits.resize(self.os, (at + 1) * WORDS, 0) {
+                return None;
+            }
             for part in strip.first..strip.first + u32::from(strip.spans) {
                 let part = self.plan.parts[part as usize];
                 let offset = part.start - strip.start;
-                let page = self.page;
-                let bits = &mut self.plan.bits[at * WORDS..(at + 1) * WORDS];
+                let bits = &mut self.plan.bits[at * WORDS..];
                 let len = usize::from(part.pages) * page;
                 for run in runs(part.live, part.slot_size as usize, 0, len) {
-                    for granules in words_of(offset + run.start..offset + run.end, page) {
-                        bits[granules.0] |= granules.1;
+                    for (word, mask) in words_of(offset + run.start..offset + run.end, page) {
+                        bits[word] |= mask;
                     }
                 }
             }
         }
-        let limits = Limits { members: self.batch_units() as u32, ..Limits::DEFAULT };
-        let page = self.page;
-        self.group_bits::<WORDS>(limits, |plan, strip| {
-            let before = plan.strips[strip - 1];
-            before.start + usize::from(before.pages) * page == plan.strips[strip].start
-        });
-        true
+        Some(if end < self.plan.strips.len() { Step::Mark { at: end } } else { Step::Pack })
     }
 
     /// Blocks the spans of at most `room` strips of a planned group that still fit together. Those that do not are left.

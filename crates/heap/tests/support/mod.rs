@@ -231,6 +231,21 @@ impl Kernel for &LibcKernel {
         moved
     }
 
+    fn waiters(&self) -> usize {
+        let mut messages = [0u64; 64];
+        // SAFETY: the array is as long as the call is told.
+        let read = unsafe {
+            libc::read(self.uffd(), messages.as_mut_ptr().cast(), size_of_val(&messages))
+        };
+        // A struct uffd_msg is four words.
+        read.max(0) as usize / 32
+    }
+
+    fn wait_for_space(&self, own: usize) {
+        // SAFETY: the page is the engine's, which reads and writes it.
+        unsafe { libc::mprotect(own as *mut _, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+
     fn wake(&self, start: usize, len: usize) {
         self.ioctl(UFFDIO_WAKE, [start as u64, len as u64]).expect("wake takes any range");
     }

@@ -1,0 +1,446 @@
+//! A pass cut into the smallest slices: it does what a whole one does, and a program that goes on between two
+//! slices keeps every byte. On ordinary memory: what would be mapped is copied.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use proptest::prelude::*;
+
+use super::{
+    Able, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys, pagemap,
+};
+use crate::os::{Misuse, Os};
+use crate::stats::{Backend, StatsPage};
+use crate::sync::AtomicU32;
+
+const PAGE: usize = 4096;
+
+/// Bytes of a slot and pages of a span, by class: one that begins at each page, one that straddles, small ones.
+const CLASSES: [(usize, usize); 4] = [(256, 16), (240, 15), (512, 16), (32, 2)];
+
+struct Memory;
+
+impl Os for Memory {
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+
+    fn map(&self, len: usize, align: usize) -> *mut u8 {
+        let layout = Layout::from_size_align(len, align).expect("a power of two");
+        // SAFETY: the engine maps no empty range.
+        unsafe { alloc_zeroed(layout) }
+    }
+
+    unsafe fn unmap(&self, start: *mut u8, len: usize) {
+        // SAFETY: whole ranges come back, allocated with this layout.
+        unsafe { dealloc(start, Layout::from_size_align(len, PAGE).expect("a power of two")) };
+    }
+
+    unsafe fn decommit(&self, _: *mut u8, _: usize) {}
+
+    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
+        let moved = self.map(new, PAGE);
+        // SAFETY: both are at least that long, and the old one is not used again.
+        unsafe {
+            moved.copy_from_nonoverlapping(start, old.min(new));
+            self.unmap(start, old);
+        }
+        moved
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn wait(&self, _: &AtomicU32, _: u32) {}
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    fn entropy(&self) -> u64 {
+        1
+    }
+
+    fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
+        panic!("{what:?} of {object:?}")
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    class: usize,
+    live: Bits,
+    blocked: u16,
+}
+
+impl Span {
+    fn slots(&self) -> usize {
+        let (size, pages) = CLASSES[self.class];
+        pages * PAGE / size
+    }
+
+    fn is_live(&self, slot: usize) -> bool {
+        self.live[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn is_blocked(&self, slot: usize) -> bool {
+        let (size, _) = CLASSES[self.class];
+        let pages = slot * size / PAGE..=((slot + 1) * size - 1) / PAGE;
+        pages.into_iter().any(|page| self.blocked >> page & 1 == 1)
+    }
+}
+
+/// Chunks begin where they do in every world, so that plans can be compared.
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len, super::engine::CHUNK).expect("a power of two")
+}
+
+/// A heap and a kernel.
+struct World {
+    start: *mut u8,
+    len: usize,
+    spans: RefCell<Vec<Span>>,
+    images: RefCell<Vec<Vec<u8>>>,
+    /// What was mapped: place, length, image and place in it.
+    mapped: RefCell<Vec<(usize, usize, i32, usize)>>,
+    clock: Cell<u64>,
+    /// Whether somebody always waits for what is frozen.
+    waited: Cell<bool>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.start, layout(self.len)) };
+    }
+}
+
+impl World {
+    /// Spans side by side, each with its class and with live slots by a share in a thousand.
+    fn new(shapes: &[(usize, u32)], random: &mut impl FnMut() -> u32) -> Self {
+        let len = shapes.iter().map(|&(class, _)| CLASSES[class].1 * PAGE).sum();
+        // SAFETY: there are spans.
+        let start = unsafe { alloc_zeroed(layout(len)) };
+        let world = Self {
+            start,
+            len,
+            spans: RefCell::default(),
+            images: RefCell::default(),
+            mapped: RefCell::default(),
+            clock: Cell::new(0),
+            waited: Cell::new(false),
+        };
+        let mut at = start.expose_provenance();
+        for &(class, share) in shapes {
+            let mut span = Span { start: at, class, live: [0; 4], blocked: 0 };
+            for slot in 0..span.slots() {
+                span.live[slot / 64] |= u64::from(random() % 1000 < share) << (slot % 64);
+            }
+            world.spans.borrow_mut().push(span);
+            for slot in (0..span.slots()).filter(|slot| span.is_live(*slot)) {
+                world.fill(span, slot);
+            }
+            at += CLASSES[class].1 * PAGE;
+        }
+        world
+    }
+
+    fn word(&self, span: Span, slot: usize, word: usize) -> *mut usize {
+        let at = span.start + slot * CLASSES[span.class].0 + word * size_of::<usize>();
+        std::ptr::with_exposed_provenance_mut(at)
+    }
+
+    fn fill(&self, span: Span, slot: usize) {
+        for word in 0..CLASSES[span.class].0 / size_of::<usize>() {
+            let at = self.word(span, slot, word);
+            // SAFETY: the slot is live and lies in the world's memory.
+            unsafe { at.write(at.addr()) };
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.spans.borrow().iter().all(|span| {
+            (0..span.slots()).filter(|slot| span.is_live(*slot)).all(|slot| {
+                (0..CLASSES[span.class].0 / size_of::<usize>()).all(|word| {
+                    let at = self.word(*span, slot, word);
+                    // SAFETY: as for `fill`.
+                    unsafe { at.read() == at.addr() }
+                })
+            })
+        })
+    }
+
+    /// The program frees a slot, or takes one that is neither live nor blocked.
+    fn act(&self, random: &mut impl FnMut() -> u32) {
+        let mut spans = self.spans.borrow_mut();
+        let count = spans.len();
+        let span = &mut spans[random() as usize % count];
+        let slot = random() as usize % span.slots();
+        let bit = 1 << (slot % 64);
+        if span.is_live(slot) {
+            span.live[slot / 64] &= !bit;
+        } else if !span.is_blocked(slot) {
+            span.live[slot / 64] |= bit;
+            self.fill(*span, slot);
+        }
+    }
+}
+
+fn bits_of(pages: &Range<u8>) -> u16 {
+    (((1u32 << (pages.end - pages.start)) - 1) << pages.start) as u16
+}
+
+// SAFETY: the memory is the world's own; `act` is all that hands out slots, and none that is blocked.
+unsafe impl Spans for &World {
+    type Ref = usize;
+
+    fn count(&self) -> usize {
+        self.spans.borrow().len()
+    }
+
+    fn at(&self, index: usize) -> Option<usize> {
+        Some(index)
+    }
+
+    fn inspect(&self, span: usize) -> Option<SpanView> {
+        let span = self.spans.borrow()[span];
+        let (slot_size, pages) = CLASSES[span.class];
+        let blocked = (0..span.slots()).filter(|slot| span.is_blocked(*slot));
+        Some(SpanView {
+            start: span.start,
+            class: span.class as u16,
+            slot_size: slot_size as u32,
+            slots: span.slots() as u16,
+            pages: pages as u8,
+            live: span.live,
+            blocked: blocked.fold([0; 4], |mut bits, slot| {
+                bits[slot / 64] |= 1 << (slot % 64);
+                bits
+            }),
+            generation: 0,
+        })
+    }
+
+    fn block(&self, span: usize, _: u32, pages: Range<u8>) -> Option<Bits> {
+        let span = &mut self.spans.borrow_mut()[span];
+        let free = span.blocked & bits_of(&pages) == 0;
+        span.blocked |= bits_of(&pages);
+        free.then_some(span.live)
+    }
+
+    fn unblock(&self, span: usize, _: u32, pages: Range<u8>) {
+        self.spans.borrow_mut()[span].blocked &= !bits_of(&pages);
+    }
+
+    fn purge(&self, _: u64, _: bool) -> usize {
+        0
+    }
+}
+
+impl Kernel for &World {
+    fn now_ns(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        0
+    }
+
+    fn barrier(&self) -> Able {
+        Able::Alone
+    }
+
+    fn register(&self, _: usize, _: usize, _: Registration) -> Sys<()> {
+        Ok(())
+    }
+
+    fn unregister(&self, _: usize, _: usize) -> Sys<()> {
+        Ok(())
+    }
+
+    fn write_protect(&self, _: usize, _: usize, _: bool) -> Sys<()> {
+        Ok(())
+    }
+
+    unsafe fn move_pages(&self, _: usize, _: usize, _: usize) -> usize {
+        0
+    }
+
+    fn waiters(&self) -> usize {
+        usize::from(self.waited.get())
+    }
+
+    fn wait_for_space(&self, _: usize) {}
+
+    fn wake(&self, _: usize, _: usize) {}
+
+    fn image_create(&self, len: usize) -> Sys<Image> {
+        let mut images = self.images.borrow_mut();
+        images.push(vec![0; len]);
+        Ok(Image(images.len() as i32 - 1))
+    }
+
+    fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
+        let image = &mut self.images.borrow_mut()[image.0 as usize];
+        image[offset..offset + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn image_close(&self, _: Image) {}
+
+    unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
+        self.mapped.borrow_mut().push((at - self.start.addr(), len, image.0, offset));
+        let image = &self.images.borrow()[image.0 as usize][offset..offset + len];
+        // SAFETY: the range lies in the world's memory.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).copy_from(image.as_ptr(), len) };
+        Ok(())
+    }
+
+    unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
+        // SAFETY: as above.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(0, len) };
+        Ok(())
+    }
+
+    unsafe fn replace(&self, from: usize, at: usize, len: usize) -> Sys<()> {
+        let from = std::ptr::with_exposed_provenance_mut::<u8>(from);
+        // SAFETY: the engine made the first range with `Memory`, which takes it back here as `mremap` does.
+        unsafe {
+            std::ptr::with_exposed_provenance_mut::<u8>(at).copy_from(from, len);
+            Memory.unmap(from, len);
+        }
+        Ok(())
+    }
+
+    unsafe fn decommit(&self, start: usize, len: usize) {
+        // SAFETY: as for `map_anonymous`.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_bytes(0, len) };
+    }
+
+    fn settle(&self, _: usize, _: usize) {}
+
+    fn mergeable(&self, _: usize, _: usize) -> Sys<()> {
+        Ok(())
+    }
+
+    fn pagemap(&self, _: usize, entries: &mut [u64]) -> Sys<()> {
+        entries.fill(pagemap::PRESENT | pagemap::FILE);
+        Ok(())
+    }
+
+    fn pin_risk(&self) -> bool {
+        false
+    }
+
+    fn map_count(&self) -> usize {
+        0
+    }
+
+    fn max_map_count(&self) -> usize {
+        65_530
+    }
+}
+
+/// Numbers from a seed.
+fn random(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed;
+    move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    }
+}
+
+/// Two scans and a pass, in slices of at least so many nanoseconds of the world's clock, which ticks at each reading;
+/// `between` runs between two slices.
+fn pass<'a>(
+    engine: &mut Compactor<'a, &'a World, &'a World, Memory>,
+    slice_ns: u64,
+    mut between: impl FnMut(),
+) {
+    for _ in 0..2 {
+        engine.begin_scan(false);
+        while engine.scan_step(slice_ns) == Progress::More {
+            between();
+        }
+    }
+    engine.begin(false);
+    while engine.step(slice_ns) == Progress::More {
+        between();
+    }
+}
+
+fn engine<'a>(
+    world: &'a World,
+    stats: &'a StatsPage,
+) -> Compactor<'a, &'a World, &'a World, Memory> {
+    // SAFETY: the world is this thread's alone and changed between two slices only.
+    unsafe { Compactor::new(world, world, &Memory, stats, Backend::Remap) }
+}
+
+#[test]
+fn a_pause_in_which_nobody_waits_is_no_stall() {
+    for waited in [false, true] {
+        let world = World::new(&[(0, 30); 40], &mut random(5));
+        world.waited.set(waited);
+        let stats = StatsPage::zeroed();
+        let mut engine = engine(&world, &stats);
+        pass(&mut engine, u64::MAX, || {});
+        let sum =
+            |counters: &[AtomicU64]| counters.iter().map(|count| count.load(Relaxed)).sum::<u64>();
+        assert!(sum(&stats.pauses) > 0);
+        assert_eq!(sum(&stats.stalls) > 0, waited);
+        assert_eq!(stats.longest_stall_ns.load(Relaxed) > 0, waited);
+        engine.end();
+    }
+}
+
+fn shapes() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    prop::collection::vec((0..CLASSES.len(), 2u32..250), 4..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_sliced_pass_maps_what_a_whole_one_maps(shapes in shapes(), seed in any::<u64>()) {
+        let (whole, sliced) =
+            (World::new(&shapes, &mut random(seed)), World::new(&shapes, &mut random(seed)));
+        let stats = [StatsPage::zeroed(), StatsPage::zeroed()];
+        let (mut one, mut other) = (engine(&whole, &stats[0]), engine(&sliced, &stats[1]));
+        pass(&mut one, u64::MAX, || panic!("a whole pass is one slice"));
+        let mut slices = 0;
+        pass(&mut other, 0, || slices += 1);
+        prop_assert!(slices > 3);
+        prop_assert!(*whole.mapped.borrow() == *sliced.mapped.borrow());
+        prop_assert_eq!(one.saved_bytes(), other.saved_bytes());
+        prop_assert!(whole.is_whole() && sliced.is_whole());
+        one.end();
+        other.end();
+    }
+
+    #[test]
+    fn a_program_that_goes_on_between_slices_keeps_every_byte(
+        shapes in shapes(), seed in any::<u64>(), acts in 1usize..40,
+    ) {
+        let mut random = random(seed);
+        let world = World::new(&shapes, &mut random);
+        let stats = StatsPage::zeroed();
+        let mut engine = engine(&world, &stats);
+        for _ in 0..3 {
+            pass(&mut engine, 0, || {
+                for _ in 0..acts {
+                    world.act(&mut random);
+                }
+            });
+            prop_assert!(world.is_whole());
+        }
+        prop_assert_eq!(engine.dissolve_all(), 0);
+        prop_assert!(world.is_whole());
+        prop_assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+        engine.end();
+    }
+}
