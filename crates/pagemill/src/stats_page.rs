@@ -120,6 +120,8 @@ snapshot! {
     request,
     request_done,
     ksm_offered,
+    stalls[list],
+    longest_stall_ns,
 }
 
 /// `count` little-endian words at `offset`, if all of them are inside `bytes`.

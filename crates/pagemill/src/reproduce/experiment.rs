@@ -130,13 +130,16 @@ pub struct Redis {
 
 /// A way of inserting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Load {
     /// A client sends commands in pipelines; the server evicts as it goes.
     Pipelined,
     /// `DEBUG POPULATE`, as in the published artifact: the server makes all values of a phase in
-    /// one command and evicts after it, so its heap grows to twice the limit first.
+    /// one command and evicts after it, so its heap grows to twice the limit first. The phases are of different
+    /// seconds of the server's LRU clock, as where inserting took 1.7 s: old values are evicted before young ones.
     Populate,
+    /// The same in one second of that clock: old and young values are evicted alike.
+    PopulateAtOnce,
 }
 
 impl Load {
@@ -145,6 +148,7 @@ impl Load {
         match self {
             Self::Pipelined => "pipelined",
             Self::Populate => "populate",
+            Self::PopulateAtOnce => "populate-at-once",
         }
     }
 }
@@ -178,6 +182,9 @@ pub struct Quick {
     /// Arms that run only in the first repetition, because they take long.
     #[serde(default)]
     pub once: Vec<String>,
+    /// Ways of inserting that are left out.
+    #[serde(default, rename = "without-loads")]
+    pub without_loads: Vec<Load>,
     /// Share of the full size.
     #[serde(default = "full")]
     pub scale: f64,

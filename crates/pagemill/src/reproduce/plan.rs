@@ -79,7 +79,12 @@ impl Plan {
     ) -> Result<Self> {
         let mut plan = Self { scheduled: Vec::new(), skipped: Vec::new() };
         let mut random = Random::new(options.seed);
-        for experiment in experiments {
+        for mut experiment in experiments {
+            if options.quick
+                && let super::experiment::Program::Redis(redis) = &mut experiment.program
+            {
+                redis.loads.retain(|load| !experiment.quick.without_loads.contains(load));
+            }
             let quick = options.quick.then_some(&experiment.quick);
             let named = quick.map_or(&experiment.arms, |quick| &quick.arms);
             let names = arm::expand(options.arms.as_ref().unwrap_or(named))?;

@@ -160,8 +160,9 @@ fn measure<S: io::Read + io::Write>(
         let prober =
             scope.spawn(|| pings(socket, Duration::from_millis(load.ping_every_ms), &stop));
         let mut during = || -> Result<()> {
-            insert(stage, &mut client, load, way)?;
-            outcome.metrics.insert("insertion".into(), began.elapsed().as_secs_f64());
+            let waited = insert(stage, &mut client, load, way)?;
+            let insertion = began.elapsed().saturating_sub(waited);
+            outcome.metrics.insert("insertion".into(), insertion.as_secs_f64());
             if defragments {
                 defragment(&mut client)?;
             }
@@ -201,14 +202,15 @@ fn measure<S: io::Read + io::Write>(
     Ok((outcome, client))
 }
 
-/// Inserts all phases.
+/// Inserts all phases; returns how long it waited for the server's clock.
 fn insert<S: io::Read + io::Write>(
     stage: &Stage<'_>,
     client: &mut Client<S>,
     load: &Redis,
     way: Load,
-) -> Result<()> {
+) -> Result<Duration> {
     let mut first = 0;
+    let mut waited = Duration::ZERO;
     for (index, phase) in load.phases.iter().enumerate() {
         match way {
             Load::Pipelined => {
@@ -217,18 +219,63 @@ fn insert<S: io::Read + io::Write>(
                 ensure!(refused == 0, "the server refused {refused} values");
             }
             Load::Populate => {
-                let (count, bytes) = (phase.keys.to_string(), phase.bytes.to_string());
-                let prefix = prefix(index);
-                let command = ["DEBUG", "POPULATE", &count, &prefix, &bytes];
-                client.command(&command.map(str::as_bytes))?;
-                // Eviction happens before a command runs.
-                client.command(&[b"PING"])?;
+                if index > 0 {
+                    waited += next_second(stage, client)?;
+                }
+                push_populate(client, index, phase);
+                answered(client)?;
+            }
+            Load::PopulateAtOnce => {
+                // A server looks at its clock between two readings from a connection, not between two
+                // commands that came together.
+                push_populate(client, index, phase);
+                if index + 1 == load.phases.len() {
+                    answered(client)?;
+                }
             }
         }
         first += phase.keys;
         stage.wait(Duration::ZERO)?;
     }
+    Ok(waited)
+}
+
+/// Appends what populates a phase, and a command before which the server evicts.
+fn push_populate<S: io::Read + io::Write>(
+    client: &mut Client<S>,
+    index: usize,
+    phase: &experiment::Phase,
+) {
+    let (count, bytes) = (phase.keys.to_string(), phase.bytes.to_string());
+    let prefix = prefix(index);
+    client.push(&["DEBUG", "POPULATE", &count, &prefix, &bytes].map(str::as_bytes));
+    client.push(&[b"PING"]);
+}
+
+/// Sends what was appended; an error if the server refuses any of it.
+fn answered<S: io::Read + io::Write>(client: &mut Client<S>) -> Result<()> {
+    let mut refused = None;
+    client.flush(|reply| {
+        if let Reply::Error(why) = reply {
+            refused = Some(why);
+        }
+    })?;
+    ensure!(refused.is_none(), "the server answered {refused:?}");
     Ok(())
+}
+
+/// Waits until the server's LRU clock, which knows seconds only, has moved on; returns how long.
+fn next_second<S: io::Read + io::Write>(
+    stage: &Stage<'_>,
+    client: &mut Client<S>,
+) -> Result<Duration> {
+    let began = Instant::now();
+    let now = field(&client.info("server")?, "lru_clock")?.to_owned();
+    while field(&client.info("server")?, "lru_clock")? == now {
+        ensure!(began.elapsed() < START, "the server's LRU clock stands still");
+        stage.wait(Duration::from_millis(10))?;
+    }
+    Ok(began.elapsed())
 }
 
 /// What the keys of a populated phase begin with.
@@ -329,7 +376,7 @@ fn read_back<S: io::Read + io::Write>(
                 let key = fragment::key(KEYS, first + number);
                 (key.to_vec(), vec![key[15]; last.bytes])
             }
-            Load::Populate => {
+            Load::Populate | Load::PopulateAtOnce => {
                 let key = format!("{}:{number}", prefix(load.phases.len() - 1));
                 let mut value = format!("value:{number}").into_bytes();
                 value.resize(last.bytes, 0);

@@ -380,6 +380,7 @@ pub fn heap_metrics(heap: &Snapshot) -> BTreeMap<String, f64> {
     // A heap that has merged nothing has no pause, which is not the same as a pause of zero.
     let some = |value: Option<u64>| value.is_some_and(|value| value > 0);
     let compacted = some(heap.passes) && (some(heap.groups) || some(heap.longest_pause_ns));
+    put("heap_longest_stall", heap.longest_stall_ns.filter(|_| compacted), 1e-9);
     put("heap_longest_pause", heap.longest_pause_ns.filter(|_| compacted), 1e-9);
     put("compaction", heap.compact_ns.filter(|_| compacted), 1e-9);
     put("helper_cpu", heap.helper_cpu_ns, 1e-9);

@@ -279,7 +279,7 @@ mod tests {
     fn absolute_figures_are_compared_in_the_published_unit() {
         let experiment = redis();
         let name = &experiment.name;
-        let cells = cells(name, "populate", "heap_longest_pause", &[("1y-remap", &[0.001, 0.001])]);
+        let cells = cells(name, "populate", "heap_longest_stall", &[("1y-remap", &[0.001, 0.001])]);
         let judged = claims(&experiment, &Measured::new(&cells, name, 1), &[]).unwrap();
         let pause =
             judged.iter().find(|one| one.published == "22 ms" && one.arm == "1y-remap").unwrap();
