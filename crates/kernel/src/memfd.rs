@@ -28,6 +28,39 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
     if done == 0 { Ok(()) } else { Err(Error::last("punch a hole in", "memfd")) }
 }
 
+/// Bytes of a piece that [`data`] hands out, at most.
+const PIECE: u64 = 1 << 20;
+
+/// Hands each piece of `from..to` that is no hole to `each`, in order: at most 1 MiB at a time.
+pub fn data(
+    file: &File,
+    from: u64,
+    to: u64,
+    mut each: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    let seek = |at: u64, what: i32| -> Result<Option<u64>> {
+        // SAFETY: `file` is an open descriptor; the call takes numbers only.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, what) };
+        if let Ok(found) = u64::try_from(found) {
+            return Ok(Some(found));
+        }
+        let error = Error::last("look for data in", "memfd");
+        if error.errno() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+    };
+    let mut at = from;
+    while at < to {
+        let Some(start) = seek(at, libc::SEEK_DATA)?.filter(|&start| start < to) else { break };
+        let end = seek(start, libc::SEEK_HOLE)?.unwrap_or(to).min(to);
+        at = start;
+        while at < end {
+            let next = end.min(at + PIECE);
+            each(at, next)?;
+            at = next;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +76,31 @@ mod tests {
         let mut bytes = [1; 4097];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!((bytes[0], bytes[4096]), (0, 7));
+    }
+
+    #[test]
+    fn data_is_found_between_holes_piece_by_piece() {
+        let file = create(c"test").unwrap();
+        file.set_len(1 << 40).unwrap();
+        file.write_all_at(&[7; 4096], 1 << 30).unwrap();
+        file.write_all_at(&vec![7; 3 << 19], 1 << 39).unwrap();
+        let pieces = |from: u64, to: u64| {
+            let mut found = Vec::new();
+            data(&file, from, to, |from, to| {
+                found.push((from, to));
+                Ok(())
+            })
+            .unwrap();
+            found
+        };
+        let (first, second) = (1_u64 << 30, 1_u64 << 39);
+        let all = [
+            (first, first + 4096),
+            (second, second + (1 << 20)),
+            (second + (1 << 20), second + (3 << 19)),
+        ];
+        assert_eq!(pieces(0, 1 << 40), all);
+        assert_eq!(pieces(0, second), all[..1]);
+        assert_eq!(pieces(second + 4096, second + 8192), [(second + 4096, second + 8192)]);
     }
 }

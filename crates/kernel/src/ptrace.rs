@@ -155,6 +155,11 @@ pub fn resume(thread: u32, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
+/// Lets a stopped thread go on untraced.
+pub fn detach(thread: u32) -> Result<()> {
+    request(libc::PTRACE_DETACH, thread, 0, 0).map_err(of("let go", thread))
+}
+
 /// As [`resume`], until the next entry to or exit from a system call.
 pub fn resume_to_system_call(thread: u32, signal: i32) -> Result<()> {
     request(libc::PTRACE_SYSCALL, thread, 0, signal as usize).map_err(of("resume", thread))

@@ -183,7 +183,7 @@ pub struct Control {
     log_tail: AtomicU32,
     log_head: AtomicU32,
     pub frozen: AtomicU32,
-    pub orphan: AtomicU32,
+    orphan: AtomicU32,
     pub tracer: AtomicU32,
     pub mapper_process: AtomicU32,
     padding: AtomicU32,
@@ -300,6 +300,11 @@ impl Control {
     pub fn answered(&self) {
         self.forward.store(2, Ordering::Release);
         futex_wake(&self.forward);
+    }
+
+    /// The memory is the program's own again: all of its calls go on as they are.
+    pub fn leave_alone(&self) {
+        self.orphan.store(2, Ordering::Release);
     }
 
     /// Takes the touched pages out of the log.

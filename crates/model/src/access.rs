@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::row;
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 
 /// How accesses were seen: part of a recording's header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub struct AccessSetup {
     /// Length of an interval in useful time.
     #[serde(rename = "interval_ns")]
     pub interval: Nanos,
+    /// Bytes that one fault brings into view: a page, or more, and then the touched pages are a superset.
+    pub granule: Bytes,
     /// The program was to be slowed down at most this many thousandths of its time.
     pub budget_permille: Option<u64>,
     /// Rows of accesses that were lost; the touched pages are complete all the same.

@@ -146,6 +146,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
     ),
     ("bpf-fentry", "5.5", "record --with faults: the cheapest points to time at", tracing::fentry),
     (
+        "access-tracing",
+        "6.11",
+        "record --with accesses: every page that a program touches",
+        tracing::accesses,
+    ),
+    (
         "memory-tiers",
         "6.1",
         "tier: nodes to move pages between, and DAMON to see what is hot",

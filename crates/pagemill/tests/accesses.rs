@@ -72,6 +72,31 @@ fn what_cannot_be_recorded_is_said_before_the_program_starts() {
     let mixed = ran(pagemill().args(["record", "--with", "accesses,heap", "--", "true"]));
     assert_eq!(mixed.code(), Some(125));
     assert!(mixed.err.contains("by themselves"), "{}", mixed.err);
-    let attached = ran(pagemill().args(["record", "--with", "accesses", "-p", "1"]));
-    assert_eq!(attached.code(), Some(3));
+    let granule =
+        ran(pagemill().args(["record", "--with", "accesses", "--granule", "8K", "--", "true"]));
+    assert_eq!(granule.code(), Some(125));
+    let init = ran(pagemill().args(["record", "--with", "accesses", "-p", "1"]));
+    assert!(matches!(init.code(), Some(3 | 4)), "{init:?}");
+    assert!(init.err.contains("nothing is recorded"), "{}", init.err);
+}
+
+#[test]
+fn a_recording_that_ends_before_the_program_leaves_it_and_its_status_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("rec");
+    let script = "my @a = map { $_ x 3000 } 1..200; my $end = time + 2; my $n = 0;
+        while (time < $end) { $n++; $a[$n % 200] .= 'x'; chop $a[$n % 200] }
+        my $wrong = grep { $a[$_ - 1] ne $_ x 3000 } 1..200; print \"wrong $wrong\\n\"; exit 6";
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--for", "300ms", "--granule", "64K", "-o"])
+        .arg(&recording)
+        .args(["--", "perl", "-e", script]));
+    if skipped(&run) {
+        return;
+    }
+    assert_eq!((run.code(), run.out.as_str()), (Some(6), "wrong 0\n"), "{run:?}");
+    let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(report["meta"]["accesses"]["granule"], 65536);
+    assert!(report["accesses"]["intervals"].as_u64().unwrap() > 0);
 }

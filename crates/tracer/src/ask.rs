@@ -17,6 +17,9 @@ use crate::process::Process;
 
 pub(crate) const MMAP: i32 = 9;
 pub(crate) const MPROTECT: i32 = 10;
+pub(crate) const MUNMAP: i32 = 11;
+pub(crate) const BRK: i32 = 12;
+pub(crate) const MREMAP: i32 = 25;
 pub(crate) const MADVISE: i32 = 28;
 pub(crate) const CLONE: i32 = 56;
 pub(crate) const FORK: i32 = 57;
@@ -58,16 +61,19 @@ impl Question {
 impl Process {
     /// What its mapper asks, if it does.
     pub(crate) fn question(&self) -> Option<Question> {
-        if !self.control.asks() {
-            return None;
-        }
+        if self.control.asks() { self.received() } else { None }
+    }
+
+    /// The call that its mapper received last, unless it is done with.
+    pub(crate) fn received(&self) -> Option<Question> {
         let notification = &self.control.notification;
-        Some(Question {
+        let question = Question {
             id: notification.id.load(Acquire),
             thread: notification.pid.load(Relaxed),
             number: notification.number.load(Relaxed),
             argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
-        })
+        };
+        (question.id != 0).then_some(question)
     }
 
     /// Has its servant decide a call of its own that another process's mapper received.
@@ -128,7 +134,7 @@ impl Process {
         let result = self.serve(&[call])?[0];
         if result > 0 {
             let end = result as u64 + length.next_multiple_of(page_size() as u64);
-            self.watched.register(result as u64, end);
+            self.watch(result as u64, end);
         }
         Ok(Answer::Return(result))
     }
@@ -160,7 +166,7 @@ impl Process {
                 offset as i64,
             ];
             self.serve_one("convert a mapping of", call)?;
-            self.watched.register(part.start, part.end);
+            self.watch(part.start, part.end);
         }
         let result = self.serve(&[[
             i64::from(MPROTECT),

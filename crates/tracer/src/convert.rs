@@ -9,6 +9,9 @@
 //!  huge pages, devices            unchanged, told as untraced
 //! ```
 //!
+//! The program is at its first instruction, or was running (then a read-only mapping of a file may have
+//! copies of its own: it is converted too), or is a forked child that parts from its parent's file.
+//!
 //! Always true: until the last mapping is changed the program has not run, and what it sees then is
 //! what was there before.
 
@@ -18,14 +21,15 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::Pagemap;
+use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::resident::{self, Control, Shared};
 use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Kind, Linux, Result, page_size, pidfd, process_vm, seccomp};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
 
-use crate::inject::{Injection, refused, system_call_instruction};
+use crate::child::Inherited;
+use crate::inject::{Injection, Site, refused};
 use crate::process::{Process, fresh};
-use crate::{PATIENCE, Untraced};
+use crate::{Granule, PATIENCE, Untraced};
 
 /// Bytes of the memory file: far more than any program maps.
 const MEMORY_BYTES: u64 = 1 << 62;
@@ -33,8 +37,12 @@ const MEMORY_BYTES: u64 = 1 << 62;
 const FIRST_OFFSET: u64 = 1 << 36;
 /// The stack may grow to this, if its limit allows.
 const STACK: u64 = 8 << 20;
-/// Bytes copied at a time.
+/// Bytes copied at a time; as many as [`memfd::data`] hands out.
 const COPY: u64 = 1 << 20;
+/// Bytes copied before the mappings that they belong to are changed.
+const FLUSH: u64 = 64 << 20;
+/// No process has this number.
+const NOBODY: u32 = i32::MAX as u32;
 
 const SHARED: i64 = 1;
 const FIXED: i64 = 0x10;
@@ -50,6 +58,20 @@ const SECCOMP: i64 = 317;
 const MEMFD_CREATE: i64 = 319;
 const USERFAULTFD: i64 = 323;
 const CLOEXEC: i64 = 0o2_000_000;
+
+/// How mappings of a memory file of ours begin.
+pub(crate) const OURS: &str = "/memfd:pagemill";
+
+/// Where a program stands that is to be changed.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// At its first instruction.
+    Executed,
+    /// Anywhere.
+    Running,
+    /// Anywhere, with private mappings of its parent's memory file.
+    Forked(Inherited),
+}
 
 /// What all processes of a trace share: the filter that they inherit, and its listener.
 #[derive(Debug)]
@@ -80,7 +102,8 @@ enum Fate {
     Untraced(&'static str),
 }
 
-fn fate(mapping: &Mapping) -> Fate {
+/// What becomes of a mapping; `copied`: some of its pages are the program's own.
+fn fate(mapping: &Mapping, copied: bool) -> Fate {
     let named = mapping.name.as_str();
     if mapping.start >= 1 << 47 || named.starts_with("[v") {
         return Fate::Ignored;
@@ -97,7 +120,18 @@ fn fate(mapping: &Mapping) -> Fate {
     if mapping.shared {
         return Fate::Watched;
     }
-    if mapping.write || mapping.inode == 0 { Fate::Converted } else { Fate::Watched }
+    if mapping.write || mapping.inode == 0 || copied { Fate::Converted } else { Fate::Watched }
+}
+
+/// Registers all mappings of `pid` whose faults are to map one page.
+pub(crate) fn watch_all(linux: &Linux, pid: u32, watched: &Watched) -> Result<()> {
+    for mapping in linux.maps(pid)? {
+        let fate = fate(&mapping, false);
+        if matches!(fate, Fate::Converted | Fate::Watched) && !in_resident(&mapping) {
+            watched.register(mapping.start, mapping.end);
+        }
+    }
+    Ok(())
 }
 
 /// Changes the memory of process `pid`, whose threads are all stopped, `thread` of them at a place where
@@ -105,14 +139,17 @@ fn fate(mapping: &Mapping) -> Fate {
 pub(crate) fn convert(
     linux: &Linux,
     session: &mut Session,
-    pid: u32,
-    thread: u32,
+    (pid, thread): (u32, u32),
+    origin: &Origin,
+    granule: Granule,
     untraced: &mut Vec<Untraced>,
 ) -> Result<Process> {
-    let instruction = system_call_instruction(linux, pid)?;
+    let site = Site::find(linux, pid)?;
     let injection = Injection::begin(thread)?;
-    let done = Conversion { linux, session, pid, thread, injection: &injection, untraced }
-        .run(instruction);
+    let injected = &injection;
+    let mut conversion =
+        Conversion { linux, session, pid, thread, origin, granule, injection: injected, untraced };
+    let done = conversion.run(&site);
     injection.finish()?;
     done
 }
@@ -122,70 +159,124 @@ struct Conversion<'a> {
     session: &'a mut Session,
     pid: u32,
     thread: u32,
+    origin: &'a Origin,
+    granule: Granule,
     injection: &'a Injection,
     untraced: &'a mut Vec<Untraced>,
 }
 
 impl Conversion<'_> {
-    fn run(&mut self, instruction: u64) -> Result<Process> {
+    fn run(&mut self, site: &Site) -> Result<Process> {
         let process = pidfd::open(self.pid)?;
-        let control = self.settle(&process, instruction)?;
+        let control = self.settle(&process, site)?;
         let own = self.descriptors(&process, &control)?;
-        let memory = File::from(pidfd::descriptor(&process, own.memory as i32)?);
-        memory
-            .set_len(MEMORY_BYTES)
-            .map_err(|error| Error::io("size", "the memory file", error))?;
-        let metadata =
-            memory.metadata().map_err(|error| Error::io("look at", "the memory file", error))?;
-        let watched = Watched::new(pidfd::descriptor(&process, own.userfault as i32)?)?;
-        let wake = pidfd::descriptor(&process, own.wake as i32)?;
-        let pagemap = Pagemap::open(self.linux, self.pid)?;
-
-        control.process.store(self.pid as i32, Relaxed);
-        control.tracer.store(std::process::id(), Relaxed);
-        control.memory_fd.store(own.memory as i32, Relaxed);
-        control.userfault_fd.store(own.userfault as i32, Relaxed);
-        control.pagemap_fd.store(own.pagemap as i32, Relaxed);
-        control.maps_fd.store(own.maps as i32, Relaxed);
-        control.listener_fd.store(own.listener as i32, Relaxed);
-        control.wake_fd.store(own.wake as i32, Relaxed);
-        control.own_fds.store(self.session.own_fds as i32, Relaxed);
-        control.inode.store(metadata.ino(), Relaxed);
-        let device = metadata.dev();
-        control.device_major.store((device >> 8 & 0xfff) as u32, Relaxed);
-        control.device_minor.store((device & 0xff | device >> 12 & 0xfff_ff00) as u32, Relaxed);
-        control.next_offset.store(FIRST_OFFSET, Relaxed);
-
-        let mappings = self.linux.maps(self.pid)?;
-        self.mappings(&control, &memory, own.memory, &pagemap, &mappings)?;
-        for mapping in self.linux.maps(self.pid)? {
-            if matches!(fate(&mapping), Fate::Converted | Fate::Watched) && !in_resident(&mapping) {
-                watched.register(mapping.start, mapping.end);
+        match self.change(&process, &control, &own) {
+            Ok(changed) => Ok(Process {
+                pid: self.pid,
+                control,
+                memory: changed.memory,
+                inode: changed.inode,
+                memory_fd: own.memory,
+                watched: changed.watched,
+                granule: self.granule,
+                wake: changed.wake,
+                pagemap: changed.pagemap,
+                servant: changed.servant,
+                mapper: changed.mapper,
+                sharers: Vec::new(),
+                fork_advice: changed.fork_advice,
+                pending: Vec::new(),
+                original: changed.original,
+                intervals: 0,
+                began: 0,
+            }),
+            Err(error) => {
+                if matches!(self.origin, Origin::Running) {
+                    // Its calls are filtered from now on: somebody must answer, and lets it go at once.
+                    control.tracer.store(NOBODY, Relaxed);
+                    let _ = self.start(&control);
+                }
+                Err(error)
             }
         }
+    }
+
+    /// Starts servant and mapper.
+    fn start(&self, control: &Control) -> Result<(u32, u32)> {
         let servant = self.injection.clone(false)?;
         let mapper = self.injection.clone(true)?;
         control.mapper_process.store(mapper, Relaxed);
         control.wait_ready(&control.servant_ready, PATIENCE)?;
         control.wait_ready(&control.mapper_ready, PATIENCE)?;
-        Ok(Process {
-            pid: self.pid,
-            control,
+        Ok((servant, mapper))
+    }
+
+    fn change(&mut self, process: &OwnedFd, control: &Control, own: &Own) -> Result<Changed> {
+        control.process.store(self.pid as i32, Relaxed);
+        control.tracer.store(std::process::id(), Relaxed);
+        control.memory_fd.store(own.memory as i32, Relaxed);
+        let userfault = if self.granule == Granule::Page { own.userfault as i32 } else { -1 };
+        control.userfault_fd.store(userfault, Relaxed);
+        control.pagemap_fd.store(own.pagemap as i32, Relaxed);
+        control.maps_fd.store(own.maps as i32, Relaxed);
+        control.listener_fd.store(own.listener as i32, Relaxed);
+        control.wake_fd.store(own.wake as i32, Relaxed);
+        control.own_fds.store(self.session.own_fds as i32, Relaxed);
+        control.next_offset.store(FIRST_OFFSET, Relaxed);
+        let memory = File::from(pidfd::descriptor(process, own.memory as i32)?);
+        memory
+            .set_len(MEMORY_BYTES)
+            .map_err(|error| Error::io("size", "the memory file", error))?;
+        let metadata =
+            memory.metadata().map_err(|error| Error::io("look at", "the memory file", error))?;
+        let watched = Watched::new(pidfd::descriptor(process, own.userfault as i32)?)?;
+        let wake = pidfd::descriptor(process, own.wake as i32)?;
+        let pagemap = Pagemap::open(self.linux, self.pid)?;
+
+        control.inode.store(metadata.ino(), Relaxed);
+        let device = metadata.dev();
+        control.device_major.store((device >> 8 & 0xfff) as u32, Relaxed);
+        control.device_minor.store((device & 0xff | device >> 12 & 0xfff_ff00) as u32, Relaxed);
+
+        let mappings = self.linux.maps(self.pid)?;
+        let fork_advice = self.fork_advice()?;
+        self.mappings(control, &memory, own.memory, &pagemap, &mappings)?;
+        if self.granule == Granule::Page {
+            watch_all(self.linux, self.pid, &watched)?;
+        }
+        let (servant, mapper) = self.start(control)?;
+        Ok(Changed {
             memory,
             inode: metadata.ino(),
-            memory_fd: own.memory,
             watched,
             wake,
             pagemap,
             servant,
             mapper,
-            sharers: Vec::new(),
-            fork_advice: Vec::new(),
-            pending: Vec::new(),
+            fork_advice,
             original: mappings.into_iter().filter(|mapping| !in_resident(mapping)).collect(),
-            intervals: 0,
-            began: 0,
         })
+    }
+
+    /// What a running program has told the kernel to do with ranges at a fork.
+    fn fork_advice(&self) -> Result<Vec<(u64, u64, u64)>> {
+        const ADVICE: [(&str, u64); 2] = [("dc", 10), ("wf", 18)];
+        if !matches!(self.origin, Origin::Running) {
+            return Ok(Vec::new());
+        }
+        let mut advice = Vec::new();
+        for usage in self.linux.smaps(self.pid)? {
+            let mapping = &usage.mapping;
+            if !matches!(fate(mapping, false), Fate::Converted) {
+                continue;
+            }
+            for (flag, value) in ADVICE {
+                if usage.flags.iter().any(|known| known == flag) {
+                    advice.push((mapping.start, mapping.end, value));
+                }
+            }
+        }
+        Ok(advice)
     }
 
     /// An injected call that must succeed.
@@ -198,19 +289,23 @@ impl Conversion<'_> {
     }
 
     /// Brings our code and the control page into the program.
-    fn settle(&self, process: &OwnedFd, instruction: u64) -> Result<Shared> {
-        // Below what the program has on its stack, with room for its red zone.
-        const NAME: &[u8] = b"pagemill\0";
-        let name = self.injection.stack() - 1024;
-        process_vm::write(self.pid, name, NAME)?;
+    fn settle(&self, process: &OwnedFd, site: &Site) -> Result<Shared> {
         let step = |action, call: &[i64; 7]| {
-            self.injection.step(call, instruction).and_then(|result| self.check(action, result))
+            self.injection
+                .step(call, site.instruction)
+                .and_then(|result| self.check(action, result))
         };
-        let fd = step("create a file in", &[MEMFD_CREATE, name as i64, 1, 0, 0, 0, 0])?;
+        let name = site.empty_text as i64;
+        let fd = step("create a file in", &[MEMFD_CREATE, name, 1, 0, 0, 0, 0])?;
         let file = File::from(pidfd::descriptor(process, fd as i32)?);
         let control = Shared::create(&file)?;
+        // A child has its parent's there.
+        let fixed = match self.origin {
+            Origin::Forked(_) => FIXED,
+            Origin::Executed | Origin::Running => FIXED_NOREPLACE,
+        };
         let map = |start: u64, bytes: u64, access: i64, offset: u64| {
-            [MMAP, start as i64, bytes as i64, access, SHARED | FIXED_NOREPLACE, fd, offset as i64]
+            [MMAP, start as i64, bytes as i64, access, SHARED | fixed, fd, offset as i64]
         };
         step("bring code into", &map(resident::CODE, resident::CONTROL_OFFSET, 5, 0))?;
         step(
@@ -224,6 +319,15 @@ impl Conversion<'_> {
 
     /// Opens what our code in the program needs, at numbers that the program does not use.
     fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
+        if let (Origin::Forked(_), Some((_, listener))) = (self.origin, &self.session.listener) {
+            // Those of its parent.
+            let own = i64::from(self.session.own_fds);
+            let closes: Vec<[i64; 7]> = (own..own + i64::from(seccomp::OWN_DESCRIPTORS))
+                .filter(|fd| fd != listener)
+                .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
+                .collect();
+            self.injection.list(control, &closes)?;
+        }
         // Texts for system calls stand where ranges will.
         let text = |slot: u64, text: &str| -> Result<i64> {
             let address = Control::ranges_address() + 64 * slot;
@@ -338,15 +442,19 @@ impl Conversion<'_> {
         mappings: &[Mapping],
     ) -> Result<()> {
         let page = page_size() as u64;
+        let break_end = self.injection.one(&[BRK, 0, 0, 0, 0, 0, 0])? as u64;
+        let mut heap = Heap::new(self.origin, break_end.next_multiple_of(page));
         let mut calls = Vec::new();
-        let mut heap = None;
+        let mut copied = 0;
         let mut before = 0;
         for mapping in mappings {
             let floor = std::mem::replace(&mut before, mapping.end);
             if in_resident(mapping) {
                 continue;
             }
-            match fate(mapping) {
+            let parents = self.of_parent(mapping);
+            let own_pages = parents || self.has_copies(mapping, pagemap)?;
+            match fate(mapping, own_pages) {
                 Fate::Ignored => {}
                 Fate::Untraced(why) => self.untraced.push(Untraced {
                     process: self.pid,
@@ -374,7 +482,13 @@ impl Conversion<'_> {
                     let start =
                         if stack { stack_start(mapping, floor, page) } else { mapping.start };
                     let offset = fresh(control, mapping.end - start);
-                    copy(self.pid, mapping, memory, offset + (mapping.start - start), pagemap)?;
+                    let into = offset + (mapping.start - start);
+                    copied += match (self.origin, parents) {
+                        (Origin::Forked(parent), true) => {
+                            copy_data(self.pid, mapping, &parent.memory, memory, into)?
+                        }
+                        _ => copy(self.pid, mapping, memory, into, pagemap)?,
+                    };
                     calls.push([
                         MMAP,
                         start as i64,
@@ -384,26 +498,115 @@ impl Conversion<'_> {
                         memory_fd,
                         offset as i64,
                     ]);
-                    if mapping.name == "[heap]" {
-                        heap = Some((mapping.start, offset));
+                    heap.part(mapping, offset);
+                    // No more than this much is in memory twice.
+                    if copied >= FLUSH {
+                        copied = 0;
+                        self.remap(control, &mut calls)?;
                     }
                 }
             }
         }
-        let break_end = self.injection.one(&[BRK, 0, 0, 0, 0, 0, 0])? as u64;
-        let results = self.injection.list(control, &calls)?;
+        self.remap(control, &mut calls)?;
+        let (start, offset) = heap.start_and_offset(control);
+        control.break_start.store(start, Relaxed);
+        control.break_end.store(heap.end, Relaxed);
+        control.break_offset.store(offset, Relaxed);
+        Ok(())
+    }
+
+    fn remap(&self, control: &Control, calls: &mut Vec<[i64; 7]>) -> Result<()> {
+        let results = self.injection.list(control, calls)?;
         for (call, result) in calls.iter().zip(results) {
             if result != call[1] {
                 return Err(refused("convert a mapping of", self.thread, result));
             }
         }
-        let end = break_end.next_multiple_of(page);
-        let (start, offset) = heap.unwrap_or_else(|| (end, fresh(control, 1 << 40)));
-        control.break_start.store(start, Relaxed);
-        control.break_end.store(end, Relaxed);
-        control.break_offset.store(offset, Relaxed);
+        calls.clear();
         Ok(())
     }
+
+    /// Whether a mapping is one of the parent's memory file.
+    fn of_parent(&self, mapping: &Mapping) -> bool {
+        match self.origin {
+            Origin::Forked(parent) => {
+                mapping.inode == parent.inode && mapping.name.starts_with(OURS)
+            }
+            Origin::Executed | Origin::Running => false,
+        }
+    }
+
+    /// Whether a read-only mapping of a file has pages that are not the file's: relocated data, say.
+    fn has_copies(&self, mapping: &Mapping, pagemap: &Pagemap) -> Result<bool> {
+        if matches!(self.origin, Origin::Executed)
+            || mapping.shared
+            || mapping.write
+            || mapping.inode == 0
+            || mapping.start >= 1 << 47
+        {
+            return Ok(false);
+        }
+        let mut found = false;
+        pagemap.scan_any(
+            mapping.start,
+            mapping.end,
+            pagemap::PRESENT | pagemap::SWAPPED,
+            pagemap::FILE,
+            |region| found |= region.categories & pagemap::FILE == 0,
+        )?;
+        Ok(found)
+    }
+}
+
+/// The part of the address space that `brk` moves the end of.
+#[derive(Debug)]
+struct Heap {
+    /// Where it began at the fork, for a child.
+    inherited: Option<u64>,
+    end: u64,
+    /// Start, and address and offset of its last mapping.
+    found: Option<(u64, u64, u64)>,
+}
+
+impl Heap {
+    fn new(origin: &Origin, end: u64) -> Self {
+        let inherited = match origin {
+            Origin::Forked(parent) if parent.heap.0 < parent.heap.1 => Some(parent.heap.0),
+            _ => None,
+        };
+        Self { inherited, end, found: None }
+    }
+
+    /// A mapping that was converted, its offset in the memory file.
+    fn part(&mut self, mapping: &Mapping, offset: u64) {
+        let inside =
+            self.inherited.is_some_and(|start| mapping.start >= start && mapping.end <= self.end);
+        if mapping.name == "[heap]" || inside {
+            let start = self.found.map_or(mapping.start, |(start, ..)| start);
+            self.found = Some((start, mapping.start, offset));
+        }
+    }
+
+    /// Its start, and where it would be in the file if it were one mapping that ends like the last of them.
+    fn start_and_offset(&self, control: &Control) -> (u64, u64) {
+        match self.found {
+            Some((start, last, offset)) => (start, offset.wrapping_sub(last - start)),
+            None => (self.end, fresh(control, 1 << 40)),
+        }
+    }
+}
+
+/// What a conversion leaves.
+struct Changed {
+    memory: File,
+    inode: u64,
+    watched: Watched,
+    wake: OwnedFd,
+    pagemap: Pagemap,
+    servant: u32,
+    mapper: u32,
+    fork_advice: Vec<(u64, u64, u64)>,
+    original: Vec<Mapping>,
 }
 
 /// Descriptors in the program.
@@ -430,62 +633,83 @@ fn stack_start(mapping: &Mapping, floor: u64, page: u64) -> u64 {
 }
 
 /// Copies the bytes of a mapping into the memory file: all pages of a file's, the populated ones of others.
+/// How many bytes.
 pub(crate) fn copy(
     pid: u32,
     mapping: &Mapping,
     memory: &File,
     offset: u64,
     pagemap: &Pagemap,
-) -> Result<()> {
-    let page = page_size() as u64;
+) -> Result<u64> {
     let mut buffer = vec![0; COPY as usize];
-    let mut at = mapping.start;
-    while at < mapping.end {
-        let end = mapping.end.min(at + COPY);
-        let wanted = if mapping.inode != 0 {
-            vec![true; ((end - at) / page) as usize]
-        } else {
-            pagemap.populated(at, end)?
-        };
-        let mut index = 0;
-        for run in wanted.chunk_by(|left, right| left == right) {
-            let (start, bytes) = (at + index * page, run.len() as u64 * page);
-            index += run.len() as u64;
-            if run[0] {
-                copy_run(
-                    pid,
-                    start,
-                    &mut buffer[..bytes as usize],
-                    memory,
-                    offset + (start - mapping.start),
-                )?;
-            }
+    let mut copied = 0;
+    let mut run = |start: u64, end: u64| -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let bytes = &mut buffer[..(end - at).min(COPY) as usize];
+            copied += bytes.len() as u64;
+            copy_run(pid, at, bytes, |bytes, more| {
+                fill(memory, bytes, offset + (at - mapping.start) + more)
+            })?;
+            at += bytes.len() as u64;
         }
-        at = end;
+        Ok(())
+    };
+    if mapping.inode != 0 {
+        run(mapping.start, mapping.end)?;
+        return Ok(copied);
     }
-    Ok(())
+    let mut populated = Vec::new();
+    let any = pagemap::PRESENT | pagemap::SWAPPED;
+    pagemap.scan_any(mapping.start, mapping.end, any, any, |region| {
+        populated.push((region.start, region.end));
+    })?;
+    populated.into_iter().try_for_each(|(start, end)| run(start, end.min(mapping.end)))?;
+    Ok(copied)
 }
 
-fn copy_run(pid: u32, start: u64, buffer: &mut [u8], memory: &File, offset: u64) -> Result<()> {
+/// Copies what a private mapping of `from`, a sparse file, holds. How many bytes.
+fn copy_data(pid: u32, mapping: &Mapping, from: &File, into: &File, offset: u64) -> Result<u64> {
+    let mut buffer = vec![0; COPY as usize];
+    let mut copied = 0;
+    memfd::data(from, mapping.offset, mapping.offset + mapping.len(), |start, end| {
+        copied += end - start;
+        let at = start - mapping.offset;
+        let bytes = &mut buffer[..(end - start) as usize];
+        copy_run(pid, mapping.start + at, bytes, |bytes, more| {
+            fill(into, bytes, offset + at + more)
+        })
+    })?;
+    Ok(copied)
+}
+
+/// Reads bytes of a process and hands them to `write`, with their distance from `start`: at once, or, where
+/// not all can be read so, page by page what can.
+pub(crate) fn copy_run(
+    pid: u32,
+    start: u64,
+    buffer: &mut [u8],
+    mut write: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
     let page = page_size();
-    let write = |bytes: &[u8], offset: u64| {
-        memory
-            .write_all_at(bytes, offset)
-            .map_err(|error| Error::io("fill", "the memory file", error))
-    };
     if process_vm::read(pid, start, buffer).is_ok() {
-        return write(buffer, offset);
+        return write(buffer, 0);
     }
-    // Memory without read access, or a file that ends before its mapping: page by page, by another way.
+    // Memory without read access, or a file that ends before its mapping: by another way.
     let path = format!("/proc/{pid}/mem");
     let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
     for (index, bytes) in buffer.chunks_mut(page).enumerate() {
         let at = (index * page) as u64;
         if file.read_exact_at(bytes, start + at).is_ok() {
-            write(bytes, offset + at)?;
+            write(bytes, at)?;
         }
     }
     Ok(())
+}
+
+/// Writes into a memory file.
+fn fill(memory: &File, bytes: &[u8], offset: u64) -> Result<()> {
+    memory.write_all_at(bytes, offset).map_err(|error| Error::io("fill", "the memory file", error))
 }
 
 /// A number for our descriptors that programs do not reach, within what the kernel allows a process.

@@ -17,8 +17,11 @@ use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, Result, clock, poll};
 
+use crate::Granule;
 use crate::ask::{self, Question};
-use crate::convert::{Session, convert, own_descriptors};
+use crate::child::Child;
+use crate::convert::{Origin, Session, convert, own_descriptors};
+use crate::hold::SOON;
 use crate::process::{Interval, Process};
 
 /// What a trace is to be like.
@@ -30,11 +33,21 @@ pub struct Options {
     pub budget: Option<f64>,
     /// Whether faults are written down one by one, where the machine can.
     pub events: bool,
+    /// What one fault brings into view.
+    pub granule: Granule,
+    /// Let the program go after this long.
+    pub duration: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interval: Duration::from_millis(50), budget: None, events: true }
+        Self {
+            interval: Duration::from_millis(50),
+            budget: None,
+            events: true,
+            granule: Granule::Page,
+            duration: None,
+        }
     }
 }
 
@@ -59,6 +72,8 @@ pub trait Sink {
     fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
     /// A process is traced from now on; its memory was laid out like this.
     fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
+    /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
+    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped>;
 }
 
 /// The sink wants no more: the program goes on untraced.
@@ -72,6 +87,8 @@ pub enum Ended {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+    /// Not at all: it runs on by itself.
+    LetGo,
 }
 
 /// What one fault costs the program, for counting useful time, until more is known.
@@ -82,7 +99,7 @@ const IDLE: u32 = 10;
 
 /// The interval under way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+pub(crate) struct Pace {
     began: Option<Instant>,
     /// CPU time of the processes when it began.
     cpu: Duration,
@@ -90,34 +107,46 @@ struct Pace {
     at_least: Duration,
 }
 
+/// A traced thread.
 #[derive(Debug)]
-struct Thread {
-    process: u32,
-    /// Stopped, because a fork or a thaw needs it.
-    held: bool,
+pub(crate) struct Thread {
+    pub(crate) process: u32,
+    /// Stopped together with others (`hold`).
+    pub(crate) held: bool,
 }
 
 /// A program being traced.
 pub struct Tracer {
-    linux: Linux,
-    options: Options,
-    session: Session,
-    root: u32,
-    threads: BTreeMap<u32, Thread>,
-    processes: BTreeMap<u32, Process>,
-    /// For a child that is not traced itself: whose memory file it still reads.
-    reads: BTreeMap<u32, u32>,
-    /// Threads that will fork, with everything else of their process held.
-    forking: BTreeMap<u32, u32>,
+    pub(crate) linux: Linux,
+    pub(crate) options: Options,
+    pub(crate) session: Session,
+    pub(crate) root: u32,
+    pub(crate) threads: BTreeMap<u32, Thread>,
+    pub(crate) processes: BTreeMap<u32, Process>,
+    /// Forked, and not adopted yet.
+    pub(crate) children: BTreeMap<u32, Child>,
+    /// For these: whose memory file they still read.
+    pub(crate) reads: BTreeMap<u32, u32>,
+    /// Forks that the sink was not told of.
+    pub(crate) parents: Vec<(u32, u32)>,
+    /// Threads that will fork, with everything else of their process held, and since when.
+    pub(crate) forking: BTreeMap<u32, (u32, Instant)>,
+    /// Stops of threads that were to be held, to be looked at when they no longer are.
+    pub(crate) deferred: Vec<(u32, Stop)>,
+    /// Calls that a mapper had received when it was ended.
+    unanswered: Vec<Question>,
     /// Stopped at their first instruction before their parent told of them.
     early: BTreeSet<u32>,
-    accesses: Option<Accesses>,
+    pub(crate) accesses: Option<Accesses>,
     /// Why there are no events, if they were asked for.
     without_events: Option<String>,
-    untraced: Vec<Untraced>,
-    pace: Pace,
+    pub(crate) untraced: Vec<Untraced>,
+    pub(crate) pace: Pace,
+    /// Not started here: signals are for us.
+    pub(crate) attached: bool,
     events: u64,
     events_at_tick: u64,
+    lost: u64,
     ended: Option<Ended>,
 }
 
@@ -131,36 +160,13 @@ impl Tracer {
         arguments: &[CString],
         environment: &[CString],
     ) -> Result<std::result::Result<Self, std::io::Error>> {
-        let (accesses, without_events) = match options.events.then(Accesses::load) {
-            Some(Ok(accesses)) => (Some(accesses), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
-            None => (None, None),
-        };
-        let privileged =
-            linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
-        let session = Session { own_fds: own_descriptors()?, listener: None, privileged };
+        let mut tracer = Self::new(linux, options, 0)?;
         let launched = ptrace::launch(path, arguments, environment)?;
         let root = launched.pid;
         ptrace::seize(root, FOLLOW)?;
         launched.go()?;
-        let mut tracer = Self {
-            linux,
-            options,
-            session,
-            root,
-            threads: BTreeMap::from([(root, Thread { process: root, held: false })]),
-            processes: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            forking: BTreeMap::new(),
-            early: BTreeSet::new(),
-            accesses,
-            without_events,
-            untraced: Vec::new(),
-            pace: Pace::default(),
-            events: 0,
-            events_at_tick: 0,
-            ended: None,
-        };
+        tracer.root = root;
+        tracer.threads.insert(root, Thread { process: root, held: false });
         if let Some(accesses) = &mut tracer.accesses {
             accesses.follow(root)?;
         }
@@ -182,6 +188,42 @@ impl Tracer {
         Ok(Ok(tracer))
     }
 
+    /// A tracer of nothing yet.
+    pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
+        let (accesses, without_events) = match options.events.then(Accesses::load) {
+            Some(Ok(accesses)) => (Some(accesses), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        let privileged =
+            linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
+        let session = Session { own_fds: own_descriptors()?, listener: None, privileged };
+        Ok(Self {
+            linux,
+            options,
+            session,
+            root,
+            threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            children: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            parents: Vec::new(),
+            forking: BTreeMap::new(),
+            deferred: Vec::new(),
+            unanswered: Vec::new(),
+            early: BTreeSet::new(),
+            accesses,
+            without_events,
+            untraced: Vec::new(),
+            pace: Pace::default(),
+            attached: false,
+            events: 0,
+            events_at_tick: 0,
+            lost: 0,
+            ended: None,
+        })
+    }
+
     /// The process that was started.
     pub fn pid(&self) -> u32 {
         self.root
@@ -199,18 +241,21 @@ impl Tracer {
 
     /// Accesses that were lost so far.
     pub fn lost(&self) -> Result<u64> {
-        self.accesses.as_ref().map_or(Ok(0), Accesses::lost)
+        self.accesses.as_ref().map_or(Ok(self.lost), Accesses::lost)
     }
 
-    /// Traces until the program has ended. Signals other than SIGCHLD are handed to the program.
+    /// Traces until the program has ended, or is let go: after the time that the options say, or, where it
+    /// was not started here, by a signal that asks for it. Other signals than SIGCHLD are handed to a
+    /// program that was started here.
     pub fn run(&mut self, signals: &Signals, sink: &mut dyn Sink) -> Result<Ended> {
         let pending = signals.descriptor()?;
+        let began = Instant::now();
+        let mut tracing = true;
         self.introduce(sink);
         loop {
-            while let Some((thread, stop)) = ptrace::poll()? {
-                self.stopped(thread, stop, sink)?;
-            }
-            self.questions()?;
+            self.take_stops(sink)?;
+            self.questions(sink)?;
+            self.hurry_forks();
             if let Some(ended) = self.ended
                 && self.threads.is_empty()
             {
@@ -218,26 +263,59 @@ impl Tracer {
                 return Ok(ended);
             }
             self.drain(sink);
-            let left = self.left();
-            if left.is_zero() {
-                self.tick(sink)?;
+            let mut wait = Duration::from_secs(1);
+            if tracing {
+                let left = self.left();
+                if left.is_zero() {
+                    self.tick(sink)?;
+                    self.adopt(sink)?;
+                }
+                // The ring must not fill up meanwhile.
+                wait = left.clamp(Duration::from_micros(200), Duration::from_millis(5));
             }
-            // The ring must not fill up meanwhile.
-            let wait = left.clamp(Duration::from_micros(200), Duration::from_millis(5));
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![pending.as_fd()];
             descriptors.extend(self.processes.values().map(|process| process.wake.as_fd()));
             poll::sleep(&descriptors, wait)?;
+            let mut stop = self.options.duration.is_some_and(|limit| began.elapsed() >= limit);
             while let Some(received) = signals.wait(Duration::ZERO)? {
-                if received.signal != signal::CHILD && !received.from_kernel {
+                if self.attached {
+                    stop |= signal::ENDS.contains(&received.signal);
+                } else if received.signal != signal::CHILD && !received.from_kernel {
                     // It may have ended a moment ago.
                     let _ = signal::send(self.root, received.signal);
+                }
+            }
+            if stop && tracing {
+                tracing = false;
+                self.lost = self.lost()?;
+                self.let_go(sink)?;
+                if self.attached {
+                    return Ok(Ended::LetGo);
                 }
             }
         }
     }
 
+    /// What threads have to say.
+    fn take_stops(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        loop {
+            let free = |(thread, _): &(u32, Stop)| {
+                self.threads.get(thread).is_none_or(|state| !state.held)
+            };
+            let next = match self.deferred.iter().position(free) {
+                Some(at) => Some(self.deferred.remove(at)),
+                None => ptrace::poll()?,
+            };
+            let Some((thread, stop)) = next else { return Ok(()) };
+            self.stopped(thread, stop, sink)?;
+        }
+    }
+
     /// Tells of processes that were not told of yet.
     fn introduce(&mut self, sink: &mut dyn Sink) {
+        for (parent, child) in std::mem::take(&mut self.parents) {
+            let _ = sink.forked(parent, child);
+        }
         for (pid, process) in &mut self.processes {
             let original = std::mem::take(&mut process.original);
             if !original.is_empty() {
@@ -247,7 +325,7 @@ impl Tracer {
     }
 
     /// Hands events on.
-    fn drain(&mut self, sink: &mut dyn Sink) {
+    pub(crate) fn drain(&mut self, sink: &mut dyn Sink) {
         let Some(accesses) = &mut self.accesses else { return };
         let events = &mut self.events;
         accesses.read(|access| {
@@ -259,10 +337,11 @@ impl Tracer {
 
     /// CPU time of the traced processes so far. One that has just ended counts no more.
     fn cpu(&self) -> Duration {
-        self.processes.keys().filter_map(|&pid| clock::of_process(pid).ok()).sum()
+        let followed = self.processes.keys().chain(self.children.keys());
+        followed.filter_map(|&pid| clock::of_process(pid).ok()).sum()
     }
 
-    fn start_interval(&self) -> Pace {
+    pub(crate) fn start_interval(&self) -> Pace {
         Pace { began: Some(Instant::now()), cpu: self.cpu(), at_least: self.pace.at_least }
     }
 
@@ -289,7 +368,7 @@ impl Tracer {
         let complete = self.accesses.is_some();
         let mut pages = 0;
         for process in self.processes.values_mut() {
-            match process.tick(now, complete, false) {
+            match process.tick(now, false) {
                 Ok(interval) => {
                     pages +=
                         interval.touched.iter().map(|pages| pages.1 - pages.0).sum::<u64>() / 4096;
@@ -311,14 +390,21 @@ impl Tracer {
         Ok(())
     }
 
-    fn questions(&mut self) -> Result<()> {
+    pub(crate) fn questions(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        for question in std::mem::take(&mut self.unanswered) {
+            if question.number != ask::LOG && !self.question(None, &question, sink)? {
+                self.unanswered.push(question);
+            }
+        }
         let asking: Vec<(u32, Question)> = self
             .processes
             .iter()
             .filter_map(|(pid, process)| Some((*pid, process.question()?)))
             .collect();
         for (pid, question) in asking {
-            self.question(pid, &question)?;
+            if self.question(Some(pid), &question, sink)? {
+                self.answered(pid);
+            }
         }
         for process in self.processes.values() {
             poll::clear(&process.wake);
@@ -326,25 +412,29 @@ impl Tracer {
         Ok(())
     }
 
-    /// Answers what the mapper of `asked` asks. Any mapper may receive the calls of every process.
-    fn question(&mut self, asked: u32, question: &Question) -> Result<()> {
-        let caller = self.threads.get(&question.thread).map_or(asked, |thread| thread.process);
-        let pid = if question.number == ask::LOG { asked } else { caller };
-        if pid != asked
+    /// Answers what the mapper of `asked` asks, or one that was ended; `false`: not now. Any mapper may
+    /// receive the calls of every process.
+    fn question(
+        &mut self,
+        asked: Option<u32>,
+        question: &Question,
+        sink: &mut dyn Sink,
+    ) -> Result<bool> {
+        let caller = self.threads.get(&question.thread).map(|thread| thread.process);
+        let own = if question.number == ask::LOG { asked } else { caller.or(asked) };
+        let pid = own.unwrap_or(0);
+        if asked != Some(pid)
             && let Some(process) = self.processes.get(&pid)
         {
             match process.decide(question)? {
-                Decided::Busy => return Ok(()),
-                Decided::Answered => {
-                    self.answered(asked);
-                    return Ok(());
-                }
+                Decided::Busy => return Ok(false),
+                Decided::Answered => return Ok(true),
                 Decided::Left => {}
             }
         }
         let forks = self.processes.get(&pid).is_some_and(|process| process.forks(question));
         if forks {
-            self.hold_others(pid, question.thread)?;
+            self.hold_others(pid, question.thread);
         }
         let own_fds = u64::from(self.session.own_fds);
         let answer = match self.processes.get_mut(&pid) {
@@ -353,8 +443,10 @@ impl Tracer {
             None if question.number == ask::CLOSE_RANGE && question.argument[1] >= own_fds => {
                 Answer::Return(ask::NO_SUCH_CALL)
             }
-            // A child after its fork: its memory is its own.
-            None => Answer::GoOn,
+            None => match self.children.get_mut(&pid) {
+                Some(child) => child.answer(&self.linux, question)?,
+                None => Answer::GoOn,
+            },
             Some(process) => match question.number {
                 ask::LOG => {
                     let logged = process.control.take_log();
@@ -365,8 +457,8 @@ impl Tracer {
                 ask::MPROTECT => process.protect(&self.linux, question)?,
                 ask::MADVISE => process.advise_fork(question),
                 ask::EXECVE | ask::EXECVEAT => {
-                    // If it fails, what was touched is simply told in two intervals.
-                    process.collect()?;
+                    // Its memory is about to go. If the call fails, this was a short interval.
+                    let _ = sink.interval(process.tick(now, false)?);
                     Answer::GoOn
                 }
                 ask::PTRACE | ask::USERFAULTFD => {
@@ -382,12 +474,7 @@ impl Tracer {
         if let Some((listener, _)) = &self.session.listener {
             question.answer(listener, answer)?;
         }
-        self.answered(asked);
-        if forks && self.forking.contains_key(&question.thread) {
-            // Whether it forks or fails: it comes back by this stop.
-            let _ = ptrace::interrupt(question.thread);
-        }
-        Ok(())
+        Ok(true)
     }
 
     fn answered(&self, asked: u32) {
@@ -396,77 +483,7 @@ impl Tracer {
         }
     }
 
-    fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
-        let of = |(thread, state): (&u32, &Thread)| {
-            (state.process == pid && *thread != but).then_some(*thread)
-        };
-        self.threads.iter().filter_map(of).collect()
-    }
-
-    /// Stops every other thread of a process, so that nobody writes between a fork and its freeze.
-    fn hold_others(&mut self, pid: u32, forker: u32) -> Result<()> {
-        let others = self.siblings(pid, forker);
-        if others.is_empty() {
-            return Ok(());
-        }
-        self.forking.insert(forker, pid);
-        self.hold(&others)
-    }
-
-    /// Stops threads. One that waits for its mapper cannot stop, and cannot write either.
-    fn hold(&mut self, threads: &[u32]) -> Result<()> {
-        let mut waiting: Vec<u32> = Vec::new();
-        for &thread in threads {
-            if ptrace::interrupt(thread).is_ok() {
-                waiting.push(thread);
-            }
-        }
-        let limit = Instant::now() + Duration::from_millis(20);
-        while !waiting.is_empty() && Instant::now() < limit {
-            waiting.retain(|&thread| match ptrace::poll_one(thread) {
-                Ok(Some(stop)) => {
-                    self.held(thread, stop);
-                    false
-                }
-                _ => true,
-            });
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// A thread that was to be held has stopped, for this or another reason.
-    fn held(&mut self, thread: u32, stop: Stop) {
-        match stop {
-            Stop::Exited(_) | Stop::Killed(_) => {
-                self.threads.remove(&thread);
-            }
-            Stop::Signal(number) => {
-                // It gets its signal again when it goes on.
-                let _ = ptrace::resume(thread, number);
-            }
-            Stop::Exit => {
-                let _ = ptrace::resume(thread, 0);
-            }
-            _ => {
-                if let Some(state) = self.threads.get_mut(&thread) {
-                    state.held = true;
-                }
-            }
-        }
-    }
-
-    /// Lets held threads of a process go on.
-    fn release(&mut self, pid: u32) {
-        for (thread, state) in &mut self.threads {
-            if state.process == pid && std::mem::take(&mut state.held) {
-                // It may have been killed meanwhile.
-                let _ = ptrace::resume(*thread, 0);
-            }
-        }
-    }
-
-    fn stopped(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+    pub(crate) fn stopped(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
         if !self.threads.contains_key(&thread) && !matches!(stop, Stop::Exited(_) | Stop::Killed(_))
         {
             self.early.insert(thread);
@@ -481,6 +498,10 @@ impl Tracer {
                 if was != thread {
                     self.threads.remove(&was);
                 }
+                if let Some(child) = self.children.get_mut(&thread) {
+                    // Seen before it executed the program.
+                    let _ = sink.interval(child.interval(false)?);
+                }
                 self.executed(thread)?;
                 self.introduce(sink);
                 self.go_on(thread, 0);
@@ -489,6 +510,8 @@ impl Tracer {
             Stop::Fork | Stop::Vfork | Stop::Clone => {
                 let child = ptrace::message(thread)? as u32;
                 self.born(thread, child, stop)?;
+                self.introduce(sink);
+                self.fork_is_over(thread);
                 self.go_on(thread, 0);
                 Ok(())
             }
@@ -498,10 +521,14 @@ impl Tracer {
                 Ok(())
             }
             Stop::Interrupted => {
-                if let Some(pid) = self.forking.remove(&thread) {
-                    self.release(pid);
+                self.fork_is_over(thread);
+                let pid = self.threads.get(&thread).map_or(0, |state| state.process);
+                // It could not stop when the others were held.
+                let late = self.forking.values().any(|(process, _)| *process == pid);
+                match self.threads.get_mut(&thread) {
+                    Some(state) if late => state.held = true,
+                    _ => self.go_on(thread, 0),
                 }
-                self.go_on(thread, 0);
                 Ok(())
             }
             Stop::Signal(signal) => {
@@ -526,7 +553,7 @@ impl Tracer {
 
     /// A thread has ended.
     fn gone(&mut self, thread: u32, how: Ended) -> Result<()> {
-        self.forking.remove(&thread);
+        self.fork_is_over(thread);
         let state = self.threads.remove(&thread);
         if thread == self.root {
             self.ended = Some(how);
@@ -542,8 +569,9 @@ impl Tracer {
     /// A process has ended or executes another program: its memory is nobody's any more.
     fn forget(&mut self, pid: u32) -> Result<()> {
         if let Some(process) = self.processes.remove(&pid) {
-            process.dismiss();
+            self.unanswered.extend(process.dismiss(&self.linux));
         }
+        self.children.remove(&pid);
         if let Some(accesses) = &mut self.accesses {
             accesses.leave(pid);
         }
@@ -551,18 +579,21 @@ impl Tracer {
     }
 
     /// A child does not read its parent's file any more: the parent may write it again.
-    fn no_longer_reads(&mut self, child: u32) -> Result<()> {
+    pub(crate) fn no_longer_reads(&mut self, child: u32) -> Result<()> {
         let Some(parent) = self.reads.remove(&child) else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
         process.sharers.retain(|sharer| *sharer != child);
         if !process.sharers.is_empty() || !process.frozen() {
             return Ok(());
         }
+        // Somebody forks just now: then its child reads the file next.
+        if self.forking.values().any(|(process, _)| *process == parent) {
+            return Ok(());
+        }
         let threads = self.siblings(parent, 0);
-        self.hold(&threads)?;
-        let all_held =
-            threads.iter().all(|thread| self.threads.get(thread).is_none_or(|state| state.held));
-        if all_held && let Some(process) = self.processes.get_mut(&parent) {
+        if self.hold(&threads, SOON)
+            && let Some(process) = self.processes.get_mut(&parent)
+        {
             process.thaw(&self.linux)?;
         }
         // One that could not be stopped keeps the memory frozen until the next child has gone.
@@ -581,8 +612,14 @@ impl Tracer {
         if let Some(accesses) = &mut self.accesses {
             accesses.follow(thread)?;
         }
-        let mut process =
-            convert(&self.linux, &mut self.session, thread, thread, &mut self.untraced)?;
+        let mut process = convert(
+            &self.linux,
+            &mut self.session,
+            (thread, thread),
+            &Origin::Executed,
+            self.options.granule,
+            &mut self.untraced,
+        )?;
         process.began = now();
         self.processes.insert(thread, process);
         Ok(())
@@ -607,25 +644,6 @@ impl Tracer {
         Ok(())
     }
 
-    fn forked(&mut self, parent: u32, child: u32) -> Result<()> {
-        // A child of a child that is not traced reads the same file.
-        let owner = self.reads.get(&parent).copied().unwrap_or(parent);
-        let Some(process) = self.processes.get_mut(&owner) else { return Ok(()) };
-        if owner == parent {
-            process.freeze(&self.linux, child)?;
-        } else {
-            process.sharers.push(child);
-        }
-        self.reads.insert(child, owner);
-        self.untraced.push(Untraced {
-            process: child,
-            start: 0,
-            end: 0,
-            why: "a forked child, until it executes a program".into(),
-        });
-        Ok(())
-    }
-
     /// A thread is about to end, its memory still there.
     fn exiting(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<()> {
         let Some(pid) = self.threads.get(&thread).map(|state| state.process) else { return Ok(()) };
@@ -634,14 +652,14 @@ impl Tracer {
         }
         self.drain(sink);
         if let Some(process) = self.processes.get_mut(&pid) {
-            let complete = self.accesses.is_some();
-            let interval = process.tick(now, complete, true)?;
-            let _ = sink.interval(interval);
+            let _ = sink.interval(process.tick(now, true)?);
+        } else if let Some(child) = self.children.get_mut(&pid) {
+            let _ = sink.interval(child.interval(true)?);
         }
         self.forget(pid)
     }
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX)
 }

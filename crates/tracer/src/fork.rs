@@ -14,14 +14,18 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::{Error, Linux, Result, pagemap, process_vm};
+use pagemill_kernel::watched::{self, Watched};
+use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
 
-use crate::convert::protection;
+use crate::Granule;
+use crate::convert::{OURS, protection, watch_all};
 use crate::inject::{Injection, refused};
 use crate::process::Process;
 
 const MMAP: i64 = 9;
 const MUNMAP: i64 = 11;
+const CLOSE: i64 = 3;
+const USERFAULTFD: i64 = 323;
 const SHARED: i64 = 1;
 const PRIVATE: i64 = 2;
 const FIXED: i64 = 0x10;
@@ -30,14 +34,10 @@ const WIPE_ON_FORK: u64 = 18;
 
 impl Process {
     /// Its mappings of the memory file.
-    fn mappings(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
-        Ok(linux
-            .maps(pid)?
-            .into_iter()
-            .filter(|mapping| {
-                mapping.inode == self.inode && mapping.name.starts_with("/memfd:pagemill")
-            })
-            .collect())
+    pub(crate) fn mappings(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
+        let mut maps = linux.maps(pid)?;
+        maps.retain(|mapping| mapping.inode == self.inode && mapping.name.starts_with(OURS));
+        Ok(maps)
     }
 
     fn remap(&self, mapping: &Mapping, kind: i64) -> [i64; 7] {
@@ -53,39 +53,72 @@ impl Process {
         ]
     }
 
-    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings.
-    pub(crate) fn freeze(&mut self, linux: &Linux, child: u32) -> Result<()> {
+    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings;
+    /// what keeps the child's faults from mapping neighbours.
+    pub(crate) fn freeze(
+        &mut self,
+        linux: &Linux,
+        child: u32,
+        granule: Granule,
+    ) -> Result<Option<Watched>> {
         // The entries go with the shared mappings.
         self.collect()?;
         self.control.frozen.store(1, Relaxed);
-        self.sharers.push(child);
-        let shared: Vec<Mapping> =
-            self.mappings(linux, self.pid)?.into_iter().filter(|mapping| mapping.shared).collect();
-        let calls: Vec<[i64; 7]> =
-            shared.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect();
-        let mut of_child = calls.clone();
+        let shared = |pid: u32| -> Result<Vec<Mapping>> {
+            let mut mappings = self.mappings(linux, pid)?;
+            mappings.retain(|mapping| mapping.shared);
+            Ok(mappings)
+        };
+        let private = |mappings: &[Mapping]| -> Vec<[i64; 7]> {
+            mappings.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect()
+        };
+        let (own, of_child) = (shared(self.pid)?, private(&shared(child)?));
+        let calls = private(&own);
+        let mut in_child = of_child.clone();
         for &(start, end, advice) in &self.fork_advice {
             let (start, length) = (start as i64, (end - start) as i64);
-            of_child.push(match advice {
+            in_child.push(match advice {
                 WIPE_ON_FORK => [MMAP, start, length, 3, PRIVATE | FIXED | ANONYMOUS, -1, 0],
                 _ => [MUNMAP, start, length, 0, 0, 0, 0],
             });
         }
+        in_child.push([USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0]);
         let injection = Injection::begin(child)?;
-        let results = injection.list(&self.control, &of_child);
+        let done = injection.list(&self.control, &in_child).and_then(|results| {
+            let fd = results.last().copied().unwrap_or(-1);
+            let watched = self.watch_child(linux, child, fd, granule);
+            injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
+            Ok((results, watched?))
+        });
         injection.finish()?;
+        let (results, watched) = done?;
         for (call, result) in
-            calls.iter().zip(results?).chain(calls.iter().zip(self.serve(&calls)?))
+            of_child.iter().zip(results).chain(calls.iter().zip(self.serve(&calls)?))
         {
             if result != call[1] {
                 return Err(refused("make the memory private of a fork of", self.pid, result));
             }
         }
         // New private mappings are not registered any more.
-        for mapping in &shared {
-            self.watched.register(mapping.start, mapping.end);
+        for mapping in &own {
+            self.watch(mapping.start, mapping.end);
         }
-        Ok(())
+        Ok(watched)
+    }
+
+    fn watch_child(
+        &self,
+        linux: &Linux,
+        child: u32,
+        fd: i64,
+        granule: Granule,
+    ) -> Result<Option<Watched>> {
+        if fd < 0 || granule == Granule::Around {
+            return Ok(None);
+        }
+        let watched = Watched::new(pidfd::descriptor(&pidfd::open(child)?, fd as i32)?)?;
+        watch_all(linux, child, &watched)?;
+        Ok(Some(watched))
     }
 
     /// Makes the memory shared again. All threads are stopped, and no child reads the file.
@@ -123,7 +156,7 @@ impl Process {
             }
         }
         for mapping in &private {
-            self.watched.register(mapping.start, mapping.end);
+            self.watch(mapping.start, mapping.end);
         }
         self.control.frozen.store(0, Relaxed);
         Ok(())

@@ -1,6 +1,6 @@
 //! System calls made by a stopped thread, as if the program had made them.
 //!
-//! All signals are blocked meanwhile, so the thread comes back by the trap it was sent to. Registers and
+//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. Registers and
 //! blocked signals are put back when the [`Injection`] is finished.
 
 use pagemill_kernel::ptrace::{self, Registers, Stop};
@@ -19,7 +19,9 @@ impl Injection {
     /// Takes over `thread`, which must be stopped outside a system call or at the exit of one.
     pub(crate) fn begin(thread: u32) -> Result<Self> {
         let (registers, mask) = (ptrace::registers(thread)?, ptrace::signal_mask(thread)?);
-        ptrace::set_signal_mask(thread, !0)?;
+        // A blocked trap would cost the program its handler of that signal.
+        const TRAP: u64 = 1 << 4;
+        ptrace::set_signal_mask(thread, !TRAP)?;
         Ok(Self { thread, registers, mask })
     }
 
@@ -27,11 +29,6 @@ impl Injection {
     pub(crate) fn finish(self) -> Result<()> {
         ptrace::set_registers(self.thread, &self.registers)?;
         ptrace::set_signal_mask(self.thread, self.mask)
-    }
-
-    /// The stack pointer of the program.
-    pub(crate) fn stack(&self) -> u64 {
-        self.registers.rsp
     }
 
     fn call(&self, call: &[i64; 7], instruction: u64) -> Registers {
@@ -50,11 +47,11 @@ impl Injection {
     pub(crate) fn step(&self, call: &[i64; 7], instruction: u64) -> Result<i64> {
         ptrace::set_registers(self.thread, &self.call(call, instruction))?;
         ptrace::step(self.thread)?;
-        self.trapped()
+        self.trapped(ptrace::step)
     }
 
-    /// Waits for the trap; what `rax` holds then.
-    fn trapped(&self) -> Result<i64> {
+    /// Waits for the trap; what `rax` holds then. After another stop it goes on by `go`.
+    fn trapped(&self, go: impl Fn(u32) -> Result<()>) -> Result<i64> {
         loop {
             match ptrace::wait_for(self.thread)? {
                 Stop::Signal(5) => return Ok(ptrace::registers(self.thread)?.rax as i64),
@@ -67,8 +64,8 @@ impl Injection {
                         "it was killed meanwhile",
                     ));
                 }
-                // Asked to stop by somebody: it is stopped, and goes on for us.
-                _ => ptrace::resume(self.thread, 0)?,
+                // It was asked to stop twice.
+                _ => go(self.thread)?,
             }
         }
     }
@@ -76,8 +73,8 @@ impl Injection {
     /// One system call, at our own instruction.
     pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
         ptrace::set_registers(self.thread, &self.call(call, resident::SYSCALL))?;
-        ptrace::resume(self.thread, 0)?;
-        self.trapped()
+        resume(self.thread)?;
+        self.trapped(resume)
     }
 
     /// System calls in a row, each result; as many as are wanted.
@@ -90,8 +87,8 @@ impl Injection {
             registers.rip = resident::LIST;
             registers.rsp = resident::LIST_STACK;
             ptrace::set_registers(self.thread, &registers)?;
-            ptrace::resume(self.thread, 0)?;
-            self.trapped()?;
+            resume(self.thread)?;
+            self.trapped(resume)?;
             results.extend(control.list_results(calls.len()));
         }
         Ok(results)
@@ -106,10 +103,14 @@ impl Injection {
         let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], resident::CLONE);
         registers.r12 = u64::from(mapper);
         ptrace::set_registers(self.thread, &registers)?;
-        ptrace::resume(self.thread, 0)?;
-        let pid = self.trapped()?;
+        resume(self.thread)?;
+        let pid = self.trapped(resume)?;
         u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))
     }
+}
+
+fn resume(thread: u32) -> Result<()> {
+    ptrace::resume(thread, 0)
 }
 
 /// The error of an injected call that returned `result`.
@@ -118,17 +119,35 @@ pub(crate) fn refused(action: &'static str, thread: u32, result: i64) -> Error {
     Error::io(action, format_args!("process {thread}"), error)
 }
 
-/// Where a `syscall` instruction stands in the vDSO of `pid`: code that every process has.
-pub(crate) fn system_call_instruction(linux: &Linux, pid: u32) -> Result<u64> {
-    let maps = linux.maps(pid)?;
-    let missing =
-        |why: &str| Error::new(Kind::Unsupported, "trace", format_args!("process {pid}"), why);
-    let vdso = maps
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| missing("it has no vDSO (boot without vdso=0)"))?;
-    let mut code = vec![0; vdso.len() as usize];
-    process_vm::read(pid, vdso.start, &mut code)?;
-    let at = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
-    at.map(|at| vdso.start + at as u64).ok_or_else(|| missing("its vDSO makes no system call"))
+/// What every program has in its vDSO.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// A `syscall` instruction.
+    pub(crate) instruction: u64,
+    /// A byte 0: an empty text.
+    pub(crate) empty_text: u64,
+}
+
+impl Site {
+    /// Looks into the vDSO of `pid`.
+    pub(crate) fn find(linux: &Linux, pid: u32) -> Result<Self> {
+        let maps = linux.maps(pid)?;
+        let missing =
+            |why: &str| Error::new(Kind::Unsupported, "trace", format_args!("process {pid}"), why);
+        let vdso = maps
+            .iter()
+            .find(|mapping| mapping.name == "[vdso]")
+            .ok_or_else(|| missing("it has no vDSO (boot without vdso=0)"))?;
+        let mut code = vec![0; vdso.len() as usize];
+        process_vm::read(pid, vdso.start, &mut code)?;
+        let instruction = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
+        let empty_text = code.iter().position(|&byte| byte == 0);
+        match (instruction, empty_text) {
+            (Some(instruction), Some(empty_text)) => Ok(Self {
+                instruction: vdso.start + instruction as u64,
+                empty_text: vdso.start + empty_text as u64,
+            }),
+            _ => Err(missing("its vDSO makes no system call")),
+        }
+    }
 }

@@ -16,22 +16,28 @@
 //! | `convert` | the change of a program's memory at exec |
 //! | `process` | a traced process: its servant, its scans |
 //! | `fork` | copy on write for children, by freezing both sides |
+//! | `child` | a forked child, until its memory is its own |
 //! | `ask` | system calls that the mapper leaves to the tracer |
+//! | `hold` | threads stopped together |
+//! | `attach` | a running program taken over, and let go |
 //! | `follow` | the loop: stops, questions, ticks |
 //!
 //! Always true: a page that was touched is in the set of its interval, because only entries that a scan
-//! has seen are dropped (or, where events are complete, entries whose faults they report); a page
-//! leaves the address space only after it was scanned; data is never in the tracer's hands but when a
-//! mapping changes its kind, while nobody runs. If the tracer dies, the program goes on by itself.
+//! has seen are dropped; a page leaves the address space only after it was scanned; data is never in the
+//! tracer's hands but when a mapping changes its kind, while nobody runs. If the tracer dies, the program
+//! goes on by itself.
 //!
 //! After Moca (Beniamine et al., Euro-Par 2016), which dropped the entries in a kernel module.
 #![forbid(unsafe_code)]
 #![cfg(target_arch = "x86_64")]
 
 mod ask;
+mod attach;
+mod child;
 mod convert;
 mod follow;
 mod fork;
+mod hold;
 mod inject;
 mod process;
 
@@ -40,6 +46,17 @@ pub use pagemill_kernel::bpf::accesses::Access;
 pub use process::{Interval, Pages};
 
 use std::time::Duration;
+
+/// What one fault brings into view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Granule {
+    /// The page, and whether it was written.
+    #[default]
+    Page,
+    /// Up to 64 KiB around it that are in memory: fewer faults, a superset of the pages, and writes
+    /// after reads are not seen.
+    Around,
+}
 
 /// How long the tracer waits for code of its own in a program before it takes it for dead.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
@@ -9,8 +10,9 @@ use pagemill_kernel::resident::{self, Control, Shared};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, signal};
 
-use crate::PATIENCE;
+use crate::ask::Question;
 use crate::inject::refused;
+use crate::{Granule, PATIENCE};
 
 /// Pages side by side: first address and first address after them.
 pub type Pages = (u64, u64);
@@ -37,10 +39,6 @@ pub struct Interval {
     pub kept: u64,
 }
 
-/// Two ranges that follow each other closer than this are dropped as one, where events are complete: one
-/// flush of the other processors' translations instead of two.
-const MERGE: u64 = 2 << 20;
-
 /// `process_madvise` on the caller itself.
 const MYSELF: i64 = -10_001;
 const PROCESS_MADVISE: i64 = 440;
@@ -57,6 +55,7 @@ pub(crate) struct Process {
     /// Number of `memory` in the program.
     pub(crate) memory_fd: i64,
     pub(crate) watched: Watched,
+    pub(crate) granule: Granule,
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
     pub(crate) servant: u32,
@@ -77,6 +76,13 @@ impl Process {
     /// A fresh part of the memory file for `length` bytes.
     pub(crate) fn fresh(&self, length: u64) -> u64 {
         fresh(&self.control, length)
+    }
+
+    /// Keeps faults on a range of mappings from mapping neighbours, if that is wanted.
+    pub(crate) fn watch(&self, start: u64, end: u64) {
+        if self.granule == Granule::Page {
+            self.watched.register(start, end);
+        }
     }
 
     /// Has the servant make system calls.
@@ -103,24 +109,14 @@ impl Process {
         self.control.frozen.load(std::sync::atomic::Ordering::Relaxed) != 0
     }
 
-    /// Ends the interval: what was touched; and drops it, unless this is the last scan. With `complete`
-    /// events, entries that appear meanwhile may be dropped with the others.
-    pub(crate) fn tick(
-        &mut self,
-        now: impl Fn() -> u64,
-        complete: bool,
-        last: bool,
-    ) -> Result<Interval> {
+    /// Ends the interval: what was touched; and drops exactly that, unless this is the last scan.
+    pub(crate) fn tick(&mut self, now: impl Fn() -> u64, last: bool) -> Result<Interval> {
         let scanned = now();
         let (drop, kept) = self.collect()?;
         let touched = std::mem::take(&mut self.pending);
-        // A process that changes its mappings meanwhile may be told of out of order.
-        let mut drop = normal(drop);
         if !last {
-            if complete && !self.frozen() {
-                self.merge(&mut drop)?;
-            }
-            self.zap(&drop)?;
+            // A process that changes its mappings meanwhile may be told of out of order.
+            self.zap(&normal(drop))?;
         }
         let ended = now();
         let interval = Interval {
@@ -170,22 +166,6 @@ impl Process {
         Ok((drop, kept))
     }
 
-    /// Joins ranges that are close and lie in one mapping.
-    fn merge(&self, ranges: &mut Vec<Pages>) -> Result<()> {
-        let maps = Linux::live().maps(self.pid)?;
-        let mut mappings = maps.iter().peekable();
-        ranges.dedup_by(|next, before| {
-            while mappings.next_if(|mapping| mapping.end <= before.0).is_some() {}
-            let inside = mappings.peek().is_some_and(|mapping| next.1 <= mapping.end);
-            let joins = inside && next.0 - before.1 <= MERGE;
-            if joins {
-                before.1 = next.1;
-            }
-            joins
-        });
-        Ok(())
-    }
-
     /// Drops the page table entries of these ranges.
     pub(crate) fn zap(&self, ranges: &[Pages]) -> Result<()> {
         for ranges in ranges.chunks(resident::RANGES) {
@@ -227,12 +207,19 @@ impl Process {
         Ok(())
     }
 
-    /// Ends what runs for us in the program. Its memory is the program's alone again.
-    pub(crate) fn dismiss(&self) {
+    /// Ends what runs for us in the program. The call that its mapper had received and not answered, which
+    /// may be another process's.
+    pub(crate) fn dismiss(&self, linux: &Linux) -> Option<Question> {
         for process in [self.servant, self.mapper] {
             // It may have ended with the program.
             let _ = signal::send(process, 9);
         }
+        let limit = Instant::now() + PATIENCE;
+        let ended = |pid: u32| linux.stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
+        while !ended(self.mapper) && Instant::now() < limit {
+            std::thread::yield_now();
+        }
+        self.received()
     }
 }
 
@@ -245,7 +232,7 @@ pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
 }
 
 /// Sorted, without overlap.
-fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
+pub(crate) fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
     pages.sort_unstable();
     pages.dedup_by(|next, before| {
         let joins = next.0 <= before.1;

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
 use std::process::Command;
 
 use pagemill_kernel::Linux;
@@ -20,6 +21,9 @@ const PAGE: u64 = 4096;
 struct Seen {
     accesses: Vec<Access>,
     intervals: Vec<Interval>,
+    forks: Vec<(u32, u32)>,
+    /// To be created when a forked child has been told of three times.
+    enough: Option<PathBuf>,
 }
 
 impl Sink for Seen {
@@ -28,11 +32,22 @@ impl Sink for Seen {
         Ok(())
     }
     fn interval(&mut self, interval: Interval) -> Result<(), Stopped> {
+        let child = self.forks.first().map(|fork| fork.1);
         self.intervals.push(interval);
+        let of_child = self.intervals.iter().filter(|seen| Some(seen.process) == child).count();
+        if of_child == 3
+            && let Some(path) = self.enough.take()
+        {
+            File::create(path).unwrap();
+        }
         Ok(())
     }
     fn process(&mut self, _pid: u32, mappings: &[Mapping]) -> Result<(), Stopped> {
         assert!(mappings.iter().any(|mapping| mapping.name == "[stack]"));
+        Ok(())
+    }
+    fn forked(&mut self, parent: u32, child: u32) -> Result<(), Stopped> {
+        self.forks.push((parent, child));
         Ok(())
     }
 }
@@ -56,6 +71,10 @@ fn watch_dog() {
 
 /// Traces a command; `None`, said, where this machine cannot.
 fn trace(command: &[&str], options: Options) -> Option<Traced> {
+    trace_into(Seen::default(), command, options)
+}
+
+fn trace_into(mut seen: Seen, command: &[&str], options: Options) -> Option<Traced> {
     watch_dog();
     let text = |word: &str| CString::new(word).unwrap();
     let arguments: Vec<CString> = command.iter().map(|word| text(word)).collect();
@@ -64,7 +83,6 @@ fn trace(command: &[&str], options: Options) -> Option<Traced> {
     let mut blocked = signal::SENT_TO_PROGRAMS.to_vec();
     blocked.push(signal::CHILD);
     let signals = Signals::block(&blocked).unwrap();
-    let mut seen = Seen::default();
     let launched = Tracer::launch(Linux::live(), options, &arguments[0], &arguments, &environment);
     let mut tracer = match launched {
         Ok(tracer) => tracer.unwrap(),
@@ -136,6 +154,128 @@ for k in range(3):
     );
 }
 
+/// A parent and its child write the same memory until the child has been told of three times; each sees its
+/// own, and the child is traced from the fork on, then in memory of its own.
+#[test]
+fn a_forked_child_is_traced_from_the_fork_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let script = format!(
+        r#"my @a = map {{ 'p' x 4096 }} 1..500; my $stop = '{}'; my $end = time + 60;
+sub work {{ my ($c) = @_; while (1) {{ for my $i (0..499) {{ substr($a[$i], 0, 1) = $c; $a[$i] =~ tr/x//; }} last if -e $stop || time > $end }} }}
+open(my $f, '>', '{}'); $f->autoflush(1);
+my $p = fork; if (!$p) {{ work('c'); my $s = join('', map {{ substr($_, 0, 2) }} @a); print $f 'child ', $s eq 'cp' x 500, "\n"; exit 0 }}
+work('q'); waitpid $p, 0; my $s = join('', map {{ substr($_, 0, 2) }} @a);
+print $f 'parent ', $s eq 'qp' x 500, ' ', $? >> 8, "\n";"#,
+        path("stop"),
+        path("out")
+    );
+    let options = Options { interval: std::time::Duration::from_millis(20), ..Options::default() };
+    let seen = Seen { enough: Some(path("stop").into()), ..Seen::default() };
+    let Some(run) = trace_into(seen, &["/usr/bin/perl", "-e", &script], options) else { return };
+    assert_eq!(run.ended, Ended::Exited(0));
+    assert_eq!(std::fs::read_to_string(path("out")).unwrap(), "child 1\nparent 1 0\n");
+    let (parent, child) = run.seen.forks[0];
+    assert_eq!(parent, run.pid);
+    let of_child: Vec<&Interval> =
+        run.seen.intervals.iter().filter(|interval| interval.process == child).collect();
+    assert!(of_child.len() >= 3, "{} intervals of the child", of_child.len());
+    let numbers: Vec<u64> = of_child.iter().map(|interval| interval.number).collect();
+    assert_eq!(numbers, (0..of_child.len() as u64).collect::<Vec<_>>());
+    let pages = |interval: &Interval| -> u64 {
+        interval.touched.iter().map(|(start, end)| (end - start) / PAGE).sum()
+    };
+    assert!(of_child.iter().map(|interval| pages(interval)).max() >= Some(500));
+}
+
+/// Checks and changes its memory, in two threads and in pages that were there before the tracer came, until
+/// a file appears; then says whether all is as it should be.
+const RUNNING: &str = r#"
+import os, sys, threading, time, mmap
+blocks = [bytearray([k % 251] * 4096) for k in range(3000)]
+early = mmap.mmap(-1, 1 << 22, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for k in range(1024): early[k * 4096] = k % 256
+stop, wrong, rounds = sys.argv[1] + "/stop", [], [0, 0]
+def work(me):
+    n = 0
+    while True:
+        for k in range(me, 3000, 2):
+            if blocks[k][0] != (k + n) % 251: wrong.append((k, n))
+            blocks[k][0] = (k + n + 1) % 251
+        extra = [bytearray(70000) for _ in range(20)]
+        if any(any(e) for e in extra): wrong.append("extra")
+        n += 1; rounds[me] = n
+        if os.path.exists(stop): return
+threads = [threading.Thread(target=work, args=(me,)) for me in range(2)]
+[t.start() for t in threads]
+print("ready", flush=True)
+[t.join() for t in threads]
+p = os.fork()
+if p == 0: os._exit(7 if blocks[5][1] == 5 else 8)
+if os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) != 7: wrong.append("fork")
+if any(early[k * 4096] != k % 256 for k in range(1024)): wrong.append("early")
+print("rounds", min(rounds) > 0, "wrong", wrong[:5], flush=True)
+"#;
+
+#[test]
+fn a_running_program_is_taken_over_and_let_go_without_noticing() {
+    watch_dog();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let mut program = Command::new("python3")
+        .args(["-c", RUNNING, path])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(
+        line,
+        "ready
+"
+    );
+    let mut blocked = signal::SENT_TO_PROGRAMS.to_vec();
+    blocked.push(signal::CHILD);
+    let signals = Signals::block(&blocked).unwrap();
+    let options = Options {
+        interval: std::time::Duration::from_millis(10),
+        duration: Some(std::time::Duration::from_millis(400)),
+        ..Options::default()
+    };
+    let mut seen = Seen::default();
+    match Tracer::attach(Linux::live(), options, program.id()) {
+        Ok(mut tracer) => {
+            assert_eq!(tracer.run(&signals, &mut seen).unwrap(), Ended::LetGo);
+            let touched: BTreeSet<u64> = seen
+                .intervals
+                .iter()
+                .flat_map(|interval| &interval.touched)
+                .flat_map(|&(start, end)| start / PAGE..end / PAGE)
+                .collect();
+            assert!(touched.len() > 3000, "{} pages", touched.len());
+        }
+        Err(error) => println!("skipped: {error}"),
+    }
+    std::fs::write(directory.path().join("stop"), "").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(
+        rest,
+        "rounds True wrong []
+"
+    );
+    assert!(program.wait().unwrap().success());
+}
+
+#[test]
+fn a_process_that_cannot_be_taken_over_is_refused_with_the_reason() {
+    for pid in [1, std::process::id()] {
+        let error = Tracer::attach(Linux::live(), Options::default(), pid).err().unwrap();
+        assert!(!error.to_string().is_empty());
+    }
+}
+
 #[test]
 fn a_program_that_dies_by_a_signal_is_told_as_such() {
     let Some(run) = trace(&["/bin/bash", "-c", "kill -SEGV $$"], Options::default()) else {
@@ -177,18 +317,20 @@ fn page_tables_and_faults_tell_of_the_same_pages() {
     let missing: Vec<&u64> = touched.difference(&faulted).collect();
     // The kernel gets at a few pages without a fault: when it pins one, for a futex, say.
     assert!(missing.len() <= 8, "{} touched pages without a fault: {missing:x?}", missing.len());
-    // Interval by interval: a fault well inside one is of a page touched in that one.
-    for pair in intervals.windows(2) {
-        let (before, interval) = (pair[0], pair[1]);
-        let now = pages(interval);
+    // Interval by interval: a fault well inside one is of a page touched in that one, or, if the kernel was
+    // still at it when the page tables were read, in the next.
+    for three in intervals.windows(3) {
+        let (before, interval, after) = (three[0], three[1], three[2]);
+        let (now, next) = (pages(interval), pages(after));
         let inside = run
             .seen
             .accesses
             .iter()
             .filter(|access| access.time > before.ended && access.time < interval.scanned);
         for access in inside {
+            let page = access.address / PAGE;
             assert!(
-                now.contains(&(access.address / PAGE)),
+                now.contains(&page) || next.contains(&page),
                 "{access:x?} is not among the pages of interval {}",
                 interval.number
             );

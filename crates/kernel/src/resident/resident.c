@@ -74,6 +74,8 @@ _Static_assert(sizeof(struct control) == 323928, "resident.rs says so too");
 #define control ((struct control *)CONTROL)
 
 enum { IDLE, ASKING, ANSWERED };
+/* Without a tracer: its memory is private, over the file; or anonymous again. */
+enum { KEPT = 1, GIVEN_BACK = 2 };
 
 __asm__(
 	".section .text.entry,\"ax\"\n"
@@ -500,7 +502,7 @@ static void let_go(void)
 {
 	struct query query;
 	u64 at = 0;
-	store(&control->orphan, 1);
+	store(&control->orphan, KEPT);
 	while (find(at, &query) > 0) {
 		/* 8: VM_SHARED of PROCMAP_QUERY. */
 		if (ours(&query) && query.vma_flags & 8)
@@ -508,6 +510,13 @@ static void let_go(void)
 			     MAP_PRIVATE | MAP_FIXED, control->memory_fd, (i64)query.offset);
 		at = query.end;
 	}
+}
+
+/* Whether the program still has the memory that we share: it has not executed another one. */
+static int same_memory(void)
+{
+	/* 1: KCMP_VM. A kernel that cannot tell says an error. */
+	return call(__NR_kcmp, control->process, control->mapper_process, 1, 0, 0, 0) <= 0;
 }
 
 /* DONTNEED means zeros, not what the file holds. */
@@ -534,9 +543,12 @@ static int orphan_madvise(u64 *a, i64 *result)
 static int decide(struct notification *notification, i64 *result)
 {
 	u64 *a = notification->argument;
-	if (load(&control->orphan))
-		return notification->number == __NR_madvise ? orphan_madvise(a, result) :
-		       notification->number == __NR_close_range ? do_close_range(a, result) : GO_ON;
+	u32 orphan = load(&control->orphan);
+	if (orphan && notification->number == __NR_close_range)
+		return same_memory() ? do_close_range(a, result) : GO_ON;
+	if (orphan)
+		return orphan == KEPT && notification->number == __NR_madvise && same_memory() ?
+			       orphan_madvise(a, result) : GO_ON;
 	switch (notification->number) {
 	case __NR_mmap: return do_mmap(a, result);
 	case __NR_munmap: return do_munmap(a, result);
@@ -576,6 +588,11 @@ static void run(struct command *commands, u32 count)
 	}
 }
 
+static int traced(void)
+{
+	return !load(&control->orphan) && call3(__NR_kill, control->tracer, 0, 0) != -3;
+}
+
 __attribute__((used)) void servant(void)
 {
 	u32 last = load(&control->request);
@@ -585,8 +602,8 @@ __attribute__((used)) void servant(void)
 		u32 request;
 		while ((request = load(&control->request)) == last) {
 			wait(&control->request, last);
-			/* The program has ended and only we keep its memory. */
-			if (call3(__NR_getppid, 0, 0, 0) != control->process) {
+			/* The program has ended, without a tracer, and only we keep its memory. */
+			if (call3(__NR_getppid, 0, 0, 0) != control->process && !traced()) {
 				call3(__NR_kill, control->mapper_process, 9, 0);
 				call3(__NR_exit_group, 0, 0, 0);
 			}

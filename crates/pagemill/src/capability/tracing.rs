@@ -130,3 +130,26 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     }
     Ok((seen, faults.lacks().to_vec()))
 }
+
+/// Traces a program that ends at once.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn accesses(linux: &Linux) -> Found {
+    match crate::recorders::accesses::try_out(linux.clone()) {
+        Ok(None) => Found::ok("a program was traced, each first access told by BPF"),
+        Ok(Some(why)) => Found::degraded(
+            format!(
+                "the pages of each interval, but not who wrote them or touched them first: {why}"
+            ),
+            "run as root, or with CAP_BPF and CAP_PERFMON",
+        ),
+        Err(error) => Found::missing(
+            error.to_string(),
+            "use kernel 6.11 or newer, and let ptrace(2), seccomp(2) and userfaultfd(2) through",
+        ),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn accesses(_: &Linux) -> Found {
+    Found::missing("accesses are traced on x86-64 only", "use a machine of that kind")
+}

@@ -13,19 +13,22 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use pagemill_kernel::Linux;
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Event, Nanos};
-use pagemill_tracer::{Ended, Interval, Options, Pages, Sink, Stopped, Tracer};
+use pagemill_model::{Bytes, Event, Nanos};
+use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Sink, Stopped, Tracer};
 
 use super::mappings::layout;
 
 /// The tracer's name for memory that it made droppable.
 const OURS: &str = "/memfd:pagemill";
 
-/// A program under the tracer, not yet running.
+/// How much a fault maps where it may map neighbours: the kernel's default.
+pub const AROUND: u64 = 64 << 10;
+
+/// A program under the tracer.
 pub struct Traced {
     tracer: Tracer,
     options: Options,
@@ -75,6 +78,11 @@ impl Traced {
         Ok(launched.map(|tracer| Self { tracer, options }))
     }
 
+    /// Takes over a running process.
+    pub fn attach(linux: Linux, options: Options, pid: u32) -> pagemill_kernel::Result<Self> {
+        Ok(Self { tracer: Tracer::attach(linux, options.clone(), pid)?, options })
+    }
+
     /// The process.
     pub fn pid(&self) -> u32 {
         self.tracer.pid()
@@ -99,6 +107,10 @@ impl Traced {
                 .into_iter()
                 .collect(),
             interval: Nanos(interval),
+            granule: Bytes(match self.options.granule {
+                Granule::Page => pagemill_kernel::page_size() as u64,
+                Granule::Around => AROUND,
+            }),
             budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
             lost: tracer.lost()?,
             untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
@@ -116,7 +128,7 @@ impl Traced {
             processes: HashMap::new(),
             known: HashMap::new(),
             written: HashMap::new(),
-            events: self.tracer.without_events().is_none(),
+            events: self.tracer.without_events().is_none() && self.options.granule == Granule::Page,
             intervals: 0,
             accesses: 0,
             failure: None,
@@ -125,6 +137,37 @@ impl Traced {
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
         writer.meta_mut().accesses = Some(self.setup()?);
         Ok(Done { ended, intervals, accesses, failure })
+    }
+}
+
+/// Traces a program that ends at once. Why its accesses were not told one by one, if they were not.
+pub fn try_out(linux: Linux) -> pagemill_kernel::Result<Option<String>> {
+    struct Nothing;
+    impl Sink for Nothing {
+        fn access(&mut self, _: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
+            Ok(())
+        }
+        fn interval(&mut self, _: Interval) -> std::result::Result<(), Stopped> {
+            Ok(())
+        }
+        fn process(&mut self, _: u32, _: &[Mapping]) -> std::result::Result<(), Stopped> {
+            Ok(())
+        }
+        fn forked(&mut self, _: u32, _: u32) -> std::result::Result<(), Stopped> {
+            Ok(())
+        }
+    }
+    let signals = Signals::block(&[signal::CHILD])?;
+    let program = c"/bin/true".to_owned();
+    let arguments = std::slice::from_ref(&program);
+    let failed = |why: String| {
+        pagemill_kernel::Error::new(pagemill_kernel::Kind::Other, "trace", "/bin/true", why)
+    };
+    let launched = Tracer::launch(linux, Options::default(), &program, arguments, &[])?;
+    let mut tracer = launched.map_err(|error| failed(error.to_string()))?;
+    match tracer.run(&signals, &mut Nothing)? {
+        Ended::Exited(0) => Ok(tracer.without_events().map(str::to_owned)),
+        ended => Err(failed(format!("it ended otherwise than it does: {ended:?}"))),
     }
 }
 
@@ -262,6 +305,17 @@ impl Sink for Writing<'_> {
             }
             self.tell(pid, &mapping)?;
         }
+        Ok(())
+    }
+
+    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped> {
+        let known: Vec<(u64, (u64, String))> = self
+            .known
+            .iter()
+            .filter(|((owner, _), _)| *owner == parent)
+            .map(|((_, start), value)| (*start, value.clone()))
+            .collect();
+        self.known.extend(known.into_iter().map(|(start, value)| ((child, start), value)));
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //! recorded, each by its recorder (`recorders`), all in one recording.
 //!
 //! With a command this is a wrapper: the program keeps its terminal and signals, and its exit status
-//! is passed on. With `-p` a running process is watched and never touched. Ctrl-C, the end of the
-//! process or `--for` end the recording; what was recorded stays.
+//! is passed on. With `-p` a running process is watched and, but for accesses, never touched. Ctrl-C, the
+//! end of the process or `--for` end the recording; what was recorded stays.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -23,12 +23,12 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
 #[cfg(target_arch = "x86_64")]
-use pagemill_tracer::Ended;
+use pagemill_tracer::{Ended, Granule};
 
 use crate::exit::Exit;
 use crate::recorders::Recorder;
 #[cfg(target_arch = "x86_64")]
-use crate::recorders::accesses::{Done, Traced};
+use crate::recorders::accesses::{self, Done, Traced};
 use crate::recorders::faults::{self, BackEnd, Faults, Target};
 use crate::recorders::frag::Frag;
 use crate::recorders::heap::Heap;
@@ -85,6 +85,9 @@ pub struct Arguments {
     /// Accesses: longer intervals, so that the command takes at most this many times as long.
     #[arg(long, value_name = "FACTOR")]
     budget: Option<f64>,
+    /// Accesses: how much one fault brings into view, 4K or 64K; more is cheaper and less exact.
+    #[arg(long, default_value = "4K", value_name = "SIZE")]
+    granule: Bytes,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
@@ -103,7 +106,7 @@ enum What {
     Heap,
     /// Page faults: how long, where, and what the time went into
     Faults,
-    /// Which pages are touched, all of them, and by whom first (by itself, of a command)
+    /// Which pages are touched, all of them, and by whom first (by itself)
     Accesses,
     /// Mappings, and how much of each is on huge pages
     Hugepages,
@@ -167,7 +170,7 @@ fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
     Ok(Exit::Code(3))
 }
 
-/// Traces the accesses of a command.
+/// Traces the accesses of a command or of a running process.
 #[cfg(target_arch = "x86_64")]
 fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let refused = |why: &str, code: u8| {
@@ -177,49 +180,67 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     if arguments.with.len() > 1 {
         return refused("accesses are recorded by themselves (run it once for each)", 125);
     }
-    if arguments.pid.is_some() {
-        return refused(
-            "accesses of a running process cannot be recorded yet (start it with -- CMD)",
-            3,
-        );
-    }
-    if arguments.duration.is_some() || arguments.max_size.is_some() {
-        return refused("--for and --max-size do not go with accesses yet", 125);
-    }
     if arguments.budget.is_some_and(|budget| !(1.01..=1000.0).contains(&budget)) {
         return refused("--budget must be 1.01 to 1000", 125);
     }
-    let (command, path) = match run::plain(&arguments.command) {
-        Ok(Prepared::Ready(command, path)) => (command, path),
-        Ok(Prepared::Refused(exit)) => return Ok(exit),
-        Err(error) => return refused(&format!("{error:#}"), 125),
+    let granule = match arguments.granule.0 {
+        0x1000 => Granule::Page,
+        accesses::AROUND => Granule::Around,
+        _ => return refused("--granule must be 4K or 64K", 125),
     };
     let options = pagemill_tracer::Options {
         interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
         budget: arguments.budget,
         events: true,
+        granule,
+        duration: arguments.duration.map(Duration::from),
     };
-    let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-    let traced = match Traced::launch(super::machine(), options, &path, &command, name) {
-        Ok(Ok(traced)) => traced,
-        Ok(Err(error)) => return Ok(run::cannot_execute(&path, &error)),
-        Err(error) => return refused(&format!("{error:#}"), 125),
+    let traced = if let Some(pid) = arguments.pid {
+        match alive(&super::machine(), pid)
+            .and_then(|_| Traced::attach(super::machine(), options, pid))
+        {
+            Ok(traced) => traced,
+            Err(error) => {
+                let code = match error.kind() {
+                    Kind::Permission => 4,
+                    Kind::Unsupported => 3,
+                    _ => 2,
+                };
+                return refused(&error.to_string(), code);
+            }
+        }
+    } else {
+        let (command, path) = match run::plain(&arguments.command) {
+            Ok(Prepared::Ready(command, path)) => (command, path),
+            Ok(Prepared::Refused(exit)) => return Ok(exit),
+            Err(error) => return refused(&format!("{error:#}"), 125),
+        };
+        let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+        match Traced::launch(super::machine(), options, &path, &command, name) {
+            Ok(Ok(traced)) => traced,
+            Ok(Err(error)) => return Ok(run::cannot_execute(&path, &error)),
+            Err(error) => return refused(&format!("{error:#}"), 125),
+        }
     };
     let pid = traced.pid();
     let stat = super::machine().stat(pid)?;
     let meta = meta(arguments, &stat, arguments.access_interval.into());
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
-    let mut writer = Writer::create(&output, meta, arguments.force, None)?;
+    let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     let page = pagemill_kernel::page_size() as u64;
     let Done { ended, intervals, accesses, failure } = traced.record(signals, page, &mut writer)?;
     let exit = match ended {
         Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
         Ended::Killed(signal) => Exit::Signal(signal),
+        Ended::LetGo => Exit::Ok,
     };
-    writer.meta_mut().exit_status = Some(match ended {
-        Ended::Exited(code) => code as u64,
-        Ended::Killed(signal) => 128 + signal as u64,
-    });
+    // That of an attached process is not ours to pass on.
+    let exit = if arguments.pid.is_some() { Exit::Ok } else { exit };
+    writer.meta_mut().exit_status = match ended {
+        Ended::Exited(code) => Some(code as u64),
+        Ended::Killed(signal) => Some(128 + signal as u64),
+        Ended::LetGo => None,
+    };
     let finished = match failure {
         Some(error) => Err(error),
         None => writer.finish(nanos(clock::monotonic())),

@@ -1,0 +1,275 @@
+//! A running program taken over, and any program let go.
+//!
+//! ```text
+//!  attach   refuse what cannot be converted ──► stop all threads ──► convert ──► go on
+//!  let go   stop all threads ──► last scan ──► memory anonymous again ──► detach
+//! ```
+//!
+//! What is let go has its own private memory again. The filter of its system calls cannot be taken off a
+//! process: the mapper stays in it and lets every call go on as it is.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
+
+use crate::convert::{Origin, convert, copy_run, protection};
+use crate::follow::{Options, Thread, Tracer, Untraced, now};
+use crate::inject::refused;
+use crate::process::Process;
+use crate::{PATIENCE, Sink};
+
+/// How long threads of a running program may take to stop.
+const STOP: Duration = Duration::from_secs(2);
+
+/// What a process may have that is tied to its pages, not to its addresses, by the name of its descriptor.
+const PINS: &[(&str, &str)] = &[
+    ("anon_inode:[userfaultfd]", "it has a userfaultfd of its own, whose ranges would be lost"),
+    (
+        "anon_inode:[io_uring]",
+        "it has an io_uring, whose transfers go to pages that would be replaced",
+    ),
+];
+
+/// Why a process cannot be taken over, found out without touching it.
+fn refuse(linux: &Linux, pid: u32) -> Result<()> {
+    let object = format!("process {pid}");
+    let no = |why: &str| Err(Error::new(Kind::Unsupported, "trace", &object, why));
+    let stat = linux.stat(pid)?;
+    if stat.kernel_thread {
+        return no("it is a thread of the kernel");
+    }
+    if stat.state == 'Z' {
+        return no("its first thread has ended");
+    }
+    if pid == 1 || pid == std::process::id() {
+        return no("stopping it would stop the machine, or this program");
+    }
+    let status = linux.status(pid)?;
+    if status.seccomp.is_some_and(|mode| mode != 0) {
+        return no(
+            "its system calls are filtered (seccomp), or it was traced before: start it with -- CMD",
+        );
+    }
+    let executable = linux.process_file(pid, "exe");
+    let mut start = [0; 5];
+    let read = std::fs::File::open(&executable)
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
+    read.map_err(|error| {
+        Error::io("open", executable.display(), error)
+            .advise("run as root or as the user who owns the process")
+    })?;
+    if start != [0x7f, b'E', b'L', b'F', 2] {
+        return no("it is no 64-bit program");
+    }
+    let directory = linux.process_file(pid, "fd");
+    let entries = std::fs::read_dir(&directory)
+        .map_err(|error| Error::io("list", directory.display(), error))?;
+    for entry in entries.flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        if let Some((_, why)) = PINS.iter().find(|(name, _)| target == *name) {
+            return no(why);
+        }
+    }
+    if linux.maps(pid)?.iter().any(|mapping| mapping.name.starts_with("/[aio]")) {
+        return no(
+            "it has asynchronous I/O (io_setup), whose transfers go to pages that would be replaced",
+        );
+    }
+    Ok(())
+}
+
+/// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
+/// a move to another place would spoil (rseq(2)).
+pub(crate) fn calm(threads: &[u32]) -> Option<u32> {
+    let in_call = |thread: &u32| {
+        ptrace::registers(*thread).is_ok_and(|registers| registers.orig_rax as i64 >= 0)
+    };
+    threads.iter().copied().find(in_call).or_else(|| threads.first().copied())
+}
+
+impl Tracer {
+    /// Takes over process `pid`, which runs on.
+    pub fn attach(linux: Linux, options: Options, pid: u32) -> Result<Self> {
+        refuse(&linux, pid)?;
+        let mut tracer = Self::new(linux, options, pid)?;
+        tracer.attached = true;
+        if let Err(error) = tracer.take_over(pid) {
+            tracer.detach_all();
+            return Err(error);
+        }
+        tracer.release(pid);
+        tracer.pace = tracer.start_interval();
+        Ok(tracer)
+    }
+
+    fn take_over(&mut self, pid: u32) -> Result<()> {
+        let limit = Instant::now() + STOP;
+        // Until no thread has been started meanwhile.
+        loop {
+            let mut fresh = false;
+            for thread in self.linux.threads(pid)? {
+                if self.threads.contains_key(&thread) {
+                    continue;
+                }
+                match ptrace::seize(thread, ptrace::FOLLOW) {
+                    Ok(()) => {}
+                    // It has ended meanwhile.
+                    Err(error) if thread != pid && error.kind() != Kind::Permission => continue,
+                    Err(error) => return Err(error),
+                }
+                fresh = true;
+                self.threads.insert(thread, Thread { process: pid, held: false });
+            }
+            let threads = self.siblings(pid, 0);
+            let stopped = self.hold(&threads, limit.saturating_duration_since(Instant::now()));
+            if !stopped {
+                let why = "a thread does not stop: it waits for a device, or for a vfork";
+                let object = format!("process {pid}");
+                return Err(Error::new(Kind::Busy, "trace", object, why).advise("try again"));
+            }
+            if !fresh {
+                break;
+            }
+        }
+        let mut threads = self.siblings(pid, 0);
+        threads.retain(|thread| !self.deferred.iter().any(|(deferred, _)| deferred == thread));
+        let thread = calm(&threads).ok_or_else(|| {
+            Error::new(Kind::Gone, "trace", format_args!("process {pid}"), "it is ending")
+        })?;
+        if let Some(accesses) = &mut self.accesses {
+            accesses.follow(pid)?;
+        }
+        let mut process = convert(
+            &self.linux,
+            &mut self.session,
+            (pid, thread),
+            &Origin::Running,
+            self.options.granule,
+            &mut self.untraced,
+        )?;
+        process.began = now();
+        for child in self.linux.children(pid)? {
+            // Ours are its children, too.
+            if child != process.servant && child != process.mapper {
+                let why = "a child that was running already".into();
+                self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
+            }
+        }
+        self.processes.insert(pid, process);
+        Ok(())
+    }
+
+    /// Lets everything go: what was touched is told, and all programs run on by themselves.
+    pub(crate) fn let_go(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            // Who waits for an answer cannot stop.
+            self.questions(sink)?;
+            let threads: Vec<u32> = self.threads.keys().copied().collect();
+            let stopped = self.hold(&threads, Duration::from_millis(50));
+            if stopped && self.deferred.is_empty() {
+                break;
+            }
+            for (thread, stop) in std::mem::take(&mut self.deferred) {
+                if let Some(state) = self.threads.get_mut(&thread) {
+                    state.held = false;
+                }
+                self.stopped(thread, stop, sink)?;
+            }
+            if Instant::now() >= limit {
+                return Err(Error::new(
+                    Kind::Busy,
+                    "let go",
+                    format_args!("process {}", self.root),
+                    "a thread does not stop",
+                ));
+            }
+        }
+        self.drain(sink);
+        for process in self.processes.values_mut() {
+            let interval = process.tick(now, true)?;
+            let _ = sink.interval(interval);
+            process.give_back(&self.linux)?;
+        }
+        for child in self.children.values_mut() {
+            let _ = sink.interval(child.interval(true)?);
+        }
+        self.detach_all();
+        Ok(())
+    }
+
+    fn detach_all(&mut self) {
+        for &thread in self.threads.keys() {
+            // It may have been killed.
+            let _ = ptrace::detach(thread);
+        }
+        self.threads.clear();
+        self.deferred.clear();
+        self.processes.clear();
+        self.children.clear();
+        self.forking.clear();
+        self.accesses = None;
+    }
+}
+
+impl Process {
+    /// Makes its memory anonymous and private again; all threads are stopped.
+    fn give_back(&self, linux: &Linux) -> Result<()> {
+        const MMAP: i64 = 9;
+        const MPROTECT: i64 = 10;
+        const MREMAP: i64 = 25;
+        const CLOSE: i64 = 3;
+        const MADVISE: i64 = 28;
+        /// Private, anonymous, without reservation.
+        const KIND: i64 = 2 | 0x20 | 0x4000;
+        let mut buffer = vec![0; 1 << 20];
+        for mapping in self.mappings(linux, self.pid)? {
+            let (start, length) = (mapping.start as i64, mapping.len() as i64);
+            let action = "give its own memory back to";
+            let spare = self.serve_one(action, [MMAP, 0, length, 3, KIND, -1, 0])?;
+            memfd::data(
+                &self.memory,
+                mapping.offset,
+                mapping.offset + mapping.len(),
+                |from, to| {
+                    let at = from - mapping.offset;
+                    let bytes = &mut buffer[..(to - from) as usize];
+                    copy_run(self.pid, mapping.start + at, bytes, |bytes, offset| {
+                        process_vm::write(self.pid, spare as u64 + at + offset, bytes)
+                    })
+                },
+            )?;
+            let moved = self.serve(&[
+                [MPROTECT, spare, length, protection(&mapping), 0, 0, 0],
+                // MAYMOVE | FIXED
+                [MREMAP, spare, length, length, 3, start, 0],
+            ])?;
+            if moved[1] != start {
+                return Err(refused(action, self.pid, moved[1]));
+            }
+            if self.sharers.is_empty() {
+                memfd::punch_hole(&self.memory, mapping.offset, mapping.len())?;
+            }
+        }
+        let advice: Vec<[i64; 7]> = self
+            .fork_advice
+            .iter()
+            .map(|&(start, end, advice)| {
+                [MADVISE, start as i64, (end - start) as i64, advice as i64, 0, 0, 0]
+            })
+            .collect();
+        self.serve(&advice)?;
+        let close =
+            |fd: &std::sync::atomic::AtomicI32| [CLOSE, i64::from(fd.load(Relaxed)), 0, 0, 0, 0, 0];
+        let control = &self.control;
+        self.serve(&[
+            close(&control.memory_fd),
+            close(&control.userfault_fd),
+            close(&control.pagemap_fd),
+        ])?;
+        control.leave_alone();
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Threads stopped together, so that nobody writes while memory changes its kind.
+//!
+//! A thread that is to stop may report something else first: a signal (it gets it, and is asked again), or
+//! an event such as a fork. Then it is stopped as well; the event is put off (`deferred`) until the loop is
+//! back.
+
+use std::time::{Duration, Instant};
+
+use pagemill_kernel::ptrace::{self, Stop};
+
+use crate::follow::Tracer;
+
+/// How long threads are waited for that ought to stop at once.
+pub(crate) const SOON: Duration = Duration::from_millis(20);
+/// A fork that has not happened by then has failed, or its thread was killed.
+const FORK: Duration = Duration::from_millis(300);
+
+impl Tracer {
+    /// The threads of a process, but one.
+    pub(crate) fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
+        let of = |(thread, state): (&u32, &crate::follow::Thread)| {
+            (state.process == pid && *thread != but).then_some(*thread)
+        };
+        self.threads.iter().filter_map(of).collect()
+    }
+
+    /// Stops every other thread of a process, so that nobody writes between a fork and its freeze.
+    pub(crate) fn hold_others(&mut self, pid: u32, forker: u32) {
+        let others = self.siblings(pid, forker);
+        if !others.is_empty() {
+            self.forking.insert(forker, (pid, Instant::now()));
+            self.hold(&others, SOON);
+        }
+    }
+
+    /// Stops threads; whether all are. One that waits for its mapper cannot stop, and cannot write either.
+    pub(crate) fn hold(&mut self, threads: &[u32], patience: Duration) -> bool {
+        let runs = |thread: &u32| self.threads.get(thread).is_some_and(|state| !state.held);
+        let mut waiting: Vec<u32> = threads.iter().copied().filter(runs).collect();
+        for &thread in &waiting {
+            // One that has ended says so.
+            let _ = ptrace::interrupt(thread);
+        }
+        let limit = Instant::now() + patience;
+        loop {
+            waiting.retain(|&thread| match ptrace::poll_one(thread) {
+                Ok(Some(stop)) => !self.held(thread, stop),
+                Ok(None) => true,
+                Err(_) => false,
+            });
+            if waiting.is_empty() || Instant::now() >= limit {
+                return waiting.is_empty();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// A thread that was to be held says this. Whether it is stopped now.
+    fn held(&mut self, thread: u32, stop: Stop) -> bool {
+        if let Stop::Signal(number) = stop {
+            // Any stop takes the place of the one that was asked for.
+            let _ = ptrace::resume(thread, number);
+            let _ = ptrace::interrupt(thread);
+            return false;
+        }
+        if let Some(state) = self.threads.get_mut(&thread) {
+            state.held = true;
+        }
+        if stop != Stop::Interrupted {
+            self.deferred.push((thread, stop));
+        }
+        true
+    }
+
+    /// Lets held threads of a process go on, but those whose event is still to be looked at.
+    pub(crate) fn release(&mut self, pid: u32) {
+        for (thread, state) in &mut self.threads {
+            if state.process == pid
+                && std::mem::take(&mut state.held)
+                && !self.deferred.iter().any(|(deferred, _)| deferred == thread)
+            {
+                // It may have been killed meanwhile.
+                let _ = ptrace::resume(*thread, 0);
+            }
+        }
+    }
+
+    /// The fork that threads were held for has happened, or will not.
+    pub(crate) fn fork_is_over(&mut self, forker: u32) {
+        if let Some((pid, _)) = self.forking.remove(&forker) {
+            self.release(pid);
+        }
+    }
+
+    /// Asks threads whose fork should long have happened to stop; what they say then ends the wait.
+    pub(crate) fn hurry_forks(&mut self) {
+        for (&forker, (_, since)) in &mut self.forking {
+            if since.elapsed() >= FORK {
+                *since = Instant::now();
+                let _ = ptrace::interrupt(forker);
+            }
+        }
+    }
+}
