@@ -182,7 +182,11 @@ impl Tracer {
                 _ => ptrace::resume(root, 0)?,
             }
         }
-        tracer.executed(root)?;
+        if let Err(error) = tracer.executed(root) {
+            // It has not begun, and is not to run unrecorded.
+            let _ = signal::send(root, 9);
+            return Err(error);
+        }
         tracer.go_on(root, 0);
         tracer.pace = tracer.start_interval();
         Ok(Ok(tracer))
