@@ -34,6 +34,8 @@ pub enum Stop {
     Exit,
     /// Entered or left a system call.
     SystemCall,
+    /// About to make a system call that a filter points out ([`crate::seccomp::mapping_calls`]).
+    Filtered,
     /// Stopped because it was asked to.
     Interrupted,
     /// Another event of this number.
@@ -47,6 +49,9 @@ pub const FOLLOW: i32 = libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEEXEC
     | libc::PTRACE_O_TRACEEXIT
     | libc::PTRACE_O_TRACESYSGOOD;
+
+/// As [`FOLLOW`], told of filtered calls; without the tracer such a call fails, so the program ends with it.
+pub const FOLLOW_CALLS: i32 = FOLLOW | libc::PTRACE_O_TRACESECCOMP | libc::PTRACE_O_EXITKILL;
 
 /// The general registers of a stopped thread.
 pub type Registers = libc::user_regs_struct;
@@ -103,8 +108,48 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
+/// How a program is started.
+#[derive(Debug, Default)]
+pub struct Setup {
+    /// What it reads from and writes to instead of our own standard input and output.
+    pub streams: Option<OwnedFd>,
+    /// Whether its memory is laid out the same way each time, and each call that changes it is a stop.
+    pub mappings: bool,
+}
+
+impl Setup {
+    /// What the child does to itself before it executes the program; whether it could. Async-signal-safe.
+    fn apply(&self, filter: &[libc::sock_filter]) -> bool {
+        if let Some(streams) = &self.streams {
+            // SAFETY: duplicates an open descriptor onto the two standard ones.
+            let both = unsafe { [0, 1].map(|to| libc::dup2(streams.as_raw_fd(), to)) };
+            if both != [0, 1] {
+                return false;
+            }
+        }
+        if !self.mappings {
+            return true;
+        }
+        let program =
+            libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: these calls take numbers; the filter is only read, and lives.
+        unsafe {
+            let before = libc::personality(0xffff_ffff) as libc::c_ulong;
+            libc::personality(before | libc::ADDR_NO_RANDOMIZE as libc::c_ulong) >= 0
+                && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) == 0
+        }
+    }
+}
+
 /// Forks a child that waits for [`Launched::go`] and then executes `path`, with no signal blocked.
-pub fn launch(path: &CStr, arguments: &[CString], environment: &[CString]) -> Result<Launched> {
+pub fn launch(
+    path: &CStr,
+    arguments: &[CString],
+    environment: &[CString],
+    setup: &Setup,
+) -> Result<Launched> {
+    let filter = if setup.mappings { crate::seccomp::mapping_calls() } else { Vec::new() };
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
     };
@@ -128,7 +173,9 @@ pub fn launch(path: &CStr, arguments: &[CString], environment: &[CString]) -> Re
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+            if setup.apply(&filter) {
+                libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+            }
             let code =
                 io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOEXEC).to_ne_bytes();
             libc::write(failed.as_raw_fd(), code.as_ptr().cast(), code.len());
@@ -269,6 +316,7 @@ fn decode(status: i32) -> Stop {
         libc::PTRACE_EVENT_CLONE => Stop::Clone,
         libc::PTRACE_EVENT_EXEC => Stop::Exec,
         libc::PTRACE_EVENT_EXIT => Stop::Exit,
+        libc::PTRACE_EVENT_SECCOMP => Stop::Filtered,
         libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
         libc::PTRACE_EVENT_STOP => Stop::Group(signal),
         other => Stop::Other(other),

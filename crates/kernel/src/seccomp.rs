@@ -1,5 +1,5 @@
 //! `seccomp(2)`: a filter that hands some system calls of a traced program to its mapper, and the tracer's
-//! end of the notifications.
+//! end of the notifications; and a smaller one that points out calls for large memory ([`mapping_calls`]).
 //!
 //! ```text
 //!  from our own code in the program ......................... allow
@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::{Error, Result, resident};
 
 const ALLOW: u32 = 0x7fff_0000;
+const TRACE: u32 = 0x7ff0_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
 const BAD_DESCRIPTOR: u32 = 0x0005_0000 | libc::EBADF as u32;
 
@@ -144,6 +145,36 @@ pub fn program(address: u64, own_fds: u32) -> Vec<u8> {
     bytes
 }
 
+/// Mappings from this size on are pointed out.
+const LARGE: u32 = 1 << 20;
+
+/// A filter for a program traced with [`crate::ptrace::FOLLOW_CALLS`]: `brk`, `mremap`, and `mmap` and `munmap` of 1 MiB or
+/// more are stops; all else is allowed.
+pub fn mapping_calls() -> Vec<libc::sock_filter> {
+    let mut code: Vec<Instruction> = vec![
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, X86_64),
+        (RETURN, 0, 0, ALLOW),
+        (LOAD, 0, 0, NUMBER),
+    ];
+    for number in [libc::SYS_brk, libc::SYS_mremap] {
+        code.extend([(EQUAL, 0, 1, number as u32), (RETURN, 0, 0, TRACE)]);
+    }
+    code.extend([
+        (EQUAL, 2, 0, libc::SYS_mmap as u32),
+        (EQUAL, 1, 0, libc::SYS_munmap as u32),
+        (RETURN, 0, 0, ALLOW),
+        (LOAD, 0, 0, argument(1) + 4),
+        (EQUAL, 1, 0, 0),
+        (RETURN, 0, 0, TRACE),
+        (LOAD, 0, 0, argument(1)),
+        (AT_LEAST, 0, 1, LARGE),
+        (RETURN, 0, 0, TRACE),
+        (RETURN, 0, 0, ALLOW),
+    ]);
+    code.into_iter().map(|(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect()
+}
+
 #[repr(C)]
 struct Response {
     id: u64,
@@ -189,6 +220,15 @@ mod tests {
 
     /// Runs the filter on a call.
     fn decide(instruction_pointer: u64, number: libc::c_long, arguments: &[u64]) -> u32 {
+        interpret(&instructions(1000), instruction_pointer, number, arguments)
+    }
+
+    fn interpret(
+        code: &[Instruction],
+        instruction_pointer: u64,
+        number: libc::c_long,
+        arguments: &[u64],
+    ) -> u32 {
         let word = |offset: u32| -> u32 {
             match offset {
                 NUMBER => number as u32,
@@ -200,7 +240,6 @@ mod tests {
                 }
             }
         };
-        let code = instructions(1000);
         let (mut at, mut value) = (0, 0);
         loop {
             let (operation, yes, no, operand) = code[at];
@@ -243,6 +282,21 @@ mod tests {
         assert_eq!(of(libc::SYS_close, &[u64::from(u32::MAX)]), ALLOW);
         assert_eq!(of(libc::SYS_dup2, &[1000, 4]), ALLOW);
         assert_eq!(of(libc::SYS_dup3, &[4, 1001]), BAD_DESCRIPTOR);
+    }
+
+    #[test]
+    fn calls_for_large_memory_are_stops() {
+        let code = mapping_calls().into_iter().map(|one| (one.code, one.jt, one.jf, one.k));
+        let code: Vec<Instruction> = code.collect();
+        let of = |number, arguments: &[u64]| interpret(&code, 0x7f00_0000_0000, number, arguments);
+        assert_eq!(of(libc::SYS_brk, &[0]), TRACE);
+        assert_eq!(of(libc::SYS_mremap, &[0, 4096]), TRACE);
+        assert_eq!(of(libc::SYS_mmap, &[0, 1 << 20]), TRACE);
+        assert_eq!(of(libc::SYS_mmap, &[0, (1 << 20) - 1]), ALLOW);
+        assert_eq!(of(libc::SYS_mmap, &[0, 1 << 32]), TRACE);
+        assert_eq!(of(libc::SYS_munmap, &[0, 2 << 20]), TRACE);
+        assert_eq!(of(libc::SYS_munmap, &[0, 4096]), ALLOW);
+        assert_eq!(of(libc::SYS_read, &[3, 2 << 20]), ALLOW);
     }
 
     #[test]

@@ -12,13 +12,15 @@
 //!
 //! A script is as good as its interpreter, which may be named through `env(1)`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use anyhow::Context as _;
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
 use pagemill_kernel::privilege::{self, Gain};
@@ -36,6 +38,37 @@ const ALLOCATORS: &[(&str, &str)] = &[
     ("sn_malloc", "snmalloc"),
     ("scudo_malloc", "scudo"),
 ];
+
+/// A program's file, arguments (its name first) and environment, as execve(2) takes them.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// The file.
+    pub path: CString,
+    /// Its arguments.
+    pub arguments: Vec<CString>,
+    /// Its environment: this process's.
+    pub environment: Vec<CString>,
+}
+
+impl Words {
+    /// Of `command`, whose file is `path` and which is known to itself as `name`.
+    pub fn of(path: &Path, command: &Command, name: &OsStr) -> anyhow::Result<Self> {
+        let text =
+            |word: &OsStr| CString::new(word.as_bytes()).context("an argument contains a NUL byte");
+        let mut arguments = vec![text(name)?];
+        for argument in command.get_args() {
+            arguments.push(text(argument)?);
+        }
+        let mut environment = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let mut pair = name;
+            pair.push("=");
+            pair.push(value);
+            environment.push(text(&pair)?);
+        }
+        Ok(Self { path: text(path.as_os_str())?, arguments, environment })
+    }
+}
 
 /// Why there is no program to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! `pagemill plan` and `pagemill simulate --huge` from the outside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start its subject should panic")]
 
+mod support;
+
 use std::fs;
 use std::process::{Command, Output};
 
@@ -79,4 +81,146 @@ fn the_simulation_is_the_same_for_a_seed_and_names_what_it_knows() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
     }
+}
+
+/// Heap and mappings grown, shrunk, moved and copied: what `plan --measure` must not be noticed by.
+#[cfg(target_arch = "x86_64")]
+const SHIFTS: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int all(const char *from, long bytes, char value) {
+    for (long i = 0; i < bytes; i++) if (from[i] != value) return 0;
+    return 1;
+}
+int main(void) {
+    const long M = 1 << 20;
+    char *block = sbrk(9 * M);
+    if (sbrk(0) != block + 9 * M) return 1;
+    memset(block, 7, 9 * M);
+    if (sbrk(-5 * M - 100) != block + 9 * M || sbrk(0) != block + 4 * M - 100) return 2;
+    if (sbrk(8 * M) != block + 4 * M - 100) return 3;
+    if (!all(block, 4 * M - 100, 7)) return 4;
+    char *fresh = (char *)(((long)block + 4 * M - 100 + 4095) / 4096 * 4096);
+    if (!all(fresh, 7 * M, 0)) return 5;
+    char *map = mmap(0, 8 * M, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(map, 3, 8 * M);
+    char *wall = mmap(map + 8 * M, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (wall == MAP_FAILED) return 6;
+    map = mremap(map, 8 * M, 24 * M, MREMAP_MAYMOVE);
+    if (map == MAP_FAILED || !all(map, 8 * M, 3) || !all(map + 8 * M, 16 * M, 0)) return 7;
+    if (mremap(map, 24 * M, 1L << 60, MREMAP_MAYMOVE) != MAP_FAILED) return 8;
+    char *grown = malloc(3 * M);
+    memset(grown, 5, 3 * M);
+    grown = realloc(grown, 40 * M);
+    if (!all(grown, 3 * M, 5)) return 9;
+    pid_t child = fork();
+    if (child == 0) {
+        char *own = sbrk(4 * M);
+        memset(own, 1, 4 * M);
+        memset(block, 2, M);
+        _exit(all(map, 8 * M, 3) ? 0 : 1);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) return 10;
+    if (!all(block, M, 7)) return 11;
+    free(grown);
+    return munmap(map, 24 * M);
+}
+"#;
+
+/// Whether this machine cannot measure, said.
+#[cfg(target_arch = "x86_64")]
+fn cannot(output: &Output) -> bool {
+    let error = text(&output.stderr);
+    let cannot = error.contains("huge pages are off") || error.contains("cannot trace");
+    if cannot {
+        println!("skipped: {error}");
+    }
+    cannot
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_measured_program_does_what_it_does_without() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = support::compiled(&room, "shifts", SHIFTS, &["-O1"]) else { return };
+    assert!(Command::new(&program).status().unwrap().success());
+    let path = program.to_str().unwrap();
+    let output = pagemill(&["plan", "--measure", "--runs", "9", "--json", "--", path]);
+    if cannot(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["failed_runs"], 0, "{told}");
+    assert_eq!(told["same_places"], 1.0, "{told}");
+    assert_eq!(told["runs"].as_array().unwrap().len(), 8);
+    let pieces = told["slices"].as_array().unwrap().iter().flat_map(|slice| {
+        assert!(slice["pages_used"].as_u64().unwrap() > 0, "{slice}");
+        slice["pieces"].as_array().unwrap()
+    });
+    let sections: std::collections::BTreeSet<&str> =
+        pieces.map(|piece| piece["section"].as_str().unwrap()).collect();
+    assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["heap", "mmap"]);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_was_measured_before_an_interruption_is_kept() {
+    let room = tempfile::tempdir().unwrap();
+    let (marks, profile) = (room.path().join("marks"), room.path().join("profile.csv"));
+    let each = format!(
+        "echo x >> {}; exec {} workload slices --scale 0.0001",
+        marks.display(),
+        env!("CARGO_BIN_EXE_pagemill")
+    );
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(["plan", "--measure", "--runs", "10000", "--slices", "4", "--json", "-o"])
+        .arg(&profile)
+        .args(["--", "sh", "-c", &each])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runs = || fs::read_to_string(&marks).map_or(0, |text| text.lines().count());
+    let begun = std::time::Instant::now();
+    while runs() < 10 && child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed().as_secs() < 300, "{} runs in five minutes", runs());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // If it has ended it could not measure here, and says so.
+    let _ = pagemill_kernel::signal::send(child.id(), 2);
+    let output = child.wait_with_output().unwrap();
+    if cannot(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["interrupted"], true);
+    assert_eq!(told["program"], "pagemill");
+    assert!(told["runs"].as_array().unwrap().len() >= 8, "{told}");
+    assert_eq!(fs::read_to_string(&profile).unwrap(), told["profile"].as_str().unwrap());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let missing = pagemill(&["plan", "--measure", "--", "no-such-program"]);
+    if cannot(&missing) {
+        return;
+    }
+    assert_eq!(missing.status.code(), Some(127));
+    let tiny = pagemill(&["plan", "--measure", "--", "true"]);
+    if cannot(&tiny) {
+        return;
+    }
+    assert_eq!(tiny.status.code(), Some(2));
+    assert!(text(&tiny.stderr).contains("uses no 2 MiB"), "{}", text(&tiny.stderr));
+    let failing = pagemill(&["plan", "--measure", "--", "false"]);
+    assert!(text(&failing.stderr).contains("the command failed"), "{}", text(&failing.stderr));
+    assert_eq!(pagemill(&["plan", "--measure"]).status.code(), Some(2));
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::bpf::accesses::{Access, Accesses};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::same_memory;
-use pagemill_kernel::ptrace::{self, FOLLOW, Stop};
+use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
 use pagemill_kernel::resident::Decided;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::signal::{self, Signals};
@@ -161,7 +161,7 @@ impl Tracer {
         environment: &[CString],
     ) -> Result<std::result::Result<Self, std::io::Error>> {
         let mut tracer = Self::new(linux, options, 0)?;
-        let launched = ptrace::launch(path, arguments, environment)?;
+        let launched = ptrace::launch(path, arguments, environment, &Setup::default())?;
         let root = launched.pid;
         ptrace::seize(root, FOLLOW)?;
         launched.go()?;
@@ -543,7 +543,7 @@ impl Tracer {
                 let _ = ptrace::listen(thread);
                 Ok(())
             }
-            Stop::SystemCall | Stop::Other(_) => {
+            Stop::SystemCall | Stop::Filtered | Stop::Other(_) => {
                 self.go_on(thread, 0);
                 Ok(())
             }

@@ -64,7 +64,7 @@ impl Injection {
                         "it was killed meanwhile",
                     ));
                 }
-                // It was asked to stop twice.
+                // The call is one that a filter points out, or it was asked to stop twice.
                 _ => go(self.thread)?,
             }
         }

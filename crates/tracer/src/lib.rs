@@ -21,6 +21,7 @@
 //! | `hold` | threads stopped together |
 //! | `attach` | a running program taken over, and let go |
 //! | `follow` | the loop: stops, questions, ticks |
+//! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
 //!
 //! Always true: a page that was touched is in the set of its interval, because only entries that a scan
 //! has seen are dropped; a page leaves the address space only after it was scanned; data is never in the
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 #![cfg(target_arch = "x86_64")]
 
+pub mod advise;
 mod ask;
 mod attach;
 mod child;

@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pagemill_huge::board::{At, Board, Head, Of, Order, Process, REGIONS, WORDS, degraded};
 use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::maps::top_of_mappings;
 use pagemill_kernel::shared_words::SharedWords;
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::dataset::Row as _;
@@ -240,7 +241,7 @@ impl Launcher {
             let member = members.entry(pid).or_default();
             if !member.seen {
                 member.seen = true;
-                member.top = top_of_mmap(linux, pid as u32);
+                member.top = top_of_mappings(&linux.maps(pid as u32).unwrap_or_default());
             }
             if process.get(Of::HugePages) != member.huge {
                 member.huge = process.get(Of::HugePages);
@@ -546,14 +547,6 @@ fn forget_the_dead(linux: &Linux, directory: &Path) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// The end of the area that the kernel maps into from above.
-fn top_of_mmap(linux: &Linux, pid: u32) -> u64 {
-    let maps = linux.maps(pid).unwrap_or_default();
-    let stack = maps.iter().position(|map| map.name == "[stack]");
-    let below = stack.and_then(|stack| stack.checked_sub(1)).and_then(|below| maps.get(below));
-    below.map_or(0, |map| map.end)
 }
 
 /// What an agent is told to do so that a decision about a region that grows comes about.

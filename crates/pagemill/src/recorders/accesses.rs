@@ -5,12 +5,11 @@
 //! them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
@@ -21,6 +20,7 @@ use pagemill_model::{Bytes, Event, Nanos};
 use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Sink, Stopped, Tracer};
 
 use super::mappings::layout;
+use crate::program::Words;
 
 /// The tracer's name for memory that it made droppable.
 const OURS: &str = "/memfd:pagemill";
@@ -55,25 +55,13 @@ impl Traced {
         command: &Command,
         name: &OsStr,
     ) -> Result<std::io::Result<Self>> {
-        let text =
-            |word: &OsStr| CString::new(word.as_bytes()).context("an argument contains a NUL byte");
-        let mut arguments = vec![text(name)?];
-        for argument in command.get_args() {
-            arguments.push(text(argument)?);
-        }
-        let mut environment = Vec::new();
-        for (name, value) in std::env::vars_os() {
-            let mut pair = name;
-            pair.push("=");
-            pair.push(value);
-            environment.push(text(&pair)?);
-        }
+        let words = Words::of(path, command, name)?;
         let launched = Tracer::launch(
             linux,
             options.clone(),
-            &text(path.as_os_str())?,
-            &arguments,
-            &environment,
+            &words.path,
+            &words.arguments,
+            &words.environment,
         )?;
         Ok(launched.map(|tracer| Self { tracer, options }))
     }

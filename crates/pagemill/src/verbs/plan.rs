@@ -2,14 +2,17 @@
 
 mod advise;
 mod costs;
+#[cfg(target_arch = "x86_64")]
+mod measure;
 mod perturb;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pagemill_analysis::regions::RegionFold;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Source as _};
@@ -22,6 +25,7 @@ use crate::exit::Exit;
 const EXAMPLES: &str = "\
 Examples:
   pagemill record --with faults,hugepages --threshold 0ns -o rec -- CMD; pagemill plan rec --explain -o profile.csv
+  pagemill plan --measure -o profile.csv -- xz -9 -c big.tar     what huge pages are worth where, by 50 runs of it
   pagemill plan REC --replay                             do the recorded decisions come out again?
   pagemill plan --costs                                  what base and huge pages cost on this machine
   pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
@@ -32,11 +36,24 @@ Examples:
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory that `pagemill record` or `pagemill run --huge` wrote; with --perturb, a profile.
-    #[arg(value_name = "REC", required_unless_present = "costs")]
+    #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure"])]
     input: Option<PathBuf>,
     /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for this boot.
     #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
     costs: bool,
+    /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they are worth
+    /// in each part. Standard output of the command is dropped.
+    #[arg(long, conflicts_with_all = ["costs", "replay", "perturb", "input", "original"], requires = "command")]
+    measure: bool,
+    /// Runs of the command in all.
+    #[arg(long, default_value_t = 50, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(7..=10_000))]
+    runs: u32,
+    /// Parts that its memory is cut into, at most.
+    #[arg(long, default_value_t = 100, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    slices: u32,
+    /// What is to be shorter.
+    #[arg(long, value_enum, default_value = "cpu", requires = "measure")]
+    by: By,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -63,12 +80,29 @@ pub struct Arguments {
     /// Overwrite FILE.
     #[arg(short, long)]
     force: bool,
+    /// The command to measure and its arguments.
+    #[arg(last = true, value_name = "CMD", requires = "measure")]
+    command: Vec<OsString>,
+}
+
+/// Which time of a run counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// CPU time, which the kernel counts exactly
+    Cpu,
+    /// CPU time in user mode, of which the kernel only samples how much it is
+    User,
+    /// From beginning to end
+    Wall,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.costs {
         return costs::run(arguments.json);
+    }
+    if arguments.measure {
+        return measure(arguments);
     }
     let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
     if !arguments.perturb.is_empty() {
@@ -83,6 +117,18 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return replay(input);
     }
     arguments.advise(input)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn measure(arguments: &Arguments) -> Result<Exit> {
+    measure::run(arguments)
+}
+
+/// The program's registers are named in what does it.
+#[cfg(not(target_arch = "x86_64"))]
+fn measure(_: &Arguments) -> Result<Exit> {
+    eprintln!("pagemill: plan --measure works on x86-64 only");
+    Ok(Exit::Unsupported)
 }
 
 impl Arguments {

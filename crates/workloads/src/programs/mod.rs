@@ -9,6 +9,7 @@
 //! | `glibc-simple` | batches of one size, freed in order and in reverse | glibc's `bench-malloc-simple` |
 //! | `churn` | fill, free three quarters, mix sizes; each call timed | the pause question of Mesh |
 //! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
+//! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
 //! | `touch` | first touches of new memory, page by page; each timed | `thp_ubmk` |
 //!
 //! All of them are written from the description of the shape, not from the original text, so
@@ -21,6 +22,7 @@ mod churn;
 mod glibc_simple;
 mod larson;
 pub mod pauses;
+pub mod slices;
 mod touch;
 mod unfragmented;
 mod xmalloc;
@@ -98,7 +100,7 @@ pub struct Program {
 }
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 8] = [
+pub const PROGRAMS: [Program; 9] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -133,6 +135,11 @@ pub const PROGRAMS: [Program; 8] = [
         name: "unfragmented",
         summary: "a hash table of 10 M small keys, nothing freed (fixed work)",
         run: unfragmented::run,
+    },
+    Program {
+        name: "slices",
+        summary: "parts of memory chased, streamed or left alone, for `plan --measure` (fixed work)",
+        run: slices::run,
     },
     Program {
         name: "touch",

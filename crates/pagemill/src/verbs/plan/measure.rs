@@ -1,0 +1,207 @@
+//! `plan --measure`: the profile of a command by runs of it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, thp};
+use pagemill_model::{Bytes, Nanos};
+use serde_json::{Value, json};
+
+use super::Arguments;
+use crate::exit::Exit;
+use crate::huge::measure::{self, Options, Outcome, Piece};
+use crate::program::Words;
+use crate::report::text;
+use crate::verbs::run::{self, Prepared};
+
+/// Slices in the table without `--explain`.
+const SHOWN: usize = 12;
+
+/// Runs the command and writes what came of it.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let linux = crate::verbs::machine();
+    allow_only_advised(&linux)?;
+    let (command, path) = match run::plain(&arguments.command)? {
+        Prepared::Ready(command, path) => (command, path),
+        Prepared::Refused(exit) => return Ok(exit),
+    };
+    if let Some(output) = arguments.output.as_ref().filter(|path| path.exists() && !arguments.force)
+    {
+        bail!("{} exists (use -f to overwrite it)", output.display());
+    }
+    let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    let words = Words::of(&path, &command, name)?;
+    let mut watched = vec![signal::CHILD];
+    watched.extend_from_slice(signal::ENDS);
+    let signals = Signals::block(&watched)?;
+    let options = Options {
+        runs: arguments.runs as usize,
+        slices: arguments.slices as usize,
+        seed: arguments.seed,
+        by: arguments.by,
+    };
+    let shown = std::io::stderr().is_terminal();
+    let measured = measure::measure(&linux, &words, options, &signals, &mut |done, all, left| {
+        if shown {
+            eprint!("\r\x1b[K{done} of {all} runs, {} s left", left.as_secs());
+        }
+    });
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+    let outcome = match measured? {
+        Ok(outcome) => outcome,
+        Err(error) => return Ok(run::cannot_execute(&path, &error)),
+    };
+    if outcome.benefits.is_empty() {
+        eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
+        return Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Finding });
+    }
+    if arguments.output.is_some() {
+        arguments.write(&outcome.profile().to_string())?;
+    }
+    if arguments.json {
+        println!("{:#}", json(&outcome, arguments));
+    } else {
+        print!("{}", table(&outcome, arguments.explain));
+    }
+    Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Ok })
+}
+
+/// Huge pages are to be where they are asked for, and nowhere else.
+pub fn allow_only_advised(linux: &Linux) -> Result<()> {
+    match linux.thp_enabled()?.active.as_str() {
+        "madvise" => Ok(()),
+        "always" => {
+            // What is not asked for would be huge, too.
+            Ok(thp::disable_here(thp::Disabled::ExceptAdvised)?)
+        }
+        _ => bail!(
+            "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled)"
+        ),
+    }
+}
+
+fn short(bytes: u64) -> String {
+    Bytes(bytes).to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A piece in words.
+pub fn place(piece: &Piece) -> String {
+    let (from, to) = (short(piece.from), short(piece.to));
+    if piece.heap {
+        format!("heap from {from} to {to}")
+    } else {
+        format!("mappings {from} to {to} below the top")
+    }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.2}", seconds * 1e3)
+}
+
+/// The slices that matter, and what the runs were.
+pub fn table(outcome: &Outcome, all: bool) -> String {
+    let ranking = outcome.ranking();
+    let rows = ranking.iter().take(if all { usize::MAX } else { SHOWN }).map(|&number| {
+        let slice = &outcome.slices[number];
+        let (low, high) = outcome.interval(number);
+        let more = match slice.pieces.len() {
+            0 | 1 => String::new(),
+            pieces => format!(" and {} more", pieces - 1),
+        };
+        vec![
+            slice.pieces.first().map(place).unwrap_or_default() + &more,
+            slice.chunks.to_string(),
+            (slice.pages / slice.chunks.max(1)).to_string(),
+            milliseconds(outcome.benefits[number].mean),
+            format!("[{}, {}]", milliseconds(low), milliseconds(high)),
+            Nanos(outcome.each(number)).to_string().trim().to_owned(),
+            if outcome.benefits[number].sure() { "sure" } else { "" }.to_owned(),
+        ]
+    });
+    let header = ["slice", "huge pages", "used of 512", "ms a run", "95 % interval", "each", ""];
+    let mut out = text::table(&header, &rows.collect::<Vec<_>>());
+    let left = ranking.len().saturating_sub(SHOWN);
+    if left > 0 && !all {
+        out += &format!("and {left} slices with less (--explain)\n");
+    }
+    out + &notes(outcome)
+}
+
+fn notes(outcome: &Outcome) -> String {
+    let sum: f64 = outcome.benefits.iter().map(|benefit| benefit.mean).sum();
+    let seconds = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.3} s"));
+    let (none, all) = (outcome.uniform(false), outcome.uniform(true));
+    let share = none.map_or(0.0, |none| outcome.error / none * 100.0);
+    let mut out = format!(
+        "{}: {} slices, {} runs in {} s; a run takes {} without huge pages and {} with all; all slices together {} ms; a run is predicted within {share:.1} %\n",
+        outcome.program,
+        outcome.slices.len(),
+        outcome.runs.len() + 1,
+        outcome.took.as_secs(),
+        seconds(none),
+        seconds(all),
+        milliseconds(sum),
+    );
+    if outcome.huge < 0.9 {
+        out += &format!(
+            "only {:.0} % of the chosen memory was on huge pages (sudo pagemill frag compact; memory that shrinks or is mapped in pieces has none)\n",
+            outcome.huge * 100.0
+        );
+    }
+    if outcome.same < 0.9 {
+        out += &format!(
+            "a run used only {:.0} % of the places of the first: the program lays its memory out differently each time, so its slices are not the same memory\n",
+            outcome.same * 100.0
+        );
+    }
+    if outcome.failed > 0 {
+        out += &format!("{} runs of the command failed and do not count\n", outcome.failed);
+    }
+    if outcome.interrupted {
+        out += "interrupted: from the runs that were finished\n";
+    }
+    out
+}
+
+fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
+    let slices = outcome.slices.iter().enumerate().map(|(number, slice)| {
+        let (low, high) = outcome.interval(number);
+        let pieces = slice.pieces.iter().map(|piece| {
+            let section = if piece.heap { "heap" } else { "mmap" };
+            json!({ "section": section, "from": piece.from, "to": piece.to })
+        });
+        json!({
+            "pieces": pieces.collect::<Vec<_>>(),
+            "huge_pages": slice.chunks,
+            "pages_used": slice.pages,
+            "benefit_seconds": outcome.benefits[number].mean,
+            "interval_seconds": [low, high],
+            "benefit_ns_each": outcome.each(number),
+            "sure": outcome.benefits[number].sure(),
+        })
+    });
+    let runs = outcome.runs.iter().map(|run| {
+        let huge = run.huge.iter().enumerate().filter(|(_, on)| **on).map(|(slice, _)| slice);
+        json!({ "seconds": run.time, "huge": huge.collect::<Vec<_>>() })
+    });
+    json!({
+        "schema": 1,
+        "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+        "program": outcome.program,
+        "by": format!("{:?}", arguments.by).to_lowercase(),
+        "slices": slices.collect::<Vec<_>>(),
+        "error_seconds": outcome.error,
+        "runs": runs.collect::<Vec<_>>(),
+        "failed_runs": outcome.failed,
+        "huge_share": outcome.huge,
+        "same_places": outcome.same,
+        "interrupted": outcome.interrupted,
+        "seconds": Duration::as_secs_f64(&outcome.took),
+        "profile": outcome.profile().to_string(),
+    })
+}
