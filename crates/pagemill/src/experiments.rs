@@ -1,5 +1,40 @@
 //! Experiments that are no programs to compare: placement on a simulated machine, and what the free memory
-//! of this one looks like.
+//! of this one looks like; what measuring costs, and what huge pages are worth where.
 
 pub mod colloid;
 pub mod fragmentation;
+#[cfg(target_arch = "x86_64")]
+pub mod huge_slices;
+pub mod overhead;
+
+use crate::report::html::Page;
+use crate::report::text;
+
+/// A table of an outcome.
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns.
+    pub header: Vec<&'static str>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Tables as text, under what they are of.
+pub fn as_text(name: &str, title: &str, tables: &[Table]) -> String {
+    let mut out = format!("{name}: {title}\n\n");
+    for Table { title, header, rows } in tables {
+        out += &format!("{title}\n{}\n", text::table(header, rows));
+    }
+    out
+}
+
+/// Tables as one HTML page.
+pub fn as_html(name: &str, title: &str, tables: &[Table]) -> String {
+    let mut page = Page::new(&format!("pagemill reproduce {name}"));
+    page.paragraph(title);
+    for Table { title, header, rows } in tables {
+        page.heading(title).table(header, rows);
+    }
+    page.finish()
+}

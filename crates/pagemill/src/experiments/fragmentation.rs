@@ -25,12 +25,11 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
 use serde_json::{Value, json};
 
+use super::Table;
 use crate::fragmentation::compact;
 use crate::fragmentation::induce::{Fragmenter, Goal};
 use crate::fragmentation::journals;
 use crate::fragmentation::look::Look;
-use crate::report::html::Page;
-use crate::report::text;
 
 /// Its name on the command line.
 pub const NAME: &str = "fragmentation";
@@ -234,13 +233,6 @@ impl State {
     }
 }
 
-/// A table of the outcome.
-struct Table {
-    title: String,
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-}
-
 impl Outcome {
     fn tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();
@@ -327,21 +319,12 @@ impl Outcome {
 
     /// The tables as text.
     pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {TITLE}\n\n");
-        for Table { title, header, rows } in self.tables() {
-            out += &format!("{title}\n{}\n", text::table(&header, &rows));
-        }
-        out
+        super::as_text(NAME, TITLE, &self.tables())
     }
 
     /// The tables as one HTML page.
     pub fn html(&self) -> String {
-        let mut page = Page::new("pagemill reproduce fragmentation");
-        page.paragraph(TITLE);
-        for Table { title, header, rows } in self.tables() {
-            page.heading(&title).table(&header, &rows);
-        }
-        page.finish()
+        super::as_html(NAME, TITLE, &self.tables())
     }
 
     /// Every figure.

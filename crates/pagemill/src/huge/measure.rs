@@ -234,6 +234,16 @@ impl Outcome {
         ranking
     }
 
+    /// The places of all chunks.
+    pub fn places(&self) -> Vec<Place> {
+        let pieces = self.slices.iter().flat_map(|slice| &slice.pieces);
+        let each = |piece: &Piece| {
+            let heap = piece.heap;
+            (piece.from..piece.to).step_by(CHUNK as usize).map(move |offset| Place { heap, offset })
+        };
+        pieces.flat_map(each).collect()
+    }
+
     /// The interval of a slice's benefit, seconds.
     pub fn interval(&self, slice: usize) -> (f64, f64) {
         let Benefit { mean, deviation } = self.benefits[slice];

@@ -3,8 +3,8 @@
 mod advise;
 mod costs;
 #[cfg(target_arch = "x86_64")]
-mod measure;
-mod perturb;
+pub(crate) mod measure;
+pub(crate) mod perturb;
 
 use std::ffi::OsString;
 use std::fs;

@@ -11,7 +11,9 @@ use pagemill_sim::machine::ICELAKE;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::experiments::{colloid, fragmentation};
+#[cfg(target_arch = "x86_64")]
+use crate::experiments::huge_slices;
+use crate::experiments::{as_html, as_text, colloid, fragmentation, overhead};
 use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::{self, Experiment};
@@ -29,6 +31,8 @@ Examples:
   pagemill reproduce colloid                               tiered memory, on the simulated machine
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
   sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
+  pagemill reproduce overhead                              what measuring costs
+  pagemill reproduce huge-slices                           what huge pages are worth where; imprecise profiles (CBMM)
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
 ";
@@ -83,6 +87,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 impl Arguments {
     fn run(&self) -> Result<Exit> {
+        if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
+            && !self.list
+        {
+            ensure!(self.experiments.len() == 1, "{name} runs by itself (run it once for each)");
+            return self.alone(name);
+        }
         let asked = |name: &str| self.experiments.iter().any(|one| one == name);
         let (simulated, free_memory) = match self.experiments.is_empty() {
             true => (true, true),
@@ -161,6 +171,51 @@ impl Arguments {
             () if failed => Exit::Finding,
             () => Exit::Ok,
         })
+    }
+
+    /// An experiment of one's own asking: tables in files of its name.
+    fn alone(&self, name: &str) -> Result<Exit> {
+        let linux = Linux::live();
+        let signals = signal::Signals::block(&ENDING_AND_CHILD)?;
+        let talk = std::io::stderr().is_terminal();
+        let say = |step: &str| {
+            if talk {
+                eprint!("\r\x1b[K{name}: {step}");
+            }
+        };
+        let (title, tables, data, interrupted) = match name {
+            overhead::NAME => {
+                let options = overhead::Options::new(self.quick, self.reps, self.seed);
+                let outcome = overhead::run(&linux, options, &signals, say)?;
+                (overhead::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
+            }
+            #[cfg(target_arch = "x86_64")]
+            huge_slices::NAME => {
+                if let Some(why) = huge_slices::missing(&linux) {
+                    eprintln!("pagemill: {name} cannot run here: {why}");
+                    return Ok(Exit::Unsupported);
+                }
+                let options = huge_slices::Options::new(self.quick, self.reps, self.seed);
+                let outcome = huge_slices::run(&linux, options, &signals, say)?;
+                (huge_slices::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
+            }
+            _ => {
+                eprintln!("pagemill: {name} runs on x86-64 only");
+                return Ok(Exit::Unsupported);
+            }
+        };
+        if talk {
+            eprint!("\r\x1b[K");
+        }
+        let store = Store::create(&self.directory(), self.force)?;
+        let data = serde_json::to_string_pretty(&data)? + "\n";
+        let text = as_text(name, title, &tables);
+        store.write(&format!("{name}.json"), &data)?;
+        store.write(&format!("{name}.txt"), &text)?;
+        store.write(&format!("{name}.html"), &as_html(name, title, &tables))?;
+        print!("{}", if self.json { &data } else { &text });
+        eprintln!("pagemill: results in {}", store.directory().display());
+        Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
     }
 
     /// The tables of the fragmentation study, in files of their own; `None`, and why, if they cannot be
@@ -314,6 +369,15 @@ const QUICK_FIGURES: &[&str] = &["setup", "6c", "8b", "regret"];
 /// SIGINT, SIGTERM, SIGHUP.
 const ENDING: &[i32] = &[2, 15, 1];
 
+/// These, and the end of a child.
+const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
+
+/// Experiments that run only when they are named, each by itself.
+const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
+
+/// See `experiments::huge_slices`, which is built for x86-64 only.
+const HUGE_SLICES: &str = "huge-slices";
+
 fn list(experiments: &[Experiment], simulated: bool) -> String {
     let mut text = String::new();
     for one in experiments {
@@ -326,6 +390,9 @@ fn list(experiments: &[Experiment], simulated: bool) -> String {
         ));
     }
     text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
+    text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
+    #[cfg(target_arch = "x86_64")]
+    text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
     if simulated {
         text.push_str(&format!(
             "{SIMULATED:20} tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine\n{:20} figures: {}\n",

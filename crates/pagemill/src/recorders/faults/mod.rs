@@ -188,10 +188,13 @@ impl Faults {
         Ok(())
     }
 
-    /// Where the kernel's counters are all there is: what they say at the end, after the last look.
+    /// Faults that no event tells: what the kernel's account of a command has more than was counted or lost, and where its counters are
+    /// all there is, what they say at the end.
     fn write_rest(&mut self, writer: &mut Writer) -> Result<()> {
-        let rest = self.setup.accounted.unwrap_or(0).saturating_sub(self.setup.counted);
-        if self.back_end != BackEnd::Counters || rest == 0 {
+        let known = self.setup.counted + self.setup.lost;
+        let rest = self.setup.accounted.unwrap_or(0).saturating_sub(known);
+        let ended = self.target == Target::Command || self.back_end == BackEnd::Counters;
+        if !ended || rest == 0 {
             return Ok(());
         }
         let time = nanos(clock::monotonic());
@@ -199,6 +202,9 @@ impl Faults {
         let row = FaultCounts { time, flags: Some(0), buckets: None, counts };
         writer.event(&Event::FaultCounts(Box::new(row)))?;
         self.setup.counted += rest;
+        if self.back_end != BackEnd::Counters {
+            self.setup.untimed = rest;
+        }
         writer.meta_mut().faults = Some(self.setup.clone());
         Ok(())
     }

@@ -151,6 +151,17 @@ impl Faults {
             None => String::new(),
         };
         facts.push(("counted", format!("{}{accounted}{rate}", view.counted)));
+        if setup.untimed > 0 {
+            let why = match setup.in_kernel {
+                true => {
+                    "made by the kernel for the program (arguments of execve, direct input and output)"
+                }
+                false => {
+                    "made by the kernel for the program, or inside system calls, which this user may not see"
+                }
+            };
+            facts.push(("not timed", format!("{} of them: {why}", setup.untimed)));
+        }
         if setup.lost + setup.lost_rows + setup.unmatched > 0 {
             facts.push((
                 "lost",
