@@ -136,7 +136,8 @@ int main(void) {
 #[cfg(target_arch = "x86_64")]
 fn cannot(output: &Output) -> bool {
     let error = text(&output.stderr);
-    let cannot = error.contains("huge pages are off") || error.contains("cannot trace");
+    let lacks = ["huge pages are off", "cannot trace", "needs Linux 6.7", "cannot be prepared"];
+    let cannot = lacks.iter().any(|lack| error.contains(lack));
     if cannot {
         println!("skipped: {error}");
     }

@@ -29,7 +29,7 @@ use pagemill_kernel::maps::top_of_mappings;
 use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Linux, Result, poll};
+use pagemill_kernel::{Error, Kind, Linux, Result, poll};
 
 use crate::follow::Ended;
 use crate::inject::{Injection, refused};
@@ -238,15 +238,18 @@ impl Command<'_> {
             }
             Stop::Exit => {
                 let process = self.threads.get(&thread).copied().unwrap_or(thread);
-                if !self.threads.iter().any(|(other, of)| *of == process && *other != thread) {
-                    self.leave(process);
+                let others =
+                    || self.threads.iter().any(|(other, of)| *of == process && *other != thread);
+                // Of several threads that end together it is told once for the first and once for the last.
+                if thread == process || !others() {
+                    self.leave(process)?;
                 }
                 Self::go_on(thread, 0);
             }
             Stop::Filtered => {
                 // One that was killed in the middle says so by its next stop.
                 match self.call(thread) {
-                    Err(error) if error.kind() != pagemill_kernel::Kind::Gone => return Err(error),
+                    Err(error) if error.kind() != Kind::Gone => return Err(error),
                     _ => Self::go_on(thread, 0),
                 }
             }
@@ -295,10 +298,15 @@ impl Command<'_> {
     }
 
     /// A program's memory goes: what was there is told under the program's name.
-    fn leave(&mut self, process: u32) {
-        // Killed meanwhile, it has nothing to look at; what was seen before counts.
-        let _ = self.look(process, 0, u64::MAX);
-        let Some(image) = self.images.get_mut(&process) else { return };
+    fn leave(&mut self, process: u32) -> Result<()> {
+        match self.look(process, 0, u64::MAX) {
+            // Killed meanwhile, it has nothing to look at; what was seen before counts.
+            Err(error) if !matches!(error.kind(), Kind::Gone | Kind::NotFound) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let Some(image) = self.images.get_mut(&process) else { return Ok(()) };
         let name = self.linux.stat(process).map_or_else(|_| String::new(), |stat| stat.comm);
         let known = self.programs.entry(name).or_default();
         for (place, seen) in std::mem::take(&mut image.chunks) {
@@ -306,6 +314,7 @@ impl Command<'_> {
             entry.pages = entry.pages.max(seen.pages);
             entry.huge |= seen.huge;
         }
+        Ok(())
     }
 
     /// Which pages of private anonymous memory are there.
@@ -361,7 +370,7 @@ impl Command<'_> {
                 _ => {
                     let what = format!("thread {thread}");
                     let why = "it was killed meanwhile";
-                    return Err(Error::new(pagemill_kernel::Kind::Gone, "advise", what, why));
+                    return Err(Error::new(Kind::Gone, "advise", what, why));
                 }
             }
         }

@@ -117,11 +117,14 @@ struct Run {
 /// An arm's runs, or why it has none.
 type Runs = std::result::Result<Vec<Run>, String>;
 
+/// Seconds of a kernel without and with every access recorded, or why not.
+type Times = std::result::Result<(Vec<f64>, Vec<f64>), String>;
+
 /// What came of it.
 pub struct Outcome {
     faults: Vec<(&'static str, Runs)>,
-    /// Kernel; seconds without and with every access recorded, or why not.
-    accesses: Vec<(&'static str, std::result::Result<(Vec<f64>, Vec<f64>), String>)>,
+    /// By kernel.
+    accesses: Vec<(&'static str, Times)>,
     options: Options,
     /// Whether a signal ended it early.
     pub interrupted: bool,

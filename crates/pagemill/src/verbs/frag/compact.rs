@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
+use pagemill_model::Bytes;
 use serde_json::json;
 
 use super::{check_order, order, score, tables};
 use crate::exit::Exit;
 use crate::fragmentation::compact::{self, Goal, Step};
-use crate::fragmentation::look::Look;
+use crate::fragmentation::look::{Look, ZoneLook};
 use crate::report::text;
 
 const EXAMPLES: &str = "\
@@ -60,16 +61,55 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "order": arguments.order,
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
+            "left_pages": left(&after, arguments.order),
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
         println!("{value:#}");
     } else {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
-        print!("{}", step_table(&steps));
+        print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
     }
     let score = steps.last().map_or(0.0, |step| step.after);
     Ok(if score <= arguments.target { Exit::Ok } else { Exit::Finding })
+}
+
+/// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
+fn left(look: &Look, order: usize) -> Vec<(String, u64)> {
+    let mut pages: Vec<(String, u64)> = Vec::new();
+    for free in look.types.iter().flat_map(|types| &types.free) {
+        let large = |zone: &&ZoneLook| zone.zone == free.zone && look.is_large(zone);
+        if look.zones.iter().find(large).is_none() {
+            continue;
+        }
+        let below: u64 = (0..).zip(free.blocks.iter().take(order)).map(|(k, n)| n << k).sum();
+        match pages.iter_mut().find(|(mobility, _)| *mobility == free.mobility) {
+            Some((_, sum)) => *sum += below,
+            None => pages.push((free.mobility.clone(), below)),
+        }
+    }
+    pages.retain(|(_, pages)| *pages > 0);
+    pages.sort_by_key(|(_, pages)| std::cmp::Reverse(*pages));
+    pages
+}
+
+/// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
+fn leftover(look: &Look, order: usize) -> String {
+    let page = pagemill_kernel::page_size() as u64;
+    let size = |pages: u64| Bytes(pages * page).to_string().trim().to_owned();
+    let left = left(look, order);
+    if left.is_empty() {
+        return String::new();
+    }
+    let each = left.iter().map(|(mobility, pages)| {
+        format!("{} in {} pageblocks", size(*pages), mobility.to_lowercase())
+    });
+    let sum = left.iter().map(|(_, pages)| pages).sum();
+    let each = each.collect::<Vec<_>>().join(", ");
+    format!(
+        "\nstill in blocks below order {order}: {}: {each}; compaction fills only movable ones\n",
+        size(sum)
+    )
 }
 
 fn step_table(steps: &[Step]) -> String {
@@ -106,4 +146,41 @@ fn step_json(step: &Step) -> serde_json::Value {
         "pages_failed": step.counters.failed,
         "gave_up": step.gave_up,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_kernel::pagetypeinfo::{Free, PageTypes};
+
+    #[test]
+    fn what_is_left_is_told_by_mobility_and_small_zones_are_left_out() {
+        let zone = |name: &str, managed| ZoneLook {
+            node: 0,
+            zone: name.into(),
+            blocks: vec![0; 11],
+            hidden: None,
+            managed: Some(managed),
+        };
+        let free = |zone: &str, mobility: &str, blocks: &[u64]| Free {
+            node: 0,
+            zone: zone.into(),
+            mobility: mobility.into(),
+            blocks: blocks.to_vec(),
+        };
+        let types = PageTypes {
+            free: vec![
+                free("DMA", "Unmovable", &[100, 0, 0]),
+                free("Normal", "Movable", &[1, 1, 9]),
+                free("Normal", "Unmovable", &[2, 3, 9]),
+            ],
+            ..PageTypes::default()
+        };
+        let zones = vec![zone("DMA", 10), zone("Normal", 100_000)];
+        let look = Look { time: std::time::Duration::ZERO, zones, types: Some(types) };
+        assert_eq!(left(&look, 2), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
+        assert!(
+            leftover(&look, 2).contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")
+        );
+    }
 }
