@@ -235,9 +235,11 @@ SEC("perf_event") int leave_major(void *context)
 SEC("fentry/handle_mm_fault") int enter_function(u64 *arguments)
 {
 	u64 asked = arguments[2];
+	u32 process = current_ids() >> 32;
 	struct fault *fault;
 	u32 flags = (asked & 1 ? WRITE : 0) | (asked & 0x100 ? EXECUTE : 0) | (asked & 0x40 ? 0 : IN_KERNEL);
-	if (!arguments[3])
+	/* A thread keeps its state when its process is followed no longer, and so would its faults be counted. */
+	if (!arguments[3] || !map_lookup(&processes, &process))
 		return 0;
 	/* Called again because a lock had to be dropped: still the same fault. */
 	fault = under_way();
