@@ -314,6 +314,12 @@ pub(crate) fn want_huge(start: u64, len: u64) -> bool {
     !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, MADV_HUGEPAGE) })
 }
 
+/// Has the kernel use base pages in a range that [`want_huge`] was asked for.
+pub(crate) fn want_base(start: u64, len: u64) {
+    // SAFETY: changes no byte.
+    unsafe { sys::advise(start as *mut u8, len as usize, sys::MADV_NOHUGEPAGE) };
+}
+
 /// Has the kernel make one huge page of a chunk of the program.
 pub(crate) fn collapse(chunk: u64) -> bool {
     // SAFETY: changes no byte.

@@ -1,7 +1,7 @@
 //! Delivering pages: made in place, or zeroed beforehand in a pool and moved into place.
 //!
-//! *In place* the helper has the kernel populate the range as if the program had touched it (`MADV_POPULATE_WRITE`), for a huge page with
-//! `MADV_HUGEPAGE` on that chunk. Nothing is unmapped, so no other CPU is interrupted; a move is 50 times faster but
+//! *In place* the helper has the kernel populate the range as if the program had touched it (`MADV_POPULATE_WRITE`), for a huge page in a
+//! range that was advised (`MADV_HUGEPAGE`). Nothing is unmapped, so no other CPU is interrupted; a move is 50 times faster but
 //! interrupts every CPU that runs the program, which costs it 10 us each time in a virtual machine. The mapping is
 //! looked up right before: private, anonymous, writable. If the program replaces it within those microseconds by a
 //! shared mapping of a file with holes, holes may be allocated; no byte differs.
@@ -141,7 +141,7 @@ impl Pool {
             return Delivery::Tried(Outcome::Late);
         }
         let began = sys::clock(sys::CLOCK_MONOTONIC);
-        if !kernel::want_huge(first, len) || !kernel::populate(first, len) {
+        if !kernel::populate(first, len) {
             return Delivery::Gone;
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;

@@ -5,10 +5,10 @@
 //! so a mapping and is spaced so that all of them together take a fiftieth of one CPU.
 
 use pagemill_huge::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
-use pagemill_huge::frontier::{Frontier, Outcome, Pages};
+use pagemill_huge::frontier::{Frontier, Outcome, Pages, Piece};
 use pagemill_huge::{HUGE, PAGE};
 
-use crate::kernel::{self, Linux};
+use crate::kernel::{self, Linux, Mapping};
 use crate::pool::{Delivery, Pool};
 use crate::{board, helper, notes, sys};
 
@@ -36,8 +36,10 @@ struct Slot {
     frontier: Frontier,
     kind: Kind,
     seen: bool,
-    /// Whether the program's own faults were asked to bring huge pages.
-    advised: bool,
+    /// Address up to which the program's own faults were asked to bring huge pages; 0: none.
+    advised: u64,
+    /// Address behind the last chunk that was left out of that for a wire; 0: none since the range was whole.
+    split: u64,
     /// Whether anything was provided.
     begun: bool,
     /// The mapping's whole extent, as far as it is known.
@@ -59,10 +61,6 @@ pub(crate) struct Regions {
     looked_at: u64,
     next_look: u64,
     grown_ns: u64,
-    /// Growth seen since the rate was last worked out, when that was, and the rate.
-    grown: u64,
-    rated_ns: u64,
-    rate: u64,
     /// When the program last mapped much memory.
     mapped_ns: u64,
 }
@@ -87,9 +85,6 @@ impl Regions {
             next_look: 0,
             grown_ns: 0,
             mapped_ns: 0,
-            grown: 0,
-            rated_ns: 0,
-            rate: 0,
         })
     }
 
@@ -116,14 +111,13 @@ impl Regions {
             if !self.slots[number].live {
                 continue;
             }
-            let before = self.slots[number].frontier.touched();
             if self.slots[number].frontier.look(&mut self.linux, now) {
                 self.grown_ns = now;
-                self.grown += self.slots[number].frontier.touched() - before;
                 self.unite(number);
             }
         }
-        let rate = self.rate(now);
+        let live = self.slots.iter().filter(|slot| slot.live);
+        let rate = live.map(|slot| slot.frontier.rate(now)).sum();
         let allowance = self.allowance(rate);
         let mut huge = false;
         // The first piece of each new region at once, for the program waits for that of a large one.
@@ -150,25 +144,41 @@ impl Regions {
         self.pause(now, rate)
     }
 
-    /// Bytes a millisecond by which the process grows: those of the last few milliseconds, smoothed.
-    fn rate(&mut self, now: u64) -> u64 {
-        const WINDOW_NS: u64 = 8_000_000;
-        let passed = now.saturating_sub(self.rated_ns);
-        if passed >= WINDOW_NS {
-            let seen = self.grown.saturating_mul(1_000_000) / passed;
-            self.rate = if self.rate == 0 { seen } else { (self.rate + seen) / 2 };
-            (self.grown, self.rated_ns) = (0, now);
+    /// Makes one mapping again of what lies behind the frontier: chunks with wires were left out of the advice.
+    fn unite(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        let (start, end) = (slot.frontier.start(), slot.frontier.touched() / HUGE * HUGE);
+        if slot.split > 0 && end >= slot.split && !notes::is_refused(start, end) {
+            slot.split = 0;
+            kernel::want_huge(start, end - start);
         }
-        self.rate
     }
 
-    /// Makes one mapping again of what lies behind the frontier: wires and what came late were not advised.
-    fn unite(&self, number: usize) {
-        let frontier = &self.slots[number].frontier;
-        let order = Order::from_word(self.board.get(Head::First));
-        let (start, end) = (frontier.start(), frontier.touched() / HUGE * HUGE);
-        if order == Order::Huge && end > start + HUGE && !notes::is_refused(start, end) {
-            kernel::want_huge(start, end - start);
+    /// Has the program's own faults bring huge pages from the region's start to some way ahead of `piece`, so that one
+    /// that comes before its page is ready makes it as large. One mapping becomes two by this, a few times in its life.
+    fn advise(&mut self, number: usize, piece: Piece) {
+        const AHEAD: u64 = 32 << 20;
+        let slot = &mut self.slots[number];
+        if piece.wire && piece.end - piece.start == HUGE && piece.end <= slot.advised {
+            // Pages of a chunk with a wire are made one by one.
+            kernel::want_base(piece.start, HUGE);
+            slot.split = piece.end;
+        } else if piece.huge && piece.end > slot.advised {
+            let from = slot.advised.max(slot.frontier.start());
+            let to = slot.frontier.end().min(piece.end + AHEAD);
+            if kernel::want_huge(from, to - from) {
+                slot.advised = to;
+            }
+        }
+    }
+
+    /// Takes back what was advised ahead: huge pages have become dear.
+    fn retract(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        let from = slot.frontier.provided().next_multiple_of(HUGE);
+        if slot.advised > from {
+            kernel::want_base(from, slot.advised - from);
+            slot.advised = from;
         }
     }
 
@@ -209,14 +219,15 @@ impl Regions {
     fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
         if order == Order::Fault {
             let slot = &mut self.slots[number];
-            if !slot.advised {
-                slot.advised = true;
-                kernel::want_huge(
-                    slot.frontier.start(),
-                    slot.frontier.end() - slot.frontier.start(),
-                );
+            let (start, end) = (slot.frontier.start(), slot.frontier.end());
+            if slot.advised < end {
+                slot.advised = end;
+                kernel::want_huge(start, end - start);
             }
             return;
+        }
+        if order == Order::Base {
+            self.retract(number);
         }
         let others = self.untouched() - self.slots[number].frontier.untouched();
         let allowance = allowance.saturating_sub(others);
@@ -232,12 +243,16 @@ impl Regions {
         };
         let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
         for _ in 0..pieces {
-            let frontier = &mut self.slots[number].frontier;
+            let frontier = &self.slots[number].frontier;
             let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
+            if order == Order::Huge {
+                self.advise(number, piece);
+            }
             let delivery = match order {
                 Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
                 _ => Pool::make_in_place(piece, &mut self.linux, self.process),
             };
+            let frontier = &mut self.slots[number].frontier;
             match delivery {
                 Delivery::Gone => {
                     self.slots[number].live = false;
@@ -332,15 +347,22 @@ impl Regions {
         for slot in &mut self.slots {
             slot.seen = false;
         }
+        // Neighbours count as one: advice about a part of a mapping makes two of it.
+        let mut range = Mapping { start: 0, end: 0, heap: false };
         let mut from = 0;
         while let Some(mapping) = self.linux.mapping_from(from) {
             from = mapping.end;
-            if mapping.end - mapping.start < LEAST || self.pool.owns(mapping.start, mapping.end) {
+            if self.pool.owns(mapping.start, mapping.end) {
                 continue;
             }
-            let kind = if mapping.heap { Kind::Heap } else { Kind::Mapping };
-            self.found(mapping.start, mapping.end, kind, now);
+            if mapping.start == range.end && mapping.heap == range.heap {
+                range.end = mapping.end;
+            } else {
+                self.found(range, now);
+                range = mapping;
+            }
         }
+        self.found(range, now);
         for slot in &mut self.slots {
             slot.live &= slot.seen;
         }
@@ -349,8 +371,12 @@ impl Regions {
         self.next_look = now + (took * SHARE).max(1_000_000);
     }
 
-    /// A mapping is there: the regions in it live on, and what no region covers becomes one.
-    fn found(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+    /// A range is mapped: the regions in it live on, and what no region covers becomes one.
+    fn found(&mut self, Mapping { start, end, heap }: Mapping, now: u64) {
+        if end - start < LEAST {
+            return;
+        }
+        let kind = if heap { Kind::Heap } else { Kind::Mapping };
         let mut at = start;
         while at < end {
             // The region that covers `at`, or the next one above it.
@@ -372,8 +398,8 @@ impl Regions {
                 self.grow_or_adopt(at, frontier.start(), kind, now);
             }
             // Unmapped and mapped anew without our seeing it: what was touched is not there.
-            let stale = frontier.grows() && !self.linux.is_present(frontier.touched() - PAGE);
-            if stale && !frontier.is_complete() {
+            let known = frontier.known().filter(|_| !frontier.is_complete());
+            if known.is_some_and(|page| !self.linux.is_present(page)) {
                 self.slots[number].live = false;
                 self.adopt(frontier.start(), frontier.end(), kind, now);
             }
@@ -388,7 +414,6 @@ impl Regions {
         match below {
             Some(slot) if kind == Kind::Heap || !slot.frontier.is_complete() => {
                 slot.frontier.extend(end);
-                slot.advised = false;
                 slot.seen = true;
             }
             _ => self.adopt(start, end, kind, now),

@@ -12,8 +12,11 @@
 //!
 //! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*, single
 //! base pages whose presence says that the frontier has come by. The last wire stands as far before the end of what
-//! is provided as the program may grow until somebody looks again. A chunk with a wire is made of base pages; it can
-//! be collapsed later.
+//! is provided as the program may grow until somebody looks again, and one in the last chunk of a region that is
+//! provided to its end. A chunk with a wire is made of base pages; it can be collapsed later.
+//!
+//! A program that is faster than what is being made for it would be met at each page. So what it will have passed
+//! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings).
 //!
 //! Properties (tested):
 //! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
@@ -39,6 +42,15 @@ const MOST: u64 = 64 * PAGE;
 
 /// Time within which the agent's thread looks again while something grows, as a lead in ns.
 const REACTION_NS: u64 = 3_000_000;
+
+/// How long making the base pages of a chunk takes, about, and how long a huge page.
+const CHUNK_NS: u64 = 500_000;
+const HUGE_NS: u64 = 300_000;
+
+/// Bytes that a program of this rate (bytes a millisecond) grows in a time.
+fn in_time(rate: u64, ns: u64) -> u64 {
+    rate.saturating_mul(ns) / 1_000_000
+}
 
 /// What is known of a range's pages.
 pub trait Pages {
@@ -79,6 +91,8 @@ pub struct Frontier {
     start: u64,
     end: u64,
     touched: u64,
+    /// A page below `touched` that was there; 0: none was seen.
+    known: u64,
     provided: u64,
     wires: [u64; WIRES],
     wired: usize,
@@ -86,6 +100,8 @@ pub struct Frontier {
     /// The end of a chunk that has to be made of base pages.
     plain_until: u64,
     rate: u64,
+    /// Up to where the rate has been worked out.
+    rated: u64,
     moved_ns: u64,
     jumps: u64,
 }
@@ -97,12 +113,14 @@ impl Frontier {
             start,
             end,
             touched: start,
+            known: 0,
             provided: start,
             wires: [0; WIRES],
             wired: 0,
             last_wire: start,
             plain_until: 0,
             rate: 0,
+            rated: start,
             moved_ns: now_ns,
             jumps: 0,
         }
@@ -121,6 +139,11 @@ impl Frontier {
     /// Address up to which it is known to be touched.
     pub fn touched(&self) -> u64 {
         self.touched
+    }
+
+    /// A page of what was touched that was there when it was looked at.
+    pub fn known(&self) -> Option<u64> {
+        (self.known > 0).then_some(self.known)
     }
 
     /// Address up to which it is provided.
@@ -169,17 +192,18 @@ impl Frontier {
 
     /// Finds out how far it has grown; whether it has.
     pub fn look(&mut self, pages: &mut impl Pages, now_ns: u64) -> bool {
-        let before = self.touched;
         while self.wired > 0 && pages.is_present(self.wires[0]) {
-            self.touched = self.touched.max(self.wires[0] + PAGE);
+            self.known = self.wires[0];
+            self.touched = self.touched.max(self.known + PAGE);
             self.wires.copy_within(1.., 0);
             self.wired -= 1;
         }
         if self.wired == 0 {
             self.look_behind(pages);
         }
-        let grown = self.touched - before;
+        let grown = self.touched - self.rated;
         if grown > 0 {
+            self.rated = self.touched;
             let took = now_ns.saturating_sub(self.moved_ns).max(1);
             let seen = grown.saturating_mul(1_000_000) / took;
             self.rate = if self.rate == 0 { seen } else { (self.rate + seen) / 2 };
@@ -204,6 +228,7 @@ impl Frontier {
             if start - self.provided > SLACK && self.grows() {
                 self.jumps += 1;
             }
+            self.known = end - PAGE;
             self.touched = end;
             self.provided = end;
             self.last_wire = end;
@@ -222,22 +247,22 @@ impl Frontier {
             return None;
         }
         let target = self.end.min(self.touched.saturating_add(allowance));
-        let at = self.provided;
+        let rate = self.rate(now_ns);
+        let at = if huge { self.ahead_of_the_program(rate) } else { self.provided };
         if at >= target {
             return None;
         }
         let boundary = (at / HUGE + 1) * HUGE;
         // Of a region whose speed is not known yet, half.
-        let lead = match self.rate(now_ns) {
-            0 => allowance / 2,
-            rate => rate.saturating_mul(REACTION_NS) / 1_000_000,
-        };
-        // A wire where the last one was left far enough behind, or at the latest where the lead begins.
+        let lead = if rate == 0 { allowance / 2 } else { in_time(rate, REACTION_NS) };
+        // A wire where the last one was left far enough behind, or at the latest where the lead begins, or in the
+        // region's last chunk.
         let due = |least: u64, end: u64| {
             let lead = lead.next_multiple_of(least).max(least);
             let spacing = allowance.saturating_sub(lead) / least * least;
             let far = at - self.last_wire >= spacing.max(least);
-            self.wired < WIRES && (far || self.wired == 0 && end + lead > target)
+            let last = if target < self.end { end + lead > target } else { end + least > target };
+            self.wired < WIRES && (far || self.wired == 0 && last)
         };
         if huge && allowance >= HUGE && at >= self.plain_until {
             if at.is_multiple_of(HUGE) && boundary <= self.end {
@@ -257,12 +282,29 @@ impl Frontier {
         (whole && end - at > PAGE).then_some(Piece { start: at, end, huge: false, wire })
     }
 
+    /// Where the next piece may begin so that it is there before the program is.
+    fn ahead_of_the_program(&self, rate: u64) -> u64 {
+        let at = self.provided;
+        let next = at.next_multiple_of(HUGE);
+        if next + HUGE > self.end {
+            return at;
+        }
+        if next - at > 0 && next - at < in_time(rate, CHUNK_NS) {
+            return next;
+        }
+        let met = at == next && self.grows() && at - self.touched < in_time(rate, HUGE_NS);
+        if met && next + 2 * HUGE <= self.end { at + HUGE } else { at }
+    }
+
     /// A piece was tried.
     pub fn tried(&mut self, piece: Piece, outcome: Outcome) {
         match outcome {
             Outcome::Refused => self.plain_until = self.plain_until.max(piece.end),
             Outcome::Provided | Outcome::Late => {
                 self.provided = self.provided.max(piece.end);
+                if outcome == Outcome::Late {
+                    self.touched = self.touched.max(piece.start);
+                }
                 if piece.wire && outcome == Outcome::Provided && self.wired < WIRES {
                     self.wires[self.wired] = piece.start;
                     self.wired += 1;

@@ -86,6 +86,7 @@ impl Anonymous {
         self.start
     }
 
+    #[inline]
     fn checked(&self, offset: usize, length: usize) -> usize {
         assert!(
             offset.checked_add(length).is_some_and(|end| end <= self.length),
@@ -118,6 +119,7 @@ impl Anonymous {
     }
 
     /// Writes a number.
+    #[inline]
     pub fn write(&self, offset: usize, value: u64) {
         let at = self.checked(offset, 8);
         // SAFETY: eight bytes of the mapping, as in `touch`; the address need not be aligned.
@@ -125,6 +127,7 @@ impl Anonymous {
     }
 
     /// Reads a number.
+    #[inline]
     pub fn read(&self, offset: usize) -> u64 {
         let at = self.checked(offset, 8);
         // SAFETY: eight bytes of the mapping, which is readable; the address need not be aligned.

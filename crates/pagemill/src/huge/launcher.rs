@@ -40,9 +40,8 @@ use super::isolate::Isolation;
 use super::view::{self, Machine};
 use crate::decisions;
 
-/// While something grows, and while nothing does.
-const GROWING: Duration = Duration::from_millis(2);
-const RESTING: Duration = Duration::from_millis(20);
+/// Time between two looks at the board. Each takes a CPU that the program may be using; between them the agent acts on its own.
+const ROUND: Duration = Duration::from_millis(20);
 
 /// Time between two looks at memory and load.
 const LOOK: Duration = Duration::from_millis(20);
@@ -231,7 +230,6 @@ impl Launcher {
             board.set(Head::Headroom, headroom);
         }
         self.board().set(Head::Beat, now.as_nanos() as u64);
-        let mut growing = false;
         let mut rows = Vec::new();
         let Self { shared, members, options, machine, linux, .. } = self;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
@@ -253,7 +251,6 @@ impl Launcher {
                 if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
                     continue;
                 }
-                growing |= region.get(At::Rate) > 0;
                 let decided = &mut member.decided[number];
                 let known = decided.generation == generation;
                 let mut told = None;
@@ -299,7 +296,7 @@ impl Launcher {
             self.scan(now)?;
         }
         self.say_what_is_missing();
-        Ok(if growing { GROWING } else { RESTING })
+        Ok(ROUND)
     }
 
     fn record(&mut self, action: Action, row: HugeDecision) -> Result<()> {
