@@ -38,8 +38,8 @@ struct Slot {
     seen: bool,
     /// Address up to which the program's own faults were asked to bring huge pages; 0: none.
     advised: u64,
-    /// Address behind the last chunk that was left out of that for a wire; 0: none since the range was whole.
-    split: u64,
+    /// From the first to behind the last chunk that was left out of that for a wire; empty: the range is whole.
+    split: (u64, u64),
     /// Whether anything was provided.
     begun: bool,
     /// The mapping's whole extent, as far as it is known.
@@ -144,17 +144,18 @@ impl Regions {
         self.pause(now, rate)
     }
 
-    /// Makes one mapping again of what lies behind the frontier: chunks with wires were left out of the advice.
+    /// Makes one mapping again of what lies behind the frontier: chunks with wires were left out of the advice. Nothing else
+    /// there is advised anew, for by now the program's heap may have refused huge pages for it.
     fn unite(&mut self, number: usize) {
         let slot = &mut self.slots[number];
-        let (start, end) = (slot.frontier.start(), slot.frontier.touched() / HUGE * HUGE);
-        if slot.split > 0 && end >= slot.split && !notes::is_refused(start, end) {
-            slot.split = 0;
+        let (start, end) = slot.split;
+        if start < end && end <= slot.frontier.touched() && !notes::is_refused(start, end) {
+            slot.split = (0, 0);
             kernel::want_huge(start, end - start);
         }
     }
 
-    /// Has the program's own faults bring huge pages from the region's start to some way ahead of `piece`, so that one
+    /// Has the program's own faults bring huge pages from `piece` to some way ahead of it, so that one
     /// that comes before its page is ready makes it as large. One mapping becomes two by this, a few times in its life.
     fn advise(&mut self, number: usize, piece: Piece) {
         const AHEAD: u64 = 32 << 20;
@@ -162,9 +163,10 @@ impl Regions {
         if piece.wire && piece.end - piece.start == HUGE && piece.end <= slot.advised {
             // Pages of a chunk with a wire are made one by one.
             kernel::want_base(piece.start, HUGE);
-            slot.split = piece.end;
+            let start = if slot.split.1 == 0 { piece.start } else { slot.split.0 };
+            slot.split = (start, piece.end);
         } else if piece.huge && piece.end > slot.advised {
-            let from = slot.advised.max(slot.frontier.start());
+            let from = slot.advised.max(piece.start);
             let to = slot.frontier.end().min(piece.end + AHEAD);
             if kernel::want_huge(from, to - from) {
                 slot.advised = to;

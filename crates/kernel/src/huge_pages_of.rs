@@ -1,10 +1,14 @@
 //! Huge pages of another process: which of its pages are there (`PAGEMAP_SCAN`, Linux 6.7), and making one huge page of those in a
-//! chunk (`process_madvise(MADV_COLLAPSE)`, Linux 6.1). The program needs to know nothing of it.
+//! chunk (`process_madvise(MADV_COLLAPSE)`, Linux 6.1), and breaking one up (`MADV_COLD` on a part of it). The program needs to know
+//! nothing of it.
+//!
+//! A huge page that is broken up gives back its pages that hold only zeros: since Linux 6.12 the kernel maps the shared zero page in
+//! their place while no thread can write there.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::pagemap::{self, Pagemap};
-use crate::{Error, Linux, Result, pidfd};
+use crate::{Error, Kind, Linux, Result, pidfd, process_vm};
 
 const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
 
@@ -52,24 +56,56 @@ impl Pages {
     /// Makes one huge page of what is in the chunk at `start`. Needs at least one page there.
     pub fn collapse(&self, start: u64, length: u64) -> Result<()> {
         const MADV_COLLAPSE: libc::c_int = 25;
+        self.advise("collapse", start, length, MADV_COLLAPSE)
+    }
+
+    /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked process, or gone.
+    pub fn demote(&self, start: u64, length: u64) -> Result<()> {
+        const MADV_COLD: libc::c_int = 20;
+        // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages away.
+        let page = crate::page_size() as u64;
+        self.advise("break up", start + length - page, page, MADV_COLD)?;
+        if self.runs(start, start + length)?.iter().any(|run| run.huge) {
+            let object = format!("the huge page at {start:#x} of process {}", self.pid);
+            let reason = "the kernel leaves it whole: another process shares it";
+            return Err(Error::new(Kind::Busy, "break up", object, reason));
+        }
+        Ok(())
+    }
+
+    /// How many of the pages in a range hold only zeros; the range must be there.
+    pub fn zeros(&self, start: u64, length: u64) -> Result<u64> {
+        let mut bytes = vec![0; length as usize];
+        process_vm::read(self.pid, start, &mut bytes)?;
+        let pages = bytes.chunks(crate::page_size());
+        Ok(pages.filter(|page| page.iter().all(|byte| *byte == 0)).count() as u64)
+    }
+
+    fn advise(
+        &self,
+        what: &'static str,
+        start: u64,
+        length: u64,
+        advice: libc::c_int,
+    ) -> Result<()> {
         let range = libc::iovec { iov_base: start as usize as *mut _, iov_len: length as usize };
         let (fd, ranges) = (self.process.as_raw_fd(), &raw const range);
         // SAFETY: the kernel reads one iovec, which is alive; the address is one of the other process, which the
-        // kernel checks, and the advice changes no byte there.
-        let done = unsafe {
-            libc::syscall(libc::SYS_process_madvise, fd, ranges, 1_usize, MADV_COLLAPSE, 0)
-        };
+        // kernel checks, and neither advice changes a byte there.
+        let done =
+            unsafe { libc::syscall(libc::SYS_process_madvise, fd, ranges, 1_usize, advice, 0) };
         if done >= 0 {
             return Ok(());
         }
         let object = format!("the pages at {start:#x} of process {}", self.pid);
-        Err(Error::last("collapse", object).advise(ADVICE))
+        Err(Error::last(what, object).advise(ADVICE))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anonymous::{Advice, Anonymous, HUGE, PAGE};
 
     #[test]
     fn the_pages_of_this_process_are_found_where_they_are() {
@@ -84,5 +120,30 @@ mod tests {
         let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         assert_eq!(bytes, end - start, "{runs:?}");
         assert!(memory.iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn a_huge_page_that_is_broken_up_keeps_its_contents() {
+        let area = Anonymous::map(2 * HUGE, 0).unwrap();
+        let start = (area.address() as u64).next_multiple_of(HUGE as u64);
+        let offset = start as usize - area.address();
+        if let Err(error) = area.advise(0, area.len(), Advice::Huge) {
+            return eprintln!("skipped: {error}");
+        }
+        area.write(offset + 3 * PAGE, 7);
+        let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+        let (end, len) = (start + HUGE as u64, HUGE as u64);
+        let huge = |runs: &[Run]| runs.iter().any(|run| run.huge);
+        match pages.runs(start, end) {
+            Ok(runs) if huge(&runs) => {}
+            other => return eprintln!("skipped: no huge page was to be had: {other:?}"),
+        }
+        assert_eq!(pages.zeros(start, len).unwrap(), 511);
+        match pages.demote(start, len) {
+            Ok(()) => assert!(!huge(&pages.runs(start, end).unwrap())),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+        assert_eq!((area.read(offset + 3 * PAGE), area.read(offset)), (7, 0));
+        assert_eq!(pages.zeros(start, len).unwrap(), 511);
     }
 }

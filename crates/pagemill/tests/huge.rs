@@ -153,6 +153,70 @@ fn who_refuses_huge_pages_gets_none() {
     }
 }
 
+/// Fills memory densely, then more of it, and frees most of that; says when what is dense is on huge pages and what is sparse is
+/// not.
+const DENSE_AND_SPARSE: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+enum { CHUNK = 2 << 20, SIZE = 32 << 20, DENSE = 1024, SPARSE = 256, KEEP = 64 };
+static char *dense[SIZE / DENSE], *sparse[SIZE / SPARSE];
+/* Chunks on huge pages among those that lie between these objects. */
+static int huge(int pagemap, char **objects, int count) {
+    uintptr_t low = UINTPTR_MAX, high = 0;
+    for (int i = 0; i < count; i++) {
+        uintptr_t at = (uintptr_t)objects[i];
+        if (!at) continue;
+        if (at < low) low = at;
+        if (at > high) high = at;
+    }
+    int found = 0;
+    for (uintptr_t at = (low + CHUNK - 1) / CHUNK * CHUNK; at + CHUNK <= high; at += CHUNK) {
+        uint64_t run[3], scan[12] = {sizeof scan, 0, at, at + CHUNK, 0, (uintptr_t)run, 1, 0, 0, 1 << 6, 0, 1 << 6};
+        found += ioctl(pagemap, 0xc0606610, scan) == 1;
+    }
+    return found;
+}
+int main(void) {
+    for (int i = 0; i < SIZE / DENSE; i++) memset(dense[i] = malloc(DENSE), 1, DENSE);
+    for (int i = 0; i < SIZE / SPARSE; i++) memset(sparse[i] = malloc(SPARSE), 2, SPARSE);
+    for (int i = 0; i < SIZE / SPARSE; i++)
+        if (i % KEEP) free(sparse[i]), sparse[i] = 0;
+    int pagemap = open("/proc/self/pagemap", O_RDONLY), is_dense = 0, is_sparse = 0;
+    for (int tries = 0; tries < 600 && !(is_dense && is_sparse); tries++) {
+        usleep(100000);
+        free(malloc(SPARSE));
+        is_dense = huge(pagemap, dense, SIZE / DENSE) > 0;
+        is_sparse = huge(pagemap, sparse, SIZE / SPARSE) == 0;
+    }
+    for (int i = 0; i < SIZE / DENSE; i++) if (dense[i][DENSE - 1] != 1) return 1;
+    for (int i = 0; i < SIZE / SPARSE; i += KEEP) if (sparse[i][SPARSE - 1] != 2) return 1;
+    printf("dense: %s, sparse: %s\n", is_dense ? "huge" : "base", is_sparse ? "base" : "huge");
+    return 0;
+}
+"#;
+
+#[test]
+fn on_the_compacting_heap_dense_memory_is_huge_and_sparse_memory_is_not() {
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "dense", DENSE_AND_SPARSE, &["-O1"]) else { return };
+    // Ingens collapses what is nine tenths full, whatever it costs: the one policy whose answer is the same on every machine.
+    let (ran, stats) = under("ingens", &["--mesh", "1y"], &[program.to_str().unwrap()]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    if ran.out.starts_with("dense: base") {
+        return skip(&format!("the kernel makes no huge page here: {stats}")).unwrap_or(());
+    }
+    assert_eq!(ran.out, "dense: huge, sparse: base\n", "{stats}");
+}
+
 #[test]
 fn exit_codes_signals_and_streams_are_the_programs_own() {
     let shell = |policy, script| under(policy, &[], &["sh", "-c", script]).0;

@@ -11,7 +11,7 @@
 //! | `ahead-4k`, `ahead-64k` | base pages ahead of it |
 //! | `huge` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
 //! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
-//! | `demote` | not carried out: no interface splits another process's huge page; recorded as such |
+//! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
 //!
 //! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
 
@@ -29,6 +29,7 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, HugeDecision, Nanos};
+use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::{
     Action, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
@@ -51,7 +52,9 @@ const SCAN: Duration = Duration::from_millis(100);
 const STANDS: Duration = Duration::from_secs(1);
 /// What was measured of huge pages counts for so long.
 const FRESH: Duration = Duration::from_millis(500);
-/// Collapses take at most this share of the time, in thousandths of one CPU.
+/// Huge pages whose zeros are counted in a scan; each takes some 100 us.
+const LOOKED: u32 = 32;
+/// Collapsing and breaking up take at most this share of the time, in thousandths of one CPU.
 const COLLAPSE_SHARE: u64 = 50;
 
 /// What to run under.
@@ -89,6 +92,8 @@ struct Member {
     made: Duration,
     pages: Option<Pages>,
     top: u64,
+    /// The last huge page whose zeros were counted.
+    looked: u64,
     seen: bool,
 }
 
@@ -328,18 +333,19 @@ impl Launcher {
                     nanos(clock::monotonic()),
                     Some(pid as u32),
                 );
-                row.outcome = Some(match (self.options.dry, decision.action) {
-                    (true, _) => "dry".to_owned(),
-                    (_, Action::Collapse) => {
-                        let began = clock::monotonic();
-                        let outcome = self.collapse(pid, view.address);
-                        let took = clock::monotonic() - began;
-                        self.collapsing += took;
-                        row.took = Some(nanos(took));
-                        row.done = outcome.is_ok().then_some(Bytes(REGION));
-                        outcome.map_or_else(|why| why, |()| "applied".to_owned())
-                    }
-                    _ => "no interface splits another process's huge page".to_owned(),
+                row.outcome = Some(if self.options.dry {
+                    "dry".to_owned()
+                } else {
+                    let began = clock::monotonic();
+                    let outcome = match decision.action {
+                        Action::Demote => self.demote(pid, view.address),
+                        _ => self.collapse(pid, view.address),
+                    };
+                    let took = clock::monotonic() - began;
+                    self.collapsing += took;
+                    row.took = Some(nanos(took));
+                    row.done = outcome.is_ok().then_some(Bytes(REGION));
+                    outcome.map_or_else(|why| why, |()| "applied".to_owned())
                 });
                 self.record(decision.action, row)?;
             }
@@ -356,6 +362,10 @@ impl Launcher {
         }
         let Some(pages) = &member.pages else { return Vec::new() };
         let mut found = Vec::new();
+        let used = self.machine.typical(Moment::Scan, Section::Mmap).used.value();
+        let short = used.is_some_and(|used| used >= PRESSURE.0);
+        // Where the last scan ended.
+        let (from, mut looked, mut counted) = (member.looked, 0, 0);
         let grows = maps.iter().filter(|map| {
             let ours = map.name.is_empty() || map.name == HEAP || map.name.starts_with("[anon:");
             map.write && !map.shared && map.inode == 0 && ours && map.len() >= REGION
@@ -384,6 +394,11 @@ impl Launcher {
                 view.expected = Figure::Modelled(present.min(PAGES));
                 // Without idle page tracking nobody knows what was accessed; what is there counts.
                 view.accessed = Figure::Modelled(present);
+                if huge && short && chunk > from && looked < LOOKED {
+                    (looked, counted) = (looked + 1, chunk);
+                    let zeros = pages.zeros(chunk, REGION);
+                    view.zeros = zeros.map_or(Figure::Absent, Figure::Measured);
+                }
                 if let Some(profile) = &self.options.profile {
                     let base = if section == Section::Heap { map.start } else { member.top };
                     let (start, end) = (map.start, map.end);
@@ -396,7 +411,16 @@ impl Launcher {
                 }
             }
         }
+        if let Some(member) = self.members.get_mut(&pid) {
+            member.looked = if looked < LOOKED { 0 } else { counted };
+        }
         found
+    }
+
+    fn demote(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+        let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
+        let pages = pages.ok_or("the process's pages cannot be looked at")?;
+        pages.demote(chunk, REGION).map_err(|error| error.to_string())
     }
 
     fn collapse(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {

@@ -168,7 +168,7 @@ impl Inputs {
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A program on the path.
-fn find(name: &str, package: &str) -> Result<PathBuf> {
+pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
         .map(|directory| directory.join(name))
@@ -204,7 +204,7 @@ fn keeps_strings_in_malloc(version: &str) -> Option<bool> {
 }
 
 /// gcc's compiler proper: the driver itself allocates next to nothing.
-fn compiler_proper() -> Result<PathBuf> {
+pub fn compiler_proper() -> Result<PathBuf> {
     let gcc = find("gcc", "gcc")?;
     let output = Command::new(&gcc)
         .arg("-print-prog-name=cc1")

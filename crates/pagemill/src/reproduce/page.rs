@@ -2,12 +2,16 @@
 
 use super::summary::{Figure, Section, Summary, Table};
 use super::terminal;
-use crate::experiments::colloid;
+use crate::experiments::{colloid, huge_pages};
 use crate::report::chart::{Bar, BarChart, LineChart, Series};
 use crate::report::html::Page;
 
-/// The whole page; `simulated` follows the experiments on programs.
-pub fn render(summary: &Summary, simulated: Option<&colloid::Report>) -> String {
+/// The whole page; `huge` and `simulated` follow the experiments on allocators.
+pub fn render(
+    summary: &Summary,
+    simulated: Option<&colloid::Report>,
+    huge: Option<&huge_pages::Outcome>,
+) -> String {
     let mut page = Page::new("pagemill reproduce");
     page.paragraph(
         "Published experiments, run again: each table shows what was measured here, then what was published \
@@ -24,6 +28,9 @@ pub fn render(summary: &Summary, simulated: Option<&colloid::Report>) -> String 
     page.list(&summary.machine);
     for section in &summary.sections {
         render_section(&mut page, section);
+    }
+    if let Some(outcome) = huge {
+        outcome.page(&mut page);
     }
     if let Some(report) = simulated {
         colloid::page(&mut page, report);
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_page_holds_figures_verdicts_charts_and_gaps() {
-        let html = render(&terminal::tests::summary(), None);
+        let html = render(&terminal::tests::summary(), None, None);
         for wanted in [
             "tiny: A tiny experiment",
             "About &lt;it&gt;.",

@@ -13,7 +13,8 @@ use serde_json::json;
 use crate::exit::Exit;
 #[cfg(target_arch = "x86_64")]
 use crate::experiments::huge_slices;
-use crate::experiments::{as_html, as_text, colloid, fragmentation, overhead};
+use crate::experiments::{as_html, as_text, colloid, fragmentation, huge_pages, overhead};
+use crate::report::html::Page;
 use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::{self, Experiment};
@@ -33,6 +34,7 @@ Examples:
   sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
   pagemill reproduce overhead                              what measuring costs
   pagemill reproduce huge-slices                           what huge pages are worth where; imprecise profiles (CBMM)
+  sudo pagemill reproduce huge-pages                       fault tails, run time, huge pages used, by policy (CBMM)
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
 ";
@@ -94,18 +96,22 @@ impl Arguments {
             return self.alone(name);
         }
         let asked = |name: &str| self.experiments.iter().any(|one| one == name);
-        let (simulated, free_memory) = match self.experiments.is_empty() {
-            true => (true, true),
-            false => (asked(SIMULATED), asked(fragmentation::NAME)),
-        };
+        let any = self.experiments.is_empty();
+        let (simulated, free_memory, huge_pages) = (
+            any || asked(SIMULATED),
+            any || asked(fragmentation::NAME),
+            any || asked(huge_pages::NAME),
+        );
         let names: Vec<String> = self
             .experiments
             .iter()
-            .filter(|name| *name != SIMULATED && *name != fragmentation::NAME)
+            .filter(|name| {
+                ![SIMULATED, fragmentation::NAME, huge_pages::NAME].contains(&name.as_str())
+            })
             .cloned()
             .collect();
         let apart = names.is_empty() && !self.experiments.is_empty();
-        let only_free_memory = apart && !simulated;
+        let only_memory = apart && !simulated;
         let experiments = if apart { Vec::new() } else { experiment::select(&names)? };
         if self.list {
             print!("{}", list(&experiments, simulated));
@@ -143,29 +149,38 @@ impl Arguments {
         });
         progress.clear();
         let (finished, mut interrupted) = run?;
-        // Last, for it breaks up the memory that the programs ran on.
-        let mut free_memory_text = None;
+        // Last, for they break up the memory that the programs ran on.
+        let mut huge = None;
+        if huge_pages && !interrupted {
+            huge = self.huge_pages(&stage, &inputs, &store)?;
+            interrupted = huge.as_ref().is_some_and(|outcome| outcome.interrupted);
+        }
+        let mut more = huge.as_ref().map_or(String::new(), huge_pages::Outcome::text);
+        let failed = huge.as_ref().is_some_and(huge_pages::Outcome::has_failures);
         if free_memory && !interrupted {
             let free_memory = self.free_memory(&stage.linux, &signals, &store)?;
             interrupted = free_memory.as_ref().is_some_and(|outcome| outcome.interrupted);
-            free_memory_text = free_memory.map(|outcome| outcome.text());
+            more.push_str(&free_memory.map_or(String::new(), |outcome| outcome.text()));
         }
-        if only_free_memory {
+        if only_memory {
             if !self.json {
-                print!("{}", free_memory_text.unwrap_or_default());
+                print!("{more}");
             }
             eprintln!("pagemill: results in {}", store.directory().display());
-            return Ok(if interrupted { Exit::Code(130) } else { Exit::Ok });
+            return Ok(match () {
+                () if interrupted => Exit::Code(130),
+                () if failed => Exit::Finding,
+                () => Exit::Ok,
+            });
         }
         let summary =
             summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
-        let more = free_memory_text.unwrap_or_default();
-        self.store(&store, &summary, &more, None)?;
+        self.store(&store, &summary, &more, None, huge.as_ref())?;
         drop(signals);
         let report = (simulated && !interrupted).then(|| self.simulate()).transpose()?;
-        self.conclude(&store, &summary, &more, report.as_ref())?;
-        let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
+        self.conclude(&store, &summary, &more, report.as_ref(), huge.as_ref())?;
+        let failed = failed || finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
             () if interrupted => Exit::Code(130),
             () if failed => Exit::Finding,
@@ -250,6 +265,42 @@ impl Arguments {
         Ok(Some(outcome))
     }
 
+    /// Programs under huge page policies, in files of their own; `None`, and why, if they cannot be run here.
+    fn huge_pages(
+        &self,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+        store: &Store,
+    ) -> Result<Option<huge_pages::Outcome>> {
+        if let Some(reason) = huge_pages::missing(&stage.linux) {
+            eprintln!("pagemill: skipped {}: {reason}", huge_pages::NAME);
+            return Ok(None);
+        }
+        let options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
+        let talk = std::io::stderr().is_terminal();
+        let executable = stage.executable.clone();
+        let outcome =
+            huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, |step| {
+                if talk {
+                    eprint!("\r\x1b[K{}: {step}", huge_pages::NAME);
+                }
+            })?;
+        if talk {
+            eprint!("\r\x1b[K");
+        }
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        let mut page = Page::new("pagemill reproduce huge-pages");
+        outcome.page(&mut page);
+        store.write("huge-pages.json", &data)?;
+        store.write("huge-pages.csv", &outcome.csv())?;
+        store.write("huge-pages.txt", &outcome.text())?;
+        store.write("huge-pages.html", &page.finish())?;
+        if self.json && self.experiments == [huge_pages::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
+    }
+
     fn directory(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             let now = UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -324,6 +375,7 @@ impl Arguments {
         summary: &Summary,
         more: &str,
         simulated: Option<&colloid::Report>,
+        huge: Option<&huge_pages::Outcome>,
     ) -> Result<(String, String)> {
         let mut text =
             if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
@@ -336,7 +388,7 @@ impl Arguments {
         let data = serde_json::to_string_pretty(&data)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
-        store.write("report.html", &page::render(summary, simulated))?;
+        store.write("report.html", &page::render(summary, simulated, huge))?;
         Ok((text, data))
     }
 
@@ -346,8 +398,9 @@ impl Arguments {
         summary: &Summary,
         more: &str,
         simulated: Option<&colloid::Report>,
+        huge: Option<&huge_pages::Outcome>,
     ) -> Result<()> {
-        let (text, data) = self.store(store, summary, more, simulated)?;
+        let (text, data) = self.store(store, summary, more, simulated, huge)?;
         let mut out = std::io::stdout().lock();
         // A reader that has seen enough (`| head`) is no failure of the run.
         let _ = out.write_all(if self.json { data.as_bytes() } else { text.as_bytes() });
@@ -393,6 +446,8 @@ fn list(experiments: &[Experiment], simulated: bool) -> String {
     text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
     #[cfg(target_arch = "x86_64")]
     text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
+    text.push_str(&format!("{:20} {}\n", huge_pages::NAME, huge_pages::TITLE));
+    text.push_str(&format!("{:20} arms: {}\n", "", huge_pages::ARMS.join(" ")));
     if simulated {
         text.push_str(&format!(
             "{SIMULATED:20} tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine\n{:20} figures: {}\n",
