@@ -427,6 +427,31 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_a_chunk_is_left_to_a_program_that_is_faster() {
+        for (took, expected) in [(100_000, START + HUGE), (1_000_000_000, START + HUGE / 2)] {
+            let mut memory = Memory::default();
+            memory.fill(START, START + HUGE / 2);
+            let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
+            assert!(frontier.look(&mut memory, took));
+            let piece = frontier.plan(Order::Huge, 64 << 20, 0, took).unwrap();
+            assert_eq!(piece.start, expected, "touched in {took} ns");
+        }
+    }
+
+    #[test]
+    fn a_region_that_is_provided_to_its_end_has_a_wire_in_its_last_chunk() {
+        let mut frontier = Frontier::new(START, START + 4 * HUGE, 0);
+        let mut pieces = Vec::new();
+        while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
+            frontier.tried(piece, Outcome::Provided);
+            pieces.push((piece.start, piece.wire));
+        }
+        let wires: Vec<bool> = pieces.iter().map(|(_, wire)| *wire).collect();
+        assert_eq!(wires, [false, false, false, true], "{pieces:?}");
+        assert!(!frontier.is_complete());
+    }
+
+    #[test]
     fn a_program_that_rests_grows_slower_and_slower() {
         let mut memory = Memory::default();
         let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);

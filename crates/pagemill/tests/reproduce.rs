@@ -46,8 +46,16 @@ fn list_names_every_experiment_and_arm() {
     let directory = tempfile::tempdir().unwrap();
     let output = pagemill(&["reproduce", "--list"], directory.path());
     assert!(output.status.success());
-    for name in ["redis-fragmentation", "ruby-strings", "perl", "sqlite", "activedefrag", "2y-ksm"]
-    {
+    for name in [
+        "redis-fragmentation",
+        "ruby-strings",
+        "perl",
+        "sqlite",
+        "huge-pages",
+        "cbmm+",
+        "activedefrag",
+        "2y-ksm",
+    ] {
         assert!(stdout(&output).contains(name), "{name}");
     }
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "listing writes nothing");
