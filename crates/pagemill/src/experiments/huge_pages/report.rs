@@ -8,6 +8,7 @@ use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
 use super::{BASELINE, FRAGMENTED, Key, NAME, Outcome, STATES, TITLE};
+use crate::experiments::Table;
 use crate::report::chart::{Bar, BarChart, Series, number};
 use crate::report::html::Page;
 use crate::report::log_chart::{LogChart, Vertical};
@@ -22,13 +23,6 @@ const STATIC: [&str; 3] = ["linux-always", "linux-madvise", "linux-never"];
 const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched right before each run, so the \
 host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is that at the largest anonymous \
 memory seen. Published figures are of another machine and, for CBMM and HawkEye, of patched kernels: shown, never used.";
-
-/// A table of the outcome.
-struct Table {
-    title: String,
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-}
 
 /// The system of the publication that an arm stands for.
 fn system(arm: &str) -> Option<&'static str> {
