@@ -191,7 +191,9 @@ impl Arguments {
     /// An experiment of one's own asking: tables in files of its name.
     fn alone(&self, name: &str) -> Result<Exit> {
         let linux = Linux::live();
-        let signals = signal::Signals::block(&ENDING_AND_CHILD)?;
+        // The tracer of huge-slices sleeps until its program stops.
+        let watched = if name == HUGE_SLICES { &ENDING_AND_CHILD[..] } else { ENDING };
+        let signals = signal::Signals::block(watched)?;
         let talk = std::io::stderr().is_terminal();
         let say = |step: &str| {
             if talk {
