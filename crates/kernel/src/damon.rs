@@ -84,6 +84,15 @@ pub struct Scheme {
     pub cgroup: Option<String>,
 }
 
+/// A target, and what to do with its regions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// What to watch.
+    pub target: Target,
+    /// The first one says which regions are read.
+    pub schemes: Vec<Scheme>,
+}
+
 /// How closely to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -170,27 +179,47 @@ pub fn left_over(directory: &Path) -> Result<bool> {
     Ok(loan::left_over::<Nobody>(directory, NAME)?.is_some())
 }
 
+/// Whether this kernel's DAMON moves the pages of a process (6.17), and not only physical memory; watches
+/// this process for a moment.
+pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
+    let scheme = Scheme {
+        action: Action::Stat,
+        accesses: (0, u64::MAX),
+        age: 0,
+        bytes_per_second: None,
+        cgroup: None,
+    };
+    let watch = Watch { target: Target::Process(std::process::id()), schemes: vec![scheme] };
+    let attributes = Attributes {
+        sample: Duration::from_millis(5),
+        aggregate: Duration::from_millis(20),
+        regions: 10,
+    };
+    let _monitor = Monitor::start(linux, directory, &[watch], attributes)?;
+    // Several destinations came with it, and show.
+    Ok(linux.path(format!("{KDAMONDS}/0/contexts/0/schemes/0/dests")).exists())
+}
+
 /// One kernel thread a target, watching. Dropping it stops and removes them.
 #[derive(Debug)]
 pub struct Monitor {
     linux: Linux,
-    targets: Vec<Target>,
+    watches: Vec<Watch>,
     // Dropped in this order: the threads are gone before DAMON_STAT starts again.
     _loan: Loan<Nobody>,
     _stat: Loan<Files>,
 }
 
 impl Monitor {
-    /// Starts to watch `targets`, each under all `schemes`. The journal lives in `directory`.
+    /// Starts to watch. The journal lives in `directory`.
     ///
     /// [`Kind::Busy`] if somebody has set DAMON up; [`Kind::Unsupported`] if this kernel does not have
     /// the operations or an action.
     pub fn start(
         linux: &Linux,
         directory: &Path,
-        targets: &[Target],
+        watches: &[Watch],
         attributes: Attributes,
-        schemes: &[Scheme],
     ) -> Result<Self> {
         recover(linux, directory)?;
         if let State::Busy { threads, running } = linux.damon()? {
@@ -207,18 +236,18 @@ impl Monitor {
         let loan =
             Loan::take_unless(linux, directory, NAME, find, |_| false)?.map_err(|_| busy(0, 0))?;
         let monitor =
-            Self { linux: linux.clone(), targets: targets.to_vec(), _loan: loan, _stat: stat };
-        linux.write(COUNT, &targets.len().to_string())?;
-        for (at, target) in targets.iter().enumerate() {
-            monitor.configure(at, *target, attributes, schemes)?;
+            Self { linux: linux.clone(), watches: watches.to_vec(), _loan: loan, _stat: stat };
+        linux.write(COUNT, &watches.len().to_string())?;
+        for (at, watch) in watches.iter().enumerate() {
+            monitor.configure(at, watch.target, attributes, &watch.schemes)?;
             monitor.command(at, "on")?;
         }
         Ok(monitor)
     }
 
     /// What is watched.
-    pub fn targets(&self) -> &[Target] {
-        &self.targets
+    pub fn watches(&self) -> &[Watch] {
+        &self.watches
     }
 
     /// The kernel's thread for target `at`.
@@ -250,22 +279,34 @@ impl Monitor {
         Ok(regions)
     }
 
-    /// What scheme `scheme` of target `at` has done.
-    pub fn stats(&self, at: usize, scheme: usize) -> Result<Stats> {
+    /// What each scheme of target `at` has done.
+    pub fn stats(&self, at: usize) -> Result<Vec<Stats>> {
         self.command(at, "update_schemes_stats")?;
-        let directory = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}/stats");
-        Ok(Stats {
-            tried: self.linux.read_number(format!("{directory}/sz_tried"))?,
-            applied: self.linux.read_number(format!("{directory}/sz_applied"))?,
-        })
+        let schemes = 0..self.watches.get(at).map_or(0, |watch| watch.schemes.len());
+        let stats = |scheme| {
+            let directory = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}/stats");
+            Ok(Stats {
+                tried: self.linux.read_number(format!("{directory}/sz_tried"))?,
+                applied: self.linux.read_number(format!("{directory}/sz_applied"))?,
+            })
+        };
+        schemes.map(stats).collect()
     }
 
-    /// Changes what scheme `scheme` of target `at` may do, without a restart.
-    pub fn limit(&self, at: usize, scheme: usize, bytes_per_second: u64) -> Result<()> {
-        let quotas = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}/quotas");
-        // Zero bytes would mean no limit at all.
-        self.linux.write(format!("{quotas}/bytes"), &bytes_per_second.max(1).to_string())?;
+    /// Changes what schemes of target `at` may do, without a restart: the scheme, and bytes a second.
+    pub fn limit(&self, at: usize, limits: &[(usize, u64)]) -> Result<()> {
+        for (scheme, bytes_per_second) in limits {
+            self.allow(&format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}"), *bytes_per_second)?;
+        }
         self.command(at, "commit")
+    }
+
+    /// Zero bytes of a quota would mean no limit at all, and kernels before 6.17 apply quotas only five minutes
+    /// after their boot: a scheme that may do nothing asks for regions larger than any.
+    fn allow(&self, scheme: &str, bytes_per_second: u64) -> Result<()> {
+        let least = if bytes_per_second == 0 { u64::MAX } else { 0 };
+        self.linux.write(format!("{scheme}/access_pattern/sz/min"), &least.to_string())?;
+        self.linux.write(format!("{scheme}/quotas/bytes"), &bytes_per_second.max(1).to_string())
     }
 
     fn command(&self, at: usize, command: &str) -> Result<()> {
@@ -351,7 +392,10 @@ impl Monitor {
             most(scheme.age, u32::MAX.into(), "age")?;
             if let Some(bytes) = scheme.bytes_per_second {
                 linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
-                linux.write(format!("{directory}/quotas/bytes"), &bytes.max(1).to_string())?;
+                // What is hot, or cold, now counts for more than for how long.
+                linux.write(format!("{directory}/quotas/weights/nr_accesses_permil"), "900")?;
+                linux.write(format!("{directory}/quotas/weights/age_permil"), "100")?;
+                self.allow(&directory, bytes)?;
             }
             if let Some(cgroup) = &scheme.cgroup {
                 let filters = format!("{directory}/filters");
@@ -403,8 +447,13 @@ mod tests {
             regions: 100,
         };
         let journals = linux.path("/run/pagemill");
-        let error =
-            Monitor::start(&linux, &journals, &[Target::Process(1)], attributes, &[]).unwrap_err();
+        let error = Monitor::start(
+            &linux,
+            &journals,
+            &[Watch { target: Target::Process(1), schemes: vec![] }],
+            attributes,
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
         assert!(error.to_string().contains("1 kernel threads of it, 1 of them run"), "{error}");
         assert_eq!(fs::read_to_string(directory.join("state")).unwrap(), "on\n");
@@ -432,8 +481,8 @@ mod tests {
             bytes_per_second: None,
             cgroup: None,
         };
-        let target = [Target::Physical(1 << 20, 512 << 20)];
-        let monitor = match Monitor::start(&linux, journals.path(), &target, attributes, &[all]) {
+        let watch = Watch { target: Target::Physical(1 << 20, 512 << 20), schemes: vec![all] };
+        let monitor = match Monitor::start(&linux, journals.path(), &[watch], attributes) {
             Ok(monitor) => monitor,
             Err(error) => return eprintln!("skipped: {error}"),
         };
@@ -441,7 +490,7 @@ mod tests {
         assert!(!regions.is_empty());
         assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start), "{regions:?}");
         assert!(regions.iter().all(|region| region.accesses <= 11), "{regions:?}");
-        assert!(monitor.stats(0, 0).unwrap().tried > 0);
+        assert!(monitor.stats(0).unwrap()[0].tried > 0);
         drop(monitor);
         assert!(matches!(linux.damon().unwrap(), State::Free { .. }));
         assert!(!left_over(journals.path()).unwrap());

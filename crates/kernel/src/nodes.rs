@@ -74,6 +74,26 @@ impl Linux {
         ids.into_iter().map(|id| self.memory_node(id, &online, &tiers)).collect()
     }
 
+    /// First physical address of a node's memory, and the first after its last; what lies between may have
+    /// holes.
+    pub fn node_addresses(&self, id: u32) -> Result<(u64, u64)> {
+        const BLOCK: &str = "/sys/devices/system/memory/block_size_bytes";
+        let at = format!("{NODES}/node{id}");
+        let text = self.read(BLOCK)?;
+        let size = u64::from_str_radix(text.trim(), 16)
+            .map_err(|_| Error::malformed(BLOCK, text.trim()))?;
+        let entries =
+            std::fs::read_dir(self.path(&at)).map_err(|error| Error::io("list", &at, error))?;
+        let block = |entry: std::fs::DirEntry| {
+            entry.file_name().to_str()?.strip_prefix("memory")?.parse::<u64>().ok()
+        };
+        let blocks: Vec<u64> = entries.flatten().filter_map(block).collect();
+        match (blocks.iter().min(), blocks.iter().max()) {
+            (Some(first), Some(last)) => Ok((first * size, (last + 1) * size)),
+            _ => Err(Error::malformed(at, "it has no blocks of memory")),
+        }
+    }
+
     fn memory_node(&self, id: u32, online: &[u32], tiers: &BTreeMap<u32, u32>) -> Result<Node> {
         let at = format!("{NODES}/node{id}");
         let memory = self.read(format!("{at}/meminfo"))?;
@@ -155,6 +175,20 @@ mod tests {
         assert!(fast.free < fast.total && fast.total > 900 << 20);
         assert_eq!(fast.promoted(), Some(0));
         assert_eq!(slow.demoted(), Some(0));
+    }
+
+    #[test]
+    fn a_node_spans_its_blocks_of_memory() {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        for block in ["memory8", "memory15", "meminfo", "power"] {
+            std::fs::create_dir_all(linux.path(format!("{NODES}/node1/{block}"))).unwrap();
+        }
+        let size = linux.path("/sys/devices/system/memory/block_size_bytes");
+        std::fs::create_dir_all(size.parent().unwrap()).unwrap();
+        std::fs::write(size, "8000000\n").unwrap();
+        assert_eq!(linux.node_addresses(1).unwrap(), (1 << 30, 2 << 30));
+        assert!(linux.node_addresses(0).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use crate::{Error, Linux, Result, page_size};
+use crate::{Error, Kind, Linux, Result, page_size};
 
 /// A page of a file or of shared memory (`PAGE_IS_FILE`).
 pub const FILE: u64 = 1 << 2;
@@ -136,6 +136,29 @@ impl Pagemap {
         Ok(())
     }
 
+    /// The frame of physical memory that holds the page at `address`; `None` if it is not in memory.
+    /// [`Kind::Permission`] without `CAP_SYS_ADMIN`: the kernel hides frames then.
+    pub fn frame(&self, address: u64) -> Result<Option<u64>> {
+        let what = || format!("the page tables of process {}", self.pid);
+        let mut entry = [0; 8];
+        match self.file.read_exact_at(&mut entry, address / page_size() as u64 * 8) {
+            Ok(()) => {}
+            // The process has ended.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(Error::io("read", what(), error)),
+        }
+        let entry = u64::from_ne_bytes(entry);
+        let frame = entry & ((1 << 55) - 1);
+        match (entry >> 63, frame) {
+            (0, _) => Ok(None),
+            (_, 0) => {
+                Err(Error::new(Kind::Permission, "see the frames in", what(), "they are hidden")
+                    .advise("run as root"))
+            }
+            _ => Ok(Some(frame)),
+        }
+    }
+
     /// For each page of `start..end`, whether it is in memory or in swap.
     pub fn populated(&self, start: u64, end: u64) -> Result<Vec<bool>> {
         let page = page_size() as u64;
@@ -163,6 +186,11 @@ mod tests {
         let me = Pagemap::open(&Linux::live(), std::process::id()).unwrap();
         let populated = me.populated(first as u64, (first + 8 * page) as u64).unwrap();
         assert!(populated[2] && populated[3]);
+        let frame = |at: usize| me.frame((first + at * page) as u64);
+        match (frame(2), frame(3)) {
+            (Ok(one), Ok(other)) => assert!(one.is_some() && one != other, "{one:?} {other:?}"),
+            (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), Kind::Permission),
+        }
         let mut regions = Vec::new();
         match me.scan(first as u64, (first + 8 * page) as u64, PRESENT, PRESENT, |region| {
             regions.push(region)

@@ -104,6 +104,8 @@ mod flag {
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
+    /// `precise_ip` of two: the sample is of the instruction itself, with the address that it accessed.
+    pub const PRECISE: u64 = 2 << 15;
     pub const WATERMARK: u64 = 1 << 14;
     pub const USE_CLOCK: u64 = 1 << 25;
 }
@@ -130,6 +132,13 @@ impl Attributes {
     #[must_use]
     pub fn user_only(mut self) -> Self {
         self.flags |= flag::EXCLUDE_KERNEL | flag::EXCLUDE_HYPERVISOR;
+        self
+    }
+
+    /// Samples are of the very instruction that counted, and hold the address of its data.
+    #[must_use]
+    pub fn precise(mut self) -> Self {
+        self.flags |= flag::PRECISE;
         self
     }
 
@@ -341,7 +350,7 @@ pub struct Sample {
     pub thread: u32,
     /// ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// The address, for page faults.
+    /// The address: of a page fault, or of the data of a load.
     pub address: u64,
 }
 
@@ -554,6 +563,27 @@ mod tests {
         assert!(matches!(parse(9, &[0; 32]), Some(Record::Sample(_))));
         assert_eq!(parse(2, &[1; 16]), Some(Record::Lost(0x0101_0101_0101_0101)));
         assert_eq!(parse(77, &[0; 64]), None);
+    }
+
+    /// What the kernel wrote into a ring while a process touched six new pages side by side, one after
+    /// another: the layout of all samples here.
+    #[test]
+    fn recorded_samples_have_process_time_and_address() {
+        let mut bytes: &[u8] = include_bytes!("../tests/fixtures/perf-samples.bin");
+        let mut samples = Vec::new();
+        while let [a, b, c, d, _, _, low, high, ..] = *bytes {
+            let (record, rest) = bytes.split_at(u16::from_le_bytes([low, high]).into());
+            match parse(u32::from_le_bytes([a, b, c, d]), &record[8..]) {
+                Some(Record::Sample(sample)) => samples.push(sample),
+                other => panic!("{other:?}"),
+            }
+            bytes = rest;
+        }
+        assert_eq!(samples.len(), 7);
+        assert!(samples.iter().all(|sample| (sample.process, sample.thread) == (26_713, 26_713)));
+        assert!(samples.windows(2).all(|pair| pair[0].time < pair[1].time));
+        let touched = samples[1..].iter().map(|sample| sample.address);
+        assert!(touched.eq((0..6).map(|page| 0x7f5a_550d_d000 + page * 4096)), "{samples:?}");
     }
 
     /// Events of this thread; `None`, said, where this user may not have any.

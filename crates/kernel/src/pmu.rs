@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::present;
 use crate::nodes::parse_list;
 use crate::perf_event::{Attributes, Event, Target, What};
 use crate::{Error, Kind, Linux, Result};
@@ -24,7 +25,7 @@ pub struct Pmu {
     pub name: String,
     /// Number that perf_event_open(2) knows it by.
     pub kind: u32,
-    /// Processors through which it is read, one for each instance of it.
+    /// Processors through which it is read, one for each instance of it; none for a unit of each core.
     pub processors: Vec<u32>,
     /// Bits of each field in `config`, first and last.
     format: BTreeMap<String, Vec<(u32, u32)>>,
@@ -52,7 +53,7 @@ impl Linux {
 
     fn pmu(&self, name: &str) -> Result<Pmu> {
         let at = format!("{DEVICES}/{name}");
-        let mask = self.read(format!("{at}/cpumask"))?;
+        let mask = present(self.read(format!("{at}/cpumask")))?.unwrap_or_default();
         let mut format = BTreeMap::new();
         let fields = std::fs::read_dir(self.path(format!("{at}/format")));
         for field in fields.into_iter().flatten().flatten() {
@@ -75,8 +76,11 @@ impl Linux {
         Ok(Pmu {
             name: name.to_owned(),
             kind: u32::try_from(self.read_number(format!("{at}/type"))?).unwrap_or(u32::MAX),
-            processors: parse_list(&mask)
-                .ok_or_else(|| Error::malformed(format!("{at}/cpumask"), mask.trim()))?,
+            processors: match mask.trim() {
+                "" => Vec::new(),
+                mask => parse_list(mask)
+                    .ok_or_else(|| Error::malformed(format!("{at}/cpumask"), mask))?,
+            },
             format,
         })
     }

@@ -176,13 +176,13 @@ fn reading(law: Law, sums: Sums, part: f64, elapsed: Duration) -> Option<Reading
 
 /// Which processor this is.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Processor {
-    vendor: String,
-    family: u32,
-    model: u32,
+pub(crate) struct Processor {
+    pub(crate) vendor: String,
+    pub(crate) family: u32,
+    pub(crate) model: u32,
 }
 
-fn processor(cpuinfo: &str) -> Processor {
+pub(crate) fn processor(cpuinfo: &str) -> Processor {
     let value = |key: &str| {
         let line = cpuinfo.lines().find(|line| line.split(':').next().map(str::trim) == Some(key));
         line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())

@@ -88,7 +88,7 @@ row! {
         quantum: Option<u64> = "quantum",
         /// 1 if pages were moved, 0 for a dry run.
         applied: Option<u64> = "applied",
-        /// How: `move-pages`, `kernel`, `interleave`, or `none` in a dry run.
+        /// How: `move-pages`, `damos`, `kernel`, `interleave`, or `none` in a dry run.
         actuator: Option<String> = "actuator",
         /// The pages of the decision, in its order.
         page: Option<Vec<u64>> = "page",

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::ksm::{self, Run};
+use pagemill_kernel::load_samples::Loads;
+use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::process::{Capability, Status as ProcessStatus};
 use pagemill_kernel::psi::{Resource, Trigger, Who};
 use pagemill_kernel::thp::{self as thp_of_process, Disabled};
@@ -156,6 +158,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         "6.1",
         "tier: nodes to move pages between, and DAMON to see what is hot",
         tiers,
+    ),
+    (
+        "access-trackers",
+        "4.3",
+        "tier --track: idle bits of frames, or loads sampled by the processor (PEBS, IBS)",
+        access_trackers,
     ),
     ("seccomp", "3.5", "all of the above: a filter may refuse their system calls", seccomp),
 ];
@@ -550,6 +558,19 @@ fn tiers(linux: &Linux) -> Found {
         Err(error) => {
             Found::degraded(format!("{nodes} memory nodes, but: {error}"), "pagemill tier doctor")
         }
+    }
+}
+
+/// What `tier` can track with where DAMON is missing or somebody else's.
+fn access_trackers(linux: &Linux) -> Found {
+    let idle = Frames::open(linux).map(|_| "idle bits".to_owned());
+    let loads = Loads::open(linux).map(|loads| loads.name().to_owned());
+    match (&idle, &loads) {
+        (Err(idle), Err(loads)) => Found::degraded(
+            format!("{}; {}", idle.reason(), loads.reason()),
+            "not needed where DAMON is; else boot a kernel with CONFIG_IDLE_PAGE_TRACKING=y, as root",
+        ),
+        _ => Found::ok([idle, loads].into_iter().flatten().collect::<Vec<_>>().join(", ")),
     }
 }
 

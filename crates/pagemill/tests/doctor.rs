@@ -63,6 +63,7 @@ fn the_names_of_the_rows_are_stable() {
             "bpf-tracepoints",
             "bpf-fentry",
             "memory-tiers",
+            "access-trackers",
             "seccomp",
         ]
     );

@@ -91,12 +91,16 @@ fn wrong_input_is_answered_with_the_valid_values() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(expected), "{arguments:?}: {}", said(&output));
     }
-    // Without hint faults there is nothing for the kernel to hold.
-    let output = on(
-        &fixture("two-nodes"),
-        &["tier", "-p", "4242", "--policy", "tpp", "--act", "move-pages"],
-    );
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    // Without hint faults there is nothing for the kernel to hold; only DAMON's tracker can move pages.
+    for arguments in [
+        ["--policy", "tpp", "--act", "move-pages"],
+        ["--policy", "tpp", "--act", "damos"],
+        ["--track", "idle", "--act", "damos"],
+    ] {
+        let output = on(&fixture("two-nodes"), &[&["tier", "-p", "4242"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("damos for the same, with --track damon"));
+    }
 }
 
 #[test]

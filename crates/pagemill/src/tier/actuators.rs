@@ -3,6 +3,7 @@
 //! | actuator | does |
 //! |---|---|
 //! | [`MovePages`] | moves the pages that a decision names |
+//! | [`Damos`] | lets DAMON move as many bytes as a decision names, of what it finds hot or cold itself |
 //! | [`KernelPromotion`] | lets the kernel promote by hint faults, or not |
 //! | [`Interleave`] | sets the weights by which new memory is spread |
 //! | [`DryRun`] | says what would move, and touches nothing |
@@ -10,7 +11,8 @@
 //! | [`RateLimit`] | lets through so many bytes a second |
 //! | [`Log`] | records decision and outcome |
 //!
-//! Always so: an outcome has an entry for each page of its decision, in its order; a page that a wrapper
+//! Always so: an outcome of [`MovePages`] and [`DryRun`] has an entry for each page of its decision, in its order (the
+//! others move no single pages); a page that a wrapper
 //! kept back is never seen by the one inside; no more bytes go through a rate limit than its rate
 //! allows over any time, one second's worth apart.
 
@@ -18,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::mempolicy::{AUTO_WEIGHTS, weight_file};
@@ -29,6 +31,7 @@ use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome};
 
 use super::Tiers;
 use super::pages::{PAGE, Pages};
+use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 use crate::sampler::nanos;
 
 /// What an actuator of this room takes and gives.
@@ -131,6 +134,8 @@ fn filtered(
 
 /// The tracked pages, which the daemon and the actuators share.
 pub type Shared = Rc<RefCell<Pages>>;
+/// The tracker, if there is one: an actuator may let it move pages.
+pub type SharedTracker = Rc<RefCell<Option<Tracker>>>;
 
 /// Moves pages by `move_pages(2)`.
 ///
@@ -151,12 +156,17 @@ impl MovePages {
         pages: Shared,
         tiers: Tiers,
     ) -> pagemill_kernel::Result<Self> {
-        let balancing = Loan::files(linux, journals, "tier", &[NUMA_BALANCING])?;
-        if balancing.found().value(NUMA_BALANCING).is_some() {
-            balancing.set(NUMA_BALANCING, "0")?;
-        }
-        Ok(Self { pages, tiers, _balancing: balancing })
+        Ok(Self { pages, tiers, _balancing: still(linux, journals)? })
     }
+}
+
+/// The kernel's own balancing is off for as long as this lives.
+fn still(linux: &Linux, journals: &Path) -> pagemill_kernel::Result<Loan<Files>> {
+    let balancing = Loan::files(linux, journals, "tier", &[NUMA_BALANCING])?;
+    if balancing.found().value(NUMA_BALANCING).is_some() {
+        balancing.set(NUMA_BALANCING, "0")?;
+    }
+    Ok(balancing)
 }
 
 impl Actuator for MovePages {
@@ -258,6 +268,72 @@ impl Actuator for DryRun {
             push(&mut outcome, number, size, kept);
         }
         outcome.took = Some(Nanos(0));
+        outcome.time = nanos(clock::monotonic());
+        outcome
+    }
+}
+
+/// Lets DAMON's threads move pages. The decision says how much; they say which.
+///
+/// What an outcome counts was moved since the outcome before: DAMON works while the daemon waits.
+#[derive(Debug)]
+pub struct Damos {
+    pages: Shared,
+    tracker: SharedTracker,
+    rate: Bytes,
+    quantum: Duration,
+    _balancing: Loan<Files>,
+}
+
+impl Damos {
+    /// Switches the kernel's own balancing off, as [`MovePages::start`] does.
+    pub fn start(
+        linux: &Linux,
+        journals: &Path,
+        pages: Shared,
+        tracker: SharedTracker,
+        rate: Bytes,
+        quantum: Duration,
+    ) -> pagemill_kernel::Result<Self> {
+        Ok(Self { pages, tracker, rate, quantum, _balancing: still(linux, journals)? })
+    }
+}
+
+/// Bytes a second that DAMON may move for a decision: no more than `rate` of them.
+fn allowance(decision: &TierDecision, rate: Bytes, quantum: Duration) -> Moves {
+    let mut bytes = [0_u64; 2];
+    moves(decision).for_each(|(_, to)| bytes[usize::from(to != 0)] += PAGE);
+    let per_second = |bytes: u64| (bytes as f64 / quantum.as_secs_f64()) as u64;
+    let relief = matches!((decision.aim, decision.share), (Some(aim), Some(share)) if aim < share);
+    let mut moves = Moves::default();
+    if relief {
+        // What goes back in exchange makes the room for it, and DAMON needs no room made.
+        moves[RELIEVE] = per_second(bytes[1]).min(rate.0);
+    } else {
+        moves[PROMOTE] = per_second(bytes[0]).min(rate.0);
+        moves[DEMOTE] = per_second(bytes[1]).min(rate.0 - moves[PROMOTE]);
+    }
+    moves
+}
+
+impl Actuator for Damos {
+    type Decision = TierDecision;
+    type Outcome = TierOutcome;
+
+    fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
+        let begun = Instant::now();
+        let mut outcome = outcome(decision, "damos");
+        let allowed = allowance(decision, self.rate, self.quantum);
+        let moved = self.tracker.borrow_mut().as_mut().map(|tracker| tracker.migrate(allowed));
+        outcome.applied = Some(matches!(moved, Some(Ok(_))).into());
+        for (pid, moves) in moved.into_iter().flatten().flatten() {
+            let (promoted, demoted) = (moves[PROMOTE], moves[DEMOTE] + moves[RELIEVE]);
+            add(&mut outcome.promoted, promoted);
+            add(&mut outcome.demoted, demoted);
+            self.pages.borrow_mut().add(pid, 0, promoted, false);
+            self.pages.borrow_mut().add(pid, 1, demoted, false);
+        }
+        outcome.took = Some(nanos(begun.elapsed()));
         outcome.time = nanos(clock::monotonic());
         outcome
     }
@@ -532,6 +608,24 @@ mod tests {
         let mut guard = Guard::new(&Linux::live(), pages, inner);
         let outcome = guard.apply(&decision(0, &[5]));
         assert_eq!((outcome.applied, outcome.kept.unwrap()), (Some(0), vec![Kept::Gone as u64]));
+    }
+
+    #[test]
+    fn damon_may_move_what_was_decided_and_no_more_than_the_rate() {
+        let decided = |to: &[u64], share, aim| {
+            let pages: Vec<u64> = (0..to.len() as u64).collect();
+            TierDecision { to: Some(to.to_vec()), share, aim, ..decision(0, &pages) }
+        };
+        let allowed = |to: &[u64], share, aim, rate| {
+            allowance(&decided(to, share, aim), Bytes(rate * PAGE), Duration::from_millis(500))
+                .map(|bytes| bytes / PAGE)
+        };
+        // Half a second for two and one pages: twice that a second.
+        assert_eq!(allowed(&[0, 0, 1], None, None, 100), [4, 2, 0]);
+        assert_eq!(allowed(&[0, 0, 1], None, None, 5), [4, 1, 0]);
+        assert_eq!(allowed(&[1, 0], Some(900_000), Some(500_000), 100), [0, 0, 2]);
+        assert_eq!(allowed(&[1, 0], Some(500_000), Some(900_000), 100), [2, 2, 0]);
+        assert_eq!(allowed(&[], Some(500_000), Some(500_000), 100), [0, 0, 0]);
     }
 
     #[test]

@@ -10,20 +10,22 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pagemill_kernel::damon::{self, Attributes, Monitor, Target};
+use pagemill_kernel::damon;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, cgroup, clock, loan};
 use pagemill_model::recording::Writer;
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
 use pagemill_policy::tier::live::Live;
 
+use super::Tiers;
 use super::actuators::{
-    DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit, Shared,
+    Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit, Shared,
+    SharedTracker,
 };
 use super::latency::{Latency, Looked};
 use super::pages::{PAGE, Pages};
 use super::status::{self, Status};
-use super::{Tiers, doctor};
+use super::trackers::{Migrate, Track, Tracker};
 use crate::sampler::nanos;
 
 /// Whose memory is placed.
@@ -40,6 +42,8 @@ pub enum Scope {
 pub enum Act {
     /// One by one.
     MovePages,
+    /// By DAMON's threads.
+    Damos,
     /// By the kernel's hint faults.
     Kernel,
     /// By the weights for new memory.
@@ -54,6 +58,8 @@ pub struct Options {
     pub tiers: Tiers,
     /// The policy; it has seen nothing.
     pub policy: Live,
+    /// Who sees what is hot.
+    pub track: Track,
     /// How it acts.
     pub act: Act,
     /// Whether it does.
@@ -113,8 +119,11 @@ pub fn run(
     let journals = loan::directory(linux);
     let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
     let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
-    let mut actuator = actuator(linux, &options, &pages, &sink)?;
-    let mut tracker = Tracker::new(linux, &options);
+    let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
+        true => Some(options.tracker(linux)?),
+        false => None,
+    }));
+    let mut actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
     let me = linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
     let mut status = Status {
         pid: me.pid,
@@ -122,11 +131,11 @@ pub fn run(
         policy: options.policy.name().to_owned(),
         dry: !options.apply,
         latency_source: latency.name().to_owned(),
+        tracker: tracker.borrow().as_ref().map_or("none", Tracker::name).to_owned(),
         ..Status::default()
     };
     let begun = Instant::now();
     let cpu_at_start = linux.thread_cpu(me.pid).unwrap_or_default();
-    let mut came = [0_u64; 2];
     let mut due = begun;
     let mut last = nanos(clock::monotonic());
     let mut said_unwritable = false;
@@ -143,7 +152,9 @@ pub fn run(
         let cpu = linux.thread_cpu(me.pid).unwrap_or_default().saturating_sub(cpu_at_start);
         let elapsed = begun.elapsed();
         let busy = cpu.as_secs_f64() > options.cpu * elapsed.as_secs_f64();
-        if options.policy.moves_pages() && (quantum < 2 || !busy) {
+        if let Some(tracker) = &mut *tracker.borrow_mut()
+            && (quantum < 2 || !busy)
+        {
             tracker.look(linux, &pages)?;
             // Where pages are changes little that this daemon does not know of.
             let all = pages.borrow().len();
@@ -162,17 +173,20 @@ pub fn run(
         if let Some(error) = sink.borrow_mut().failed.take() {
             return Err(error).context("the recording cannot go on");
         }
-        came[0] += outcome.promoted.map_or(0, |bytes| bytes.0);
-        came[1] += outcome.demoted.map_or(0, |bytes| bytes.0);
         count_kept(&mut status, &outcome);
         status.quantum = quantum;
         status.seconds = elapsed.as_secs_f64();
         status.cpu = cpu.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        status.tracker_cpu = tracker.cpu(linux).map(|cpu| cpu / elapsed.as_secs_f64().max(1e-9));
+        status.tracker_cpu = tracker
+            .borrow()
+            .as_ref()
+            .and_then(|tracker| tracker.cpu(linux))
+            .map(|cpu| cpu / elapsed.as_secs_f64().max(1e-9));
         status.share = decision.share.map(|share| share as f64 / 1e6);
         status.why = decision.why.clone().unwrap_or_default();
         status.actuator = outcome.actuator.clone().unwrap_or_default();
-        standing(&mut status, linux, &pages.borrow(), &options, &looked, came)?;
+        count_moved(&mut status, &outcome, &pages.borrow());
+        standing(&mut status, linux, &pages.borrow(), &options, &looked)?;
         if let Err(error) = status.write(&journals)
             && !said_unwritable
         {
@@ -227,6 +241,7 @@ fn actuator(
     linux: &Linux,
     options: &Options,
     pages: &Shared,
+    tracker: &SharedTracker,
     sink: &Rc<RefCell<Sink>>,
 ) -> Result<Box<dyn Acting>> {
     let journals = loan::directory(linux);
@@ -241,6 +256,11 @@ fn actuator(
         (true, Act::MovePages) => {
             let inner = MovePages::start(linux, &journals, shared(), options.tiers)?;
             Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
+        }
+        (true, Act::Damos) => {
+            let tracker = tracker.clone();
+            let damos = Damos::start(linux, &journals, shared(), tracker, rate, options.quantum)?;
+            Box::new(Log::new(log, damos))
         }
         (true, Act::Kernel) => {
             Box::new(Log::new(log, KernelPromotion::start(linux, &journals, rate)?))
@@ -262,6 +282,21 @@ impl<A: super::actuators::Acts> Acting for A {
     }
 }
 
+impl Options {
+    fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
+        let group = match &self.scope {
+            Scope::Processes(_) => None,
+            Scope::Group(directory) => {
+                let mount = linux.path("/sys/fs/cgroup");
+                directory.strip_prefix(mount).ok().map(|below| format!("/{}", below.display()))
+            }
+        };
+        let migrate =
+            (self.apply && self.act == Act::Damos).then_some(Migrate { tiers: self.tiers, group });
+        Tracker::open(linux, self.track, self.quantum, migrate)
+    }
+}
+
 impl Scope {
     fn pids(&self) -> pagemill_kernel::Result<Vec<u32>> {
         match self {
@@ -272,64 +307,6 @@ impl Scope {
                 Ok(pids)
             }
         }
-    }
-}
-
-/// DAMON over the processes; started anew when they change.
-struct Tracker {
-    monitor: Option<Monitor>,
-    attributes: Attributes,
-    cpu_before: f64,
-}
-
-impl Tracker {
-    /// Regions over all processes: the bound of what reading them costs.
-    const REGIONS: u64 = 1000;
-
-    fn new(_: &Linux, options: &Options) -> Self {
-        // An aggregation of half a quantum ends within each; ten samples of it tell heat apart.
-        let aggregate = (options.quantum / 2).max(Duration::from_millis(50));
-        let attributes = Attributes { sample: aggregate / 10, aggregate, regions: Self::REGIONS };
-        Self { monitor: None, attributes, cpu_before: 0.0 }
-    }
-
-    fn look(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
-        let pids = pages.borrow().pids();
-        let watched = |monitor: &Monitor| {
-            let pid = |target: &Target| match target {
-                Target::Process(pid) => *pid,
-                Target::Physical(..) => 0,
-            };
-            monitor.targets().iter().map(pid).eq(pids.iter().copied())
-        };
-        if self.monitor.as_ref().is_none_or(|monitor| !watched(monitor)) {
-            self.cpu_before = self.cpu(linux).unwrap_or(self.cpu_before);
-            self.monitor = None;
-            let targets: Vec<Target> = pids.iter().map(|pid| Target::Process(*pid)).collect();
-            let regions = (Self::REGIONS / pids.len().max(1) as u64).max(10);
-            let attributes = Attributes { regions, ..self.attributes };
-            let journals = loan::directory(linux);
-            self.monitor =
-                Some(Monitor::start(linux, &journals, &targets, attributes, &[doctor::watch()])?);
-        }
-        let Some(monitor) = &self.monitor else { return Ok(()) };
-        for (at, pid) in pids.into_iter().enumerate() {
-            // A process that has just ended takes its thread with it.
-            if let Ok(regions) = monitor.regions(at) {
-                pages.borrow_mut().heat(pid, &regions);
-            }
-        }
-        Ok(())
-    }
-
-    /// Seconds of CPU that the kernel's threads took so far.
-    fn cpu(&self, linux: &Linux) -> Option<f64> {
-        let monitor = self.monitor.as_ref()?;
-        let mut sum = self.cpu_before;
-        for at in 0..monitor.targets().len() {
-            sum += linux.thread_cpu(monitor.thread(at).ok()?).ok()?.as_secs_f64();
-        }
-        Some(sum)
     }
 }
 
@@ -373,18 +350,32 @@ fn count_kept(status: &mut Status, outcome: &TierOutcome) {
     }
 }
 
+/// Adds what moved to the sums of both tiers.
+fn count_moved(status: &mut Status, outcome: &TierOutcome, pages: &Pages) {
+    let moved = [outcome.promoted, outcome.demoted].map(|bytes| bytes.unwrap_or_default().0);
+    let back = pages.ping_pong();
+    status.tiers.resize(2, status::Tier::default());
+    for tier in 0..2 {
+        let sums = &mut status.tiers[tier];
+        sums.came_bytes += moved[tier];
+        sums.left_bytes += moved[1 - tier];
+        sums.ping_pong_bytes = back[tier];
+    }
+}
+
 fn standing(
     status: &mut Status,
     linux: &Linux,
     pages: &Pages,
     options: &Options,
     looked: &Looked,
-    came: [u64; 2],
 ) -> Result<()> {
     let nodes = linux.memory_nodes()?;
     let processes = pages.processes();
-    status.tiers = (0..2)
-        .map(|tier| {
+    status.tiers = std::mem::take(&mut status.tiers)
+        .into_iter()
+        .enumerate()
+        .map(|(tier, sums)| {
             let node = options.tiers.0[tier];
             status::Tier {
                 name: ["default", "alternate"][tier].to_owned(),
@@ -394,8 +385,7 @@ fn standing(
                 reads_per_s: looked.reads.map(|pair| pair[tier]),
                 free_bytes: nodes.iter().find(|known| known.id == node).map_or(0, |n| n.free),
                 tracked_bytes: processes.values().map(|process| process.bytes[tier]).sum(),
-                came_bytes: came[tier],
-                left_bytes: came[1 - tier],
+                ..sums
             }
         })
         .collect();
@@ -408,7 +398,8 @@ fn standing(
             alternate_bytes: process.bytes[1],
             promoted_bytes: process.totals.promoted,
             demoted_bytes: process.totals.demoted,
-            ping_pong_bytes: process.totals.ping_pong,
+            ping_pong_bytes: process.totals.ping_pong.iter().sum(),
+            share: process.totals.share(),
         })
         .collect();
     Ok(())

@@ -1,6 +1,8 @@
 //! Why pages can or cannot move between memory tiers here, and what to change: one finding a cause.
 
-use pagemill_kernel::damon::{Action, Attributes, Monitor, Scheme, State, Target};
+use pagemill_kernel::damon::{Action, Attributes, Monitor, Scheme, State, Target, Watch};
+use pagemill_kernel::load_samples::Loads;
+use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::tier_latency::TierCounters;
 use pagemill_kernel::{Kind, Linux, loan, move_pages};
 use serde::Serialize;
@@ -164,7 +166,24 @@ pub fn look(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<A
             ),
         },
     );
-    findings.push(damon(linux));
+    let trackers = [
+        tracker(
+            "idle-bits",
+            Frames::open(linux).map(|_| "frames can be marked idle (--track idle)".into()),
+        ),
+        tracker(
+            "load-samples",
+            Loads::open(linux).map(|loads| format!("by {} (--track samples)", loads.name())),
+        ),
+    ];
+    let mut damon = damon(linux);
+    // Without DAMON another tracker will do; one that somebody has set up is to be said.
+    let stands_in = trackers.iter().any(|tracker| tracker.status == Fine);
+    if damon.status == Missing && stands_in && linux.damon().is_err() {
+        damon.status = Degraded;
+    }
+    findings.push(damon);
+    findings.extend(trackers);
     findings.push(match TierCounters::open(linux) {
         Ok(counters) => finding(
             "latency",
@@ -198,6 +217,16 @@ pub fn look(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<A
         Fine => 2,
     });
     Ok(Answer { daemon: !blocked, kernel, findings })
+}
+
+/// A tracker beside DAMON: without it nothing is lost.
+fn tracker(name: &'static str, opened: pagemill_kernel::Result<String>) -> Finding {
+    match opened {
+        Ok(what) => finding(name, Status::Ok, what, ""),
+        Err(error) => {
+            finding(name, Status::Degraded, error.to_string(), "not needed where DAMON is")
+        }
+    }
 }
 
 fn damon(linux: &Linux) -> Finding {
@@ -235,9 +264,10 @@ pub fn try_damon(linux: &Linux) -> pagemill_kernel::Result<()> {
         aggregate: Duration::from_millis(20),
         regions: 10,
     };
-    let target = [Target::Process(std::process::id())];
+    let target = Target::Process(std::process::id());
     let journals = loan::directory(linux);
-    let monitor = Monitor::start(linux, &journals, &target, attributes, &[watch()])?;
+    let watch = Watch { target, schemes: vec![watch()] };
+    let monitor = Monitor::start(linux, &journals, &[watch], attributes)?;
     monitor.regions(0).map(|_| ())
 }
 

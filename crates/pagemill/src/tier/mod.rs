@@ -2,7 +2,7 @@
 //! it says about itself. The policies are [`pagemill_policy::tier::live`]'s.
 //!
 //! ```text
-//!  pages (DAMON, move_pages) ─┐
+//!  pages (tracker, move_pages)┐
 //!  latency (counters, probe, ─┼─► TierView ─► policy ─► TierDecision ─► Log<RateLimit<Guard<Live>>> ─► TierOutcome
 //!           replay file)      │       │                     │                                           │
 //!  room (nodes, limits) ──────┘       └──────────► recording, status ◄──────────────────────────────────┘
@@ -15,6 +15,7 @@ pub mod latency;
 pub mod pages;
 pub mod probe;
 pub mod status;
+pub mod trackers;
 
 use anyhow::{Result, bail};
 use pagemill_kernel::nodes::Node;

@@ -4,7 +4,9 @@
 //!   tracked, so nothing of them is ever moved.
 //! - *Locating* asks the kernel for the node of a few 4 KiB pages of each, a part of all pages at a
 //!   time; a page none of whose parts exist is tracked no more until one does.
-//! - *Heat* comes from regions that DAMON saw, spread over the pages that they cover.
+//! - *Heat* comes from a tracker ([`super::trackers`]): regions, spread over the pages that they cover, or
+//!   single accesses. Which part of a process's accesses went to the default tier, of those of the last few
+//!   quanta, is its share.
 //!
 //! Always so: a number names one page at a time; a page of a process that has ended, or whose mapping
 //! has gone, is reported gone before its number is given again.
@@ -58,18 +60,28 @@ pub struct Page {
 }
 
 /// Bytes that moved, of one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// To the default tier.
     pub promoted: u64,
     /// Away from it.
     pub demoted: u64,
-    /// Back to where they had come from a short while before.
-    pub ping_pong: u64,
+    /// Back to each tier from which they had come a short while before.
+    pub ping_pong: [u64; 2],
+    /// Accesses seen on each tier, those of each quantum before counted half.
+    accesses: [f64; 2],
+}
+
+impl Totals {
+    /// The part of the accesses that the default tier served; unknown without any.
+    pub fn share(&self) -> Option<f64> {
+        let all = self.accesses[0] + self.accesses[1];
+        (all > 0.0).then(|| self.accesses[0] / all)
+    }
 }
 
 /// A process as it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
     /// Its name.
     pub comm: String,
@@ -89,6 +101,8 @@ pub struct Pages {
     numbers: BTreeMap<(u32, u64), u32>,
     gone: Vec<u64>,
     cursor: usize,
+    /// Bytes that went back to each tier, also of processes that have ended.
+    ping_pong: [u64; 2],
 }
 
 impl Pages {
@@ -102,6 +116,7 @@ impl Pages {
             numbers: BTreeMap::new(),
             gone: Vec::new(),
             cursor: 0,
+            ping_pong: [0; 2],
         }
     }
 
@@ -268,9 +283,44 @@ impl Pages {
         }
     }
 
+    /// At most `most` pages that have been found on a tier, with their process; `cursor` says where the last
+    /// call stopped.
+    pub fn round(&self, cursor: &mut usize, most: usize) -> Vec<(u32, (u64, u64))> {
+        let all = self.slots.len();
+        let first = *cursor % all.max(1);
+        let mut chosen = Vec::new();
+        for step in 0..all {
+            let at = (first + step) % all;
+            *cursor = at + 1;
+            if let Some(page) = self.slots[at].as_ref().filter(|page| page.tier.is_some()) {
+                chosen.push((page.pid, (page.start, page.end)));
+                if chosen.len() == most {
+                    break;
+                }
+            }
+        }
+        chosen
+    }
+
+    /// Takes in a sampled access of a process.
+    pub fn sampled(&mut self, pid: u32, address: u64) {
+        let number = self.numbers.get(&(pid, address - address % PAGE));
+        if let Some(Some(page)) = number.map(|&number| &mut self.slots[number as usize]) {
+            page.heat += 1.0;
+        }
+    }
+
+    /// Takes in that a part of a page that [`Pages::round`] named was touched.
+    pub fn touched(&mut self, pid: u32, (start, _): (u64, u64)) {
+        self.sampled(pid, start);
+    }
+
     /// Writes what has changed into `view`; the next one says what changes after this.
     pub fn report(&mut self, view: &mut TierView) {
         let mut lists: [Vec<u64>; 5] = Default::default();
+        for process in self.processes.values_mut() {
+            process.totals.accesses = process.totals.accesses.map(|accesses| accesses / 2.0);
+        }
         for (at, page) in self.slots.iter_mut().enumerate() {
             let Some(page) = page else { continue };
             let Some(tier) = page.tier else { continue };
@@ -281,6 +331,9 @@ impl Pages {
             // What does not make up a whole sample yet is not lost.
             page.heat -= samples as f64;
             page.changed = false;
+            if let Some(process) = self.processes.get_mut(&page.pid) {
+                process.totals.accesses[tier] += samples as f64;
+            }
             let row = [at as u64, page.pid.into(), page.start, tier as u64, samples];
             lists.iter_mut().zip(row).for_each(|(list, value)| list.push(value));
         }
@@ -329,11 +382,23 @@ impl Pages {
 
     /// Adds to what moved of a page's process, or would in a dry run.
     pub fn count(&mut self, number: u64, to: usize, bytes: u64, back: bool) {
-        let pid = self.get(number).map(|page| page.pid);
-        let Some(process) = pid.and_then(|pid| self.processes.get_mut(&pid)) else { return };
+        if let Some(pid) = self.get(number).map(|page| page.pid) {
+            self.add(pid, to, bytes, back);
+        }
+    }
+
+    /// As [`Pages::count`], by the process.
+    pub fn add(&mut self, pid: u32, to: usize, bytes: u64, back: bool) {
+        self.ping_pong[to] += if back { bytes } else { 0 };
+        let Some(process) = self.processes.get_mut(&pid) else { return };
         let totals = &mut process.totals;
         *(if to == 0 { &mut totals.promoted } else { &mut totals.demoted }) += bytes;
-        totals.ping_pong += if back { bytes } else { 0 };
+        totals.ping_pong[to] += if back { bytes } else { 0 };
+    }
+
+    /// Bytes that went back to each tier from which they had come a short while before.
+    pub fn ping_pong(&self) -> [u64; 2] {
+        self.ping_pong
     }
 
     /// Each process as it stands.
@@ -475,9 +540,38 @@ mod tests {
         assert!(!pages.moved(0, 5, 1, 10));
         assert!(pages.moved(0, 9, 0, 8));
         assert!(!pages.moved(0, 30, 1, 1));
-        let totals = Totals { promoted: 8, demoted: 11, ping_pong: 8 };
+        let totals = Totals { promoted: 8, demoted: 11, ping_pong: [8, 0], ..Totals::default() };
         assert_eq!(pages.processes()[&7].totals, totals);
         assert_eq!(pages.get(0).unwrap().tier, Some(1));
+    }
+
+    #[test]
+    fn a_round_names_each_page_once_and_goes_on_where_it_stopped() {
+        let pages = pages();
+        let mut cursor = 0;
+        let starts = |named: Vec<(u32, (u64, u64))>| -> Vec<u64> {
+            named.into_iter().map(|(_, (start, _))| start).collect()
+        };
+        assert_eq!(starts(pages.round(&mut cursor, 3)), [PAGE - 4096, PAGE, 2 * PAGE]);
+        assert_eq!(starts(pages.round(&mut cursor, 2)), [8 * PAGE, PAGE - 4096]);
+        assert_eq!(pages.round(&mut cursor, 100).len(), 4);
+        assert_eq!(Pages::new(Tiers([0, 1])).round(&mut cursor, 9), []);
+    }
+
+    #[test]
+    fn a_share_is_of_the_accesses_seen_lately() {
+        let mut pages = pages();
+        assert_eq!(pages.processes()[&7].totals.share(), None);
+        // Pages 0 and 2 are on the default tier.
+        for address in [PAGE - 1, PAGE, PAGE + 5, 2 * PAGE, 100 * PAGE] {
+            pages.sampled(7, address);
+        }
+        let view = report(&mut pages);
+        assert_eq!(view.page_samples.unwrap(), [1, 2, 1, 0]);
+        assert_eq!(pages.processes()[&7].totals.share(), Some(0.5));
+        (0..6).for_each(|_| pages.touched(7, (2 * PAGE, 3 * PAGE)));
+        report(&mut pages);
+        assert_eq!(pages.processes()[&7].totals.share(), Some(7.0 / 8.0));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Status {
     pub actuator: String,
     /// Where the latencies come from.
     pub latency_source: String,
+    /// Who sees what is hot.
+    pub tracker: String,
     /// Quanta so far.
     pub quantum: u64,
     /// Seconds so far.
@@ -67,6 +69,8 @@ pub struct Tier {
     pub came_bytes: u64,
     /// What left it.
     pub left_bytes: u64,
+    /// What came back to it within ten quanta.
+    pub ping_pong_bytes: u64,
 }
 
 /// A process.
@@ -87,6 +91,8 @@ pub struct Process {
     pub demoted_bytes: u64,
     /// What went back within ten quanta.
     pub ping_pong_bytes: u64,
+    /// Part of its accesses that the default tier served, of those seen lately.
+    pub share: Option<f64>,
 }
 
 fn path(directory: &Path, pid: u32) -> PathBuf {
@@ -156,15 +162,15 @@ pub fn prometheus(daemons: &[Status]) -> String {
         };
         daemons.iter().flat_map(of).collect()
     };
-    let processes = |value: &dyn Fn(&Process) -> u64| -> Vec<(String, f64)> {
+    let processes = |value: &dyn Fn(&Process) -> Option<f64>| -> Vec<(String, f64)> {
         let of = |status: &Status| {
             let daemon = daemon(status);
             let row = |process: &Process| {
                 let comm = escape(&process.comm);
                 let labels = format!("{daemon},pid=\"{}\",comm=\"{comm}\"", process.pid);
-                (labels, value(process) as f64)
+                Some((labels, value(process)?))
             };
-            status.processes.iter().map(row).collect::<Vec<_>>()
+            status.processes.iter().filter_map(row).collect::<Vec<_>>()
         };
         daemons.iter().flat_map(of).collect()
     };
@@ -180,14 +186,24 @@ pub fn prometheus(daemons: &[Status]) -> String {
     metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
     let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
     metric("tracked_bytes", "gauge", "Tracked memory.", tracked);
-    let promoted = processes(&|process| process.promoted_bytes);
+    let came = tiers(&|tier| Some(tier.came_bytes as f64));
+    metric("tier_came_bytes_total", "counter", "Moved to the tier.", came);
+    let left = tiers(&|tier| Some(tier.left_bytes as f64));
+    metric("tier_left_bytes_total", "counter", "Moved away from it.", left);
+    let back = tiers(&|tier| Some(tier.ping_pong_bytes as f64));
+    metric("tier_ping_pong_bytes_total", "counter", "Moved back to it within ten quanta.", back);
+    let promoted = processes(&|process| Some(process.promoted_bytes as f64));
     metric("promoted_bytes_total", "counter", "Moved to the default tier.", promoted);
-    let demoted = processes(&|process| process.demoted_bytes);
+    let demoted = processes(&|process| Some(process.demoted_bytes as f64));
     metric("demoted_bytes_total", "counter", "Moved to the alternate tier.", demoted);
-    let back = processes(&|process| process.ping_pong_bytes);
+    let back = processes(&|process| Some(process.ping_pong_bytes as f64));
     metric("ping_pong_bytes_total", "counter", "Moved back within ten quanta.", back);
+    let share = processes(&|process| process.share);
+    metric("process_share", "gauge", "Part of its accesses on the default tier.", share);
     metric("share", "gauge", "Part of the reads on the default tier.", whole(&|s| s.share));
     metric("cpu", "gauge", "Part of one core that the daemon takes.", whole(&|s| Some(s.cpu)));
+    let sampling = whole(&|s| s.tracker_cpu);
+    metric("tracker_cpu", "gauge", "Part of one core that the kernel's sampling takes.", sampling);
     metric("dry", "gauge", "1 if nothing is moved.", whole(&|s| Some(f64::from(u8::from(s.dry)))));
     text
 }
@@ -205,12 +221,19 @@ mod tests {
             tiers: vec![Tier {
                 name: "default".into(),
                 latency_ns: Some(108.5),
+                latency_interval_ns: Some((107.0, 110.0)),
+                came_bytes: 3,
+                left_bytes: 2,
+                ping_pong_bytes: 1,
                 ..Tier::default()
             }],
             processes: vec![Process {
                 pid: 7,
                 comm: "a\"b".into(),
                 promoted_bytes: 4096,
+                demoted_bytes: 8192,
+                ping_pong_bytes: 512,
+                share: Some(0.25),
                 ..Process::default()
             }],
             ..Status::default()
@@ -239,7 +262,23 @@ mod tests {
             "pagemill_tier_latency_ns{{daemon=\"{me}\",tier=\"default\",node=\"0\"}} 108.5\n"
         );
         assert!(text.contains(&line), "{text}");
-        assert!(text.contains("comm=\"a\\\"b\"} 4096"), "{text}");
+        let tier = format!("{{daemon=\"{me}\",tier=\"default\",node=\"0\"}}");
+        let process = format!("{{daemon=\"{me}\",pid=\"7\",comm=\"a\\\"b\"}}");
+        for (name, labels, value) in [
+            ("latency_low_ns", &tier, "107"),
+            ("latency_high_ns", &tier, "110"),
+            ("tier_came_bytes_total", &tier, "3"),
+            ("tier_left_bytes_total", &tier, "2"),
+            ("tier_ping_pong_bytes_total", &tier, "1"),
+            ("promoted_bytes_total", &process, "4096"),
+            ("demoted_bytes_total", &process, "8192"),
+            ("ping_pong_bytes_total", &process, "512"),
+            ("process_share", &process, "0.25"),
+            ("share", &format!("{{daemon=\"{me}\"}}"), "0.75"),
+        ] {
+            let line = format!("\npagemill_tier_{name}{labels} {value}\n");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
         assert!(!text.contains("reads_per_second"), "what is not known has no line");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split('{').next().unwrap();

@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::sampler::nanos;
 use crate::tier::daemon::{self, Act, Options, Scope};
 use crate::tier::latency::{Latency, SOURCES, Wanted};
+use crate::tier::trackers::Track;
 use crate::tier::{Tiers, doctor, status};
 
 const EXAMPLES: &str = "\
@@ -114,6 +115,9 @@ struct Run {
     /// Where the tiers' latencies come from: auto, uncore, amd-l3, probe, replay:FILE or none
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     latency: Wanted,
+    /// Who sees what is hot
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    track: Track,
     /// How to act [default: kernel for tpp, else move-pages]
     #[arg(long, value_enum, value_name = "HOW")]
     act: Option<How>,
@@ -147,6 +151,8 @@ struct Run {
 enum How {
     /// Move the pages that the policy names
     MovePages,
+    /// Let DAMON move as much as the policy names, hottest or coldest first
+    Damos,
     /// Let the kernel promote by hint faults, or not
     Kernel,
     /// Set the weights of weighted interleaving
@@ -223,6 +229,19 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
     if run.rate.0 < 4 << 20 {
         bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
     }
+    let act = match (run.act, policy.moves_pages()) {
+        (Some(How::Kernel), false) | (None, false) => Act::Kernel,
+        (Some(How::MovePages), true) | (None, true) => Act::MovePages,
+        (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => Act::Damos,
+        (Some(How::Interleave), true) if policy.needs_latency() => Act::Interleave,
+        (Some(how), _) => bail!(
+            "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
+             damos for the same, with --track damon; interleave for those that balance (+colloid, +watermark)",
+            clap::ValueEnum::to_possible_value(&how)
+                .map_or_else(String::new, |value| value.get_name().to_owned()),
+            run.policy
+        ),
+    };
     // A wrong script or recording is said before anything else is.
     if let Wanted::Replay(_) = run.latency {
         Latency::open(linux, Tiers([0, 0]), &run.latency)?;
@@ -241,18 +260,6 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
         return Ok(Exit::Unsupported);
     }
     let tiers = Tiers::choose(&nodes, run.nodes.named())?;
-    let act = match (run.act, policy.moves_pages()) {
-        (Some(How::Kernel), false) | (None, false) => Act::Kernel,
-        (Some(How::MovePages), true) | (None, true) => Act::MovePages,
-        (Some(How::Interleave), true) if policy.needs_latency() => Act::Interleave,
-        (Some(how), _) => bail!(
-            "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
-             interleave for those that balance (+colloid, +watermark)",
-            clap::ValueEnum::to_possible_value(&how)
-                .map_or_else(String::new, |value| value.get_name().to_owned()),
-            run.policy
-        ),
-    };
     let restored = daemon::restore(linux);
     match restored {
         Ok(restored) => restored.iter().for_each(|what| eprintln!("restored {what}")),
@@ -282,6 +289,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
         scope,
         tiers,
         policy,
+        track: run.track,
         act,
         apply: run.apply,
         quantum,
@@ -345,7 +353,7 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
         started: nanos(clock::monotonic()),
         started_unix: nanos(unix),
         interval: run.quantum,
-        capabilities: vec!["damon".into(), "move_pages".into(), format!("latency: {source}")],
+        capabilities: vec!["move_pages".into(), format!("latency: {source}")],
         not_measured,
         ..Meta::default()
     }

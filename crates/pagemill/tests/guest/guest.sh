@@ -20,8 +20,8 @@ program() {
     tiered "/tmp/$name" "$@" > "/tmp/$name.log" 2>&1 &
     until_ test -e "/tmp/$name" || fail "start-$name" "$(cat "/tmp/$name.log")"
 }
-# until_ COMMAND...: waits until it succeeds, two minutes at most.
-until_() { end=$(($(cut -d. -f1 /proc/uptime) + 120)); until "$@"; do [ "$(cut -d. -f1 /proc/uptime)" -lt $end ] || return 1; sleep 0.1; done; }
+# until_ COMMAND...: waits until it succeeds, five minutes at most.
+until_() { end=$(($(cut -d. -f1 /proc/uptime) + 300)); until "$@"; do [ "$(cut -d. -f1 /proc/uptime)" -lt $end ] || return 1; sleep 0.1; done; }
 at_least() { [ "$(on "$1" "$2" "$3")" -ge "$4" ]; }
 reads() { [ "$(cat "$1")" = "$2" ]; }
 # The kernel's own balancing between nodes is on, as Debian has it, but does not get to scan anything.
@@ -105,6 +105,60 @@ check dry-run-moves-nothing "$(on c hot 0)" = "$before"
 as_found dry-run
 kill "$(pid c)"
 
+# Idle bits as the tracker; then DAMON's own threads move the pages: of a process where the kernel can
+# (6.17), else physical memory of a cgroup.
+program g hot:16:1 cold:16:0
+pagemill tier -p "$(pid g)" --apply --policy hemem --latency none --track idle --quantum 500ms --cpu 100 > /tmp/tier-g 2>&1 &
+daemon=$!
+if [ -e /sys/kernel/mm/page_idle/bitmap ]; then
+    until_ at_least g hot 0 3600
+    check idle-bits-promotion "$(on g hot 0)" -ge 3600
+    says idle-bits-status 'tracked by idle'
+    kill -TERM $daemon; wait $daemon
+    check idle-bits $? = 0
+else
+    wait $daemon
+    check idle-bits-missing $? = 3
+fi
+as_found idle-bits
+kill "$(pid g)"
+
+group=/sys/fs/cgroup/placed
+echo +memory > /sys/fs/cgroup/cgroup.subtree_control
+mkdir $group
+# Memory is charged to the group in which it is touched.
+sh -c "echo 0 > $group/cgroup.procs; exec tiered /tmp/h hot:16:1" > /tmp/h.log 2>&1 &
+until_ test -e /tmp/h
+program i hot:16:1
+release=$(uname -r | cut -d. -f1-2)
+pagemill tier -p "$(pid i)" --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 > /tmp/tier-i 2>&1 &
+daemon=$!
+case $release in
+6.*)
+    wait $daemon
+    check damos-of-a-process-is-refused $? = 3
+    grep -q 'name a cgroup' /tmp/tier-i && pass damos-refusal-is-said || fail damos-refusal-is-said "$(cat /tmp/tier-i)"
+    ;;
+*)
+    until_ at_least i hot 0 2000
+    check damos-of-a-process "$(on i hot 0)" -ge 2000
+    says damos-counted '^pagemill_tier_promoted_bytes_total{.*comm="tiered"} [1-9]' --prometheus
+    kill -TERM $daemon; wait $daemon
+    check damos-of-a-process-ends $? = 0
+    ;;
+esac
+as_found damos-of-a-process
+before=$(on i hot 0)
+pagemill tier --cgroup placed --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 > /tmp/tier-h 2>&1 &
+daemon=$!
+until_ at_least h hot 0 2000
+check damos-of-a-group "$(on h hot 0)" -ge 2000
+check damos-of-a-group-leaves-others "$(on i hot 0)" = "$before"
+kill -TERM $daemon; wait $daemon
+check damos-of-a-group-ends $? = 0
+as_found damos-of-a-group
+kill "$(pid h)" "$(pid i)"
+
 # The kernel's own promotion, held while the default tier is overloaded.
 for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms; do
     echo 100 > /sys/kernel/debug/sched/numa_balancing/$knob
@@ -156,14 +210,13 @@ if grep -q pagemill.measure /proc/cmdline; then
     # 64 GiB tracked: one page of 4 KiB in each 2 MiB, so that page tables are as long as they would be.
     settle
     echo 1 > /proc/sys/vm/overcommit_memory
-    program g sparse:65536:0 hot:16:1
-    for policy in hemem+colloid; do
-        pagemill tier -p "$(pid g)" --apply --policy $policy --latency probe --for 60s --record /big > /tmp/tier-g 2>&1 &
-        daemon=$!
-        sleep 57
-        pagemill tier status | sed 's/^/MEASURE /'
-        wait $daemon
-        pagemill tier replay /big | sed 's/^/MEASURE /'
-    done
+    echo never > /sys/kernel/mm/transparent_hugepage/enabled
+    program big sparse:65536:0 hot:16:1
+    pagemill tier -p "$(pid big)" --apply --policy hemem+colloid --latency probe --for 60s --record /big > /tmp/tier-big 2>&1 &
+    daemon=$!
+    sleep 57
+    pagemill tier status | sed 's/^/MEASURE /'
+    wait $daemon
+    pagemill tier replay /big | sed 's/^/MEASURE /'
 fi
 echo "SCRIPT-END"

@@ -3,7 +3,8 @@
 //!
 //! The launcher downloads the kernels and names their directory in `PAGEMILL_GUEST` (`vmlinuz-6.12`,
 //! `vmlinuz-7`); where something could not be prepared, `PAGEMILL_GUEST_MISSING` says what.
-//! `PAGEMILL_GUEST_MEASURE` adds what the daemon and its probe cost, which is printed.
+//! With `PAGEMILL_GUEST_MEASURE` naming a pagemill built for release, that one runs, and what the daemon costs with 64 GiB
+//! tracked is printed after the checks.
 //!
 //! Nothing here is timed: the script waits for what it expects, and [`LIMIT`] ends a guest that hangs.
 
@@ -19,7 +20,7 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Source as _};
 
 /// A guest that has not ended by then is ended.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Where the kernels are, or why they are not there.
 fn prepared() -> Result<PathBuf, String> {
@@ -71,7 +72,9 @@ fn initial_files(to: &Path) {
             done
         done
         find . | cpio -o -H newc --quiet > ../initrd";
-    shell(FILL, &root, &[Path::new(env!("CARGO_BIN_EXE_pagemill")), &tiered()]);
+    let pagemill = std::env::var_os("PAGEMILL_GUEST_MEASURE").map(PathBuf::from);
+    let pagemill = pagemill.unwrap_or_else(|| env!("CARGO_BIN_EXE_pagemill").into());
+    shell(FILL, &root, &[&pagemill, &tiered()]);
 }
 
 /// Boots `kernel` and returns what the guest printed and what it sent over its second line.
@@ -101,7 +104,8 @@ fn boot(kernel: &Path, room: &Path) -> (String, String) {
         .arg(kernel)
         .arg("-initrd")
         .arg(room.join("initrd"))
-        .args(["-append", &format!("console=ttyS0 panic=-1 quiet{measure}")])
+        // On a busy machine the kernel's check of its timer would fail.
+        .args(["-append", &format!("console=ttyS0 panic=-1 quiet no_timer_check{measure}")])
         .args(["-display", "none", "-monitor", "none", "-no-reboot", "-net", "none"])
         .args(["-serial", &format!("file:{}", log.display())])
         .args(["-serial", &format!("file:{}", second.display())]);

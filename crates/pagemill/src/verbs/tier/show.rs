@@ -78,9 +78,10 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
     for daemon in daemons {
         let dry = if daemon.dry { ", dry" } else { "" };
         println!(
-            "\npagemill tier {}: {}{dry}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's sampling {})",
+            "\npagemill tier {}: {}{dry}, tracked by {}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's sampling {})",
             daemon.pid,
             daemon.policy,
+            daemon.tracker,
             daemon.quantum + 1,
             daemon.seconds,
             daemon.cpu * 100.0,
@@ -91,11 +92,13 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
         if let Some(share) = daemon.share {
             println!("p = {share:.3}: that part of the reads is the default tier's");
         }
-        println!("tier       node  latency  95 % interval   tracked     came        left");
+        println!(
+            "tier       node  latency  95 % interval   tracked     came        left        ping-pong"
+        );
         for tier in &daemon.tiers {
             let latency = |value: f64| format!("{value:.0} ns");
             println!(
-                "{:<9}  {:<4}  {:>7}  {:<13}  {}  {}  {}",
+                "{:<9}  {:<4}  {:>7}  {:<13}  {}  {}  {}  {}",
                 tier.name,
                 tier.node,
                 tier.latency_ns.map_or_else(|| "-".to_owned(), latency),
@@ -106,18 +109,22 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
                 bytes(tier.tracked_bytes),
                 bytes(tier.came_bytes),
                 bytes(tier.left_bytes),
+                bytes(tier.ping_pong_bytes),
             );
         }
-        println!("process           on default  on alternate  promoted    demoted     ping-pong");
+        println!(
+            "process           on default  on alternate  promoted    demoted     ping-pong   p"
+        );
         for process in &daemon.processes {
             println!(
-                "{:<16}  {}  {}    {}  {}  {}",
+                "{:<16}  {}  {}    {}  {}  {}  {}",
                 format!("{} {}", process.pid, process.comm),
                 bytes(process.default_bytes),
                 bytes(process.alternate_bytes),
                 bytes(process.promoted_bytes),
                 bytes(process.demoted_bytes),
                 bytes(process.ping_pong_bytes),
+                process.share.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
             );
         }
         if !daemon.kept.is_empty() {
