@@ -1,9 +1,9 @@
-//! Heat of memory over time: how often each 2 MiB of a process was seen accessed, before and after a
+//! Heat of memory over time: how often each page of a process was seen accessed, before and after a
 //! moment.
 //!
-//! Fed by placement views ([`Event::TierView`], what `pagemill tier --record` writes). Whatever else
-//! knows which address was accessed when says it through [`PageHeatFold::access`], so a dataset of
-//! accesses is one more line in [`Fold::event`]. Heap statistics and page faults say nothing of heat:
+//! Fed by placement views ([`Event::TierView`], what `pagemill tier --record` writes, for pages of 2 MiB) and by
+//! the pages touched in each interval ([`Event::Touched`], what `pagemill record --with accesses` writes, for pages of 4 KiB: an
+//! interval in which a page was touched counts once). Heap statistics and page faults say nothing of heat:
 //! a recording of those alone has no pages here, which is not the same as cold ones.
 //!
 //! Always so: each access is counted once, on one side of the moment; a page that was tracked and never
@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 
 use pagemill_model::{Event, Fold, Nanos};
 
-/// Bytes that heat is told apart for.
+/// Bytes that a placement view tells heat apart for.
 pub const PAGE: u64 = 2 << 20;
+/// Bytes that touched pages have.
+pub const TOUCHED: u64 = 4096;
 
 /// One page's heat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,18 +31,19 @@ pub struct PageHeat {
 #[derive(Clone, Debug)]
 pub struct PageHeatFold {
     moment: Nanos,
+    bytes: u64,
     pages: BTreeMap<(u64, u64), PageHeat>,
 }
 
 impl PageHeatFold {
-    /// Nothing yet; `moment` is on the clock of the events.
-    pub fn new(moment: Nanos) -> Self {
-        Self { moment, pages: BTreeMap::new() }
+    /// Nothing yet, for pages of `bytes`; `moment` is on the clock of the events.
+    pub fn new(moment: Nanos, bytes: u64) -> Self {
+        Self { moment, bytes: bytes.max(1), pages: BTreeMap::new() }
     }
 
     /// Counts accesses of a process to the page that holds `address`; zero of them make it known.
     pub fn access(&mut self, time: Nanos, pid: u64, address: u64, count: u64) {
-        let heat = self.pages.entry((pid, address - address % PAGE)).or_default();
+        let heat = self.pages.entry((pid, address - address % self.bytes)).or_default();
         *(if time < self.moment { &mut heat.before } else { &mut heat.after }) += count;
     }
 }
@@ -50,11 +53,23 @@ impl Fold for PageHeatFold {
     type View = BTreeMap<(u64, u64), PageHeat>;
 
     fn event(&mut self, event: &Event) {
-        let Event::TierView(view) = event else { return };
         let list = |list: &Option<Vec<u64>>| list.clone().unwrap_or_default();
-        let places = list(&view.page_pid).into_iter().zip(list(&view.page_address));
-        for ((pid, address), samples) in places.zip(list(&view.page_samples)) {
-            self.access(view.time, pid, address, samples);
+        match event {
+            Event::TierView(view) => {
+                let places = list(&view.page_pid).into_iter().zip(list(&view.page_address));
+                for ((pid, address), samples) in places.zip(list(&view.page_samples)) {
+                    self.access(view.time, pid, address, samples);
+                }
+            }
+            Event::Touched(touched) => {
+                let pid = touched.pid.unwrap_or(0);
+                for (start, pages) in list(&touched.starts).into_iter().zip(list(&touched.pages)) {
+                    for page in 0..pages {
+                        self.access(touched.time, pid, start + page * TOUCHED, 1);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -65,7 +80,7 @@ impl Fold for PageHeatFold {
 
 #[cfg(test)]
 mod tests {
-    use pagemill_model::TierView;
+    use pagemill_model::{TierView, Touched};
     use proptest::prelude::*;
 
     use super::*;
@@ -84,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_page_are_one_page_and_halves_are_told_apart() {
-        let mut fold = PageHeatFold::new(Nanos(100));
+        let mut fold = PageHeatFold::new(Nanos(100), PAGE);
         fold.event(&view(10, &[(0, PAGE + 4096, 3), (1, 4 * PAGE, 0)]));
         fold.event(&view(100, &[(0, PAGE + 4096, 5), (2, PAGE, 1)]));
         let pages = fold.view();
@@ -93,12 +108,29 @@ mod tests {
         assert_eq!(pages.len(), 2);
     }
 
+    #[test]
+    fn a_touched_page_counts_once_an_interval() {
+        let mut fold = PageHeatFold::new(Nanos(100), TOUCHED);
+        for time in [50, 60, 100] {
+            fold.event(&Event::Touched(Box::new(Touched {
+                time: Nanos(time),
+                pid: Some(7),
+                starts: Some(vec![0x1000, 0x8000]),
+                pages: Some(vec![2, 1]),
+                ..Touched::default()
+            })));
+        }
+        let pages = fold.view();
+        assert_eq!(pages.len(), 3);
+        assert!(pages.values().all(|heat| *heat == PageHeat { before: 2, after: 1 }), "{pages:?}");
+    }
+
     proptest! {
         #[test]
         fn every_access_is_counted_once(
             accesses in prop::collection::vec((0_u64..200, 0_u64..1 << 26, 0_u64..9), 0..80),
         ) {
-            let mut fold = PageHeatFold::new(Nanos(100));
+            let mut fold = PageHeatFold::new(Nanos(100), PAGE);
             for &(time, address, count) in &accesses {
                 fold.access(Nanos(time), 1, address, count);
             }

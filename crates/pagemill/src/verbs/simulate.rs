@@ -33,7 +33,7 @@ use crate::experiments::colloid;
   pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
 pub struct Arguments {
     /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving, or a recording that
-    /// pagemill tier --record wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
+    /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
     #[arg(default_value = "gups")]
     workload: String,
     #[command(flatten)]
@@ -210,11 +210,13 @@ impl Arguments {
             last = event.time();
         }
         let middle = meta.started.0 + last.since(meta.started).0 / 2;
-        let mut fold = PageHeatFold::new(Nanos(middle));
+        let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
+        let bytes = if touched { page_heat::TOUCHED } else { page_heat::PAGE };
+        let mut fold = PageHeatFold::new(Nanos(middle), bytes);
         fold.drain(&mut Reader::open(path)?)?;
         let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
             address,
-            bytes: page_heat::PAGE as f64,
+            bytes: bytes as f64,
             before: heat.before,
             after: heat.after,
         };
@@ -222,10 +224,10 @@ impl Arguments {
         recorded::workload(&pages, &named(&self.like)?).with_context(|| {
             format!(
                 "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
-                 pagemill tier -p PID --record DIR)",
+                 pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
                 path.display(),
                 if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
-                if pages.is_empty() { "the dataset tiers" } else { "a longer recording of a busier program" },
+                if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier program" },
             )
         })
     }

@@ -199,7 +199,7 @@ impl Sampled {
             }
             Placer::Watermark(search) => search.step(share, default, alternate),
             Placer::Proportional => colloid::proportional(share, default, alternate),
-            Placer::Climb(search) => search.step(share, seen as f64),
+            Placer::Climb(search) => search.step(share, seen as f64, default, alternate),
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
         let swaps = if shift.size <= 0.0 || pages == 0 {

@@ -89,7 +89,9 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
                 colloid::proportional(at.share, at.default_ns, at.alternate_ns)
             }),
             surface.at(balance, 0.0).reads_per_ns,
-            settle(&surface, (low, high), &mut |at| climb.step(at.share, at.rate)),
+            settle(&surface, (low, high), &mut |at| {
+                climb.step(at.share, at.rate, at.default_ns, at.alternate_ns)
+            }),
         ];
         for (at, settled) in settled.into_iter().enumerate() {
             regrets[at].push((1.0 - settled / best.1).max(0.0));

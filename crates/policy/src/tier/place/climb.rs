@@ -5,13 +5,14 @@
 //! steeply than the other's, the best share lies below the balance point (selfish routing against the system's optimum,
 //! Roughgarden and Tardos, 2002). Slopes are hard to measure; the rate is not.
 //!
-//! Algorithm: wait until the share is where it was meant to be, take the mean rate of some quanta, compare with the
+//! Algorithm: while the default tier answers more slowly by more than [`APART`], Colloid's step away from it: the peak lies on the other
+//! side of the balance point, and far from it the rate may be flat. Otherwise wait until the share is where it was meant to be, take the mean rate of some quanta, compare with the
 //! mean before the last step. Higher: go on, and from the second time on half as far again. Otherwise: turn round, half
 //! as far, but never less than [`LEAST`], so that a peak that moves is followed.
 //!
 //! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it.
 
-use super::colloid::Shift;
+use super::colloid::{Shift, proportional};
 use crate::tier::Tier;
 
 /// The least step, as part of all reads.
@@ -19,15 +20,19 @@ pub const LEAST: f64 = 0.01;
 const GREATEST: f64 = 0.2;
 /// A share this close to its target has arrived.
 const ARRIVED: f64 = 0.004;
-/// Quanta after which a target that is not reached is given up: the share is at a bound.
-const TRAVEL: u32 = 100;
+/// Quanta without movement after which a target that is not reached is given up: the share is at a bound.
+const STILL: u32 = 10;
+/// How much more slowly the default tier may answer, as part of the alternate one's latency.
+pub const APART: f64 = 0.05;
 
 /// The search.
 #[derive(Clone, Copy, Debug)]
 pub struct Climb {
     patience: u32,
     target: Option<f64>,
-    travelled: u32,
+    /// The share of the last quantum, and for how many it has not moved.
+    seen: f64,
+    still: u32,
     sum: f64,
     count: u32,
     before: Option<f64>,
@@ -43,7 +48,8 @@ impl Climb {
         Self {
             patience,
             target: None,
-            travelled: 0,
+            seen: f64::NAN,
+            still: 0,
             sum: 0.0,
             count: 0,
             before: None,
@@ -53,13 +59,20 @@ impl Climb {
         }
     }
 
-    /// Takes one quantum in, with the part of reads on the default tier and the program's rate in any unit, and says what
-    /// to shift.
-    pub fn step(&mut self, share: f64, rate: f64) -> Shift {
+    /// Takes one quantum in, with the part of reads on the default tier, the program's rate in any unit and the tiers' latencies, and
+    /// says what to shift.
+    pub fn step(&mut self, share: f64, rate: f64, default_ns: f64, alternate_ns: f64) -> Shift {
         let share = share.clamp(0.0, 1.0);
+        self.still = if (share - self.seen).abs() < LEAST / 10.0 { self.still + 1 } else { 0 };
+        self.seen = share;
+        if default_ns > alternate_ns * (1.0 + APART) && self.still < STILL {
+            let least = Self { seen: share, still: self.still, ..Self::new(self.patience) };
+            *self = least;
+            let shift = proportional(share, default_ns, alternate_ns);
+            return Shift { size: shift.size.max(LEAST).min(share), ..shift };
+        }
         let target = *self.target.get_or_insert(share);
-        if (target - share).abs() > ARRIVED && self.travelled < TRAVEL {
-            self.travelled += 1;
+        if (target - share).abs() > ARRIVED && self.still < STILL {
             return towards(share, target);
         }
         self.sum += rate;
@@ -68,7 +81,7 @@ impl Climb {
             return towards(share, share);
         }
         let mean = self.sum / f64::from(self.count);
-        (self.sum, self.count, self.travelled) = (0.0, 0, 0);
+        (self.sum, self.count, self.still) = (0.0, 0, 0);
         match self.before {
             Some(before) if mean > before => {
                 if self.rose {
@@ -104,7 +117,7 @@ mod tests {
         let mut last = 0.0;
         for at in 0..600 {
             let rate = 1.0 - (share - peak).powi(2);
-            let shift = search.step(share, rate);
+            let shift = search.step(share, rate, 100.0, 100.0);
             assert!((0.0..=1.0).contains(&shift.size), "{shift:?}");
             share = match shift.from {
                 Tier::Default => share - shift.size,
@@ -117,6 +130,20 @@ mod tests {
             }
         }
         last
+    }
+
+    #[test]
+    fn a_default_tier_that_answers_more_slowly_is_left_though_the_rate_says_nothing() {
+        let (mut search, mut share) = (Climb::new(1), 0.9);
+        for _ in 0..60 {
+            let shift = search.step(share, 1.0, 200.0 + 400.0 * (share - 0.3), 200.0);
+            assert_eq!(shift.from, Tier::Default, "at {share}");
+            share -= shift.size;
+            if share < 0.33 {
+                return;
+            }
+        }
+        panic!("stayed at {share}");
     }
 
     proptest! {
