@@ -6,15 +6,17 @@
 //! Always true: a page counts once for each address, however many intervals it was touched in; a mapping's
 //! pages add up to those of all mappings.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Access, Event, Fold, MappingSample, Nanos, Touched};
+use serde::{Deserialize, Serialize};
 
 use crate::faults::label;
+use crate::heat::Table;
 
 /// How often memory was accessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Distinct pages.
     pub pages: u64,
@@ -31,7 +33,7 @@ pub struct Counts {
 }
 
 /// What the events add up to.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AccessView {
     /// Intervals of all processes.
     pub intervals: u64,
@@ -53,9 +55,9 @@ pub struct AccessFold {
     started: Nanos,
     page: u64,
     mappings: BTreeMap<(u64, u64), MappingSample>,
-    touched: HashMap<(u64, u64), bool>,
-    accesses: HashMap<(u64, u64), Counts>,
-    threads: HashMap<u64, (Counts, HashSet<u64>)>,
+    touched: Table<(u64, u64), bool>,
+    accesses: Table<(u64, u64), Counts>,
+    threads: Table<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
     kept: u64,
 }
@@ -67,9 +69,9 @@ impl AccessFold {
             started,
             page: page.max(1),
             mappings: BTreeMap::new(),
-            touched: HashMap::new(),
-            accesses: HashMap::new(),
-            threads: HashMap::new(),
+            touched: Table::default(),
+            accesses: Table::default(),
+            threads: Table::default(),
             working_set: Vec::new(),
             kept: 0,
         }
@@ -111,7 +113,7 @@ impl AccessFold {
         self.accesses.entry((row.pid.unwrap_or(0), number)).or_default().add(one);
         let (counts, pages) = self.threads.entry(row.tid.unwrap_or(0)).or_default();
         counts.add(one);
-        counts.pages += u64::from(pages.insert(number));
+        counts.pages += u64::from(pages.insert(number, ()).is_none());
     }
 
     fn name(&self, pid: u64, address: u64) -> String {

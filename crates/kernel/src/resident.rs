@@ -31,6 +31,8 @@ pub const CONTROL: u64 = CODE + CONTROL_OFFSET;
 pub const CONTROL_OFFSET: u64 = 0x1_0000;
 /// First address after the stacks.
 pub const END: u64 = CONTROL + CONTROL_BYTES;
+/// First address after what is kept free for memory of ours: the ring of allocations stands in it.
+pub const OURS_END: u64 = CODE + (1 << 32);
 /// Bytes of the control page and the stacks behind it.
 pub const CONTROL_BYTES: u64 = 1 << 20;
 

@@ -33,6 +33,12 @@ impl SharedWords {
         let mapped = file.set_len(length as u64).map_err(failed).and_then(|()| {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let fd = file.as_raw_fd();
+            // All of it now: where memory runs out later, whoever writes there is killed.
+            // SAFETY: an open descriptor and numbers.
+            let full = unsafe { libc::posix_fallocate(fd, 0, length as libc::off_t) };
+            if full != 0 {
+                return Err(failed(std::io::Error::from_raw_os_error(full)));
+            }
             // SAFETY: a new shared mapping, at an address of the kernel's choice, of a file that is that long.
             let start =
                 unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };

@@ -3,7 +3,7 @@
 //!
 //! A recording has two datasets: `touched` holds for each interval of each process exactly the pages that
 //! were touched in it; `accesses` holds the first access to each page in an interval and, if that only
-//! read, the first write. `mappings` says what lay at an address when.
+//! read, the first write. `mappings` says what lay at an address when, `allocations` which code asked for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,22 @@ pub struct AccessSetup {
     pub lost: u64,
     /// Ranges and processes whose accesses were not seen, and why.
     pub untraced: Vec<String>,
+}
+
+row! {
+    /// Memory that the program took from its allocator, or gave back.
+    pub struct Allocation in "allocations" {
+        /// When, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// First byte of it.
+        address: Option<u64> = "address",
+        /// How many bytes; absent where it was given back.
+        size: Option<u64> = "size_bytes",
+        /// The instruction after the call of the allocator, and for large ones what the stack held of the callers', innermost first.
+        stack: Option<Vec<u64>> = "stack",
+    }
 }
 
 row! {
@@ -72,5 +88,35 @@ row! {
         written_pages: Option<Vec<u64>> = "written_pages",
         /// Touched pages that may not have been touched in this interval: copies since a fork.
         kept: Option<u64> = "kept_pages",
+    }
+}
+
+row! {
+    /// One access with all names found: the table that `export --format parquet` writes, no dataset of a recording.
+    pub struct NamedAccess in "named_accesses" {
+        /// When, ns since the recording began.
+        time: Nanos = "time_ns",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// The thread.
+        tid: Option<u64> = "tid",
+        /// The processor.
+        cpu: Option<u64> = "cpu",
+        /// Which byte.
+        address: Option<u64> = "address",
+        /// 1 for a write.
+        write: Option<u64> = "write",
+        /// 1 if it was inside a system call.
+        in_kernel: Option<u64> = "in_kernel",
+        /// The object that it belongs to.
+        object: Option<String> = "object",
+        /// Its kind: global, allocation, stack, mapping.
+        kind: Option<String> = "kind",
+        /// Bytes from where the object begins.
+        offset: Option<u64> = "offset_bytes",
+        /// The instruction.
+        instruction: Option<u64> = "ip",
+        /// Its function, file and line.
+        line: Option<String> = "line",
     }
 }

@@ -13,16 +13,17 @@
 //! in every row, and a column that only the file has is passed over; no input bytes make the
 //! decoder read more rows than the file has bytes for.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{Type, TypePtr};
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use crate::units::{Bytes, Nanos};
 
@@ -72,15 +73,19 @@ pub trait Field: Sized {
 }
 
 /// A type whose values are the rows of a dataset.
-pub trait Row: Sized {
+pub trait Row: Default {
     /// Name of the dataset: its directory in a recording.
     const DATASET: &'static str;
     /// The columns, in file order.
     const COLUMNS: &'static [Column];
+    /// The row's cell in a column of [`Row::COLUMNS`], by its number.
+    fn cell(&self, column: usize) -> Cell;
+    /// Puts a cell into the row; whether it fits its column.
+    fn set(&mut self, column: usize, cell: Cell) -> bool;
     /// The row's cells, in the order of [`Row::COLUMNS`].
-    fn cells(&self) -> Vec<Cell>;
-    /// The row with these cells; `None` if a cell does not fit its column.
-    fn from_cells(cells: impl Iterator<Item = Cell>) -> Option<Self>;
+    fn cells(&self) -> Vec<Cell> {
+        (0..Self::COLUMNS.len()).map(|column| self.cell(column)).collect()
+    }
 }
 
 impl Field for Nanos {
@@ -143,31 +148,73 @@ macro_rules! row {
                     meaning: concat!($($meaning),+),
                 },)*
             ];
-            fn cells(&self) -> Vec<$crate::dataset::Cell> {
-                vec![$($crate::dataset::Field::to_cell(&self.$field)),*]
+            fn cell(&self, column: usize) -> $crate::dataset::Cell {
+                let mut fields = 0..;
+                $(if fields.next() == Some(column) {
+                    return $crate::dataset::Field::to_cell(&self.$field);
+                })*
+                $crate::dataset::Cell::Absent
             }
-            fn from_cells(mut cells: impl Iterator<Item = $crate::dataset::Cell>) -> Option<Self> {
-                Some(Self { $($field: $crate::dataset::Field::from_cell(cells.next()?)?,)* })
+            fn set(&mut self, column: usize, cell: $crate::dataset::Cell) -> bool {
+                let mut fields = 0..;
+                $(if fields.next() == Some(column) {
+                    let value = $crate::dataset::Field::from_cell(cell);
+                    return value.map(|value| self.$field = value).is_some();
+                })*
+                false
             }
         }
     };
 }
 pub(crate) use row;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// What the Parquet library says.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Columns of numbers that differ little from row to row and seldom repeat: their differences are stored.
+const DIFFERENCES: [&str; 2] = ["time_ns", "address"];
 
 /// Rows as the bytes of one Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-        .set_created_by(concat!("pagemill ", env!("CARGO_PKG_VERSION")).to_owned())
-        .build();
-    let mut writer = SerializedFileWriter::new(
-        Vec::new(),
-        schema(R::DATASET, R::COLUMNS)?,
-        Arc::new(properties),
-    )?;
-    let table: Vec<Vec<Cell>> = rows.iter().map(Row::cells).collect();
+    let mut file = FileWriter::create(Vec::new())?;
+    file.write(rows)?;
+    file.finish()
+}
+
+/// One Parquet file of rows in the making, for tables that are no dataset of a recording.
+pub struct FileWriter<W: std::io::Write + Send, R: Row>(SerializedFileWriter<W>, PhantomData<R>);
+
+impl<W: std::io::Write + Send, R: Row> FileWriter<W, R> {
+    /// A file that is written to `to`.
+    pub fn create(to: W) -> Outcome<Self> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+            .set_created_by(concat!("pagemill ", env!("CARGO_PKG_VERSION")).to_owned());
+        for name in DIFFERENCES {
+            let path = ColumnPath::from(name);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+        let schema = schema(R::DATASET, R::COLUMNS)?;
+        Ok(Self(SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?, PhantomData))
+    }
+
+    /// Adds rows, as a group that is read as one.
+    pub fn write(&mut self, rows: &[R]) -> Outcome<()> {
+        write_group(&mut self.0, rows)
+    }
+
+    /// Completes the file.
+    pub fn finish(self) -> Outcome<W> {
+        Ok(self.0.into_inner()?)
+    }
+}
+
+fn write_group<W: std::io::Write + Send, R: Row>(
+    writer: &mut SerializedFileWriter<W>,
+    rows: &[R],
+) -> Outcome<()> {
     let mut group = writer.next_row_group()?;
     for (index, column) in R::COLUMNS.iter().enumerate() {
         let Some(mut into) = group.next_column()? else { return Err("a column is missing".into()) };
@@ -176,12 +223,12 @@ pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
         let mut texts: Vec<ByteArray> = Vec::new();
         // More than 2^63 of anything does not occur; saturate rather than wrap.
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        for row in &table {
-            match &row[index] {
+        for row in rows {
+            match row.cell(index) {
                 Cell::Absent => levels.push(0, 0),
                 Cell::Number(value) => {
                     levels.push(1, 0);
-                    numbers.push(signed(*value));
+                    numbers.push(signed(value));
                 }
                 Cell::Text(value) => {
                     levels.push(1, 0);
@@ -191,9 +238,9 @@ pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
                     if values.is_empty() {
                         levels.push(1, 0);
                     }
-                    for (at, value) in values.iter().enumerate() {
+                    for (at, value) in values.into_iter().enumerate() {
                         levels.push(2, i16::from(at > 0));
-                        numbers.push(signed(*value));
+                        numbers.push(signed(value));
                     }
                 }
             }
@@ -209,7 +256,7 @@ pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
         into.close()?;
     }
     group.close()?;
-    Ok(writer.into_inner()?)
+    Ok(())
 }
 
 #[derive(Default)]
@@ -260,7 +307,7 @@ fn schema(name: &str, columns: &[Column]) -> Outcome<TypePtr> {
 pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
     let size = bytes.len();
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes))?;
-    let mut rows = Vec::new();
+    let mut rows: Vec<R> = Vec::new();
     for index in 0..reader.num_row_groups() {
         let group = reader.get_row_group(index)?;
         let count = usize::try_from(group.metadata().num_rows())?;
@@ -271,8 +318,9 @@ pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
         }
         let paths: Vec<String> =
             group.metadata().columns().iter().map(|column| column.column_path().string()).collect();
-        let mut columns = Vec::with_capacity(R::COLUMNS.len());
-        for column in R::COLUMNS {
+        let first = rows.len();
+        rows.resize_with(first + count, R::default);
+        for (number, column) in R::COLUMNS.iter().enumerate() {
             let path = match column.shape {
                 Shape::Numbers => format!("{}.list.element", column.name),
                 Shape::Number | Shape::Text => column.name.to_owned(),
@@ -281,11 +329,11 @@ pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
                 Some(at) => read_column(group.get_column_reader(at)?, column, count)?,
                 None => vec![Cell::Absent; count],
             };
-            columns.push(cells.into_iter());
-        }
-        for at in 0..count {
-            let cells = columns.iter_mut().filter_map(Iterator::next);
-            rows.push(R::from_cells(cells).ok_or_else(|| format!("row {at} is not whole"))?);
+            for (at, (row, cell)) in rows[first..].iter_mut().zip(cells).enumerate() {
+                if !row.set(number, cell) {
+                    return Err(format!("row {at} is not whole").into());
+                }
+            }
         }
     }
     Ok(rows)

@@ -1,6 +1,6 @@
 //! What happened: one type for each dataset of a recording.
 
-use crate::access::{Access, Touched};
+use crate::access::{Access, Allocation, Touched};
 use crate::dataset::{Row, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::frag::FragSample;
@@ -82,6 +82,8 @@ events! {
     TierOutcome(TierOutcome),
     /// A huge page decision, with what it was made from.
     Huge(HugeDecision),
+    /// Memory taken from an allocator, or given back.
+    Allocation(Allocation),
     /// An access to memory.
     Access(Access),
     /// The pages touched in an interval.

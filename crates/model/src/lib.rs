@@ -23,7 +23,7 @@ pub mod recording;
 pub mod tiers;
 pub mod units;
 
-pub use access::{Access, AccessSetup, Touched};
+pub use access::{Access, AccessSetup, Allocation, NamedAccess, Touched};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, HeapSample};
 pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};

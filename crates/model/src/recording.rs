@@ -27,6 +27,9 @@ pub use writer::Writer;
 /// Name of the file that makes a directory a recording.
 pub(crate) const META: &str = "meta.json";
 
+/// Name of the file in which what millions of events add up to is kept, so that they are read once.
+pub const SUMMARY: &str = "summary.json";
+
 /// Checksum of a part (FNV-1a, 64 bits): against damage, not against malice. It is checked before
 /// a part is decoded because the `parquet` crate (60.1) asserts on some damaged levels instead of
 /// returning an error: about one flipped bit in 1,300 ends in a panic there.

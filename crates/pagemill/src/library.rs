@@ -42,6 +42,21 @@ const AGENT: Library = Library {
     what: "agent",
 };
 
+#[cfg(target_arch = "x86_64")]
+const NAMES: Library = Library {
+    name: "libpagemill_names.so",
+    variable: "PAGEMILL_NAMES_LIB",
+    package: "pagemill-names",
+    symbol: "pagemill_names_version",
+    what: "library of call sites",
+};
+
+/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the preload library would be.
+#[cfg(target_arch = "x86_64")]
+pub fn find_names() -> Result<PathBuf> {
+    NAMES.find()
+}
+
 /// The absolute path of the preload library: `$PAGEMILL_LIB`, or next to this program, or in the
 /// `lib` directory beside this program's directory.
 pub fn find() -> Result<PathBuf> {

@@ -23,6 +23,8 @@ mod report;
 mod reproduce;
 mod sampler;
 mod stats_page;
+mod summary;
+mod symbols;
 mod tier;
 mod verbs;
 

@@ -68,6 +68,18 @@ impl Words {
         }
         Ok(Self { path: text(path.as_os_str())?, arguments, environment })
     }
+
+    /// Sets variables of the environment, in place of those of the same name.
+    pub fn set(&mut self, variables: &[(OsString, OsString)]) -> anyhow::Result<()> {
+        for (name, value) in variables {
+            let mut pair = name.as_bytes().to_vec();
+            pair.push(b'=');
+            self.environment.retain(|other| !other.as_bytes().starts_with(&pair));
+            pair.extend(value.as_bytes());
+            self.environment.push(CString::new(pair).context("a variable contains a NUL byte")?);
+        }
+        Ok(())
+    }
 }
 
 /// Why there is no program to execute.

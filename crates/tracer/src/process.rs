@@ -153,7 +153,7 @@ impl Process {
             false => (pagemap::PRESENT | pagemap::FILE, pagemap::PRESENT),
             true => (pagemap::PRESENT, pagemap::PRESENT | pagemap::FILE),
         };
-        for (start, end) in [(0, resident::CODE), (resident::END, 0x7fff_ffff_f000)] {
+        for (start, end) in [(0, resident::CODE), (resident::OURS_END, 0x7fff_ffff_f000)] {
             self.pagemap.scan(start, end, mask, asked, |region| {
                 self.pending.push((region.start, region.end));
                 if frozen && region.categories & pagemap::FILE == 0 {

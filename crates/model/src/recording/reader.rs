@@ -73,6 +73,28 @@ impl Reader {
         &self.meta
     }
 
+    /// Passes over the rows of a dataset: what is known of them already need not be read again.
+    pub fn pass_over(&mut self, dataset: &str) {
+        for set in self.datasets.iter_mut().filter(|set| set.rows.dataset() == dataset) {
+            set.parts.clear();
+            set.unread = 0;
+        }
+    }
+
+    /// Files of parts that are to be read, and those that are gone: equal for equal content.
+    pub fn fingerprint(&self) -> String {
+        let mut sum = 0_u64;
+        for set in &self.datasets {
+            for (number, path, content) in &set.parts {
+                let place = format!("{}/{number}", path.display());
+                let name = place.rsplit('/').take(3).collect::<Vec<_>>().join("/");
+                sum = sum.rotate_left(7) ^ checksum(name.as_bytes()) ^ content;
+            }
+            sum ^= set.counted.rows.rotate_left(32) ^ set.absent.len() as u64;
+        }
+        format!("{sum:016x}-{:?}", self.meta.state).to_lowercase()
+    }
+
     /// For a run that was cut off, how long after its start the last event so far was; the time
     /// of the last event overall once all have been read. `None` for a whole recording.
     pub fn truncated_at(&self) -> Option<Nanos> {

@@ -5,13 +5,19 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{Buffer, META, Meta, Reader, SCHEMA, State, parse_part_name, part_name};
+use super::{Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, parse_part_name, part_name};
 use crate::error::{Error, Kind, Result};
 use crate::event::{DATASETS, Event, buffers};
 use crate::units::{Bytes, Nanos};
 
 /// Parts are closed when one holds this many rows …
 const PART_ROWS: usize = 16_384;
+
+/// … or this many of the datasets that have millions, so that they are not thousands of files …
+const PART_ROWS_OF_MANY: usize = 262_144;
+
+/// … which are these.
+const MANY: [&str; 2] = ["accesses", "allocations"];
 
 /// … or when a first row is this old: at first a second, so that a short run that is killed has
 /// something to show, doubling up to this, so that a long one has few files.
@@ -130,7 +136,10 @@ impl Writer {
         debug_assert!(taken, "each kind of event has its dataset");
         let first = self.buffers.iter().filter_map(|buffer| buffer.first()).min();
         let age = event.time().since(first.unwrap_or(event.time()));
-        let full = self.buffers.iter().any(|buffer| buffer.len() >= PART_ROWS);
+        let full = self.buffers.iter().any(|buffer| {
+            let many = buffer.len() >= PART_ROWS && MANY.contains(&buffer.dataset());
+            buffer.len() >= if many { PART_ROWS_OF_MANY } else { PART_ROWS }
+        });
         if full || age >= self.part_age {
             self.part_age = Nanos((self.part_age.0 * 2).min(PART_AGE_MAX.0));
             self.close_parts()?;
@@ -237,6 +246,9 @@ fn make_room(path: &Path, force: bool) -> Result<()> {
             }
         }
         fs::remove_dir(&dataset).map_err(|error| Error::io("remove", &dataset, error))?;
+    }
+    if path.join(SUMMARY).exists() {
+        remove(path.join(SUMMARY))?;
     }
     remove(path.join(META))
 }

@@ -15,10 +15,11 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
-use pagemill_model::recording::Writer;
-use pagemill_model::{Bytes, Event, Nanos};
+use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::{Bytes, Event, MappingSample, Nanos};
 use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Sink, Stopped, Tracer};
 
+use super::allocations::Allocations;
 use super::mappings::layout;
 use crate::program::Words;
 
@@ -32,6 +33,8 @@ pub const AROUND: u64 = 64 << 10;
 pub struct Traced {
     tracer: Tracer,
     options: Options,
+    /// Who asks for memory, or why that is not known.
+    allocations: Result<Allocations>,
 }
 
 /// How a traced program ended, and what of it was written.
@@ -54,8 +57,15 @@ impl Traced {
         path: &Path,
         command: &Command,
         name: &OsStr,
+        names: bool,
     ) -> Result<std::io::Result<Self>> {
-        let words = Words::of(path, command, name)?;
+        let (allocations, variables) = match names.then(|| Allocations::begin(&linux, path)) {
+            Some(Ok((ring, variables))) => (Ok(ring), variables),
+            Some(Err(why)) => (Err(why), Vec::new()),
+            None => (Err(anyhow::anyhow!("--no-names")), Vec::new()),
+        };
+        let mut words = Words::of(path, command, name)?;
+        words.set(&variables)?;
         let launched = Tracer::launch(
             linux,
             options.clone(),
@@ -63,12 +73,13 @@ impl Traced {
             &words.arguments,
             &words.environment,
         )?;
-        Ok(launched.map(|tracer| Self { tracer, options }))
+        Ok(launched.map(|tracer| Self { tracer, options, allocations }))
     }
 
     /// Takes over a running process.
     pub fn attach(linux: Linux, options: Options, pid: u32) -> pagemill_kernel::Result<Self> {
-        Ok(Self { tracer: Tracer::attach(linux, options.clone(), pid)?, options })
+        let allocations = Err(anyhow::anyhow!("a running program cannot be made to load a library"));
+        Ok(Self { tracer: Tracer::attach(linux, options.clone(), pid)?, options, allocations })
     }
 
     /// The process.
@@ -109,7 +120,12 @@ impl Traced {
     pub fn record(mut self, signals: &Signals, page: u64, writer: &mut Writer) -> Result<Done> {
         // A recording that is cut short says how it was made, too.
         writer.meta_mut().accesses = Some(self.setup()?);
+        if let Err(why) = &self.allocations {
+            let what = "allocations: which code asked for memory".into();
+            writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
+        }
         let mut sink = Writing {
+            allocations: self.allocations.as_mut().ok(),
             writer,
             linux: Linux::live(),
             page,
@@ -122,7 +138,15 @@ impl Traced {
             failure: None,
         };
         let ended = self.tracer.run(signals, &mut sink)?;
+        // The last ones; where writing has failed there is no more to say.
+        let _ = sink.tell_allocations();
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
+        if let Ok(ring) = &self.allocations
+            && ring.lost() > 0
+        {
+            let why = format!("{} notes were overwritten before they were read", ring.lost());
+            writer.meta_mut().not_measured.push(NotMeasured { what: "allocations".into(), why });
+        }
         writer.meta_mut().accesses = Some(self.setup()?);
         Ok(Done { ended, intervals, accesses, failure })
     }
@@ -159,7 +183,11 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<Option<String>> {
     }
 }
 
+/// Notes of allocations are read after so many accesses, and at the end of each interval.
+const READ_AFTER: u64 = 1024;
+
 struct Writing<'a> {
+    allocations: Option<&'a mut Allocations>,
     writer: &'a mut Writer,
     linux: Linux,
     page: u64,
@@ -187,13 +215,23 @@ impl Writing<'_> {
         })
     }
 
-    fn tell(&mut self, pid: u32, mapping: &Mapping) -> std::result::Result<(), Stopped> {
+    fn tell_allocations(&mut self) -> std::result::Result<(), Stopped> {
+        let read = self.allocations.as_mut().map_or_else(Vec::new, |ring| ring.read());
+        read.into_iter().try_for_each(|row| self.write(&Event::Allocation(Box::new(row))))
+    }
+
+    fn tell(
+        &mut self,
+        time: Nanos,
+        pid: u32,
+        mapping: &Mapping,
+    ) -> std::result::Result<(), Stopped> {
         let value = (mapping.end, mapping.name.clone());
         if self.known.get(&(pid, mapping.start)) == Some(&value) {
             return Ok(());
         }
         self.known.insert((pid, mapping.start), value);
-        let row = layout(now(), pid, mapping);
+        let row = layout(time, pid, mapping);
         self.write(&Event::Mapping(Box::new(row)))
     }
 }
@@ -228,6 +266,9 @@ impl Sink for Writing<'_> {
             self.written.entry(pid).or_default().insert(access.address / self.page);
         }
         self.accesses += 1;
+        if self.accesses.is_multiple_of(READ_AFTER) {
+            self.tell_allocations()?;
+        }
         let bit = |set: bool, bit: u64| if set { bit } else { 0 };
         let flags = bit(access.write(), Flags::WRITE)
             | bit(access.execute(), Flags::EXECUTE)
@@ -244,6 +285,7 @@ impl Sink for Writing<'_> {
     }
 
     fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped> {
+        self.tell_allocations()?;
         let pid = interval.process;
         let (heap_start, heap_end) = interval.heap;
         for mut mapping in self.linux.maps(pid).unwrap_or_default() {
@@ -262,7 +304,8 @@ impl Sink for Writing<'_> {
                     None => String::new(),
                 };
             }
-            self.tell(pid, &mapping)?;
+            // It may have come at any time in the interval.
+            self.tell(Nanos(interval.began), pid, &mapping)?;
         }
         self.intervals += 1;
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
@@ -291,7 +334,7 @@ impl Sink for Writing<'_> {
                 // It may grow to here.
                 mapping.start = mapping.end.saturating_sub(8 << 20);
             }
-            self.tell(pid, &mapping)?;
+            self.tell(now(), pid, &mapping)?;
         }
         Ok(())
     }
@@ -303,7 +346,17 @@ impl Sink for Writing<'_> {
             .filter(|((owner, _), _)| *owner == parent)
             .map(|((_, start), value)| (*start, value.clone()))
             .collect();
-        self.known.extend(known.into_iter().map(|(start, value)| ((child, start), value)));
+        for (start, (end, name)) in known {
+            self.known.insert((child, start), (end, name.clone()));
+            self.write(&Event::Mapping(Box::new(MappingSample {
+                time: self.latest,
+                pid: Some(child.into()),
+                start: Some(start),
+                end: Some(end),
+                name: Some(name),
+                ..MappingSample::default()
+            })))?;
+        }
         Ok(())
     }
 }

@@ -9,6 +9,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod accesses;
+#[cfg(target_arch = "x86_64")]
+pub mod allocations;
 pub mod faults;
 pub mod frag;
 pub mod heap;

@@ -1,12 +1,16 @@
-//! One HTML file that opens offline: style and charts are inside, nothing is fetched, no script.
+//! One HTML file that opens offline: style and charts are inside, nothing is fetched. The one script is that of the
+//! heat map, where there is one.
 //! Light or dark follows the reader's setting.
 //!
 //! Always true: text that comes from outside (commands, names) passes through [`escape`]; only
-//! what [`crate::report::chart`] draws is put in as markup.
+//! what [`crate::report::chart`] and the heat map draw is put in as markup.
 
 use std::fmt::Write as _;
 
+use pagemill_analysis::heat::HeatView;
+
 use super::chart::Svg;
+use super::heat_map;
 
 /// `text` as it may stand in HTML and SVG, both between tags and inside a quoted attribute.
 pub fn escape(text: &str) -> String {
@@ -95,13 +99,20 @@ impl Page {
         self
     }
 
+    /// The heat map of objects over time; one to a page.
+    pub fn heat_map(&mut self, view: &HeatView, page: u64) -> &mut Self {
+        self.body.push_str(&heat_map::markup(view, page));
+        self
+    }
+
     /// The whole file.
     pub fn finish(&self) -> String {
         let Self { title, body } = self;
         format!(
             "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
              <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+             <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+            heat_map::STYLE
         )
     }
 

@@ -88,6 +88,9 @@ pub struct Arguments {
     /// Accesses: how much one fault brings into view, 4K or 64K; more is cheaper and less exact.
     #[arg(long, default_value = "4K", value_name = "SIZE")]
     granule: Bytes,
+    /// Accesses: do not preload the library that notes which code asks for memory.
+    #[arg(long)]
+    no_names: bool,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
@@ -216,7 +219,8 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             Err(error) => return refused(&format!("{error:#}"), 125),
         };
         let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-        match Traced::launch(super::machine(), options, &path, &command, name) {
+        let names = !arguments.no_names;
+        match Traced::launch(super::machine(), options, &path, &command, name, names) {
             Ok(Ok(traced)) => traced,
             Ok(Err(error)) => return Ok(run::cannot_execute(&path, &error)),
             Err(error) => return refused(&format!("{error:#}"), 125),
@@ -247,6 +251,10 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     };
     match finished {
         Ok(path) => {
+            // While the files of the program are what they were.
+            if let Err(error) = crate::summary::of(&path) {
+                eprintln!("pagemill: {error:#}");
+            }
             let (comm, path) = (stat.comm, path.display());
             eprintln!(
                 "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"

@@ -17,7 +17,6 @@ use accesses::Accesses;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use faults::Faults;
-use pagemill_analysis::accesses::AccessFold;
 use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::heap::{HeapFold, HeapView};
@@ -26,6 +25,7 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Fold as _, Source as _};
 
 use crate::exit::Exit;
+use crate::summary::{self as kept, Summary};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +101,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut frag = FragFold::default();
     let access_setup = reader.meta().accesses.clone();
     let page = reader.meta().page_size.0;
-    let mut accesses = access_setup.as_ref().map(|_| AccessFold::new(reader.meta().started, page));
+    let known = kept::read(&arguments.recording, &mut reader);
+    let folds = access_setup.is_some() && known.is_none();
+    let mut accesses = folds.then(|| kept::Folds::new(&reader));
     while let Some(event) = reader.next_event()? {
         heap.event(&event);
         hugepages.event(&event);
@@ -120,8 +122,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     });
     let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
     let frag = Some(frag.view()).filter(|view| view.looks > 0);
-    let accesses =
-        access_setup.zip(accesses).map(|(setup, fold)| Accesses { setup, view: fold.view(), page });
+    let known = known.or_else(|| accesses.map(|folds| folds.keep(&arguments.recording, &reader)));
+    let accesses = access_setup
+        .zip(known)
+        .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
     let report = Report { view: heap.view(), faults, hugepages, frag, accesses, reader };
     if arguments.json {
         show(&format!("{:#}\n", json::value(&report)));

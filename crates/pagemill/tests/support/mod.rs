@@ -25,7 +25,7 @@ pub fn library() -> PathBuf {
             let target = binary().parent().and_then(Path::parent).unwrap();
             let built = Command::new(env!("CARGO"))
                 .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload"])
-                .args(["-p", "pagemill-agent"])
+                .args(["-p", "pagemill-agent", "-p", "pagemill-names"])
                 .arg("--target-dir")
                 .arg(target)
                 .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -37,6 +37,11 @@ pub fn library() -> PathBuf {
         .clone()
 }
 
+/// The library that notes who asks for memory, which is built with them.
+pub fn names() -> PathBuf {
+    library().with_file_name("libpagemill_names.so")
+}
+
 fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_pagemill"))
 }
@@ -45,6 +50,7 @@ fn binary() -> &'static Path {
 pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
     command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", agent());
+    command.env("PAGEMILL_NAMES_LIB", names());
     for name in
         ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_HUGE"]
     {

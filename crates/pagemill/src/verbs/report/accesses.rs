@@ -1,10 +1,12 @@
 //! Accesses in a report: text and JSON.
 
 use pagemill_analysis::accesses::{AccessView, Counts};
+use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use pagemill_model::{AccessSetup, Bytes, Nanos};
 use serde_json::{Value, json};
 
 use crate::report::chart::Series;
+use crate::report::html::Page;
 use crate::report::text;
 
 /// Lines shown of each table.
@@ -14,7 +16,43 @@ const LINES: usize = 16;
 pub(super) struct Accesses {
     pub(super) setup: AccessSetup,
     pub(super) view: AccessView,
+    pub(super) heat: HeatView,
     pub(super) page: u64,
+}
+
+/// Characters of a strip, and what they are drawn with: nothing, then by powers of the most.
+const STRIP: usize = 56;
+const SHADES: [char; 6] = ['.', ':', '-', '=', '#', '@'];
+
+/// What happened to an object over time, a character a stretch; each is shaded by the share of `most`, in powers of four.
+fn strip(object: &ObjectHeat, steps: u64, most: u64) -> String {
+    let columns = columns(object, steps);
+    let shade = |accesses: u64| match accesses {
+        0 => ' ',
+        accesses => {
+            let below = (most / accesses.max(1)).max(1).ilog2() as usize / 2;
+            SHADES[SHADES.len() - 1 - below.min(SHADES.len() - 1)]
+        }
+    };
+    columns.into_iter().map(shade).collect()
+}
+
+fn columns(object: &ObjectHeat, steps: u64) -> [u64; STRIP] {
+    let mut columns = [0; STRIP];
+    for (_, step, heat) in &object.cells {
+        columns[(step * STRIP as u64 / steps.max(1)) as usize % STRIP] += heat.accesses();
+    }
+    columns
+}
+
+/// A name that fits into a column: its end says most.
+fn fitted(name: &str, width: usize) -> String {
+    let count = name.chars().count();
+    if count <= width {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - (width - 1)).collect();
+    format!("…{end}")
 }
 
 fn row(name: String, counts: &Counts) -> Vec<String> {
@@ -31,7 +69,7 @@ fn row(name: String, counts: &Counts) -> Vec<String> {
 impl Accesses {
     /// The section as text.
     pub(super) fn text(&self) -> String {
-        let Self { setup, view, page } = self;
+        let Self { setup, view, page, .. } = self;
         let mut out = format!("\naccesses, by {}", setup.back_end);
         out.push_str(&format!(
             ", {} intervals of {} useful time\n",
@@ -63,6 +101,7 @@ impl Accesses {
                 ["first accesses by", "pages", "reads", "writes", "fetches", "in kernel"];
             out.push_str(&format!("\n{}", text::table(&HEADER, &rows)));
         }
+        out.push_str(&self.objects());
         let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
         let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
         let series = Series { name: "working set of an interval".into(), points: points.collect() };
@@ -93,6 +132,94 @@ impl Accesses {
         out
     }
 
+    /// Objects: what they are, who uses them, and when.
+    fn objects(&self) -> String {
+        let heat = &self.heat;
+        let shown: Vec<&ObjectHeat> = heat.objects.iter().take(LINES).collect();
+        if shown.is_empty() {
+            return String::new();
+        }
+        let threads = |object: &ObjectHeat| match object.total.threads.count_ones() {
+            64 => "64 or more".to_owned(),
+            count => count.to_string(),
+        };
+        let rows: Vec<_> = shown
+            .iter()
+            .map(|object| {
+                let total = object.total.accesses().max(1);
+                let first = match object.first_by.first() {
+                    Some((thread, pages)) => format!(
+                        "{} ({:.0} %)",
+                        heat.threads.get(*thread).copied().unwrap_or(0),
+                        *pages as f64 * 100.0 / object.pages.max(1) as f64
+                    ),
+                    None => "-".into(),
+                };
+                vec![
+                    fitted(&object.name, 44),
+                    object.kind.clone(),
+                    Bytes(object.bytes).to_string(),
+                    object.pages.to_string(),
+                    object.total.accesses().to_string(),
+                    format!("{:.0} %", object.total.writes as f64 * 100.0 / total as f64),
+                    first,
+                    threads(object),
+                ]
+            })
+            .collect();
+        const HEADER: [&str; 8] = [
+            "object",
+            "kind",
+            "size",
+            "pages",
+            "accesses",
+            "writes",
+            "first touched by",
+            "threads",
+        ];
+        let mut out = format!("\n{}", text::table(&HEADER, &rows));
+        let left = heat.objects.len() - shown.len();
+        if left > 0 {
+            out.push_str(&format!("and {} more\n", left as u64 + heat.others.saturating_sub(1)));
+        }
+        out.push_str(&format!(
+            "{:.2} % of accesses are to globals, allocations and stacks, the others by the name of their mapping\n",
+            heat.in_objects as f64 * 100.0 / heat.accesses.max(1) as f64
+        ));
+        let most = shown.iter().flat_map(|object| columns(object, heat.steps)).max().unwrap_or(0);
+        let seconds = Nanos(heat.step * heat.steps);
+        out.push_str(&format!(
+            "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
+            seconds.to_string().trim()
+        ));
+        for object in &shown {
+            let strip = strip(object, heat.steps, most);
+            out.push_str(format!("{:>32} |{strip}|\n", fitted(&object.name, 32)).trim_end());
+            out.push('\n');
+        }
+        let lines: Vec<_> = heat
+            .lines
+            .iter()
+            .take(LINES)
+            .map(|line| {
+                vec![fitted(&line.name, 76), line.reads.to_string(), line.writes.to_string()]
+            })
+            .collect();
+        if !lines.is_empty() {
+            out.push_str(&format!(
+                "\n{}",
+                text::table(&["accesses by line of code", "reads", "writes"], &lines)
+            ));
+        }
+        out
+    }
+
+    /// The section of the page.
+    pub(super) fn html(&self, page: &mut Page) {
+        page.heading("Accesses").heat_map(&self.heat, self.page);
+        page.preformatted(self.text().trim());
+    }
+
     /// How long was recorded.
     pub(super) fn length(&self) -> String {
         let seconds = self.view.working_set.last().map_or(0.0, |point| point.0);
@@ -109,7 +236,26 @@ impl Accesses {
         };
         let named = |(name, of): &(String, Counts)| json!({ "name": name, "counts": counts(of) });
         let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
+        let objects = |object: &ObjectHeat| {
+            let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
+            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines[*line].name, "reads": reads, "writes": writes });
+            json!({
+                "name": object.name, "kind": object.kind, "detail": object.detail,
+                "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,
+                "reads": object.total.reads, "writes": object.total.writes,
+                "threads": object.total.threads.count_ones(),
+                "first_touched_by": object.first_by.iter().map(first).collect::<Vec<_>>(),
+                "lines": object.lines.iter().map(line).collect::<Vec<_>>(),
+            })
+        };
+        let lines =
+            self.heat.lines.iter().map(
+                |line| json!({ "line": line.name, "reads": line.reads, "writes": line.writes }),
+            );
         json!({
+            "objects": self.heat.objects.iter().map(objects).collect::<Vec<_>>(),
+            "lines": lines.collect::<Vec<_>>(),
+            "in_objects": self.heat.in_objects,
             "intervals": self.view.intervals,
             "total": counts(&self.view.total),
             "mappings": self.view.mappings.iter().map(named).collect::<Vec<_>>(),

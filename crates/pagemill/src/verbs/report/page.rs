@@ -25,6 +25,9 @@ pub(super) fn html(report: &Report) -> String {
         page.chart(&super::frag::chart(frag).svg());
         page.preformatted(super::frag::text(frag).trim());
     }
+    if let Some(accesses) = &report.accesses {
+        accesses.html(&mut page);
+    }
     let memory = summary::memory(&report.view);
     if memory.is_empty() && report.without_heap() {
         return end(report, page);

@@ -1,0 +1,560 @@
+//! Who accessed which data structure when: the heat map of a program's memory.
+//!
+//! A *cell* is a part of an object in a stretch of time. Objects are cut into at most [`SLICES`] parts of whole
+//! pages, time into fewer than [`STEPS`] steps, which double in length when there would be more: a recording of
+//! any length folds into a table of bounded size. What is kept of a cell is a *layer* each: reads, writes,
+//! pages touched for the first time, and by which threads.
+//!
+//! ```text
+//!  access ──► object (objects.rs), part ──┐
+//!  time   ──► step ───────────────────────┴─► cell
+//! ```
+//!
+//! Always true: each access is in one cell, so layers add up to the totals; doubling keeps all sums; an object's
+//! pages count once however often they were touched.
+
+use std::cell::Cell as Slot;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use pagemill_model::fault::Flags;
+use pagemill_model::{Access, Event, Fold, Nanos, Touched};
+use serde::{Deserialize, Serialize};
+
+use crate::objects::{Identity, KERNEL, Kind, Names, Place, Symbols};
+
+/// Parts of an object at most.
+pub const SLICES: u64 = 32;
+/// Steps of time are fewer than this.
+pub const STEPS: u64 = 1024;
+/// Objects that are kept apart; the rest is one.
+pub const OBJECTS: usize = 400;
+/// Lines of code that are kept.
+pub const LINES: usize = 400;
+
+/// What happened in a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heat {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Pages that nobody had touched before.
+    pub first: u64,
+    /// The threads, one bit each by their number in [`HeatView::threads`]; the last bit stands for all from there on.
+    pub threads: u64,
+}
+
+impl Heat {
+    fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.first += other.first;
+        self.threads |= other.threads;
+    }
+
+    /// Reads and writes.
+    pub fn accesses(&self) -> u64 {
+        self.reads + self.writes
+    }
+}
+
+/// A cell: part, step, and what happened.
+pub type Cell = (u64, u64, Heat);
+
+/// An object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObjectHeat {
+    /// What it is called.
+    pub name: String,
+    /// `global`, `allocation`, `stack` or `mapping`.
+    pub kind: String,
+    /// For an allocation, who asked for it, innermost first; for a global, its file.
+    pub detail: Vec<String>,
+    /// Bytes of the largest that has this name.
+    pub bytes: u64,
+    /// Pages that were touched.
+    pub pages: u64,
+    /// Of them, written.
+    pub written: u64,
+    /// All of its cells together.
+    pub total: Heat,
+    /// Pages that each thread touched first: number of the thread, pages; the most first.
+    pub first_by: Vec<(usize, u64)>,
+    /// Lines of code that accessed it most: number in [`HeatView::lines`], reads, writes.
+    pub lines: Vec<(usize, u64, u64)>,
+    /// Parts that it is cut into.
+    pub slices: u64,
+    /// What happened in it, by part and step.
+    pub cells: Vec<Cell>,
+}
+
+/// A place in the code.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LineHeat {
+    /// Function, file and line.
+    pub name: String,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// What the events add up to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeatView {
+    /// Length of a step, ns.
+    pub step: u64,
+    /// Steps until the last event.
+    pub steps: u64,
+    /// Threads, in the order in which they were seen.
+    pub threads: Vec<u64>,
+    /// Objects, the most accesses first; the last may be all others.
+    pub objects: Vec<ObjectHeat>,
+    /// Objects that are in the last one.
+    pub others: u64,
+    /// Lines of code, the most accesses first.
+    pub lines: Vec<LineHeat>,
+    /// Largest working set of an interval in each step, pages.
+    pub working_set: Vec<u64>,
+    /// Accesses to objects that have a name of their own: globals, allocations, stacks.
+    pub in_objects: u64,
+    /// All accesses.
+    pub accesses: u64,
+}
+
+/// A fast hash for small keys that nobody chooses against us.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+}
+
+pub(crate) type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mixed>>;
+
+/// Who first touched a page of an object, and whether it was written.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    thread: usize,
+    written: bool,
+}
+
+/// Folds accesses, mappings and allocations into a [`HeatView`].
+#[derive(Debug)]
+pub struct HeatFold<S> {
+    names: Names<S>,
+    started: Nanos,
+    page: u64,
+    /// Accesses are told one by one; else pages stand for them.
+    events: bool,
+    step: u64,
+    last: u64,
+    cells: Table<(usize, u64, u64), Heat>,
+    pages: Table<(usize, u64, u64), First>,
+    sizes: Table<usize, u64>,
+    lines: Table<(usize, u64, u64), (u64, u64)>,
+    threads: Table<u64, usize>,
+    order: Vec<u64>,
+    working_set: Vec<u64>,
+    accesses: u64,
+    /// Process, first byte and place of the access before: often the same.
+    before: Slot<Option<(u64, u64, Place)>>,
+}
+
+impl<S: Symbols> HeatFold<S> {
+    /// Nothing yet. `events`: whether the recording tells accesses one by one.
+    pub fn new(started: Nanos, page: u64, events: bool, symbols: S) -> Self {
+        Self {
+            names: Names::new(symbols),
+            started,
+            page: page.max(1),
+            events,
+            step: 1_000_000,
+            last: 0,
+            cells: Table::default(),
+            pages: Table::default(),
+            sizes: Table::default(),
+            lines: Table::default(),
+            threads: Table::default(),
+            order: Vec::new(),
+            working_set: Vec::new(),
+            accesses: 0,
+            before: Slot::new(None),
+        }
+    }
+
+    /// The step of a moment; doubles steps until it is one.
+    fn step_of(&mut self, time: Nanos) -> u64 {
+        let since = time.since(self.started).0;
+        while since / self.step >= STEPS {
+            self.step *= 2;
+            let cells = std::mem::take(&mut self.cells);
+            for ((object, slice, step), heat) in cells {
+                self.cells.entry((object, slice, step / 2)).or_default().add(&heat);
+            }
+            self.working_set = self
+                .working_set
+                .chunks(2)
+                .map(|pair| pair.iter().copied().max().unwrap_or(0))
+                .collect();
+            self.last /= 2;
+        }
+        let step = since / self.step;
+        self.last = self.last.max(step);
+        step
+    }
+
+    fn thread(&mut self, tid: u64) -> usize {
+        let (threads, order) = (&mut self.threads, &mut self.order);
+        *threads.entry(tid).or_insert_with(|| {
+            order.push(tid);
+            order.len() - 1
+        })
+    }
+
+    fn place(&mut self, pid: u64, address: u64) -> Place {
+        if let Some((owner, start, place)) = self.before.get()
+            && owner == pid
+            && (start..start + place.size).contains(&address)
+        {
+            return Place { offset: address - start, ..place };
+        }
+        let place = self.names.objects.at(pid, address);
+        // A mapping may hold objects of better names.
+        if !matches!(self.names.objects.identities()[place.object], Identity::Mapping(_)) {
+            self.before.set(Some((pid, address - place.offset, place)));
+        }
+        place
+    }
+
+    fn slices(&self, size: u64) -> (u64, u64) {
+        let pages = size.div_ceil(self.page).max(1);
+        let each = pages.div_ceil(SLICES);
+        (pages.div_ceil(each), each * self.page)
+    }
+
+    fn access(&mut self, row: &Access) {
+        let (pid, address) = (row.pid.unwrap_or(0), row.address.unwrap_or(0));
+        let flags = Flags(row.flags.unwrap_or(0));
+        let thread = self.thread(row.tid.unwrap_or(0));
+        let write = flags.has(Flags::WRITE);
+        let object = self.count(row.time, pid, address, thread, write);
+        let line = if flags.has(Flags::IN_KERNEL) { KERNEL } else { row.instruction.unwrap_or(0) };
+        let counts = self.lines.entry((object, pid, line)).or_default();
+        *(if write { &mut counts.1 } else { &mut counts.0 }) += 1;
+    }
+
+    /// Counts one access and says to which object.
+    fn count(&mut self, time: Nanos, pid: u64, address: u64, thread: usize, write: bool) -> usize {
+        let step = self.step_of(time);
+        let Place { object, offset, size } = self.place(pid, address);
+        let known = self.sizes.entry(object).or_default();
+        *known = size.max(*known);
+        let (slices, bytes) = self.slices(size);
+        let slice = (offset / bytes).min(slices - 1);
+        let page = self.pages.entry((object, pid, address / self.page));
+        let mut first = 0;
+        page.or_insert_with(|| {
+            first = 1;
+            First { thread, written: false }
+        })
+        .written |= write;
+        self.accesses += 1;
+        self.cells.entry((object, slice, step)).or_default().add(&Heat {
+            reads: (!write).into(),
+            writes: write.into(),
+            first,
+            threads: 1 << thread.min(63),
+        });
+        object
+    }
+
+    fn touched(&mut self, row: &Touched) {
+        let step = self.step_of(row.time) as usize;
+        let pid = row.pid.unwrap_or(0);
+        let runs = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> Vec<(u64, u64)> {
+            starts.iter().flatten().copied().zip(pages.iter().flatten().copied()).collect()
+        };
+        let touched = runs(&row.starts, &row.pages);
+        let size = touched.iter().map(|run| run.1).sum();
+        if self.working_set.len() <= step {
+            self.working_set.resize(step + 1, 0);
+        }
+        self.working_set[step] = self.working_set[step].max(size);
+        if self.events {
+            return;
+        }
+        let written = runs(&row.written_starts, &row.written_pages);
+        let thread = self.thread(pid);
+        for (list, write) in [(touched, false), (written, true)] {
+            for (start, pages) in list {
+                for number in 0..pages {
+                    self.count(row.time, pid, start + number * self.page, thread, write);
+                }
+            }
+        }
+    }
+
+    /// Name, kind and detail of each object; a stack is named by who touched most of it first.
+    fn named(&self) -> Vec<(String, Kind, Vec<String>)> {
+        let mut owners: HashMap<usize, HashMap<usize, u64>> = HashMap::new();
+        for ((object, ..), first) in &self.pages {
+            if matches!(self.names.objects.identities()[*object], Identity::Stack(..)) {
+                *owners.entry(*object).or_default().entry(first.thread).or_default() += 1;
+            }
+        }
+        let owner = |object: usize| {
+            let most =
+                owners.get(&object)?.iter().max_by_key(|(thread, pages)| (**pages, **thread))?;
+            self.order.get(*most.0)
+        };
+        let name = |(object, identity): (usize, &Identity)| {
+            let (name, kind, detail) = self.names.of(identity);
+            match (kind, owner(object)) {
+                (Kind::Stack, Some(tid)) => (format!("stack of thread {tid}"), kind, detail),
+                _ => (name, kind, detail),
+            }
+        };
+        self.names.objects.identities().iter().enumerate().map(name).collect()
+    }
+}
+
+impl<S: Symbols> Fold for HeatFold<S> {
+    type View = HeatView;
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Access(row) => self.access(row),
+            Event::Touched(row) => self.touched(row),
+            Event::Mapping(_) | Event::Allocation(_) => {
+                self.names.event(event);
+                self.before.set(None);
+            }
+            _ => {}
+        }
+    }
+
+    fn view(&self) -> HeatView {
+        let names = self.named();
+        // Objects of one name and kind are one; the busiest are kept apart.
+        let mut groups: HashMap<(Kind, &str), usize> = HashMap::new();
+        let mut objects: Vec<ObjectHeat> = Vec::new();
+        let mut group = vec![0; names.len()];
+        for (number, (name, kind, detail)) in names.iter().enumerate() {
+            let at = *groups.entry((*kind, name)).or_insert_with(|| {
+                let word = format!("{kind:?}").to_lowercase();
+                let detail = detail.clone();
+                objects.push(ObjectHeat {
+                    name: name.clone(),
+                    kind: word,
+                    detail,
+                    ..Default::default()
+                });
+                objects.len() - 1
+            });
+            group[number] = at;
+            let size = self.sizes.get(&number).copied().unwrap_or(0);
+            objects[at].bytes = objects[at].bytes.max(size);
+        }
+        for ((number, ..), heat) in &self.cells {
+            objects[group[*number]].total.add(heat);
+        }
+        let mut order: Vec<usize> = (0..objects.len()).collect();
+        order.retain(|at| objects[*at].total.accesses() > 0);
+        order.sort_by_key(|at| {
+            (std::cmp::Reverse(objects[*at].total.accesses()), objects[*at].name.clone())
+        });
+        let others = order.len().saturating_sub(OBJECTS) as u64;
+        let mut rank = vec![OBJECTS; objects.len()];
+        for (to, from) in order.iter().enumerate() {
+            rank[*from] = to.min(OBJECTS);
+        }
+        let mut kept: Vec<ObjectHeat> =
+            order.iter().take(OBJECTS).map(|at| objects[*at].clone()).collect();
+        if others > 0 {
+            kept.push(ObjectHeat {
+                name: format!("{others} more objects"),
+                kind: "mapping".into(),
+                ..ObjectHeat::default()
+            });
+        }
+        let last = kept.len().saturating_sub(1);
+        let at = |number: usize| rank[group[number]].min(last);
+        let mut cells: Vec<HashMap<(u64, u64), Heat>> = vec![HashMap::new(); kept.len()];
+        for ((number, slice, step), heat) in &self.cells {
+            cells[at(*number)].entry((*slice, *step)).or_default().add(heat);
+        }
+        let mut first_by: Vec<HashMap<usize, u64>> = vec![HashMap::new(); kept.len()];
+        for ((number, ..), first) in &self.pages {
+            let object = &mut kept[at(*number)];
+            object.pages += 1;
+            object.written += u64::from(first.written);
+            *first_by[at(*number)].entry(first.thread).or_default() += 1;
+        }
+        // Many instructions are on one line.
+        let mut line_names: HashMap<(u64, u64), String> = HashMap::new();
+        let mut lines: HashMap<String, (u64, u64)> = HashMap::new();
+        let mut by_object: Vec<HashMap<String, (u64, u64)>> = vec![HashMap::new(); kept.len()];
+        for ((number, pid, instruction), (reads, writes)) in &self.lines {
+            let key = (*pid, *instruction);
+            let name = line_names
+                .entry(key)
+                .or_insert_with(|| self.names.line(*pid, *instruction))
+                .clone();
+            for counts in [
+                by_object[at(*number)].entry(name.clone()).or_default(),
+                lines.entry(name).or_default(),
+            ] {
+                counts.0 += reads;
+                counts.1 += writes;
+            }
+        }
+        let mut lines: Vec<LineHeat> = lines
+            .into_iter()
+            .map(|(name, (reads, writes))| LineHeat { name, reads, writes })
+            .collect();
+        lines.sort_by(|a, b| ((b.reads + b.writes), &a.name).cmp(&((a.reads + a.writes), &b.name)));
+        lines.truncate(LINES);
+        let numbers: HashMap<&str, usize> =
+            lines.iter().enumerate().map(|(number, line)| (line.name.as_str(), number)).collect();
+        for (at, object) in kept.iter_mut().enumerate() {
+            object.slices = self.slices(object.bytes).0;
+            object.cells =
+                cells[at].iter().map(|(&(slice, step), &heat)| (slice, step, heat)).collect();
+            object.cells.sort_by_key(|cell| (cell.0, cell.1));
+            object.total = Heat::default();
+            let mut total = Heat::default();
+            object.cells.iter().for_each(|cell| total.add(&cell.2));
+            object.total = total;
+            object.first_by =
+                first_by[at].iter().map(|(thread, pages)| (*thread, *pages)).collect();
+            object.first_by.sort_by_key(|(thread, pages)| (std::cmp::Reverse(*pages), *thread));
+            object.first_by.truncate(16);
+            object.lines = by_object[at]
+                .iter()
+                .filter_map(|(name, counts)| {
+                    Some((*numbers.get(name.as_str())?, counts.0, counts.1))
+                })
+                .collect();
+            object.lines.sort_by_key(|line| (std::cmp::Reverse(line.1 + line.2), line.0));
+            object.lines.truncate(8);
+        }
+        let in_objects = kept
+            .iter()
+            .filter(|object| object.kind != "mapping")
+            .map(|object| object.total.accesses())
+            .sum();
+        let mut working_set = self.working_set.clone();
+        working_set.resize(self.last as usize + 1, 0);
+        HeatView {
+            step: self.step,
+            steps: self.last + 1,
+            threads: self.order.clone(),
+            objects: kept,
+            others,
+            lines,
+            working_set,
+            in_objects,
+            accesses: self.accesses,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::Allocation;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::objects::tests::{One, mapping};
+
+    fn access(time: u64, tid: u64, address: u64, write: bool) -> Event {
+        Event::Access(Box::new(Access {
+            time: Nanos(time),
+            pid: Some(7),
+            tid: Some(tid),
+            address: Some(address),
+            instruction: Some(0x10100),
+            flags: Some(if write { Flags::WRITE } else { 0 }),
+            ..Access::default()
+        }))
+    }
+
+    fn layout() -> Vec<Event> {
+        vec![
+            Event::Mapping(Box::new(mapping(0x10000, 0x14000, "rw-p", "/bin/one"))),
+            Event::Mapping(Box::new(mapping(0x20000, 0x80000, "rw-p", "[heap]"))),
+        ]
+    }
+
+    fn fold(events: &[Event]) -> HeatView {
+        let mut fold = HeatFold::new(Nanos(0), 4096, true, One);
+        layout().iter().chain(events).for_each(|event| fold.event(event));
+        fold.view()
+    }
+
+    #[test]
+    fn an_allocation_is_named_by_who_wanted_it_and_first_touched_by_a_thread() {
+        let taken = Allocation {
+            pid: Some(7),
+            address: Some(0x30000),
+            size: Some(0x8000),
+            stack: Some(vec![0x10501, 0x10666, 0x10700]),
+            ..Allocation::default()
+        };
+        let view = fold(&[
+            Event::Allocation(Box::new(taken)),
+            access(1_000, 9, 0x30000, true),
+            access(2_000_000, 10, 0x30000, false),
+            access(3_000_000, 10, 0x31000, false),
+            access(4_000_000, 10, 0x14020, true),
+        ]);
+        let object = &view.objects[0];
+        assert_eq!((object.name.as_str(), object.kind.as_str()), ("one::make", "allocation"));
+        // 0x10666 follows no call.
+        assert_eq!(object.detail, ["alloc::vec", "one::make", "one::main"]);
+        assert_eq!((object.bytes, object.slices, object.pages, object.written), (0x8000, 8, 2, 1));
+        assert_eq!(object.first_by, [(0, 1), (1, 1)]);
+        assert_eq!(object.total, Heat { reads: 2, writes: 1, first: 2, threads: 3 });
+        assert_eq!(
+            (view.objects[1].name.as_str(), view.threads.as_slice()),
+            ("table", &[9, 10][..])
+        );
+        assert_eq!((view.in_objects, view.accesses), (4, 4));
+        assert_eq!(view.lines[0].name, "one::main");
+    }
+
+    proptest! {
+        #[test]
+        fn doubling_loses_nothing_and_cells_add_up(
+            accesses in prop::collection::vec((0..1u64 << 34, 0..80u64, 0x20000..0x80000u64, any::<bool>()), 1..200),
+        ) {
+            let mut accesses = accesses;
+            accesses.sort_unstable();
+            let events: Vec<Event> =
+                accesses.iter().map(|&(time, tid, address, write)| access(time, tid, address, write)).collect();
+            let view = fold(&events);
+            prop_assert!(view.steps <= STEPS);
+            let object = &view.objects[0];
+            let writes = accesses.iter().filter(|access| access.3).count() as u64;
+            prop_assert_eq!((object.total.accesses(), object.total.writes), (accesses.len() as u64, writes));
+            prop_assert_eq!(object.total.first, object.pages);
+            for (slice, step, _) in &object.cells {
+                prop_assert!(*slice < object.slices && *step < view.steps);
+            }
+            prop_assert_eq!(view.steps - 1, accesses.last().unwrap().0 / view.step);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! What lies at an address: the data structures of a program by name.
+//!
+//! | object | known by |
+//! |---|---|
+//! | global | the symbol table of the file that is mapped there; its image may end in memory without a file (.bss) |
+//! | allocation | the code that asked for it; what one place asked for again and again is one object |
+//! | stack | the kernel's name, or memory right above a guard that may not be touched |
+//! | file, heap, anonymous | the mapping |
+//!
+//! What is known best wins: a global before its file, an allocation before the mapping that it lies in. Symbols are
+//! offsets from where an image begins, which is the lowest mapping of its file.
+//!
+//! Always true: an address has one object; an allocation that was given back is none any more.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pagemill_model::{Allocation, Event, MappingSample};
+
+use crate::faults::label;
+
+/// A variable of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// First byte, from where the image begins.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a file becomes when it is loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Bytes of address space from its first to its last.
+    pub bytes: u64,
+    /// Its variables, by offset, without overlap.
+    pub globals: Vec<Global>,
+}
+
+/// A function and the line in it, if that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// The function.
+    pub function: String,
+    /// File and line, such as `cg.rs:88`.
+    pub line: Option<String>,
+    /// Whether it is a part of the language's own library.
+    pub library: bool,
+}
+
+impl Frame {
+    /// Both in one.
+    pub fn text(&self) -> String {
+        match &self.line {
+            Some(line) => format!("{} ({line})", self.function),
+            None => self.function.clone(),
+        }
+    }
+}
+
+/// Who knows what is in files.
+pub trait Symbols {
+    /// The image of a file; `None` if it is none.
+    fn image(&self, file: &str) -> Option<Image>;
+    /// The functions at an offset of an image, inlined ones first.
+    fn code(&self, file: &str, offset: u64) -> Vec<Frame>;
+    /// Whether what stands before an offset of an image is a call.
+    fn follows_call(&self, file: &str, offset: u64) -> bool;
+}
+
+/// What kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A variable of an image.
+    Global,
+    /// Memory from the allocator.
+    Allocation,
+    /// The stack of a thread.
+    Stack,
+    /// A mapping: of a file, the heap, anonymous.
+    Mapping,
+}
+
+/// What is told apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// A variable of a file.
+    Global(String, String),
+    /// By process and call stack.
+    Allocation(u64, Vec<u64>),
+    /// By process and first address.
+    Stack(u64, u64),
+    /// By its name.
+    Mapping(String),
+}
+
+/// Where an address lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the object.
+    pub object: usize,
+    /// Bytes from where it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Loaded {
+    start: u64,
+    image: usize,
+}
+
+/// The address spaces as they are now.
+#[derive(Debug, Default)]
+pub struct Objects {
+    numbers: HashMap<Identity, usize>,
+    identities: Vec<Identity>,
+    /// First address after, and number; by process and first address.
+    mappings: BTreeMap<(u64, u64), (u64, usize)>,
+    allocations: BTreeMap<(u64, u64), (u64, usize)>,
+    /// Guards below stacks: where they end.
+    guards: BTreeMap<(u64, u64), u64>,
+    loaded: BTreeMap<(u64, String), Loaded>,
+    /// Where images begin, by process and address.
+    bases: BTreeMap<(u64, u64), String>,
+    images: HashMap<String, Option<usize>>,
+    known: Vec<Image>,
+}
+
+/// A guard is at most this large; glibc reserves larger ranges that may not be touched for its arenas.
+const GUARD: u64 = 1 << 20;
+
+impl Objects {
+    /// What tells the objects apart, by number.
+    pub fn identities(&self) -> &[Identity] {
+        &self.identities
+    }
+
+    fn number(&mut self, identity: Identity) -> usize {
+        if let Some(number) = self.numbers.get(&identity) {
+            return *number;
+        }
+        let number = self.identities.len();
+        self.identities.push(identity.clone());
+        self.numbers.insert(identity, number);
+        number
+    }
+
+    /// Takes in a mapping.
+    pub fn mapping(&mut self, row: &MappingSample, symbols: &impl Symbols) {
+        let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
+        let name = row.name.as_deref().unwrap_or_default();
+        let permissions = row.permissions.as_deref().unwrap_or_default();
+        let stale: Vec<_> = self
+            .mappings
+            .range((pid, 0)..(pid, end))
+            .filter(|(_, (other_end, _))| *other_end > start)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in stale {
+            self.mappings.remove(&key);
+        }
+        if name.is_empty() && permissions.starts_with("---") && end - start <= GUARD {
+            self.guards.insert((pid, end), start);
+        }
+        let above_guard = name.is_empty()
+            && permissions.starts_with("rw-")
+            && self.guards.contains_key(&(pid, start));
+        let identity = if name == "[stack]" || above_guard {
+            Identity::Stack(pid, start)
+        } else {
+            Identity::Mapping(label(row))
+        };
+        let number = self.number(identity);
+        self.mappings.insert((pid, start), (end, number));
+        if name.starts_with('/') {
+            self.load(pid, start, name, symbols);
+        }
+    }
+
+    fn load(&mut self, pid: u64, start: u64, file: &str, symbols: &impl Symbols) {
+        let known = match self.images.get(file) {
+            Some(known) => *known,
+            None => {
+                let image = symbols.image(file).map(|image| {
+                    self.known.push(image);
+                    self.known.len() - 1
+                });
+                self.images.insert(file.to_owned(), image);
+                image
+            }
+        };
+        let Some(image) = known else { return };
+        let key = (pid, file.to_owned());
+        if let Some(loaded) = self.loaded.get(&key) {
+            if loaded.start <= start && start - loaded.start < self.known[image].bytes {
+                return;
+            }
+            self.bases.remove(&(pid, loaded.start));
+        }
+        self.bases.insert((pid, start), file.to_owned());
+        self.loaded.insert(key, Loaded { start, image });
+    }
+
+    /// Takes in what was allocated or given back.
+    pub fn allocation(&mut self, row: &Allocation) {
+        let (Some(pid), Some(address)) = (row.pid, row.address) else { return };
+        let Some(size) = row.size else {
+            self.allocations.remove(&(pid, address));
+            return;
+        };
+        let stack = row.stack.clone().unwrap_or_default();
+        let number = self.number(Identity::Allocation(pid, stack));
+        self.allocations.insert((pid, address), (address.saturating_add(size.max(1)), number));
+    }
+
+    /// The file whose image an address is in, and how far.
+    pub fn image_at(&self, pid: u64, address: u64) -> Option<(&str, u64)> {
+        let ((owner, start), file) = self.bases.range(..=(pid, address)).next_back()?;
+        if *owner != pid {
+            return None;
+        }
+        let loaded = self.loaded.get(&(pid, file.clone()))?;
+        let offset = address - start;
+        (offset < self.known[loaded.image].bytes).then_some((file.as_str(), offset))
+    }
+
+    /// What lies at an address.
+    pub fn at(&mut self, pid: u64, address: u64) -> Place {
+        if let Some(place) = find(&self.allocations, pid, address) {
+            return place;
+        }
+        if let Some((file, offset)) = self.image_at(pid, address) {
+            let image = &self.known[self.loaded[&(pid, file.to_owned())].image];
+            let at = image.globals.partition_point(|global| global.offset <= offset);
+            if let Some(global) = at.checked_sub(1).map(|at| &image.globals[at])
+                && offset < global.offset + global.size
+            {
+                let (from, size) = (offset - global.offset, global.size);
+                let identity = Identity::Global(file.to_owned(), global.name.clone());
+                return Place { object: self.number(identity), offset: from, size };
+            }
+            let named = find(&self.mappings, pid, address);
+            // What follows a file without a name of its own is the rest of its image.
+            if let Some(place) = named
+                && matches!(&self.identities[place.object], Identity::Mapping(name) if name.starts_with('/'))
+            {
+                return place;
+            }
+            let identity = Identity::Mapping(format!("{file}, .bss"));
+            let size = image.bytes;
+            return Place { object: self.number(identity), offset, size };
+        }
+        find(&self.mappings, pid, address).unwrap_or_else(|| {
+            let object = self.number(Identity::Mapping("mapped between two looks".into()));
+            Place { object, offset: 0, size: 1 }
+        })
+    }
+}
+
+fn find(of: &BTreeMap<(u64, u64), (u64, usize)>, pid: u64, address: u64) -> Option<Place> {
+    let ((owner, start), (end, object)) = of.range(..=(pid, address)).next_back()?;
+    let inside = *owner == pid && address < *end;
+    inside.then(|| Place { object: *object, offset: address - start, size: end - start })
+}
+
+/// Functions through which memory is asked for; whoever calls them is who wants it.
+const PLUMBING: [&str; 22] = [
+    "alloc::",
+    "<alloc::",
+    "std::",
+    "<std::",
+    "core::",
+    "<core::",
+    "hashbrown::",
+    "<hashbrown::",
+    "__rust",
+    "__rdl_",
+    "__rustc",
+    "<[T]",
+    "<T as ",
+    "<I as ",
+    "operator new",
+    "void* std::",
+    "malloc",
+    "calloc",
+    "realloc",
+    "__gnu_cxx::",
+    "g_malloc",
+    "xmalloc",
+];
+
+/// Whose code it is: the innermost function that is neither of the language's library nor the allocator's plumbing.
+pub fn wanted_by(frames: &[Frame]) -> Option<&Frame> {
+    let plumbing = |frame: &Frame| {
+        frame.library || PLUMBING.iter().any(|word| frame.function.starts_with(word))
+    };
+    frames.iter().find(|frame| !plumbing(frame)).or(frames.first())
+}
+
+/// Instructions in the kernel are one place.
+pub const KERNEL: u64 = u64::MAX;
+
+/// Objects and code by name.
+#[derive(Debug)]
+pub struct Names<S> {
+    symbols: S,
+    /// The address spaces.
+    pub objects: Objects,
+}
+
+impl<S: Symbols> Names<S> {
+    /// Empty address spaces.
+    pub fn new(symbols: S) -> Self {
+        Self { symbols, objects: Objects::default() }
+    }
+
+    /// Takes in what changes the address spaces.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Mapping(row) => self.objects.mapping(row, &self.symbols),
+            Event::Allocation(row) => self.objects.allocation(row),
+            _ => {}
+        }
+    }
+
+    /// Name and kind of an object, and its detail: the file of a global, the call stack of an allocation.
+    pub fn of(&self, identity: &Identity) -> (String, Kind, Vec<String>) {
+        match identity {
+            Identity::Global(file, name) => (name.clone(), Kind::Global, vec![file.clone()]),
+            Identity::Mapping(name) => (name.clone(), Kind::Mapping, Vec::new()),
+            Identity::Stack(..) => ("stack".into(), Kind::Stack, Vec::new()),
+            Identity::Allocation(pid, stack) => {
+                let frames = self.stack(*pid, stack);
+                let name = wanted_by(&frames).map_or("allocation".into(), Frame::text);
+                (name, Kind::Allocation, frames.iter().map(Frame::text).collect())
+            }
+        }
+    }
+
+    /// The line of an instruction, or [`KERNEL`]'s name.
+    pub fn line(&self, pid: u64, instruction: u64) -> String {
+        if instruction == KERNEL {
+            return "kernel".into();
+        }
+        let frames = self.frames(pid, instruction, false);
+        wanted_by(&frames).map_or_else(|| format!("{instruction:#x}"), Frame::text)
+    }
+
+    /// Functions at an instruction, innermost first. `after_call`: it is where a call returns to.
+    fn frames(&self, pid: u64, instruction: u64, after_call: bool) -> Vec<Frame> {
+        let unnamed = |function: String| vec![Frame { function, ..Frame::default() }];
+        let Some((file, offset)) = self.objects.image_at(pid, instruction) else {
+            return unnamed(format!("{instruction:#x}"));
+        };
+        let frames = self.symbols.code(file, offset.saturating_sub(after_call.into()));
+        match frames.is_empty() {
+            true => unnamed(format!("{}+{offset:#x}", file.rsplit('/').next().unwrap_or(file))),
+            false => frames,
+        }
+    }
+
+    /// The call stack of an allocation: of what a stack held, what follows a call.
+    fn stack(&self, pid: u64, stack: &[u64]) -> Vec<Frame> {
+        let real = stack.iter().enumerate().filter(|(at, address)| {
+            let place = self.objects.image_at(pid, **address);
+            *at == 0 || place.is_some_and(|(file, offset)| self.symbols.follows_call(file, offset))
+        });
+        real.flat_map(|(_, address)| self.frames(pid, *address, true)).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// One image of 0x5000 bytes with a variable of 0x100 at 0x4000, in its .bss.
+    pub(crate) struct One;
+
+    impl Symbols for One {
+        fn image(&self, file: &str) -> Option<Image> {
+            let table = Global { offset: 0x4000, size: 0x100, name: "table".into() };
+            (file == "/bin/one").then(|| Image { bytes: 0x5000, globals: vec![table] })
+        }
+        fn code(&self, _: &str, offset: u64) -> Vec<Frame> {
+            let frame = |function: &str| Frame { function: function.into(), ..Frame::default() };
+            match offset {
+                0x500..0x600 => vec![frame("alloc::vec"), frame("one::make")],
+                _ => vec![frame("one::main")],
+            }
+        }
+        fn follows_call(&self, _: &str, offset: u64) -> bool {
+            offset != 0x666
+        }
+    }
+
+    pub(crate) fn mapping(start: u64, end: u64, permissions: &str, name: &str) -> MappingSample {
+        MappingSample {
+            pid: Some(7),
+            start: Some(start),
+            end: Some(end),
+            permissions: Some(permissions.into()),
+            name: Some(name.into()),
+            ..MappingSample::default()
+        }
+    }
+
+    fn name(objects: &mut Objects, address: u64) -> Identity {
+        let place = objects.at(7, address);
+        objects.identities()[place.object].clone()
+    }
+
+    #[test]
+    fn what_is_known_best_wins() {
+        let mut objects = Objects::default();
+        objects.mapping(&mapping(0x10000, 0x12000, "r-xp", "/bin/one"), &One);
+        objects.mapping(&mapping(0x12000, 0x14000, "rw-p", "/bin/one"), &One);
+        objects.mapping(&mapping(0x14000, 0x15000, "rw-p", ""), &One);
+        objects.mapping(&mapping(0x20000, 0x40000, "rw-p", "[heap]"), &One);
+        let table = Identity::Global("/bin/one".into(), "table".into());
+        assert_eq!(name(&mut objects, 0x140ff), table, "a variable behind the end of the file");
+        assert_eq!(name(&mut objects, 0x14100), Identity::Mapping("/bin/one, .bss".into()));
+        assert_eq!(name(&mut objects, 0x12000), Identity::Mapping("/bin/one".into()));
+        assert_eq!(
+            name(&mut objects, 0x15000),
+            Identity::Mapping("mapped between two looks".into())
+        );
+        let taken = |size| Allocation {
+            pid: Some(7),
+            address: Some(0x20010),
+            size,
+            stack: Some(vec![0x10500]),
+            ..Allocation::default()
+        };
+        objects.allocation(&taken(Some(0x100)));
+        assert_eq!(name(&mut objects, 0x2010f), Identity::Allocation(7, vec![0x10500]));
+        assert_eq!(name(&mut objects, 0x20110), Identity::Mapping("[heap]".into()));
+        let place = objects.at(7, 0x20020);
+        assert_eq!((place.offset, place.size), (0x10, 0x100));
+        objects.allocation(&taken(None));
+        assert_eq!(name(&mut objects, 0x20010), Identity::Mapping("[heap]".into()), "given back");
+        assert_eq!(objects.image_at(7, 0x10500), Some(("/bin/one", 0x500)));
+        assert_eq!(objects.image_at(8, 0x10500), None, "another process");
+        assert_eq!(objects.at(8, 0x1000).size, 1, "a lower address in a later process");
+    }
+
+    #[test]
+    fn memory_above_a_small_guard_is_a_stack() {
+        let mut objects = Objects::default();
+        objects.mapping(&mapping(0x100000, 0x101000, "---p", ""), &One);
+        objects.mapping(&mapping(0x101000, 0x900000, "rw-p", ""), &One);
+        objects.mapping(&mapping(0x1000000, 0x5000000, "---p", ""), &One);
+        objects.mapping(&mapping(0x5000000, 0x5100000, "rw-p", ""), &One);
+        assert_eq!(name(&mut objects, 0x8fffff), Identity::Stack(7, 0x101000));
+        assert_eq!(
+            name(&mut objects, 0x5000000),
+            Identity::Mapping("anonymous, below 2 MiB".into())
+        );
+    }
+
+    #[test]
+    fn who_wants_memory_is_behind_the_plumbing() {
+        let frames = One.code("", 0x500);
+        assert_eq!(wanted_by(&frames).map(Frame::text).as_deref(), Some("one::make"));
+        assert_eq!(wanted_by(&frames[..1]).map(Frame::text).as_deref(), Some("alloc::vec"));
+        assert_eq!(wanted_by(&[]), None);
+    }
+}

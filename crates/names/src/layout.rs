@@ -1,0 +1,22 @@
+// The ring that `libpagemill_names.so` writes and `record --with accesses` reads; both compile this file.
+//
+//  word 0       VERSION
+//  word 1       tickets given out so far
+//  word 8       slots of 8 words: ticket + 1 (written last), time stamp counter, address, size, process, 3 of the stack
+//
+// A slot whose size has a number in its top byte is followed by so many with 7 more words of the stack each.
+
+/// What the first word says.
+pub const VERSION: u64 = 0x7061_6765_0000_0001;
+/// Words before the slots.
+pub const HEADER: usize = 8;
+/// Words of a slot.
+pub const SLOT: usize = 8;
+/// Slots.
+pub const SLOTS: usize = 1 << 18;
+/// Words in all.
+pub const WORDS: usize = HEADER + SLOT * SLOTS;
+/// Size of what is given back.
+pub const FREED: u64 = (1 << 56) - 1;
+/// Slots that follow that of a large allocation.
+pub const MORE: usize = 2;

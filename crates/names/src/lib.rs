@@ -1,0 +1,393 @@
+//! `libpagemill_names.so`: tells the recorder which code asks for memory. It replaces no allocator: every call goes on to
+//! the definition that would have been used without it.
+//!
+//! ```text
+//!  malloc, calloc, realloc, free, … ──► the program's own ──► note ──► ring (shared with the recorder)
+//! ```
+//!
+//! A note has the time stamp counter, address, size, process, and what the stack held: the caller's address, and of the
+//! words above it those that may be addresses of code. Only words of the page that the stack pointer is in are read, which
+//! is there for certain; which of them are callers is found out later from the program's code. (A caller that has
+//! returned may have left its address behind: it cannot be told from one that has not.)
+//!
+//! What always holds:
+//! - Nothing here allocates, locks, unwinds or prints; a note costs no system call.
+//! - A ring that ran over loses the oldest notes, which the recorder counts.
+//! - Without a ring (the variable is not set, or the file is not one) calls are passed on and nothing else.
+//! - A forked child writes to the same ring, as the process that it is; what it inherited keeps its parent's notes.
+#![no_std]
+#![cfg(target_arch = "x86_64")]
+
+mod layout;
+#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
+#[path = "../../preload/src/libc.rs"]
+mod libc;
+#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
+#[path = "../../preload/src/sys.rs"]
+mod sys;
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// Layout of the ring; also what the file is known by.
+#[unsafe(no_mangle)]
+pub static pagemill_names_version: u64 = layout::VERSION;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    sys::abort()
+}
+
+/// Where the ring stands in the program: beside the tracer's own code, whose pages are nobody's accesses.
+const PLACE: usize = 0x2a00_8000_0000;
+/// Allocations from here on are told with more of the stack.
+const LARGE: usize = 4096;
+
+/// The ring's words; null: none.
+static RING: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static PID: AtomicU64 = AtomicU64::new(0);
+/// Top bits of addresses in the program itself.
+static PROGRAM: AtomicUsize = AtomicUsize::new(0);
+
+type Symbol = AtomicPtr<c_void>;
+macro_rules! symbols {
+    ($($place:ident = $name:literal,)*) => {
+        $(static $place: Symbol = AtomicPtr::new(core::ptr::null_mut());)*
+        /// Looks up the next definitions; a look-up may allocate, which is served from [`EARLY`].
+        #[cold]
+        fn find_real() {
+            if LOOKING.swap(true, Ordering::Acquire) {
+                return;
+            }
+            $($place.store(libc::next_definition($name), Ordering::Release);)*
+            LOOKING.store(false, Ordering::Release);
+        }
+    };
+}
+symbols! {
+    MALLOC = c"malloc",
+    CALLOC = c"calloc",
+    REALLOC = c"realloc",
+    FREE = c"free",
+    MEMALIGN = c"memalign",
+    ALIGNED_ALLOC = c"aligned_alloc",
+    POSIX_MEMALIGN = c"posix_memalign",
+}
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// The next definition as a function of this type; looked up at the first call.
+macro_rules! real {
+    ($symbol:ident, $type:ty) => {{
+        let mut address = $symbol.load(Ordering::Acquire);
+        if address.is_null() {
+            find_real();
+            address = $symbol.load(Ordering::Acquire);
+        }
+        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
+        // function pointer is null for none.
+        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
+    }};
+}
+
+/// Memory for what a look-up asks for while there is no allocator yet. Never given back.
+#[repr(align(16))]
+struct Early(core::cell::UnsafeCell<[u8; EARLY_BYTES]>);
+const EARLY_BYTES: usize = 1 << 16;
+// SAFETY: each byte is handed out once, by an atomic counter.
+unsafe impl Sync for Early {}
+static EARLY: Early = Early(core::cell::UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
+
+#[cold]
+fn early(size: usize) -> *mut c_void {
+    let Some(size) = size.checked_next_multiple_of(16) else { return core::ptr::null_mut() };
+    let at = EARLY_USED.fetch_add(size, Ordering::Relaxed);
+    match at.checked_add(size) {
+        Some(end) if end <= EARLY_BYTES => EARLY.0.get().cast::<u8>().wrapping_add(at).cast(),
+        _ => core::ptr::null_mut(),
+    }
+}
+
+fn is_early(pointer: *mut c_void) -> bool {
+    let start = EARLY.0.get().addr();
+    (start..start + EARLY_BYTES).contains(&pointer.addr())
+}
+
+/// Notes that memory was taken or given back. `stack` is the stack pointer at the call: the caller's address is there.
+#[inline(always)]
+fn note(address: *mut c_void, size: usize, stack: *const usize) {
+    let ring = RING.load(Ordering::Acquire);
+    if ring.is_null() || address.is_null() {
+        return;
+    }
+    write(ring, address.addr() as u64, size, stack);
+}
+
+#[inline(always)]
+fn write(ring: *mut AtomicU64, address: u64, size: usize, stack: *const usize) {
+    let freed = size as u64 >= layout::FREED;
+    let more = if size >= LARGE && !freed { layout::MORE } else { 0 };
+    // SAFETY: the ring is mapped with WORDS words for as long as the process lives; all access is atomic.
+    let word = |at: usize| unsafe { &*ring.add(at) };
+    let ticket = word(1).fetch_add(1 + more as u64, Ordering::Relaxed);
+    let slot = |n: usize| layout::HEADER + (ticket as usize + n) % layout::SLOTS * layout::SLOT;
+    let put = |at: usize, value: u64| word(at).store(value, Ordering::Relaxed);
+    let base = slot(0);
+    word(base).store(0, Ordering::Release);
+    // SAFETY: reads a counter.
+    put(base + 1, unsafe { core::arch::x86_64::_rdtsc() });
+    put(base + 2, address);
+    put(base + 3, size.min(layout::FREED as usize) as u64 | (more as u64) << 56);
+    put(base + 4, PID.load(Ordering::Relaxed));
+    let mut kept = [0_u64; 3 + 7 * layout::MORE];
+    if !freed {
+        let (words, room) = if more > 0 { (160, kept.len()) } else { (10, 3) };
+        // SAFETY: the stack pointer at a call points to the caller's address; `callers` stays in its page.
+        unsafe { callers(stack, words, &mut kept[..room]) };
+    }
+    for (n, value) in kept[..3].iter().enumerate() {
+        put(base + 5 + n, *value);
+    }
+    for n in 1..=more {
+        let next = slot(n);
+        word(next).store(0, Ordering::Release);
+        for (at, value) in kept[3 + 7 * (n - 1)..][..7].iter().enumerate() {
+            put(next + 1 + at, *value);
+        }
+        word(next).store(ticket + n as u64 + 1, Ordering::Release);
+    }
+    word(base).store(ticket + 1, Ordering::Release);
+}
+
+/// The caller's address, then of at most `words` words above it in the same page those that may be addresses of code.
+///
+/// # Safety
+/// `stack` points into a page of the stack that may be read.
+#[inline(always)]
+unsafe fn callers(stack: *const usize, words: usize, into: &mut [u64]) {
+    const PAGE: usize = 4096;
+    let left = (PAGE - stack.addr() % PAGE) / size_of::<usize>();
+    // SAFETY: the caller's promise; the page has `left` words from here on.
+    let read = |at: usize| unsafe { stack.add(at).read() };
+    let caller = read(0);
+    let program = PROGRAM.load(Ordering::Relaxed);
+    let mut found = 1;
+    into[0] = caller as u64;
+    for at in 1..words.min(left) {
+        let value = read(at);
+        if (value >> 32 == caller >> 32 || value >> 32 == program) && value & !0xffff != 0 {
+            into[found] = value as u64;
+            found += 1;
+            if found == into.len() {
+                return;
+            }
+        }
+    }
+}
+
+/// A function of the C library: passes its stack pointer on as one more argument.
+macro_rules! entry {
+    ($(#[doc = $about:literal])+ $name:ident($register:literal) => $inner:ident) => {
+        $(#[doc = $about])+
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                concat!("mov ", $register, ", rsp"),
+                "jmp {inner}",
+                inner = sym $inner
+            )
+        }
+    };
+}
+entry! { /// `malloc(3)`.
+malloc("rsi") => malloc_from }
+entry! { /// `calloc(3)`.
+calloc("rdx") => calloc_from }
+entry! { /// `realloc(3)`.
+realloc("rdx") => realloc_from }
+entry! { /// `free(3)`.
+free("rsi") => free_from }
+entry! { /// `memalign(3)`.
+memalign("rdx") => memalign_from }
+entry! { /// `aligned_alloc(3)`.
+aligned_alloc("rdx") => aligned_alloc_from }
+entry! { /// `posix_memalign(3)`.
+posix_memalign("rcx") => posix_memalign_from }
+
+type Stack = *const usize;
+type Pointer = *mut c_void;
+
+extern "C" fn malloc_from(size: usize, stack: Stack) -> Pointer {
+    match real!(MALLOC, unsafe extern "C" fn(usize) -> Pointer) {
+        Some(real) => {
+            // SAFETY: the caller's promise.
+            let memory = unsafe { real(size) };
+            note(memory, size, stack);
+            memory
+        }
+        None => early(size),
+    }
+}
+
+extern "C" fn calloc_from(count: usize, size: usize, stack: Stack) -> Pointer {
+    match real!(CALLOC, unsafe extern "C" fn(usize, usize) -> Pointer) {
+        Some(real) => {
+            // SAFETY: the caller's promise.
+            let memory = unsafe { real(count, size) };
+            note(memory, count.wrapping_mul(size), stack);
+            memory
+        }
+        // Never handed out before, so it is zero.
+        None => count.checked_mul(size).map_or(core::ptr::null_mut(), early),
+    }
+}
+
+extern "C" fn realloc_from(memory: Pointer, size: usize, stack: Stack) -> Pointer {
+    if is_early(memory) {
+        let new = malloc_from(size, stack);
+        if !new.is_null() {
+            let left = EARLY.0.get().addr() + EARLY_BYTES - memory.addr();
+            // SAFETY: early memory has `left` bytes; the new one has `size`.
+            unsafe {
+                core::ptr::copy_nonoverlapping(memory.cast::<u8>(), new.cast(), size.min(left))
+            };
+        }
+        return new;
+    }
+    match real!(REALLOC, unsafe extern "C" fn(Pointer, usize) -> Pointer) {
+        Some(real) => {
+            // Before: the address may be another thread's a moment later.
+            note(memory, layout::FREED as usize, stack);
+            // SAFETY: the caller's promise.
+            let new = unsafe { real(memory, size) };
+            if new.is_null() && size > 0 {
+                note(memory, 1, stack); // It stays what it was; how large is not known here.
+            }
+            note(new, size, stack);
+            new
+        }
+        None => core::ptr::null_mut(),
+    }
+}
+
+extern "C" fn free_from(memory: Pointer, stack: Stack) {
+    if memory.is_null() || is_early(memory) {
+        return;
+    }
+    note(memory, layout::FREED as usize, stack);
+    if let Some(real) = real!(FREE, unsafe extern "C" fn(Pointer)) {
+        // SAFETY: the caller's promise.
+        unsafe { real(memory) };
+    }
+}
+
+extern "C" fn memalign_from(alignment: usize, size: usize, stack: Stack) -> Pointer {
+    aligned(real!(MEMALIGN, Aligned), alignment, size, stack)
+}
+
+extern "C" fn aligned_alloc_from(alignment: usize, size: usize, stack: Stack) -> Pointer {
+    aligned(real!(ALIGNED_ALLOC, Aligned), alignment, size, stack)
+}
+
+type Aligned = unsafe extern "C" fn(usize, usize) -> Pointer;
+
+fn aligned(real: Option<Aligned>, alignment: usize, size: usize, stack: Stack) -> Pointer {
+    let Some(real) = real else { return core::ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    let memory = unsafe { real(alignment, size) };
+    note(memory, size, stack);
+    memory
+}
+
+extern "C" fn posix_memalign_from(
+    into: *mut Pointer,
+    alignment: usize,
+    size: usize,
+    stack: Stack,
+) -> c_int {
+    type Real = unsafe extern "C" fn(*mut Pointer, usize, usize) -> c_int;
+    let Some(real) = real!(POSIX_MEMALIGN, Real) else { return libc::ENOMEM };
+    // SAFETY: the caller's promise.
+    let result = unsafe { real(into, alignment, size) };
+    if result == 0 {
+        // SAFETY: the call has just written it.
+        note(unsafe { *into }, size, stack);
+    }
+    result
+}
+
+/// Maps the ring at `path`, if it is one.
+fn open(path: &CStr) {
+    const MAP_SHARED: usize = 1;
+    const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+    const MMAP: usize = 9;
+    const BYTES: usize = layout::WORDS * 8;
+    let fd = sys::open(path, sys::O_RDWR);
+    if sys::failed(fd) {
+        return;
+    }
+    // The file must be long enough, or touching its end would be a bus error.
+    let mut word = [0_u8; 8];
+    // SAFETY: the kernel writes at most eight bytes.
+    let whole = unsafe { sys::read_at(fd as i32, word.as_mut_ptr(), 8, BYTES - 8) } == 8
+        // SAFETY: as above.
+        && unsafe { sys::read_at(fd as i32, word.as_mut_ptr(), 8, 0) } == 8
+        && u64::from_ne_bytes(word) == layout::VERSION;
+    if whole {
+        let access = sys::PROT_READ | sys::PROT_WRITE;
+        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+        // SAFETY: a new mapping that replaces nothing.
+        let mapped = unsafe { sys::call(MMAP, [PLACE, BYTES, access, flags, fd as usize, 0]) };
+        if mapped as usize == PLACE {
+            PID.store(sys::pid().into(), Ordering::Relaxed);
+            RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);
+        }
+    }
+    sys::close(fd as i32);
+}
+
+unsafe extern "C" fn nothing() {}
+
+unsafe extern "C" fn in_child() {
+    PID.store(sys::pid().into(), Ordering::Relaxed);
+}
+
+/// Runs when the library is loaded. glibc hands every initialiser what it hands `main`.
+extern "C" fn at_load(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    const AT_ENTRY: usize = 9;
+    find_real();
+    type GetAux = unsafe extern "C" fn(usize) -> usize;
+    if let Some(value) = libc::function!("getauxval", GetAux) {
+        // SAFETY: a look-up in a table of the C library's.
+        PROGRAM.store(unsafe { value(AT_ENTRY) } >> 32, Ordering::Relaxed);
+    }
+    if environment.is_null() {
+        return;
+    }
+    let mut place = environment;
+    // SAFETY: the environment that the C library hands over: strings, then null; the walk ends at the null.
+    unsafe {
+        while !(*place).is_null() {
+            let entry = CStr::from_ptr(*place);
+            if entry.to_bytes().starts_with(b"PAGEMILL_NAMES=") {
+                open(CStr::from_ptr((*place).add(15)));
+                libc::at_fork(nothing, nothing, in_child);
+                return;
+            }
+            place = place.add(1);
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = at_load;

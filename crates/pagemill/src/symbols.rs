@@ -1,0 +1,292 @@
+//! What is in the files of a program: its variables, functions and lines, read from ELF and DWARF after the fact.
+//!
+//! A file is looked at when its name first comes up, whole, and what was found in it is kept. Variables come from the symbol
+//! table, or the dynamic one where the file is stripped. A function and its line come from DWARF (functions that
+//! were inlined there, too), else the function from the symbols. Debug information in files of its own is not looked for.
+//!
+//! Always true: offsets are from where the image begins, which is the page of its lowest segment; a file that is
+//! gone, or is no ELF file of 64 bits, has no image, and what lies there keeps the name of its mapping.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gimli::{Dwarf, EndianRcSlice, RunTimeEndian, SectionId};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
+use pagemill_analysis::objects::{Frame, Global, Image, Symbols};
+
+type Bytes = EndianRcSlice<RunTimeEndian>;
+
+/// What is known of files by now.
+#[derive(Default)]
+pub struct Files(RefCell<HashMap<String, Option<Rc<File>>>>);
+
+struct File {
+    image: Image,
+    /// Address of the image's first byte in the file's own terms.
+    first: u64,
+    /// Functions by address: first, bytes, name.
+    functions: Vec<(u64, u64, String)>,
+    lines: Option<addr2line::Context<Bytes>>,
+    /// What was loaded to run: address and bytes.
+    code: Vec<(u64, Vec<u8>)>,
+    known: RefCell<HashMap<u64, Vec<Frame>>>,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.borrow().keys()).finish()
+    }
+}
+
+/// Where the sources of languages' own libraries stand.
+const LIBRARIES: [&str; 3] = ["/rustc/", "/rustlib/src/", "/include/c++/"];
+
+/// Addresses are told apart by page.
+const PAGE: u64 = 4096;
+
+impl Files {
+    fn file(&self, name: &str) -> Option<Rc<File>> {
+        if let Some(known) = self.0.borrow().get(name) {
+            return known.clone();
+        }
+        let found = std::fs::read(name).ok().and_then(|image| File::read(&image)).map(Rc::new);
+        self.0.borrow_mut().insert(name.to_owned(), found.clone());
+        found
+    }
+}
+
+impl Symbols for Files {
+    fn image(&self, file: &str) -> Option<Image> {
+        self.file(file).map(|file| file.image.clone())
+    }
+
+    fn code(&self, file: &str, offset: u64) -> Vec<Frame> {
+        self.file(file).map_or_else(Vec::new, |file| file.frames(offset))
+    }
+
+    fn follows_call(&self, file: &str, offset: u64) -> bool {
+        self.file(file).is_some_and(|file| file.follows_call(offset))
+    }
+}
+
+fn demangled(name: &str) -> String {
+    addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
+}
+
+/// The last two parts of a path: enough to find a file by, short enough for a table.
+fn short(path: &str) -> &str {
+    let cut = path.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+    &path[cut..]
+}
+
+impl File {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+        let endian = file.elf_header().endian().ok()?;
+        let loaded: Vec<_> = file
+            .elf_program_headers()
+            .iter()
+            .filter(|header| header.p_type(endian) == elf::PT_LOAD)
+            .collect();
+        let first = loaded.iter().map(|header| header.p_vaddr(endian)).min()? / PAGE * PAGE;
+        let end = loaded
+            .iter()
+            .filter_map(|header| header.p_vaddr(endian).checked_add(header.p_memsz(endian)))
+            .max()?
+            .checked_next_multiple_of(PAGE)?;
+        let code = loaded
+            .iter()
+            .filter(|header| header.p_flags(endian).0 & elf::PF_X.0 != 0)
+            .filter_map(|header| {
+                Some((header.p_vaddr(endian), header.data(endian, bytes).ok()?.to_vec()))
+            })
+            .collect();
+        let (mut globals, mut functions) = (Vec::new(), Vec::new());
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            let (Ok(name), address, size) = (symbol.name(), symbol.address(), symbol.size()) else {
+                continue;
+            };
+            if !symbol.is_definition() || size == 0 || !(first..end).contains(&address) {
+                continue;
+            }
+            match symbol.kind() {
+                SymbolKind::Data => globals.push((address - first, size, name)),
+                SymbolKind::Text => functions.push((address, size, name.to_owned())),
+                _ => {}
+            }
+        }
+        globals.sort_by_key(|(offset, size, _)| (*offset, std::cmp::Reverse(*size)));
+        functions.sort_by_key(|(address, ..)| *address);
+        functions.dedup_by_key(|(address, ..)| *address);
+        let mut after = 0;
+        globals.retain(|(offset, size, _)| {
+            let free = *offset >= after;
+            after = if free { offset.saturating_add(*size) } else { after };
+            free
+        });
+        let globals = globals
+            .into_iter()
+            .map(|(offset, size, name)| Global { offset, size, name: demangled(name) })
+            .collect();
+        let order =
+            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let section = |id: SectionId| -> Result<Bytes, gimli::Error> {
+            let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
+            Ok(EndianRcSlice::new(Rc::from(data.unwrap_or_default()), order))
+        };
+        let lines = file
+            .section_by_name(".debug_info")
+            .and_then(|_| Dwarf::load(section).ok())
+            .and_then(|dwarf| addr2line::Context::from_dwarf(dwarf).ok());
+        let image = Image { bytes: end - first, globals };
+        Some(Self { image, first, functions, lines, code, known: RefCell::default() })
+    }
+
+    fn frames(&self, offset: u64) -> Vec<Frame> {
+        if let Some(known) = self.known.borrow().get(&offset) {
+            return known.clone();
+        }
+        let frames = self.find(self.first.saturating_add(offset));
+        self.known.borrow_mut().insert(offset, frames.clone());
+        frames
+    }
+
+    fn find(&self, address: u64) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let found =
+            self.lines.as_ref().and_then(|lines| lines.find_frames(address).skip_all_loads().ok());
+        if let Some(mut found) = found {
+            while let Ok(Some(frame)) = found.next() {
+                let function = frame
+                    .function
+                    .as_ref()
+                    .and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
+                let file = frame.location.as_ref().and_then(|location| location.file);
+                let library =
+                    file.is_some_and(|file| LIBRARIES.iter().any(|part| file.contains(part)));
+                let line = frame.location.as_ref().and_then(|location| {
+                    Some(format!("{}:{}", short(location.file?), location.line?))
+                });
+                if let Some(function) = function {
+                    frames.push(Frame { function: without_hash(function), line, library });
+                }
+            }
+        }
+        if frames.is_empty() {
+            let at = self.functions.partition_point(|(first, ..)| *first <= address);
+            if let Some((first, size, name)) = at.checked_sub(1).map(|at| &self.functions[at])
+                && address < first.saturating_add(*size)
+            {
+                let function = without_hash(demangled(name));
+                frames.push(Frame { function, ..Frame::default() });
+            }
+        }
+        frames
+    }
+
+    /// Whether the instruction before is a call: near, or through a register or memory.
+    fn follows_call(&self, offset: u64) -> bool {
+        let address = self.first.saturating_add(offset);
+        let before = self.code.iter().find_map(|(first, bytes)| {
+            let end = usize::try_from(address.checked_sub(*first)?).ok()?;
+            bytes.get(end.saturating_sub(7)..end)
+        });
+        let Some(before) = before else { return false };
+        let call = |back: usize| {
+            let from = before.len().checked_sub(back).map(|at| &before[at..]);
+            match from {
+                Some([0xe8, ..]) => back == 5,
+                Some([0xff, second, ..]) => second >> 3 & 7 == 2,
+                Some([0x41, 0xff, second, ..]) => second >> 3 & 7 == 2,
+                _ => false,
+            }
+        };
+        (2..=7).any(call)
+    }
+}
+
+/// Rust's names end in a hash that says nothing to a reader.
+fn without_hash(mut name: String) -> String {
+    if let Some(at) = name.rfind("::h")
+        && name.len() - at == 19
+        && name[at + 3..].bytes().all(|byte| byte.is_ascii_hexdigit())
+    {
+        name.truncate(at);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_finds_its_own_functions() {
+        let files = Files::default();
+        let path = std::env::current_exe().unwrap();
+        let path = path.to_str().unwrap();
+        let image = files.image(path).unwrap();
+        assert!(image.bytes > 0 && !image.globals.is_empty());
+        let pairs = image.globals.windows(2);
+        assert!(pairs.clone().all(|two| two[0].offset + two[0].size <= two[1].offset), "overlap");
+        let file = files.file(path).unwrap();
+        let (address, ..) = file
+            .functions
+            .iter()
+            .find(|(.., name)| name.contains("this_program_finds_its_own_functions"))
+            .unwrap();
+        let frames = files.code(path, address - file.first);
+        let own = frames.last().unwrap();
+        assert!(own.function.contains("this_program_finds_its_own_functions"), "{own:?}");
+        assert!(
+            own.line.as_ref().is_some_and(|line| line.starts_with("src/symbols.rs:")),
+            "{own:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_image() {
+        let files = Files::default();
+        assert_eq!(files.image("/no/such/file"), None);
+        assert_eq!(files.image("/proc/self/status"), None);
+        assert!(
+            files.code("/no/such/file", 7).is_empty() && !files.follows_call("/no/such/file", 7)
+        );
+    }
+
+    #[test]
+    fn calls_of_every_form_are_told_from_other_code() {
+        let file = |code: &[u8]| File {
+            image: Image::default(),
+            first: 0x1000,
+            functions: Vec::new(),
+            lines: None,
+            code: vec![(0x1000, code.to_vec())],
+            known: RefCell::default(),
+        };
+        for call in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0xd0],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0x41, 0xff, 0xd4],
+            &[0xff, 0x50, 0x18],
+        ] {
+            assert!(file(call).follows_call(call.len() as u64), "{call:x?}");
+        }
+        for other in [&[0x90; 8][..], &[0x48, 0x89, 0xc3, 0x90, 0x90], &[]] {
+            assert!(!file(other).follows_call(other.len() as u64), "{other:x?}");
+        }
+        assert!(!file(&[0xe8, 1, 2, 3, 4]).follows_call(4));
+    }
+
+    #[test]
+    fn names_are_short() {
+        assert_eq!(short("/a/b/src/nas/cg.rs"), "nas/cg.rs");
+        assert_eq!(short("cg.rs"), "cg.rs");
+        assert_eq!(without_hash("a::b::h0123456789abcdef".into()), "a::b");
+        assert_eq!(without_hash("a::b::hello".into()), "a::b::hello");
+    }
+}
