@@ -25,6 +25,8 @@ pub enum Verb {
     Record(verbs::record::Arguments),
     /// Show what a recording says: text, JSON or one HTML file
     Report(verbs::report::Arguments),
+    /// Show what changed from one recording to another
+    Compare(verbs::compare::Arguments),
     /// Say which memory is worth huge pages, how much, and why
     Plan(verbs::plan::Arguments),
     /// Show how much of a program's memory is on huge pages
@@ -61,6 +63,7 @@ impl Verb {
             Self::Run(arguments) => verbs::run::run(&arguments),
             Self::Record(arguments) => verbs::record::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
+            Self::Compare(arguments) => verbs::compare::run(&arguments),
             Self::Plan(arguments) => verbs::plan::run(&arguments),
             Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
             Self::Counters(arguments) => verbs::counters::run(&arguments),

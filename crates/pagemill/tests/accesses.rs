@@ -5,6 +5,9 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::Value;
 use support::{Ran, compiled, pagemill, ran};
 
@@ -99,4 +102,148 @@ fn a_recording_that_ends_before_the_program_leaves_it_and_its_status_alone() {
     let report: Value = serde_json::from_str(&shown.out).unwrap();
     assert_eq!(report["meta"]["accesses"]["granule"], 65536);
     assert!(report["accesses"]["intervals"].as_u64().unwrap() > 0);
+}
+
+/// A table of the program, a block from a function of its own, and one from the C library's shell.
+const NAMED: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+char table[64 * 4096];
+__attribute__((noinline)) char *make_block(void) { return malloc(100 * 4096); }
+int main(void) {
+    char *block = make_block();
+    for (int round = 0; round < 2000; round++) {
+        for (int i = 0; i < 100; i++) block[i * 4096] = round;
+        for (int i = 0; i < 64; i++) table[i * 4096] += block[i * 4096];
+    }
+    return block[0] == 1;
+}
+"#;
+
+#[test]
+fn data_structures_are_named_by_their_variable_or_by_who_asked_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-O1", "-g", "-fno-builtin"];
+    let Some(program) = compiled(&directory, "named", NAMED, &flags) else { return };
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "20ms", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program));
+    if skipped(&run) {
+        return;
+    }
+    assert!(recording.join("summary.json").exists(), "{run:?}");
+    let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    if report["meta"]["accesses"]["back_end"] != "bpf" {
+        println!("skipped: objects smaller than pages need the faults one by one");
+        return;
+    }
+    let objects = report["accesses"]["objects"].as_array().unwrap();
+    let object =
+        |name: &str| objects.iter().find(|one| one["name"].as_str().unwrap().starts_with(name));
+    let table = object("table").unwrap_or_else(|| panic!("{objects:#?}"));
+    assert_eq!((&table["kind"], table["bytes"].as_u64()), (&"global".into(), Some(64 * 4096)));
+    // Its last page begins before its last byte.
+    assert!((64..=65).contains(&table["pages"].as_u64().unwrap()), "{table}");
+    let block = object("make_block").unwrap_or_else(|| panic!("{objects:#?}"));
+    assert_eq!((&block["kind"], block["bytes"].as_u64()), (&"allocation".into(), Some(100 * 4096)));
+    assert_eq!(block["pages"], 100, "{block}");
+    assert_eq!(block["threads"], 1);
+    // Callers further out may stand in another page of the stack.
+    assert!(block["detail"][0].as_str().unwrap().starts_with("make_block"), "{block}");
+    // Damaged or gone, the summary is made again.
+    std::fs::write(recording.join("summary.json"), "{").unwrap();
+    let again = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let again: Value = serde_json::from_str(&again.out).unwrap();
+    assert_eq!(again["accesses"]["objects"], report["accesses"]["objects"]);
+    exports(&recording, directory.path());
+    let same = ran(pagemill()
+        .args(["compare", "--tolerance", "0", "--json"])
+        .args([&recording, &recording]));
+    assert_eq!(same.code(), Some(0), "{same:?}");
+    let same: Value = serde_json::from_str(&same.out).unwrap();
+    assert!(same["figures"].as_array().unwrap().len() > 4, "{same}");
+    assert_eq!(same["objects"][0]["before"], same["objects"][0]["after"]);
+    let page = directory.path().join("page.html");
+    let html = ran(pagemill().arg("report").arg(&recording).arg("--html").arg(&page));
+    assert_eq!(html.code(), Some(0), "{html:?}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("make_block") && page.contains("id=map"));
+}
+
+/// Every format of accesses has the variable and the same number of accesses.
+fn exports(recording: &Path, room: &Path) {
+    let export = |format: &str| {
+        let file = room.join(format);
+        let run = ran(pagemill()
+            .arg("export")
+            .arg(recording)
+            .args(["--format", format, "-o"])
+            .arg(&file));
+        assert_eq!(run.code(), Some(0), "{run:?}");
+        let count: usize = run.err.split_whitespace().nth(1).unwrap().parse().unwrap();
+        (std::fs::read(file).unwrap(), count)
+    };
+    let (parquet, count) = export("parquet");
+    assert!(count > 164 && parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+    let text = |format: &str| String::from_utf8(export(format).0).unwrap();
+    let mitos = text("mitos");
+    assert_eq!(mitos.lines().count(), count + 1);
+    assert!(mitos.contains(",table,262144,1,"), "{}", &mitos[..400]);
+    let columns =
+        |text: &str| text.lines().map(|line| line.split(',').count()).collect::<BTreeSet<_>>();
+    let moca = text("moca");
+    assert_eq!(columns(&moca), BTreeSet::from([8]));
+    let counted: usize = moca
+        .lines()
+        .skip(1)
+        .map(|line| {
+            line.split(", ").skip(2).take(2).map(|n| n.parse::<usize>().unwrap()).sum::<usize>()
+        })
+        .sum();
+    assert_eq!(counted, count);
+    let tabarnac = text("tabarnac");
+    assert!(tabarnac.starts_with("addr,firstacc,type,T0"));
+    assert_eq!(columns(&tabarnac).len(), 1);
+    let perfetto: Value = serde_json::from_str(&text("perfetto")).unwrap();
+    let events = perfetto["traceEvents"].as_array().unwrap();
+    assert_eq!(events.iter().filter(|event| event["ph"] == "i").count(), count);
+    let firefox: Value = serde_json::from_str(&text("firefox")).unwrap();
+    let threads = firefox["threads"].as_array().unwrap();
+    let samples: u64 =
+        threads.iter().map(|thread| thread["samples"]["length"].as_u64().unwrap()).sum();
+    assert_eq!(samples as usize, count);
+    assert!(threads[0]["stringArray"].as_array().unwrap().contains(&"table [write]".into()));
+    let again = ran(pagemill()
+        .arg("export")
+        .arg(recording)
+        .args(["--format", "mitos", "-o"])
+        .arg(room.join("mitos")));
+    assert_eq!(again.code(), Some(2), "{again:?}");
+}
+
+#[test]
+fn a_program_that_cannot_be_preloaded_is_recorded_without_allocations_and_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-O1", "-static"];
+    let Some(program) = compiled(&directory, "static", NAMED, &flags) else { return };
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program));
+    if skipped(&run) {
+        return;
+    }
+    let meta = std::fs::read_to_string(recording.join("meta.json")).unwrap();
+    let meta: Value = serde_json::from_str(&meta).unwrap();
+    let missing = meta["not_measured"].as_array().unwrap();
+    assert!(
+        missing.iter().any(|one| one["what"].as_str().unwrap().starts_with("allocations")),
+        "{meta}"
+    );
 }

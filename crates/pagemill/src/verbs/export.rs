@@ -1,5 +1,7 @@
 //! `export`: what a recording holds, in a format of another tool.
 
+mod accesses;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use crate::exit::Exit;
 const EXAMPLES: &str = "\
 Examples:
   pagemill export pagemill-redis-server.4711 --format pftrace -o redis.pftrace
+  pagemill export REC --format parquet -o accesses.parquet       all accesses, named
+  pagemill export REC --format perfetto -o trace.json            for ui.perfetto.dev
 ";
 
 /// Which recording, and as what.
@@ -43,16 +47,36 @@ pub struct Arguments {
 enum Format {
     /// Page faults as CBMM's kernel traces them, with a .rejected file beside
     Pftrace,
+    /// Accesses with object and line, one table
+    Parquet,
+    /// Accesses as CSV in Moca's columns: pages, intervals, threads
+    Moca,
+    /// Accesses as CSV in the columns of TABARNAC's pages
+    Tabarnac,
+    /// Accesses as CSV in the columns of Mitos's samples
+    Mitos,
+    /// Accesses as trace events in JSON, which Perfetto opens
+    Perfetto,
+    /// Accesses as a profile for the Firefox Profiler
+    Firefox,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut reader = Reader::open(&arguments.recording)?;
     let recording = arguments.recording.display();
+    if arguments.format != Format::Pftrace {
+        if reader.meta().accesses.is_none() {
+            bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
+        }
+        let file = create(&arguments.output, arguments.force)?;
+        let count = accesses::write(&mut reader, arguments.format, file)?;
+        eprintln!("wrote {count} accesses to {}", arguments.output.display());
+        return Ok(Exit::Ok);
+    }
     let Some(setup) = reader.meta().faults.clone() else {
         bail!("{recording} has no page faults (make one with: pagemill record --with faults)");
     };
-    let Format::Pftrace = arguments.format;
     let clock = Clock { mhz: arguments.mhz };
     let mut export = Export::new(clock);
     while let Some(event) = reader.next_event()? {
@@ -79,14 +103,17 @@ pub(crate) fn beside(trace: &Path) -> PathBuf {
 }
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
+    std::io::Write::write_all(&mut create(path, force)?, bytes)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn create(path: &Path, force: bool) -> Result<fs::File> {
     let mut options = fs::File::options();
     options.write(true).create(true).truncate(true).create_new(!force);
-    let mut file = match options.open(path) {
+    match options.open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             bail!("{} exists (use -f to overwrite it)", path.display())
         }
-        opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
-    };
-    std::io::Write::write_all(&mut file, bytes)
-        .with_context(|| format!("cannot write {}", path.display()))
+        opened => opened.with_context(|| format!("cannot write {}", path.display())),
+    }
 }
