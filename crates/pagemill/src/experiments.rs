@@ -1,11 +1,12 @@
 //! Experiments that are no programs to compare: placement on a simulated machine, and what the free memory
-//! of this one looks like; programs under huge page policies; what measuring costs, and what huge pages are worth where.
+//! of this one looks like; programs under huge page policies; what measuring and tracing cost, and what huge pages are worth where.
 
 pub mod colloid;
 pub mod fragmentation;
 pub mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 pub mod huge_slices;
+pub mod moca;
 pub mod overhead;
 
 use crate::report::html::Page;

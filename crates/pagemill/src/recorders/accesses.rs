@@ -78,7 +78,8 @@ impl Traced {
 
     /// Takes over a running process.
     pub fn attach(linux: Linux, options: Options, pid: u32) -> pagemill_kernel::Result<Self> {
-        let allocations = Err(anyhow::anyhow!("a running program cannot be made to load a library"));
+        let allocations =
+            Err(anyhow::anyhow!("a running program cannot be made to load a library"));
         Ok(Self { tracer: Tracer::attach(linux, options.clone(), pid)?, options, allocations })
     }
 

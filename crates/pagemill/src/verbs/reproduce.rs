@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::exit::Exit;
 #[cfg(target_arch = "x86_64")]
 use crate::experiments::huge_slices;
-use crate::experiments::{as_html, as_text, colloid, fragmentation, huge_pages, overhead};
+use crate::experiments::{as_html, as_text, colloid, fragmentation, huge_pages, moca, overhead};
 use crate::report::html::Page;
 use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
@@ -31,6 +31,7 @@ Examples:
   pagemill reproduce --quick                               everything, small, in minutes
   pagemill reproduce colloid                               tiered memory, on the simulated machine
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
+  pagemill reproduce moca                                  traces of the accesses of NAS kernels
   sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
   pagemill reproduce overhead                              what measuring costs
   pagemill reproduce huge-slices                           what huge pages are worth where; imprecise profiles (CBMM)
@@ -200,11 +201,26 @@ impl Arguments {
                 eprint!("\r\x1b[K{name}: {step}");
             }
         };
+        // Beside the tables, in place of files of the same name.
+        let mut more = Vec::new();
         let (title, tables, data, interrupted) = match name {
             overhead::NAME => {
                 let options = overhead::Options::new(self.quick, self.reps, self.seed);
                 let outcome = overhead::run(&linux, options, &signals, say)?;
                 (overhead::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
+            }
+            moca::NAME => {
+                let executable = std::env::current_exe().context("cannot find this binary")?;
+                let options = moca::Options::new(self.quick, self.reps);
+                let outcome = match moca::run(&executable, options, &signals, say)? {
+                    Ok(outcome) => outcome,
+                    Err(why) => {
+                        eprintln!("pagemill: {name} cannot run here: {why}");
+                        return Ok(Exit::Unsupported);
+                    }
+                };
+                more = vec![("moca.csv", outcome.csv()), ("moca.html", outcome.html())];
+                (moca::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
             }
             #[cfg(target_arch = "x86_64")]
             huge_slices::NAME => {
@@ -230,6 +246,9 @@ impl Arguments {
         store.write(&format!("{name}.json"), &data)?;
         store.write(&format!("{name}.txt"), &text)?;
         store.write(&format!("{name}.html"), &as_html(name, title, &tables))?;
+        for (file, content) in more {
+            store.write(file, &content)?;
+        }
         print!("{}", if self.json { &data } else { &text });
         eprintln!("pagemill: results in {}", store.directory().display());
         Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
@@ -428,7 +447,7 @@ const ENDING: &[i32] = &[2, 15, 1];
 const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
 
 /// Experiments that run only when they are named, each by itself.
-const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
+const ALONE: [&str; 3] = [overhead::NAME, HUGE_SLICES, moca::NAME];
 
 /// See `experiments::huge_slices`, which is built for x86-64 only.
 const HUGE_SLICES: &str = "huge-slices";
@@ -446,6 +465,7 @@ fn list(experiments: &[Experiment], simulated: bool) -> String {
     }
     text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
     text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
+    text.push_str(&format!("{:20} {}; by name only\n", moca::NAME, moca::TITLE));
     #[cfg(target_arch = "x86_64")]
     text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
     text.push_str(&format!("{:20} {}\n", huge_pages::NAME, huge_pages::TITLE));

@@ -100,6 +100,9 @@ impl Arguments {
                     "seed": params.seed,
                     "operations": report.operations,
                     "seconds": report.seconds,
+                    "cpu_seconds": pagemill_kernel::clock::of_process(std::process::id())
+                        .ok()
+                        .map(|time| time.as_secs_f64()),
                     "metrics": metrics,
                     "check": report.check,
                 });
