@@ -35,6 +35,8 @@ pub struct Traced {
     options: Options,
     /// Who asks for memory, or why that is not known.
     allocations: Result<Allocations>,
+    /// Before the program's first instruction.
+    launched: Nanos,
 }
 
 /// How a traced program ended, and what of it was written.
@@ -59,6 +61,7 @@ impl Traced {
         name: &OsStr,
         names: bool,
     ) -> Result<std::io::Result<Self>> {
+        let launched = now();
         let (allocations, variables) = match names.then(|| Allocations::begin(&linux, path)) {
             Some(Ok((ring, variables))) => (Ok(ring), variables),
             Some(Err(why)) => (Err(why), Vec::new()),
@@ -66,21 +69,23 @@ impl Traced {
         };
         let mut words = Words::of(path, command, name)?;
         words.set(&variables)?;
-        let launched = Tracer::launch(
+        let started = Tracer::launch(
             linux,
             options.clone(),
             &words.path,
             &words.arguments,
             &words.environment,
         )?;
-        Ok(launched.map(|tracer| Self { tracer, options, allocations }))
+        Ok(started.map(|tracer| Self { tracer, options, allocations, launched }))
     }
 
     /// Takes over a running process.
     pub fn attach(linux: Linux, options: Options, pid: u32) -> pagemill_kernel::Result<Self> {
         let allocations =
             Err(anyhow::anyhow!("a running program cannot be made to load a library"));
-        Ok(Self { tracer: Tracer::attach(linux, options.clone(), pid)?, options, allocations })
+        let launched = now();
+        let tracer = Tracer::attach(linux, options.clone(), pid)?;
+        Ok(Self { tracer, options, allocations, launched })
     }
 
     /// The process.
@@ -132,6 +137,8 @@ impl Traced {
             page,
             processes: HashMap::new(),
             known: HashMap::new(),
+            looked: HashMap::new(),
+            latest: self.launched,
             written: HashMap::new(),
             events: self.tracer.without_events().is_none() && self.options.granule == Granule::Page,
             intervals: 0,
@@ -196,6 +203,10 @@ struct Writing<'a> {
     processes: HashMap<u32, u32>,
     /// Mappings that were told, by process and start.
     known: HashMap<(u32, u64), (u64, String)>,
+    /// When the mappings of a process were looked at: what is new came after that.
+    looked: HashMap<u32, Nanos>,
+    /// End of the latest interval of any process.
+    latest: Nanos,
     /// Pages written in the interval under way, by process.
     written: HashMap<u32, BTreeSet<u64>>,
     events: bool,
@@ -289,6 +300,9 @@ impl Sink for Writing<'_> {
         self.tell_allocations()?;
         let pid = interval.process;
         let (heap_start, heap_end) = interval.heap;
+        // A new mapping may have come at any time since the last look.
+        let since = self.looked.insert(pid, Nanos(interval.ended)).unwrap_or(self.latest);
+        self.latest = Nanos(interval.ended);
         for mut mapping in self.linux.maps(pid).unwrap_or_default() {
             if (mapping.start >> 32) == (pagemill_kernel::resident::CODE >> 32) {
                 continue;
@@ -305,8 +319,7 @@ impl Sink for Writing<'_> {
                     None => String::new(),
                 };
             }
-            // It may have come at any time in the interval.
-            self.tell(Nanos(interval.began), pid, &mapping)?;
+            self.tell(since, pid, &mapping)?;
         }
         self.intervals += 1;
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
@@ -329,13 +342,14 @@ impl Sink for Writing<'_> {
 
     fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {
         self.known.retain(|(owner, _), _| *owner != pid);
+        self.looked.insert(pid, self.latest);
         for mapping in mappings {
             let mut mapping = mapping.clone();
             if mapping.name == "[stack]" {
                 // It may grow to here.
                 mapping.start = mapping.end.saturating_sub(8 << 20);
             }
-            self.tell(now(), pid, &mapping)?;
+            self.tell(self.latest, pid, &mapping)?;
         }
         Ok(())
     }
