@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use pagemill_kernel::Linux;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, resident};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
@@ -191,6 +191,9 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<Option<String>> {
     }
 }
 
+/// Where memory of ours stands in a program.
+const OWN: std::ops::Range<u64> = resident::CODE..resident::OURS_END;
+
 /// Notes of allocations are read after so many accesses, and at the end of each interval.
 const READ_AFTER: u64 = 1024;
 
@@ -269,6 +272,9 @@ fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u64>, Vec<u64
 
 impl Sink for Writing<'_> {
     fn access(&mut self, access: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
+        if OWN.contains(&access.address) {
+            return Ok(());
+        }
         let linux = &self.linux;
         let pid = *self
             .processes
@@ -304,7 +310,7 @@ impl Sink for Writing<'_> {
         let since = self.looked.insert(pid, Nanos(interval.ended)).unwrap_or(self.latest);
         self.latest = Nanos(interval.ended);
         for mut mapping in self.linux.maps(pid).unwrap_or_default() {
-            if (mapping.start >> 32) == (pagemill_kernel::resident::CODE >> 32) {
+            if OWN.contains(&mapping.start) {
                 continue;
             }
             let original = self.known.get(&(pid, mapping.start));
