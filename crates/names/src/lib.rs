@@ -44,6 +44,9 @@ const PLACE: usize = 0x2a00_8000_0000;
 /// Allocations from here on are told with more of the stack.
 const LARGE: usize = 4096;
 
+/// How many slots ahead a line is asked for.
+const AHEAD: usize = 16;
+
 /// The ring's words; null: none.
 static RING: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU64 = AtomicU64::new(0);
@@ -134,6 +137,10 @@ fn write(ring: *mut AtomicU64, address: u64, size: usize, stack: *const usize) {
     let slot = |n: usize| layout::HEADER + (ticket as usize + n) % layout::SLOTS * layout::SLOT;
     let put = |at: usize, value: u64| word(at).store(value, Ordering::Relaxed);
     let base = slot(0);
+    // A slot that will be written soon: its line is somewhere else by now.
+    let soon = ring.wrapping_add(slot(AHEAD)).cast::<i8>();
+    // SAFETY: a hint, which reads nothing.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(soon) };
     word(base).store(0, Ordering::Release);
     // SAFETY: reads a counter.
     put(base + 1, unsafe { core::arch::x86_64::_rdtsc() });
