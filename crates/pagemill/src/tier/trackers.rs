@@ -68,7 +68,7 @@ pub const RELIEVE: usize = 2;
 #[derive(Debug)]
 pub enum Tracker {
     /// DAMON.
-    Damon(Damon),
+    Damon(Box<Damon>),
     /// Idle bits.
     Idle(Idle),
     /// Sampled loads.
@@ -85,7 +85,9 @@ impl Tracker {
     ) -> Result<Self> {
         let idle = || Idle::open(linux).map(Self::Idle);
         let samples = || Loads::open(linux).map(Self::Samples);
-        let damon = || Damon::open(linux, quantum, migrate.clone()).map(Self::Damon);
+        let damon = || {
+            Damon::open(linux, quantum, migrate.clone()).map(|damon| Self::Damon(Box::new(damon)))
+        };
         let absent = |error: &Error| matches!(error.kind(), Kind::NotFound | Kind::Unsupported);
         match wanted {
             Track::Damon => damon(),
@@ -405,7 +407,7 @@ mod tests {
         for round in 0..64 {
             for number in 0..PARTS {
                 let address = part(page, round, number);
-                assert!((page.0..page.1).contains(&address) && address % 4096 == 0);
+                assert!((page.0..page.1).contains(&address) && address.is_multiple_of(4096));
                 seen.insert(address);
             }
         }
