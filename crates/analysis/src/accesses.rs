@@ -102,11 +102,13 @@ impl AccessFold {
 
     fn access(&mut self, row: &Access) {
         let flags = Flags(row.flags.unwrap_or(0));
+        let count = row.count.unwrap_or(1);
+        let if_has = |bits: u64| if flags.has(bits) { count } else { 0 };
         let one = Counts {
-            accesses: 1,
-            writes: flags.has(Flags::WRITE).into(),
-            fetches: flags.has(Flags::EXECUTE).into(),
-            in_kernel: flags.has(Flags::IN_KERNEL).into(),
+            accesses: count,
+            writes: if_has(Flags::WRITE),
+            fetches: if_has(Flags::EXECUTE),
+            in_kernel: if_has(Flags::IN_KERNEL),
             ..Counts::default()
         };
         let number = row.address.unwrap_or(0) / self.page;
@@ -162,8 +164,14 @@ impl Fold for AccessFold {
             total.add(page);
         }
         for (&(pid, number), counts) in &self.accesses {
-            mappings.entry(self.name(pid, number * self.page)).or_default().add(*counts);
-            total.add(*counts);
+            // Samples have no page sets: their pages are those that were sampled.
+            let sampled = if self.touched.is_empty() {
+                Counts { pages: 1, written: (counts.writes > 0).into(), ..*counts }
+            } else {
+                *counts
+            };
+            mappings.entry(self.name(pid, number * self.page)).or_default().add(sampled);
+            total.add(sampled);
         }
         let mut mappings: Vec<(String, Counts)> = mappings.into_iter().collect();
         mappings.sort_by(|a, b| (b.1.pages, &a.0).cmp(&(a.1.pages, &b.0)));

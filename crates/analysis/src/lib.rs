@@ -16,3 +16,4 @@ pub mod page_heat;
 pub mod regions;
 pub mod slices;
 pub mod statistics;
+pub mod validate;

@@ -5,6 +5,7 @@
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
+pub mod access_samples;
 pub mod anonymous;
 pub mod bpf;
 pub mod buddyinfo;

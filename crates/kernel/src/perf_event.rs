@@ -28,6 +28,8 @@ use crate::{Error, Kind, Linux, Result, page_size};
 pub enum What {
     /// Time on a processor, ns.
     TaskClock,
+    /// Time of a processor, ns: sampled by its own timer.
+    CpuClock,
     /// Page faults, when they begin.
     PageFaults,
     /// Page faults that needed no I/O, when they are done.
@@ -70,6 +72,7 @@ impl What {
         const CACHE: u32 = 3;
         // Cache events: which | operation << 8 | outcome << 16, outcome 1 is a miss.
         match self {
+            Self::CpuClock => (SOFTWARE, 0),
             Self::TaskClock => (SOFTWARE, 1),
             Self::PageFaults => (SOFTWARE, 2),
             Self::ContextSwitches => (SOFTWARE, 3),
@@ -95,6 +98,9 @@ pub struct Attributes {
     period: u64,
     flags: u64,
     wakeup: u32,
+    sample: u64,
+    registers: u64,
+    config1: u64,
 }
 
 mod flag {
@@ -113,12 +119,33 @@ mod flag {
 impl Attributes {
     /// Counts; disabled until it is enabled.
     pub fn counting(what: What) -> Self {
-        Self { what, period: 0, flags: flag::DISABLED, wakeup: 0 }
+        Self::sampling(what, 0).without_clock()
     }
 
     /// Samples every `period` counts; disabled until it is enabled.
     pub fn sampling(what: What, period: u64) -> Self {
-        Self { what, period, flags: flag::DISABLED | flag::USE_CLOCK, wakeup: 0 }
+        let flags = flag::DISABLED | flag::USE_CLOCK;
+        Self { what, period, flags, wakeup: 0, sample: SAMPLE, registers: 0, config1: 0 }
+    }
+
+    fn without_clock(mut self) -> Self {
+        self.flags &= !flag::USE_CLOCK;
+        self
+    }
+
+    /// Each sample holds these things (`sample_type`) instead, of the program's registers these; read it with
+    /// [`Ring::read_raw`].
+    #[must_use]
+    pub fn holding(mut self, sample: u64, registers: u64) -> Self {
+        (self.sample, self.registers) = (sample, registers);
+        self
+    }
+
+    /// The second word of configuration, for units that have one.
+    #[must_use]
+    pub fn config1(mut self, config1: u64) -> Self {
+        self.config1 = config1;
+        self
     }
 
     /// Threads and processes that are started later count too.
@@ -221,7 +248,9 @@ impl Event {
             config,
             size: size_of::<Raw>() as u32,
             period: attributes.period,
-            sample: if attributes.period > 0 { SAMPLE } else { 0 },
+            sample: if attributes.period > 0 { attributes.sample } else { 0 },
+            registers: attributes.registers,
+            config1: attributes.config1,
             read: READ,
             flags: attributes.flags,
             wakeup: attributes.wakeup,
@@ -411,6 +440,15 @@ impl Ring {
 
     /// Hands every record to `each`, oldest first, until the ring is empty.
     pub fn read(&mut self, mut each: impl FnMut(Record)) {
+        self.read_raw(|kind, _, body| {
+            if let Some(record) = parse(kind, body) {
+                each(record);
+            }
+        });
+    }
+
+    /// The same with each record as it is: type, `misc`, and what follows its header.
+    pub fn read_raw(&mut self, mut each: impl FnMut(u32, u16, &[u8])) {
         // SAFETY: both words lie in the control page, which is mapped for as long as `self` lives, are
         // aligned to eight bytes, and are shared with the kernel, which accesses them atomically.
         let (head, tail) = unsafe {
@@ -430,9 +468,7 @@ impl Ring {
             }
             buffer.resize(length - header.len(), 0);
             self.copy(at + header.len() as u64, &mut buffer);
-            if let Some(record) = parse(kind, &buffer) {
-                each(record);
-            }
+            each(kind, u16::from_ne_bytes([header[4], header[5]]), &buffer);
             at += length as u64;
         }
         tail.store(at, Ordering::Release);

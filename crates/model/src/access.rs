@@ -4,6 +4,9 @@
 //! A recording has two datasets: `touched` holds for each interval of each process exactly the pages that
 //! were touched in it; `accesses` holds the first access to each page in an interval and, if that only
 //! read, the first write. `mappings` says what lay at an address when, `allocations` which code asked for it.
+//!
+//! Exact back ends count: a row of `accesses` then stands for `count` accesses of one thread to one page,
+//! all of one kind, from its stamp to `last`. Samples are rows that stand for themselves.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +17,8 @@ use crate::units::{Bytes, Nanos};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AccessSetup {
-    /// `bpf`, or `scan` where only the page tables were read.
+    /// How accesses were seen: `bpf`, or `scan` where only the page tables were read; `exact` in an emulator;
+    /// samples: `pebs`, `ibs`, `clock`; `import` from another tool's file.
     pub back_end: String,
     /// The better ones, and why they were not used.
     pub not_used: Vec<String>,
@@ -27,6 +31,9 @@ pub struct AccessSetup {
     pub budget_permille: Option<u64>,
     /// Rows of accesses that were lost; the touched pages are complete all the same.
     pub lost: u64,
+    /// Of samples: how many interrupted no access to memory, and so have no row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_address: Option<u64>,
     /// Ranges and processes whose accesses were not seen, and why.
     pub untraced: Vec<String>,
 }
@@ -64,6 +71,14 @@ row! {
         instruction: Option<u64> = "ip",
         /// What is known of it: write, execute, in-kernel, bits as in `faults`.
         flags: Option<u64> = "flags",
+        /// How many accesses the row stands for; absent: one.
+        count: Option<u64> = "count",
+        /// When the last of them was, ns.
+        last: Option<Nanos> = "last_ns",
+        /// How long the access took, in the processor's cycles.
+        latency: Option<u64> = "latency_cycles",
+        /// Where its data came from, as the kernel encodes it (`union perf_mem_data_src`).
+        data_source: Option<u64> = "data_source",
     }
 }
 
@@ -78,6 +93,8 @@ row! {
         number: Option<u64> = "interval",
         /// When it began, ns.
         began: Option<Nanos> = "began_ns",
+        /// When the scan at its end began, ns: what was touched since may be in this interval or the next.
+        scanned: Option<Nanos> = "scanned_ns",
         /// First addresses of the runs of touched pages, in order.
         starts: Option<Vec<u64>> = "starts",
         /// Pages in each run.

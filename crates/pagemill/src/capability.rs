@@ -154,6 +154,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         tracing::accesses,
     ),
     (
+        "emulator",
+        "any",
+        "record --with accesses --backend exact, validate: every access, in QEMU's user-mode emulator",
+        tracing::emulator,
+    ),
+    (
         "memory-tiers",
         "6.1",
         "tier: nodes to move pages between, and DAMON to see what is hot",

@@ -43,6 +43,9 @@ pub enum Verb {
     Reproduce(verbs::reproduce::Arguments),
     /// Run a built-in workload
     Workload(verbs::workload::Arguments),
+    /// Check the pages of `record --with accesses` against every access of the same run
+    #[cfg(target_arch = "x86_64")]
+    Validate(verbs::validate::Arguments),
     /// Print the man pages or a shell's completions
     #[command(hide = true)]
     Generate(verbs::generate::Arguments),
@@ -73,6 +76,8 @@ impl Verb {
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments),
+            #[cfg(target_arch = "x86_64")]
+            Self::Validate(arguments) => verbs::validate::run(&arguments),
             Self::Simulate(verb) => verb.run(),
             Self::Tier(arguments) => verbs::tier::run(&arguments),
         }

@@ -62,6 +62,8 @@ fn the_names_of_the_rows_are_stable() {
             "bpf",
             "bpf-tracepoints",
             "bpf-fentry",
+            "access-tracing",
+            "emulator",
             "memory-tiers",
             "access-trackers",
             "seccomp",

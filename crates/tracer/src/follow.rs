@@ -137,6 +137,8 @@ pub struct Tracer {
     unanswered: Vec<Question>,
     /// Stopped at their first instruction before their parent told of them.
     early: BTreeSet<u32>,
+    /// About to end. One that leads its process is told to have ended only after all others of it.
+    leaving: BTreeSet<u32>,
     pub(crate) accesses: Option<Accesses>,
     /// Why there are no events, if they were asked for.
     without_events: Option<String>,
@@ -216,6 +218,7 @@ impl Tracer {
             deferred: Vec::new(),
             unanswered: Vec::new(),
             early: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             accesses,
             without_events,
             untraced: Vec::new(),
@@ -371,17 +374,20 @@ impl Tracer {
         let began = Instant::now();
         let complete = self.accesses.is_some();
         let mut pages = 0;
+        let mut intervals = Vec::new();
         for process in self.processes.values_mut() {
             match process.tick(now, false) {
-                Ok(interval) => {
-                    pages +=
-                        interval.touched.iter().map(|pages| pages.1 - pages.0).sum::<u64>() / 4096;
-                    let _ = sink.interval(interval);
-                }
+                Ok(interval) => intervals.push(interval),
                 // It ends at this very moment: its last scan is made when its last thread stops.
                 Err(error) if error.kind() == pagemill_kernel::Kind::Gone => {}
                 Err(error) => return Err(error),
             }
+        }
+        // Faults until the end of an interval are told before it.
+        self.drain(sink);
+        for interval in intervals {
+            pages += interval.touched.iter().map(|pages| pages.1 - pages.0).sum::<u64>() / 4096;
+            let _ = sink.interval(interval);
         }
         let seen = if complete { self.faults() } else { pages };
         self.events_at_tick = self.events;
@@ -558,6 +564,7 @@ impl Tracer {
     /// A thread has ended.
     fn gone(&mut self, thread: u32, how: Ended) -> Result<()> {
         self.fork_is_over(thread);
+        self.leaving.remove(&thread);
         let state = self.threads.remove(&thread);
         if thread == self.root {
             self.ended = Some(how);
@@ -608,6 +615,8 @@ impl Tracer {
     /// A new program: its memory becomes ours. `thread` is stopped at the event.
     fn executed(&mut self, thread: u32) -> Result<()> {
         self.forget(thread)?;
+        // Its number may have been that of a thread that has just ended.
+        self.leaving.remove(&thread);
         self.threads.retain(|other, state| state.process != thread || *other == thread);
         self.threads.insert(thread, Thread { process: thread, held: false });
         // On the way out of execve the kernel still writes a register.
@@ -651,12 +660,16 @@ impl Tracer {
     /// A thread is about to end, its memory still there.
     fn exiting(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<()> {
         let Some(pid) = self.threads.get(&thread).map(|state| state.process) else { return Ok(()) };
-        if !self.siblings(pid, thread).is_empty() {
+        // The last to say so still has the memory.
+        self.leaving.insert(thread);
+        if self.siblings(pid, thread).iter().any(|other| !self.leaving.contains(other)) {
             return Ok(());
         }
         self.drain(sink);
         if let Some(process) = self.processes.get_mut(&pid) {
-            let _ = sink.interval(process.tick(now, true)?);
+            let interval = process.tick(now, true)?;
+            self.drain(sink);
+            let _ = sink.interval(interval);
         } else if let Some(child) = self.children.get_mut(&pid) {
             let _ = sink.interval(child.interval(true)?);
         }

@@ -22,6 +22,7 @@
 //! | `attach` | a running program taken over, and let go |
 //! | `follow` | the loop: stops, questions, ticks |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
+//! | `exact` | another way: every access, by an emulator |
 //!
 //! Always true: a page that was touched is in the set of its interval, because only entries that a scan
 //! has seen are dropped; a page leaves the address space only after it was scanned; data is never in the
@@ -37,6 +38,7 @@ mod ask;
 mod attach;
 mod child;
 mod convert;
+pub mod exact;
 mod follow;
 mod fork;
 mod hold;

@@ -19,6 +19,7 @@ struct access {
 	u64 instruction;
 	u32 thread;
 	u32 what; /* error code | processor << 16 | IN_KERNEL */
+	u64 process;
 };
 
 struct pt_regs {
@@ -61,6 +62,7 @@ inline_ void note(unsigned long address, struct pt_regs *registers, unsigned lon
 	access->address = address;
 	access->instruction = registers->ip;
 	access->thread = ids;
+	access->process = process;
 	access->what = (error & 0xffff) | (cpu_number() & 0x7fff) << CPU_SHIFT | in_kernel;
 	ring_submit(access, RING_NO_WAKEUP);
 }

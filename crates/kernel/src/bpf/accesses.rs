@@ -14,6 +14,8 @@ pub struct Access {
     pub instruction: u64,
     /// Who.
     pub thread: u32,
+    /// The thread's process.
+    pub process: u32,
     what: u32,
 }
 
@@ -47,6 +49,7 @@ impl Access {
             instruction: long(16)?,
             thread: word(24)?,
             what: word(28)?,
+            process: word(32)?,
         })
     }
 }

@@ -153,3 +153,25 @@ pub(super) fn accesses(linux: &Linux) -> Found {
 pub(super) fn accesses(_: &Linux) -> Found {
     Found::missing("accesses are traced on x86-64 only", "use a machine of that kind")
 }
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn emulator(_: &Linux) -> Found {
+    Found::missing("programs of x86-64 only", "use an x86-64 machine")
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) fn emulator(_: &Linux) -> Found {
+    use pagemill_tracer::exact::{Emulator, PROBED};
+    const FIX: &str = "sudo apt-get install qemu-user   (an emulator with plugins)";
+    let room = match tempfile::tempdir() {
+        Ok(room) => room,
+        Err(error) => return Found::degraded(format!("cannot be tried: {error}"), FIX),
+    };
+    match Emulator::install(room.path(), std::env::var_os("PATH").as_deref()) {
+        Ok(emulator) => Found::ok(format!(
+            "{}; {PROBED} of {PROBED} written pages were told",
+            emulator.program().display()
+        )),
+        Err(error) => Found::degraded(format!("{error}; accesses are seen by page faults"), FIX),
+    }
+}

@@ -24,7 +24,7 @@ use super::mappings::layout;
 use crate::program::Words;
 
 /// The tracer's name for memory that it made droppable.
-const OURS: &str = "/memfd:pagemill";
+pub(super) const OURS: &str = "/memfd:pagemill";
 
 /// How much a fault maps where it may map neighbours: the kernel's default.
 pub const AROUND: u64 = 64 << 10;
@@ -119,6 +119,7 @@ impl Traced {
             budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
             lost: tracer.lost()?,
             untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
+            ..AccessSetup::default()
         })
     }
 
@@ -135,11 +136,10 @@ impl Traced {
             writer,
             linux: Linux::live(),
             page,
-            processes: HashMap::new(),
             known: HashMap::new(),
             looked: HashMap::new(),
             latest: self.launched,
-            written: HashMap::new(),
+            faults: HashMap::new(),
             events: self.tracer.without_events().is_none() && self.options.granule == Granule::Page,
             intervals: 0,
             accesses: 0,
@@ -197,21 +197,27 @@ const OWN: std::ops::Range<u64> = resident::CODE..resident::OURS_END;
 /// Notes of allocations are read after so many accesses, and at the end of each interval.
 const READ_AFTER: u64 = 1024;
 
+/// What faults say of a process's pages.
+#[derive(Default)]
+struct Seen {
+    /// Faults of the interval under way: when, which page, whether to write.
+    seen: Vec<(u64, u64, bool)>,
+    /// Pages that became writable around the last scan: they may be written again without a fault.
+    kept: Vec<u64>,
+}
+
 struct Writing<'a> {
     allocations: Option<&'a mut Allocations>,
     writer: &'a mut Writer,
     linux: Linux,
     page: u64,
-    /// Process of each thread that was seen.
-    processes: HashMap<u32, u32>,
     /// Mappings that were told, by process and start.
     known: HashMap<(u32, u64), (u64, String)>,
     /// When the mappings of a process were looked at: what is new came after that.
     looked: HashMap<u32, Nanos>,
     /// End of the latest interval of any process.
     latest: Nanos,
-    /// Pages written in the interval under way, by process.
-    written: HashMap<u32, BTreeSet<u64>>,
+    faults: HashMap<u32, Seen>,
     events: bool,
     intervals: u64,
     accesses: u64,
@@ -256,7 +262,7 @@ fn now() -> Nanos {
 }
 
 /// Starts and lengths of runs of pages.
-fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u64>, Vec<u64>) {
+pub(super) fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u64>, Vec<u64>) {
     let (mut starts, mut pages): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for number in numbers {
         match (starts.last(), pages.last_mut()) {
@@ -275,14 +281,9 @@ impl Sink for Writing<'_> {
         if OWN.contains(&access.address) {
             return Ok(());
         }
-        let linux = &self.linux;
-        let pid = *self
-            .processes
-            .entry(access.thread)
-            .or_insert_with(|| linux.thread_group(access.thread).unwrap_or(access.thread));
-        if access.write() {
-            self.written.entry(pid).or_default().insert(access.address / self.page);
-        }
+        let pid = access.process;
+        let fault = (access.time, access.address / self.page, access.write());
+        self.faults.entry(pid).or_default().seen.push(fault);
         self.accesses += 1;
         if self.accesses.is_multiple_of(READ_AFTER) {
             self.tell_allocations()?;
@@ -299,6 +300,7 @@ impl Sink for Writing<'_> {
             address: Some(access.address),
             instruction: Some(access.instruction),
             flags: Some(flags),
+            ..Access::default()
         })))
     }
 
@@ -329,15 +331,36 @@ impl Sink for Writing<'_> {
         }
         self.intervals += 1;
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
-        let (starts, pages) = runs(interval.touched.iter().flat_map(numbers), self.page);
-        let written = self.events.then(|| self.written.remove(&pid).unwrap_or_default());
-        let (written_starts, written_pages) =
-            written.map(|written| runs(written, self.page)).unzip();
+        let mut touched: BTreeSet<u64> = interval.touched.iter().flat_map(numbers).collect();
+        let scanned = touched.clone();
+        let faults = self.faults.entry(pid).or_default();
+        // What became writable around the scan before, and was not dropped, needed no fault since.
+        let mut written: BTreeSet<u64> =
+            faults.kept.drain(..).filter(|page| scanned.contains(page)).collect();
+        for &(time, page, write) in &faults.seen {
+            if time > interval.ended {
+                continue;
+            }
+            // What appeared after its part of the scan may have been dropped with its neighbours.
+            if time > interval.scanned {
+                touched.insert(page);
+            }
+            if write {
+                written.insert(page);
+                if time > interval.scanned || !scanned.contains(&page) {
+                    faults.kept.push(page);
+                }
+            }
+        }
+        faults.seen.retain(|&(time, ..)| time > interval.ended);
+        let (starts, pages) = runs(touched, self.page);
+        let (written_starts, written_pages) = self.events.then(|| runs(written, self.page)).unzip();
         self.write(&Event::Touched(Box::new(Touched {
             time: Nanos(interval.ended),
             pid: Some(pid.into()),
             number: Some(interval.number),
             began: Some(Nanos(interval.began)),
+            scanned: Some(Nanos(interval.scanned)),
             starts: Some(starts),
             pages: Some(pages),
             written_starts,

@@ -11,10 +11,14 @@
 pub mod accesses;
 #[cfg(target_arch = "x86_64")]
 pub mod allocations;
+#[cfg(target_arch = "x86_64")]
+pub mod exact;
 pub mod faults;
 pub mod frag;
 pub mod heap;
 pub mod mappings;
+#[cfg(target_arch = "x86_64")]
+pub mod samples;
 
 use std::time::Duration;
 

@@ -15,6 +15,8 @@ pub mod reproduce;
 pub mod run;
 pub mod simulate;
 pub mod tier;
+#[cfg(target_arch = "x86_64")]
+pub mod validate;
 pub mod workload;
 
 use pagemill_kernel::{Kind, Linux};

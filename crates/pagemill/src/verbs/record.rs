@@ -5,6 +5,10 @@
 //! is passed on. With `-p` a running process is watched and, but for accesses, never touched. Ctrl-C, the
 //! end of the process or `--for` end the recording; what was recorded stays.
 
+#[cfg(target_arch = "x86_64")]
+mod exact;
+mod import;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
@@ -33,6 +37,8 @@ use crate::recorders::faults::{self, BackEnd, Faults, Target};
 use crate::recorders::frag::Frag;
 use crate::recorders::heap::Heap;
 use crate::recorders::mappings::HugePages;
+#[cfg(target_arch = "x86_64")]
+use crate::recorders::samples::AccessSamples;
 use crate::sampler::nanos;
 use crate::verbs::run::{self, Prepared};
 
@@ -44,6 +50,9 @@ Examples:
   pagemill record --with faults,hugepages -p 4711 --for 10s
   pagemill record --with faults,frag -- ./server     # and how fragmented memory was
   pagemill record --with accesses -- ./kernel        # every page it touches, interval by interval
+  pagemill record --with accesses --backend exact -- ./kernel    # every access, counted by page and thread
+  pagemill record --with accesses --backend sample -p 4711 --for 10s
+  pagemill record --import perf.data -o rec          # what perf mem record sampled, here or elsewhere
   pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
 ";
 
@@ -79,6 +88,18 @@ pub struct Arguments {
     /// How page faults are measured [default: the best that works]
     #[arg(long, value_name = "HOW", value_enum)]
     fault_backend: Option<BackEnd>,
+    /// How accesses are seen.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessBackEnd::Faults)]
+    backend: AccessBackEnd,
+    /// Accesses, exact: a row for each access, not for each page, thread and interval.
+    #[arg(long)]
+    every: bool,
+    /// Accesses, sample: time between two samples of a thread; by the processor, so many of its events.
+    #[arg(long, default_value = "1ms", value_name = "TIME")]
+    period: Nanos,
+    /// Make a recording of a file of another tool: a perf.data.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "command"])]
+    import: Option<PathBuf>,
     /// Accesses: length of an interval, in time that the command would take unrecorded.
     #[arg(long, default_value = "50ms", value_name = "TIME")]
     access_interval: Nanos,
@@ -95,7 +116,7 @@ pub struct Arguments {
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
     /// Attach to a running process.
-    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    #[arg(short, long, value_name = "PID", required_unless_present_any = ["command", "import"])]
     pid: Option<u32>,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD", conflicts_with = "pid")]
@@ -117,6 +138,17 @@ enum What {
     Frag,
 }
 
+/// How accesses are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum AccessBackEnd {
+    /// By page faults: all pages, and who touched them first
+    Faults,
+    /// In an emulator: every access, counted; needs qemu-user
+    Exact,
+    /// Samples by the processor, or by the clock with the instruction decoded; cheap
+    Sample,
+}
+
 /// The shortest interval: a sample walks the page tables of the process.
 const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
 
@@ -125,6 +157,9 @@ const PROGRESS: Duration = Duration::from_millis(500);
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(file) = &arguments.import {
+        return import::import(arguments, file);
+    }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
     let signals = Signals::block(&ignored)?;
@@ -139,7 +174,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
-    if arguments.with.contains(&What::Accesses) {
+    if arguments.with.contains(&What::Accesses) && arguments.backend != AccessBackEnd::Sample {
         return accesses(arguments, &signals);
     }
     let mut recorders = Vec::new();
@@ -191,6 +226,19 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         accesses::AROUND => Granule::Around,
         _ => return refused("--granule must be 4K or 64K", 125),
     };
+    if arguments.backend == AccessBackEnd::Exact {
+        if arguments.pid.is_some() {
+            return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
+        }
+        if arguments.duration.is_some() || arguments.max_size.is_some() {
+            return refused("--for and --max-size do not go with --backend exact", 125);
+        }
+        return match run::plain(&arguments.command) {
+            Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path),
+            Ok(Prepared::Refused(exit)) => Ok(exit),
+            Err(error) => refused(&format!("{error:#}"), 125),
+        };
+    }
     let options = pagemill_tracer::Options {
         interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
         budget: arguments.budget,
@@ -306,14 +354,23 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
         }
     };
     signals.restore_in(&mut command);
-    let spawned = if arguments.with.contains(&What::Faults) {
+    let early = |what: &&What| matches!(what, What::Faults | What::Accesses);
+    let early: Vec<&What> = arguments.with.iter().filter(early).collect();
+    let spawned = if !early.is_empty() {
         match Held::spawn(command) {
             Ok(Ok(held)) => {
-                match fault_recorder(arguments, held.pid(), Target::Command) {
-                    Ok(faults) => recorders.push(Box::new(faults)),
-                    Err(error) => {
-                        eprintln!("pagemill: nothing is recorded: {error:#}");
-                        return Ok(Launched::Refused(Exit::Code(125)));
+                for what in early {
+                    let recorder: Result<Box<dyn Recorder>> = match what {
+                        What::Accesses => samples(arguments, held.pid(), true),
+                        _ => fault_recorder(arguments, held.pid(), Target::Command)
+                            .map(|faults| Box::new(faults) as Box<dyn Recorder>),
+                    };
+                    match recorder {
+                        Ok(recorder) => recorders.push(recorder),
+                        Err(error) => {
+                            eprintln!("pagemill: nothing is recorded: {error:#}");
+                            return Ok(Launched::Refused(Exit::Code(125)));
+                        }
                     }
                 }
                 held.release()
@@ -342,6 +399,19 @@ fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Fau
         interval: arguments.interval.into(),
     };
     Faults::attach(&super::machine(), pid, target, &options)
+}
+
+/// Samples of accesses are taken on x86-64 only: its instructions are decoded.
+#[cfg(not(target_arch = "x86_64"))]
+fn samples(_: &Arguments, _: u32, _: bool) -> Result<Box<dyn Recorder>> {
+    anyhow::bail!("accesses are sampled on x86-64 only")
+}
+
+/// Samples of the accesses of `pid`, which is `held` before its program begins.
+#[cfg(target_arch = "x86_64")]
+fn samples(arguments: &Arguments, pid: u32, held: bool) -> Result<Box<dyn Recorder>> {
+    let period = arguments.period.max(Nanos(10_000));
+    Ok(Box::new(AccessSamples::attach(&super::machine(), pid, period, held)?))
 }
 
 /// The process, told apart from a later one with its number; an error if there is none.
@@ -377,8 +447,9 @@ fn record(
                 meta.datasets.push(HeapSample::DATASET.into());
                 recorders.push(Box::new(heap));
             }
-            What::Accesses => {}                  // Recorded by itself.
-            What::Faults if child.is_some() => {} // Attached while it was held.
+            // Attached while it was held.
+            What::Faults | What::Accesses if child.is_some() => {}
+            What::Accesses => recorders.push(samples(arguments, pid, false)?),
             What::Faults => {
                 recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
             }

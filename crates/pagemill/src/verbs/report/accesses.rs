@@ -71,11 +71,17 @@ impl Accesses {
     pub(super) fn text(&self) -> String {
         let Self { setup, view, page, .. } = self;
         let mut out = format!("\naccesses, by {}", setup.back_end);
-        out.push_str(&format!(
-            ", {} intervals of {} useful time\n",
-            view.intervals,
-            setup.interval.to_string().trim()
-        ));
+        match setup.without_address {
+            Some(without) => out.push_str(&format!(
+                ", {} samples, and {without} without an address\n",
+                view.total.accesses
+            )),
+            None => out.push_str(&format!(
+                ", {} intervals of {} useful time\n",
+                view.intervals,
+                setup.interval.to_string().trim()
+            )),
+        }
         const HEADER: [&str; 7] =
             ["what", "pages", "written", "reads", "writes", "fetches", "in kernel"];
         let mut rows = vec![row("all".into(), &view.total)];
@@ -102,15 +108,18 @@ impl Accesses {
             out.push_str(&format!("\n{}", text::table(&HEADER, &rows)));
         }
         out.push_str(&self.objects());
-        let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
-        let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
-        let series = Series { name: "working set of an interval".into(), points: points.collect() };
-        out.push_str(&format!("\n{}", text::chart(&[series], "MiB", "s", 72, 10)));
-        let most = view.working_set.iter().map(|point| point.1).max().unwrap_or(0);
-        out.push_str(&format!(
-            "largest working set of an interval {}\n",
-            Bytes(most * page).to_string().trim()
-        ));
+        if view.intervals > 0 {
+            let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
+            let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
+            let series =
+                Series { name: "working set of an interval".into(), points: points.collect() };
+            out.push_str(&format!("\n{}", text::chart(&[series], "MiB", "s", 72, 10)));
+            let most = view.working_set.iter().map(|point| point.1).max().unwrap_or(0);
+            out.push_str(&format!(
+                "largest working set of an interval {}\n",
+                Bytes(most * page).to_string().trim()
+            ));
+        }
         if view.kept > 0 {
             out.push_str(&format!(
                 "{} pages of intervals may not have been touched in them: copies since a fork\n",
@@ -118,7 +127,8 @@ impl Accesses {
             ));
         }
         if setup.lost > 0 {
-            out.push_str(&format!("{} accesses were lost; the pages are complete\n", setup.lost));
+            let rest = if view.intervals > 0 { "; the pages are complete" } else { "" };
+            out.push_str(&format!("{} accesses were lost{rest}\n", setup.lost));
         }
         for line in setup.not_used.iter() {
             out.push_str(&format!("not used: {line}\n"));

@@ -1,0 +1,613 @@
+//! Whether page sets that were recorded by faults are what the program touched: held against a recording of
+//! every access of the same run.
+//!
+//! A *window* is a stretch of time in which some accesses of one kind to one page lie for certain; the exact
+//! recording has one a row. An *interval* of the recording by faults begins, is scanned, and ends when the
+//! scanned pages were dropped:
+//!
+//! ```text
+//!  began(k) = ended(k-1)         scanned(k)   ended(k) = began(k+1)
+//!      |── only k ───────────────────|── k or k+1 ──|── only k+1 ──
+//! ```
+//!
+//! A window may belong to the intervals that it overlaps in this sense; mostly that is one.
+//!
+//! - *missing*: a window in none of whose intervals the page is told;
+//! - *extra*: a page told in an interval to which no window of the page belongs. Excused, and counted, is what
+//!   others did: the kernel for a system call, and the emulator itself (it reads code to translate it, writes
+//!   signal frames, copies arguments), as far as the faults say so.
+//!
+//! For written pages the same with writes. Looked at is memory of the program alone, which is what the
+//! mappings of the exact recording say.
+//!
+//! Always true: taking a page out of an interval to which a window belongs alone, adding one that nobody
+//! touched, or turning a write into a read changes the outcome.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use pagemill_model::fault::Flags;
+use pagemill_model::{Access, Event, MappingSample, Nanos, Touched};
+
+/// Kinds of memory, in the order of reports.
+pub const KINDS: [&str; 5] = ["image", "libraries", "heap", "stack", "anonymous"];
+
+/// How many pages agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pages (or pages in intervals) that were accessed for certain.
+    pub exact: u64,
+    /// Of them, not told.
+    pub missing: u64,
+    /// Told, and accessed by nobody.
+    pub extra: u64,
+    /// Told, and accessed by the kernel alone.
+    pub kernel: u64,
+    /// Told, and accessed by the emulator alone.
+    pub emulator: u64,
+}
+
+/// One page that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Whether the page is missing rather than extra.
+    pub missing: bool,
+    /// Whether this is about writes.
+    pub written: bool,
+    /// Process.
+    pub pid: u64,
+    /// First address of the page.
+    pub address: u64,
+    /// What lies there.
+    pub name: String,
+    /// The interval; `None`: in the whole run.
+    pub interval: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValidationView {
+    /// Touched pages of the whole run, by [`KINDS`].
+    pub touched: BTreeMap<&'static str, Tally>,
+    /// Written pages of the whole run, by [`KINDS`].
+    pub written: BTreeMap<&'static str, Tally>,
+    /// Touched pages in intervals.
+    pub touched_in_intervals: Tally,
+    /// Written pages in intervals.
+    pub written_in_intervals: Tally,
+    /// Intervals looked at.
+    pub intervals: u64,
+    /// Windows that may belong to more than one interval.
+    pub on_borders: u64,
+    /// The first pages that differ.
+    pub differences: Vec<Difference>,
+}
+
+impl ValidationView {
+    /// Whether nothing is missing and nothing extra.
+    pub fn agrees(&self) -> bool {
+        let whole = self.touched.values().chain(self.written.values());
+        let parts = [&self.touched_in_intervals, &self.written_in_intervals];
+        whole.chain(parts).all(|tally| tally.missing == 0 && tally.extra == 0)
+    }
+}
+
+/// For how long a fault may take, ns, on a machine with much else to do.
+const IN_PROGRESS: u64 = 50_000_000;
+/// How many differences are kept one by one.
+const SHOWN: usize = 20;
+
+/// Takes in two recordings of one run.
+#[derive(Clone, Debug)]
+pub struct Validation {
+    page: u64,
+    windows: HashMap<(u64, u64), Vec<Window>>,
+    ours: BTreeMap<(u64, u64), MappingSample>,
+    intervals: BTreeMap<u64, Vec<Interval>>,
+    faults: HashMap<(u64, u64), Vec<Fault>>,
+    mappings: BTreeMap<(u64, u64), (u64, bool)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    first: u64,
+    last: u64,
+    write: bool,
+    execute: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Interval {
+    number: u64,
+    /// From when on a window may belong to it: the scan before.
+    from: u64,
+    ended: u64,
+    touched: HashSet<u64>,
+    written: HashSet<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    time: u64,
+    write: bool,
+    in_kernel: bool,
+    instruction: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Program,
+    Kernel,
+    Emulator,
+}
+
+impl Validation {
+    /// Nothing yet; `page` bytes are a page.
+    pub fn new(page: u64) -> Self {
+        Self {
+            page: page.max(1),
+            windows: HashMap::new(),
+            ours: BTreeMap::new(),
+            intervals: BTreeMap::new(),
+            faults: HashMap::new(),
+            mappings: BTreeMap::new(),
+        }
+    }
+
+    /// An event of the exact recording.
+    pub fn exact(&mut self, event: &Event) {
+        match event {
+            Event::Access(row) => {
+                let flags = Flags(row.flags.unwrap_or(0));
+                let window = Window {
+                    first: row.time.0,
+                    last: row.last.unwrap_or(row.time).0,
+                    write: flags.has(Flags::WRITE),
+                    execute: flags.has(Flags::EXECUTE),
+                };
+                self.windows.entry(self.key(row)).or_default().push(window);
+            }
+            Event::Mapping(row) => {
+                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
+                self.ours.insert(key, (**row).clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// An event of the recording by faults.
+    pub fn faults(&mut self, event: &Event) {
+        match event {
+            Event::Access(row) => {
+                let flags = Flags(row.flags.unwrap_or(0));
+                let fault = Fault {
+                    time: row.time.0,
+                    write: flags.has(Flags::WRITE),
+                    in_kernel: flags.has(Flags::IN_KERNEL),
+                    instruction: row.instruction.unwrap_or(0),
+                };
+                self.faults.entry(self.key(row)).or_default().push(fault);
+            }
+            Event::Touched(row) => self.interval(row),
+            Event::Mapping(row) => {
+                let file = row.name.as_ref().is_some_and(|name| name.starts_with('/'));
+                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
+                self.mappings.insert(key, (row.end.unwrap_or(0), file));
+            }
+            _ => {}
+        }
+    }
+
+    fn key(&self, row: &Access) -> (u64, u64) {
+        (row.pid.unwrap_or(0), row.address.unwrap_or(0) / self.page)
+    }
+
+    fn interval(&mut self, row: &Touched) {
+        let page = self.page;
+        let numbers = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> HashSet<u64> {
+            let (starts, pages) = (starts.iter().flatten(), pages.iter().flatten());
+            starts
+                .zip(pages)
+                .flat_map(|(start, pages)| start / page..start / page + pages)
+                .collect()
+        };
+        let intervals = self.intervals.entry(row.pid.unwrap_or(0)).or_default();
+        let began = row.began.unwrap_or(Nanos(0));
+        intervals.push(Interval {
+            number: row.number.unwrap_or(0),
+            // Until the next row tells when this one was scanned, which is when that one may begin.
+            from: row.scanned.unwrap_or(began).0,
+            ended: row.time.0,
+            touched: numbers(&row.starts, &row.pages),
+            written: numbers(&row.written_starts, &row.written_pages),
+        });
+    }
+
+    /// The program's mapping at a page.
+    fn mapping(&self, pid: u64, number: u64) -> Option<&MappingSample> {
+        let address = number * self.page;
+        let (key, mapping) = self.ours.range(..=(pid, address)).next_back()?;
+        (key.0 == pid && mapping.end.unwrap_or(0) > address).then_some(mapping)
+    }
+
+    /// The kind of each of the program's mappings, by its key. The image is the first file in the address space
+    /// that is no library; a little memory without a name that follows a file without a gap is its data.
+    fn kinds(&self) -> HashMap<(u64, u64), &'static str> {
+        let mut images: HashMap<u64, &str> = HashMap::new();
+        let mut kinds = HashMap::new();
+        let mut before = (0, 0, "anonymous");
+        for (&(pid, start), mapping) in &self.ours {
+            let name = mapping.name.as_deref().unwrap_or("");
+            let size = mapping.end.unwrap_or(0).saturating_sub(start);
+            if name.starts_with('/') && !name.contains(".so") {
+                images.entry(pid).or_insert(name);
+            }
+            let kind = match name {
+                "[heap]" => "heap",
+                "[stack]" => "stack",
+                name if images.get(&pid) == Some(&name) => "image",
+                name if name.starts_with('/') => "libraries",
+                _ if (pid, start) == (before.0, before.1) && size < 1 << 20 => before.2,
+                _ => "anonymous",
+            };
+            let follows = ["image", "libraries"].contains(&kind);
+            before = (pid, mapping.end.unwrap_or(0), if follows { kind } else { "anonymous" });
+            kinds.insert((pid, start), kind);
+        }
+        kinds
+    }
+
+    /// What came of it.
+    pub fn view(&self) -> ValidationView {
+        let mut view = ValidationView::default();
+        let kinds = self.kinds();
+        for written in [false, true] {
+            for (&pid, rows) in &self.intervals {
+                self.process(pid, &in_order(rows), written, &kinds, &mut view);
+            }
+        }
+        view.intervals = self.intervals.values().map(|rows| rows.len() as u64).sum();
+        view
+    }
+
+    fn process(
+        &self,
+        pid: u64,
+        intervals: &[Interval],
+        written: bool,
+        kinds: &HashMap<(u64, u64), &'static str>,
+        view: &mut ValidationView,
+    ) {
+        let told = |interval: &'_ Interval, number: u64| match written {
+            false => interval.touched.contains(&number),
+            true => interval.written.contains(&number),
+        };
+        let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
+        let mut parts = Tally::default();
+        let mut differences = Vec::new();
+        // Pages in intervals that a window belongs to, and pages that any belongs to.
+        let mut explained: HashSet<(usize, u64)> = HashSet::new();
+        let mut accessed: BTreeSet<u64> = BTreeSet::new();
+        let mut certain: HashSet<(usize, u64)> = HashSet::new();
+        let mut executed: HashSet<u64> = HashSet::new();
+        let mut missed: BTreeSet<(usize, u64)> = BTreeSet::new();
+        for (&(owner, number), windows) in &self.windows {
+            if owner != pid {
+                continue;
+            }
+            for window in windows.iter().filter(|window| window.write || !written) {
+                let first = intervals.partition_point(|interval| interval.ended < window.first);
+                let mine = first
+                    ..intervals.len().min(
+                        first
+                            + intervals[first..]
+                                .partition_point(|interval| interval.from <= window.last),
+                    );
+                explained.extend(mine.clone().map(|at| (at, number)));
+                if window.execute {
+                    executed.insert(number);
+                    continue;
+                }
+                accessed.insert(number);
+                if mine.len() > 1 {
+                    view.on_borders += u64::from(!written);
+                }
+                let found = intervals[mine.clone()].iter().any(|interval| told(interval, number));
+                if mine.len() == 1 {
+                    certain.insert((mine.start, number));
+                }
+                if !found {
+                    missed.insert((mine.start, number));
+                }
+            }
+        }
+        parts.exact = certain.len() as u64;
+        parts.missing = missed.len() as u64;
+        let mut all: BTreeSet<u64> = BTreeSet::new();
+        for (at, interval) in intervals.iter().enumerate() {
+            for &number in if written { &interval.written } else { &interval.touched } {
+                if self.mapping(pid, number).is_none() {
+                    continue;
+                }
+                all.insert(number);
+                if explained.contains(&(at, number)) {
+                    continue;
+                }
+                match self.by(pid, number, interval, written) {
+                    By::Kernel => parts.kernel += 1,
+                    By::Emulator => parts.emulator += 1,
+                    By::Program => {
+                        parts.extra += 1;
+                        differences.push((false, number, Some(interval.number)));
+                    }
+                }
+            }
+        }
+        let number_of = |at: usize| intervals.get(at).map(|interval| interval.number);
+        differences.extend(missed.iter().map(|&(at, number)| (true, number, number_of(at))));
+        let always = Interval {
+            number: 0,
+            from: 0,
+            ended: u64::MAX,
+            touched: HashSet::new(),
+            written: HashSet::new(),
+        };
+        for &number in all.union(&accessed) {
+            let Some(mapping) = self.mapping(pid, number) else {
+                // Memory that nobody told of: told as it is.
+                whole.entry("anonymous").or_default().missing += 1;
+                differences.push((true, number, None));
+                continue;
+            };
+            let kind =
+                kinds.get(&(pid, mapping.start.unwrap_or(0))).copied().unwrap_or("anonymous");
+            let tally = whole.entry(kind).or_default();
+            match (accessed.contains(&number), all.contains(&number)) {
+                (true, true) => tally.exact += 1,
+                (true, false) => {
+                    (tally.exact, tally.missing) = (tally.exact + 1, tally.missing + 1);
+                    differences.push((true, number, None));
+                }
+                // Code that the emulator has read for the program.
+                (false, _) if !written && executed.contains(&number) => tally.emulator += 1,
+                (false, _) => match self.by(pid, number, &always, written) {
+                    By::Kernel => tally.kernel += 1,
+                    By::Emulator => tally.emulator += 1,
+                    By::Program => {
+                        tally.extra += 1;
+                        differences.push((false, number, None));
+                    }
+                },
+            }
+        }
+        let (into, total) = match written {
+            false => (&mut view.touched, &mut view.touched_in_intervals),
+            true => (&mut view.written, &mut view.written_in_intervals),
+        };
+        for (kind, tally) in whole {
+            into.entry(kind).or_default().add(tally);
+        }
+        total.add(parts);
+        for (missing, number, interval) in differences {
+            if view.differences.len() < SHOWN {
+                let mapping = self.mapping(pid, number);
+                view.differences.push(Difference {
+                    missing,
+                    written,
+                    pid,
+                    address: number * self.page,
+                    name: mapping.map_or_else(|| "unknown memory".into(), crate::faults::label),
+                    interval,
+                });
+            }
+        }
+    }
+
+    /// Who touched a page in an interval that the program did not: whoever all its faults there are by.
+    fn by(&self, pid: u64, number: u64, interval: &Interval, written: bool) -> By {
+        let faults = self.faults.get(&(pid, number)).into_iter().flatten();
+        let faults =
+            faults.filter(|fault| fault.time <= interval.ended && (fault.write || !written));
+        // A fault begins some time before its page is there.
+        let before = faults
+            .clone()
+            .filter(|fault| fault.time < interval.from && interval.from - fault.time < IN_PROGRESS);
+        let mut inside = faults.filter(|fault| fault.time >= interval.from).peekable();
+        let last = before.max_by_key(|fault| fault.time).filter(|_| inside.peek().is_none());
+        let mut by = None;
+        for fault in inside.chain(last) {
+            // The emulator's own code lies in files; what it translates to does not.
+            let mapping = self.mappings.range(..=(pid, fault.instruction)).next_back();
+            let in_file = mapping.is_some_and(|(&(owner, _), &(end, file))| {
+                owner == pid && end > fault.instruction && file
+            });
+            match (fault.in_kernel, in_file) {
+                (true, _) => by = by.or(Some(By::Kernel)),
+                (_, true) => by = by.or(Some(By::Emulator)),
+                _ => return By::Program,
+            }
+        }
+        by.unwrap_or(By::Program)
+    }
+}
+
+/// Intervals of one process in the order of time, each with the moment from which on a window may belong to it.
+fn in_order(rows: &[Interval]) -> Vec<Interval> {
+    let mut intervals = rows.to_vec();
+    intervals.sort_by_key(|interval| interval.ended);
+    let mut from = 0;
+    for interval in &mut intervals {
+        // So far `from` is when it was scanned, from when on the next may begin.
+        std::mem::swap(&mut interval.from, &mut from);
+    }
+    intervals
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.exact += other.exact;
+        self.missing += other.missing;
+        self.extra += other.extra;
+        self.kernel += other.kernel;
+        self.emulator += other.emulator;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const START: u64 = 0x10_0000;
+
+    fn mapping() -> Event {
+        Event::Mapping(Box::new(MappingSample {
+            pid: Some(1),
+            start: Some(START),
+            end: Some(START + 64 * PAGE),
+            name: Some("[heap]".into()),
+            ..MappingSample::default()
+        }))
+    }
+
+    fn access(page: u64, time: u64, flags: u64) -> Event {
+        Event::Access(Box::new(Access {
+            time: Nanos(time),
+            last: Some(Nanos(time + 1)),
+            pid: Some(1),
+            address: Some(START + page * PAGE),
+            flags: Some(flags),
+            ..Access::default()
+        }))
+    }
+
+    /// The interval from 100 n to 100 (n + 1), scanned ten before its end.
+    fn interval(number: u64, touched: &[u64], written: &[u64]) -> Event {
+        let starts = |pages: &[u64]| Some(pages.iter().map(|page| START + page * PAGE).collect());
+        Event::Touched(Box::new(Touched {
+            time: Nanos(100 * (number + 1)),
+            pid: Some(1),
+            number: Some(number),
+            began: Some(Nanos(100 * number)),
+            scanned: Some(Nanos(100 * number + 90)),
+            starts: starts(touched),
+            pages: Some(vec![1; touched.len()]),
+            written_starts: starts(written),
+            written_pages: Some(vec![1; written.len()]),
+            kept: None,
+        }))
+    }
+
+    fn view(exact: &[Event], faults: &[Event]) -> ValidationView {
+        let mut validation = Validation::new(PAGE);
+        validation.exact(&mapping());
+        exact.iter().for_each(|event| validation.exact(event));
+        faults.iter().for_each(|event| validation.faults(event));
+        validation.view()
+    }
+
+    #[test]
+    fn what_agrees_agrees_and_an_access_during_a_scan_may_be_in_either_interval() {
+        let exact =
+            [access(1, 50, 0), access(1, 60, Flags::WRITE), access(2, 95, 0), access(3, 150, 0)];
+        for (first, second) in [(vec![1, 2], vec![3]), (vec![1], vec![2, 3])] {
+            let view = view(&exact, &[interval(0, &first, &[1]), interval(1, &second, &[])]);
+            assert!(view.agrees(), "{view:?}");
+            assert_eq!((view.intervals, view.on_borders), (2, 1));
+            assert_eq!(view.touched["heap"].exact, 3);
+            assert_eq!(view.touched_in_intervals.exact, 2);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_and_the_emulator_touched_is_excused_if_faults_say_so() {
+        let told = interval(0, &[1, 2], &[]);
+        let mut by_file = access(2, 20, 0);
+        if let Event::Access(row) = &mut by_file {
+            row.instruction = Some(0x7000);
+        }
+        let file = Event::Mapping(Box::new(MappingSample {
+            pid: Some(1),
+            start: Some(0x7000),
+            end: Some(0x8000),
+            name: Some("/usr/bin/emulator".into()),
+            ..MappingSample::default()
+        }));
+        let excused = [file, access(1, 10, Flags::IN_KERNEL), by_file, told.clone()];
+        let view_of = |faults: &[Event]| view(&[], faults);
+        let heap = view_of(&excused).touched["heap"];
+        assert_eq!((heap.kernel, heap.emulator, heap.extra), (1, 1, 0));
+        assert!(view_of(&excused).agrees());
+        assert!(!view_of(&[told]).agrees());
+    }
+
+    /// Accesses of a run, and what a recording by faults has of them.
+    fn recorded(accesses: &[(u64, u64, bool)]) -> (Vec<Event>, Vec<Event>) {
+        let mut sets = vec![(BTreeSet::new(), BTreeSet::new()); 8];
+        let mut exact = Vec::new();
+        for &(page, time, write) in accesses {
+            exact.push(access(page, time, if write { Flags::WRITE } else { 0 }));
+            let set = &mut sets[(time / 100) as usize];
+            set.0.insert(page);
+            if write {
+                set.1.insert(page);
+            }
+        }
+        let faults = sets.iter().enumerate().map(|(number, (touched, written))| {
+            let list = |set: &BTreeSet<u64>| set.iter().copied().collect::<Vec<u64>>();
+            interval(number as u64, &list(touched), &list(written))
+        });
+        (exact, faults.collect())
+    }
+
+    proptest! {
+        #[test]
+        fn taking_out_a_page_adding_one_or_making_a_write_a_read_is_noticed(
+            // Away from ends and scans, so that every window belongs to one interval.
+            accesses in prop::collection::vec((0_u64..32, 0_u64..8, 1_u64..80, any::<bool>()), 1..60),
+            pick in any::<prop::sample::Index>(),
+        ) {
+            let accesses: Vec<(u64, u64, bool)> = accesses
+                .into_iter()
+                .map(|(page, interval, at, write)| (page, interval * 100 + at, write))
+                .collect();
+            let (exact, faults) = recorded(&accesses);
+            prop_assert!(view(&exact, &faults).agrees());
+            let (page, time, write) = accesses[pick.index(accesses.len())];
+            let change = |change: &dyn Fn(&mut Touched)| {
+                let mut faults = faults.clone();
+                if let Event::Touched(row) = &mut faults[(time / 100) as usize] {
+                    change(row);
+                }
+                view(&exact, &faults)
+            };
+            let at = |starts: &[u64]| starts.iter().position(|start| *start == START + page * PAGE);
+            let without = change(&|row| {
+                let (Some(starts), Some(pages)) = (&mut row.starts, &mut row.pages) else { return };
+                if let Some(at) = at(starts) {
+                    starts.remove(at);
+                    pages.remove(at);
+                }
+            });
+            prop_assert_eq!(without.touched_in_intervals.missing, 1);
+            let more = change(&|row| {
+                if let (Some(starts), Some(pages)) = (&mut row.starts, &mut row.pages) {
+                    starts.push(START + 40 * PAGE);
+                    pages.push(1);
+                }
+            });
+            prop_assert_eq!((more.touched_in_intervals.extra, more.touched["heap"].extra), (1, 1));
+            if write {
+                let read = change(&|row| {
+                    let (Some(starts), Some(pages)) = (&mut row.written_starts, &mut row.written_pages) else { return };
+                    if let Some(at) = at(starts) {
+                        starts.remove(at);
+                        pages.remove(at);
+                    }
+                });
+                prop_assert!(read.written_in_intervals.missing > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! `--with accesses --backend exact`: every access, from the emulator.
+//!
+//! The emulator tells of accesses by page, thread and cell of time (or one by one); this writes them as
+//! rows, and for each interval the pages touched in it. A thread that was not running when its cell ended
+//! tells of it later, so an interval is held back for a while; what comes later still is a row more of the
+//! same interval.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{clock, poll};
+use pagemill_model::access::{Access, AccessSetup, Touched};
+use pagemill_model::fault::Flags;
+use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::{Event, Nanos};
+use pagemill_tracer::exact::{self, Collector, Emulator, Told, Use};
+use tempfile::TempDir;
+
+use super::accesses::{OURS, runs};
+use super::mappings::layout;
+
+/// How long an interval is held back at least.
+const HELD: u64 = 500_000_000;
+
+/// The emulator, ready to run a program.
+pub struct Emulated {
+    emulator: Emulator,
+    collector: Collector,
+    cell: Duration,
+    /// Where plugin and socket are, until the end.
+    room: TempDir,
+}
+
+impl Emulated {
+    /// Finds the emulator and tries it. Rows are of one `cell` of time; of length 0, of one access.
+    pub fn prepare(cell: Duration) -> Result<Self> {
+        let room = tempfile::Builder::new()
+            .prefix("pagemill-exact.")
+            .tempdir()
+            .context("cannot make a directory for the emulator's plugin")?;
+        let emulator = Emulator::install(room.path(), std::env::var_os("PATH").as_deref())?;
+        let collector = Collector::listen(room.path())?;
+        Ok(Self { emulator, collector, cell, room })
+    }
+
+    /// The words that run the program in `path` with these arguments in the emulator.
+    pub fn words(&self, path: &Path, arguments: &[OsString]) -> Result<Vec<OsString>> {
+        Ok(self.emulator.words(&self.collector, self.cell, path, arguments)?)
+    }
+
+    /// What the plugins tell, and the directory that must stay until they have ended.
+    pub fn into_parts(self) -> (Collector, TempDir) {
+        (self.collector, self.room)
+    }
+
+    /// Runs `command`, which is the emulator's, to its end.
+    pub fn record(
+        mut self,
+        signals: &Signals,
+        mut command: Command,
+        sink: &mut Exact<'_>,
+    ) -> Result<std::io::Result<ExitStatus>> {
+        signals.restore_in(&mut command);
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(error)),
+        };
+        let pending = signals.descriptor()?;
+        let mut status = None;
+        loop {
+            if status.is_none() {
+                status = child.try_wait().context("cannot wait for the program")?;
+            }
+            self.collector.read(|told| sink.take(told))?;
+            if let Some(status) = status.filter(|_| !self.collector.busy()) {
+                sink.finish();
+                return Ok(Ok(status));
+            }
+            let mut descriptors = self.collector.descriptors();
+            descriptors.push(std::os::fd::AsFd::as_fd(&pending));
+            poll::sleep(&descriptors, Duration::from_millis(20))?;
+            while let Some(received) = signals.wait(Duration::ZERO)? {
+                if received.signal != signal::CHILD && !received.from_kernel && status.is_none() {
+                    // It may have ended a moment ago.
+                    let _ = signal::send(child.id(), received.signal);
+                }
+            }
+        }
+    }
+}
+
+/// Writes what the emulator tells.
+pub struct Exact<'a> {
+    writer: &'a mut Writer,
+    page: u64,
+    began: u64,
+    interval: u64,
+    waiting: BTreeMap<u64, Vec<Use>>,
+    processes: HashMap<u32, Process>,
+    not_followed: BTreeSet<u32>,
+    /// Intervals of all processes.
+    pub intervals: u64,
+    /// Accesses.
+    pub accesses: u64,
+    /// Why writing stopped before the program did.
+    pub failure: Option<pagemill_model::Error>,
+}
+
+/// What is known of a process's memory.
+#[derive(Default)]
+struct Process {
+    names: Vec<Mapping>,
+    /// Memory of the program by start: end and protection.
+    ranges: BTreeMap<u64, (u64, u64)>,
+    heap: (u64, u64),
+    stack: u64,
+    told: HashMap<u64, (u64, String)>,
+}
+
+impl<'a> Exact<'a> {
+    /// Will write to `writer`, in intervals of this length.
+    pub fn new(writer: &'a mut Writer, page: u64, interval: Duration) -> Self {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let meta = writer.meta_mut();
+        meta.accesses = Some(AccessSetup {
+            back_end: "exact".into(),
+            interval: Nanos(interval),
+            ..AccessSetup::default()
+        });
+        meta.not_measured.push(NotMeasured {
+            what: "accesses by the kernel".into(),
+            why: "an emulator sees the program's own instructions (the default back end sees what system calls touch)".into(),
+        });
+        Self {
+            writer,
+            page,
+            began: crate::sampler::nanos(clock::monotonic()).0,
+            interval,
+            waiting: BTreeMap::new(),
+            processes: HashMap::new(),
+            not_followed: BTreeSet::new(),
+            intervals: 0,
+            accesses: 0,
+            failure: None,
+        }
+    }
+
+    /// The recording may fail (a full disk); the program does not.
+    fn write(&mut self, event: &Event) {
+        if self.failure.is_none() {
+            self.failure = self.writer.event(event).err();
+        }
+    }
+
+    /// Takes in what the emulator tells.
+    pub fn take(&mut self, told: Told) {
+        match told {
+            Told::Use(one) => {
+                let number = one.last.saturating_sub(self.began) / self.interval;
+                self.waiting.entry(number).or_default().push(one);
+                let held = HELD.div_ceil(self.interval).max(2);
+                while let Some(first) = self.waiting.first_entry()
+                    && *first.key() + held < number
+                {
+                    let (number, uses) = first.remove_entry();
+                    self.close(number, uses);
+                }
+            }
+            Told::Range { process, start, end, protection } => {
+                let known = self.processes.entry(process).or_default();
+                known.put(start, end, protection);
+            }
+            Told::Heap { process, start, end } => {
+                let known = self.processes.entry(process).or_default();
+                known.heap = (start, end);
+                known.put(start, end, 3);
+            }
+            Told::Stack { process, address } => {
+                let known = self.processes.entry(process).or_default();
+                known.stack = address;
+            }
+            Told::Names { process, mappings } => {
+                let known = self.processes.entry(process).or_default();
+                let overlaps =
+                    |new: &Mapping, old: &Mapping| new.start < old.end && old.start < new.end;
+                // What the back end by faults has made its own keeps the name that it had.
+                let (ours, named): (Vec<Mapping>, Vec<Mapping>) =
+                    mappings.into_iter().partition(|mapping| mapping.name.starts_with(OURS));
+                known.names.retain(|old| !named.iter().any(|new| overlaps(new, old)));
+                known.names.extend(named);
+                let before = known.names.clone();
+                let fresh = |new: &Mapping| !before.iter().any(|old| overlaps(new, old));
+                let unnamed = |mapping| Mapping { name: String::new(), inode: 0, ..mapping };
+                known.names.extend(ours.into_iter().filter(fresh).map(unnamed));
+                known.names.sort_by_key(|mapping| mapping.start);
+            }
+            Told::NotFollowed { process } => {
+                self.not_followed.insert(process);
+            }
+        }
+    }
+
+    /// Writes what is left and completes the header.
+    pub fn finish(&mut self) {
+        for (number, uses) in std::mem::take(&mut self.waiting) {
+            self.close(number, uses);
+        }
+        self.tell_mappings();
+        let untraced = self.not_followed.iter().map(|process| {
+            format!(
+                "process {process}: a program that it executed and that the emulator does not run"
+            )
+        });
+        if let Some(setup) = &mut self.writer.meta_mut().accesses {
+            setup.untraced = untraced.collect();
+        }
+    }
+
+    fn tell_mappings(&mut self) {
+        let now = crate::sampler::nanos(clock::monotonic());
+        let mut rows = Vec::new();
+        for (&pid, known) in &mut self.processes {
+            for mapping in known.named() {
+                let value = (mapping.end, mapping.name.clone());
+                if known.told.get(&mapping.start) != Some(&value) {
+                    known.told.insert(mapping.start, value);
+                    rows.push(layout(now, pid, &mapping));
+                }
+            }
+        }
+        for row in rows {
+            self.write(&Event::Mapping(Box::new(row)));
+        }
+    }
+
+    /// The end of an interval.
+    fn close(&mut self, number: u64, mut uses: Vec<Use>) {
+        self.tell_mappings();
+        uses.sort_unstable_by_key(|one| (one.first, one.thread));
+        let mut touched: BTreeMap<u32, (BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
+        for one in &uses {
+            let page = one.address / self.page;
+            let (all, written) = touched.entry(one.process).or_default();
+            all.insert(page);
+            let flags = match one.access {
+                exact::Access::Read => 0,
+                exact::Access::Write => Flags::WRITE,
+                exact::Access::Execute => Flags::EXECUTE,
+            };
+            if flags == Flags::WRITE {
+                written.insert(page);
+            }
+            self.accesses += u64::from(one.count);
+            self.write(&Event::Access(Box::new(Access {
+                time: Nanos(one.first),
+                pid: Some(one.process.into()),
+                tid: Some(one.thread.into()),
+                address: Some(one.address),
+                instruction: Some(one.instruction),
+                flags: Some(flags),
+                count: Some(one.count.into()),
+                last: Some(Nanos(one.last)),
+                ..Access::default()
+            })));
+        }
+        let began = self.began + number * self.interval;
+        for (pid, (all, written)) in touched {
+            let (starts, pages) = runs(all, self.page);
+            let (written_starts, written_pages) = runs(written, self.page);
+            self.intervals += 1;
+            self.write(&Event::Touched(Box::new(Touched {
+                time: Nanos(began + self.interval),
+                pid: Some(pid.into()),
+                number: Some(number),
+                began: Some(Nanos(began)),
+                scanned: None,
+                starts: Some(starts),
+                pages: Some(pages),
+                written_starts: Some(written_starts),
+                written_pages: Some(written_pages),
+                kept: None,
+            })));
+        }
+    }
+}
+
+impl Process {
+    /// Memory of the program from `start` to `end`, in the place of what was there.
+    fn put(&mut self, start: u64, end: u64, protection: u64) {
+        let before: Vec<(u64, (u64, u64))> = self
+            .ranges
+            .range(..end)
+            .filter(|(_, (other, _))| *other > start)
+            .map(|(&start, &range)| (start, range))
+            .collect();
+        for (other, (other_end, other_protection)) in before {
+            self.ranges.remove(&other);
+            if other < start {
+                self.ranges.insert(other, (start, other_protection));
+            }
+            if other_end > end {
+                self.ranges.insert(end, (other_end, other_protection));
+            }
+        }
+        if start < end {
+            self.ranges.insert(start, (end, protection));
+        }
+    }
+
+    /// The program's memory in pieces of one name each.
+    fn named(&self) -> Vec<Mapping> {
+        let piece = |start: u64, end: u64, protection: u64, name: &str, inode: u64| Mapping {
+            start,
+            end,
+            read: protection & 1 != 0,
+            write: protection & 2 != 0,
+            execute: protection & 4 != 0,
+            shared: false,
+            offset: 0,
+            inode,
+            name: name.to_owned(),
+        };
+        let mut all = Vec::new();
+        for (&start, &(end, protection)) in &self.ranges {
+            let mut at = start;
+            while at < end {
+                // What the emulator maps, up to where that, the heap or the range ends.
+                let after = self.names.partition_point(|mapping| mapping.end <= at);
+                let (until, name, inode) = match self.names.get(after) {
+                    Some(mapping) if mapping.start <= at => {
+                        (mapping.end, mapping.name.as_str(), mapping.inode)
+                    }
+                    Some(mapping) => (mapping.start, "", 0),
+                    None => (end, "", 0),
+                };
+                let (heap, heap_end) = self.heap;
+                let (until, name) = match () {
+                    () if heap <= at && at < heap_end => (until.min(heap_end), "[heap]"),
+                    () if at < heap && heap < until => (heap, name),
+                    () => (until, name),
+                };
+                let until = until.min(end);
+                let holds_stack = at <= self.stack && self.stack < until;
+                // The emulator's own heap is none of the program's.
+                let name = match name {
+                    _ if holds_stack => "[stack]",
+                    "[heap]" if !(heap <= at && at < heap_end) => "",
+                    name => name,
+                };
+                all.push(piece(at, until, protection, name, inode));
+                at = until;
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_memory_is_named_by_what_the_emulator_maps() {
+        let mut process = Process { heap: (0x5000, 0x6000), stack: 0x9800, ..Process::default() };
+        process.names = [
+            "1000-3000 r-xp 00000000 fe:00 7 /bin/program",
+            "3000-7000 rw-p 00000000 00:00 0",
+            "9000-a000 rw-p 00000000 00:00 0",
+            "f000-10000 rw-p 00000000 00:00 0 [heap]",
+        ]
+        .iter()
+        .filter_map(|line| Mapping::parse(line))
+        .collect();
+        process.put(0x1000, 0x4000, 5);
+        process.put(0x4000, 0x8000, 3);
+        process.put(0x9000, 0xa000, 3);
+        // Replaces the end of the first.
+        process.put(0x3000, 0x4000, 3);
+        let named: Vec<(u64, u64, String)> =
+            process.named().into_iter().map(|piece| (piece.start, piece.end, piece.name)).collect();
+        let expected = [
+            (0x1000, 0x3000, "/bin/program"),
+            (0x3000, 0x4000, ""),
+            (0x4000, 0x5000, ""),
+            (0x5000, 0x6000, "[heap]"),
+            (0x6000, 0x7000, ""),
+            (0x7000, 0x8000, ""),
+            (0x9000, 0xa000, "[stack]"),
+        ];
+        assert_eq!(named, expected.map(|(start, end, name)| (start, end, name.to_owned())));
+    }
+}

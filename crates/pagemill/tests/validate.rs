@@ -1,0 +1,231 @@
+//! The exact back end, and `validate`: both back ends on one run, and that it notices what is wrong.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use pagemill_analysis::validate::{Validation, ValidationView};
+use pagemill_model::fault::Flags;
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, Source as _, Touched};
+use serde_json::Value;
+use support::{Ran, compiled, pagemill, ran};
+
+/// Two blocks, touched in turns that last for several intervals, on a second thread every other time.
+const TURNS: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+enum { PAGES = 90, TURNS = 6, ROUNDS = 6000 };
+static char *block[2];
+static volatile char sum;
+static void *turn(void *which) {
+    char *mine = block[(long)which];
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < PAGES; i++)
+            if (i % 3) mine[i * 4096L] = round; else sum += mine[i * 4096L];
+    return 0;
+}
+int main(void) {
+    for (int i = 0; i < 2; i++) block[i] = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long i = 0; i < TURNS; i++) {
+        pthread_t thread;
+        if (i % 2) { pthread_create(&thread, 0, turn, (void *)1); pthread_join(thread, 0); } else turn(0);
+    }
+    return 0;
+}
+"#;
+
+/// Whether doctor says that the exact back end does not work here; said.
+fn skipped() -> bool {
+    let rows = ran(pagemill().args(["doctor", "--json"]));
+    let rows: Value = serde_json::from_str(&rows.out).unwrap();
+    let row =
+        rows["rows"].as_array().unwrap().iter().find(|row| row["name"] == "emulator").unwrap();
+    let missing = row["status"] != "ok";
+    if missing {
+        println!("skipped: {}", row["finding"]);
+    }
+    missing
+}
+
+fn report(recording: &Path) -> Value {
+    let shown = ran(pagemill().args(["report", "--json"]).arg(recording));
+    serde_json::from_str(&shown.out).unwrap()
+}
+
+#[test]
+fn every_access_is_counted_and_threads_forks_and_executed_programs_are_followed() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "turns", TURNS, &["-O1", "-pthread"]) else { return };
+    let recorded = |name: &str, command: &[&str], status: i32| {
+        let recording = directory.path().join(name);
+        let run = ran(pagemill()
+            .args(["record", "--with", "accesses", "--backend", "exact", "-o"])
+            .arg(&recording)
+            .arg("--")
+            .args(command));
+        assert_eq!(run.code(), Some(status), "{run:?}");
+        report(&recording)
+    };
+    let program = program.to_str().unwrap();
+    let alone = recorded("alone", &[program], 0);
+    let mappings = alone["accesses"]["mappings"].as_array().unwrap();
+    let blocks = mappings
+        .iter()
+        .find(|mapping| mapping["name"] == "anonymous, below 2 MiB")
+        .unwrap_or_else(|| panic!("{mappings:?}"));
+    // 2 blocks × 90 pages, of which a third is only read; 3 turns × 6000 rounds each.
+    let count = |name: &str| blocks["counts"][name].as_u64().unwrap();
+    assert!(count("pages") >= 180, "{blocks}");
+    assert!(count("accesses") - count("writes") >= 6 * 6000 * 30, "{blocks}");
+    assert!(count("writes") >= 6 * 6000 * 60, "{blocks}");
+    assert_eq!(alone["meta"]["accesses"]["back_end"], "exact");
+    // Three threads beside the first.
+    assert_eq!(alone["accesses"]["threads"].as_array().unwrap().len(), 4, "{alone}");
+    // A shell that forks and executes: the program's accesses are there all the same.
+    let by_shell = recorded("by-shell", &["sh", "-c", &format!("{program} && exit 7")], 7);
+    let all = |report: &Value| report["accesses"]["total"]["accesses"].as_u64().unwrap();
+    assert!(all(&by_shell) > count("accesses"), "{by_shell}");
+}
+
+#[test]
+fn what_cannot_be_emulated_is_refused_before_it_starts() {
+    let missing = ran(pagemill().args([
+        "record",
+        "--with",
+        "accesses",
+        "--backend",
+        "exact",
+        "--",
+        "no-such-program",
+    ]));
+    assert_eq!(missing.code(), Some(127));
+    let without = ran(pagemill()
+        .args(["record", "--with", "accesses", "--backend", "exact", "--", "/bin/true"])
+        .env("PATH", "/nowhere"));
+    assert_eq!(without.code(), Some(125));
+    assert!(without.err.contains("apt-get install qemu-user"), "{}", without.err);
+    assert_eq!(ran(pagemill().args(["validate", "no-such-directory"])).code(), Some(2));
+}
+
+/// Both recordings, held against each other after `change` to what the faults say; it is told which pages the
+/// program accessed.
+fn judged(directory: &Path, change: impl FnOnce(&mut [Event], &BTreeSet<u64>)) -> ValidationView {
+    let events = |name: &str| {
+        let mut reader = Reader::open(&directory.join(name)).unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = reader.next_event().unwrap() {
+            events.push(event);
+        }
+        events
+    };
+    let mut validation = Validation::new(4096);
+    let (exact, mut faults) = (events("exact"), events("faults"));
+    let accessed = exact.iter().filter_map(|event| match event {
+        Event::Access(row) => Some(row.address.unwrap() & !4095),
+        _ => None,
+    });
+    change(&mut faults, &accessed.collect());
+    exact.iter().for_each(|event| validation.exact(event));
+    faults.iter().for_each(|event| validation.faults(event));
+    validation.view()
+}
+
+fn intervals(events: &mut [Event]) -> Vec<&mut Touched> {
+    fn touched(event: &mut Event) -> Option<&mut Touched> {
+        match event {
+            Event::Touched(row) => Some(row),
+            _ => None,
+        }
+    }
+    events.iter_mut().filter_map(touched).collect()
+}
+
+/// The pages of runs.
+fn pages(starts: &Option<Vec<u64>>, lengths: &Option<Vec<u64>>) -> Vec<u64> {
+    let runs = starts.iter().flatten().zip(lengths.iter().flatten());
+    runs.flat_map(|(start, length)| (0..*length).map(move |page| start + page * 4096)).collect()
+}
+
+#[test]
+fn both_back_ends_see_the_same_pages_and_the_validator_can_fail() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "turns", TURNS, &["-O1", "-pthread"]) else { return };
+    let both = directory.path().join("both");
+    let run: Ran = ran(pagemill()
+        .args(["validate", "--json", "--access-interval", "10ms", "-o"])
+        .arg(&both)
+        .arg("--")
+        .arg(&program));
+    if run.code() == Some(2) {
+        println!("skipped: {}", run.err);
+        return;
+    }
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let result: Value = serde_json::from_str(&run.out).unwrap();
+    let kinds = result["touched"].as_object().unwrap();
+    let seen: u64 = kinds.values().map(|kind| kind["exact"].as_u64().unwrap()).sum();
+    assert!(seen >= 180, "{result}");
+    assert!(result["touched_in_intervals"]["exact"].as_u64().unwrap() > 0, "{result}");
+    assert!(judged(&both, |_, _| {}).agrees());
+
+    // A range that was not dropped is found present once more, in an interval in which nobody touched it.
+    let kept = judged(&both, |events, accessed| {
+        let mut intervals = intervals(events);
+        // What was there before, and not in the last two intervals: it was not accessed again.
+        let last = intervals.len() - 1;
+        let later: Vec<u64> =
+            intervals[last - 1..].iter().flat_map(|row| pages(&row.starts, &row.pages)).collect();
+        let page = *accessed.iter().find(|page| !later.contains(page)).unwrap();
+        intervals[last].starts.as_mut().unwrap().push(page);
+        intervals[last].pages.as_mut().unwrap().push(1);
+    });
+    assert!(kept.touched_in_intervals.extra > 0, "{kept:?}");
+
+    // One of a hundred events lost: those pages are not known to be written.
+    let lost = judged(&both, |events, accessed| {
+        let write = |event: &Event| match event {
+            Event::Access(row) if row.flags == Some(Flags::WRITE) => {
+                Some((row.time, row.address.unwrap() & !4095))
+                    .filter(|(_, page)| accessed.contains(page))
+            }
+            _ => None,
+        };
+        let writes: Vec<_> = events.iter().filter_map(write).step_by(100).collect();
+        for row in intervals(events) {
+            let mut all = pages(&row.written_starts, &row.written_pages);
+            all.retain(|page| {
+                !writes.iter().any(|(time, other)| {
+                    other == page && *time >= row.began.unwrap() && *time <= row.time
+                })
+            });
+            row.written_pages = Some(vec![1; all.len()]);
+            row.written_starts = Some(all);
+        }
+    });
+    assert!(lost.written_in_intervals.missing > 0, "{lost:?}");
+
+    // Reading and writing exchanged.
+    let flipped = judged(&both, |events, _| {
+        for row in intervals(events) {
+            let written = pages(&row.written_starts, &row.written_pages);
+            let mut read = pages(&row.starts, &row.pages);
+            read.retain(|page| !written.contains(page));
+            row.written_pages = Some(vec![1; read.len()]);
+            row.written_starts = Some(read);
+        }
+    });
+    let written = flipped.written_in_intervals;
+    assert!(written.missing > 0 && written.extra > 0, "{flipped:?}");
+}
