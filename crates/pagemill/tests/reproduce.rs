@@ -200,7 +200,7 @@ fn redis_is_loaded_read_back_and_measured() {
     let summary = std::fs::read_to_string(directory.path().join("out/summary.json")).unwrap();
     let summary: Value = serde_json::from_str(&summary).unwrap();
     let tables = summary["sections"][0]["tables"].as_array().unwrap();
-    assert_eq!(tables.len(), 2);
+    assert_eq!(tables.len(), 3);
     for table in tables {
         let figures = &table["rows"][0]["figures"];
         let value = |name: &str| figures[name]["value"].as_f64().unwrap();
