@@ -138,8 +138,9 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     let linux = super::machine();
     recover(&linux);
     if arguments.ksm {
+        let signals = hold_signals()?;
         match Governor::start(&linux) {
-            Ok(Start::Governor(governor)) => return supervise(command, &path, *governor),
+            Ok(Start::Governor(governor)) => return supervise(command, &path, *governor, &signals),
             Ok(Start::Running) => {} // ksmd runs by somebody else's will, which we leave alone.
             Err(error) => {
                 eprintln!(
@@ -181,6 +182,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     };
     let words =
         |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let signals = hold_signals()?;
     let launcher = Launcher::new(
         &linux,
         Options {
@@ -212,7 +214,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             }
         }
     }
-    supervise(command, &path, launcher)
+    supervise(command, &path, launcher, &signals)
 }
 
 /// What stays beside a program while it runs.
@@ -399,19 +401,29 @@ pub(super) fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// Runs the program as a child in the same process group, beside its companion.
-fn supervise<C: Companion>(mut command: Command, path: &Path, mut companion: C) -> Result<Exit> {
+/// Holds the signals that [`supervise`] passes on, from before a companion changes a setting: one that came in between
+/// would end this process with the setting changed.
+fn hold_signals() -> Result<Signals> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
     watched.extend_from_slice(signal::STOPS);
-    let signals = Signals::block(&watched)?;
+    Ok(Signals::block(&watched)?)
+}
+
+/// Runs the program as a child in the same process group, beside its companion.
+fn supervise<C: Companion>(
+    mut command: Command,
+    path: &Path,
+    mut companion: C,
+    signals: &Signals,
+) -> Result<Exit> {
     signals.restore_in(&mut command);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(path, &error)),
     };
     companion.watch(child.id());
-    let status = attend(&mut child, &signals, &mut companion);
+    let status = attend(&mut child, signals, &mut companion);
     if let Err(error) = companion.stop() {
         eprintln!("pagemill: the settings of {} are not restored: {error:#}", C::WHAT);
     }
