@@ -196,10 +196,10 @@ fn of_a_running_process_just_the_faults_of_the_recording_are_counted() {
             let rows = events.iter().filter(|event| matches!(event, Event::Fault(_))).count();
             assert_eq!(rows as u64, setup.counted, "each has a row");
             let mappings = report(&rec)["faults"]["mappings"].clone();
-            assert!(
-                mappings[0]["mapping"].as_str().unwrap().starts_with("anonymous"),
-                "{mappings}"
-            );
+            // Memory that comes and goes between two looks at the mappings has no name.
+            let mostly = mappings[0]["mapping"].as_str().unwrap();
+            assert!(mostly.starts_with("anonymous") || mostly == "unknown", "{mappings}");
+            assert!(mappings[0]["slow"].as_u64().unwrap() >= 3000, "{mappings}");
         }
     }
 }
