@@ -27,6 +27,7 @@ pub mod dram;
 pub mod huge;
 pub mod machine;
 pub mod pages;
+pub mod pieces;
 pub mod random;
 pub mod recorded;
 pub mod run;

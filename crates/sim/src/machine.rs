@@ -30,6 +30,26 @@ pub struct Parameter {
     pub meaning: &'static str,
 }
 
+impl Parameter {
+    /// Whether it counts things that cannot be split.
+    #[must_use]
+    pub fn whole(&self) -> bool {
+        matches!(
+            self.unit,
+            "walks" | "ranks" | "groups" | "banks" | "channels" | "cores" | "clocks"
+        ) || (self.section == "core" && self.unit == "lines")
+    }
+
+    fn name(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+
+    fn valid(&self) -> String {
+        let whole = if self.whole() { "a whole number, " } else { "" };
+        format!("{whole}{} to {} {}", self.least, self.greatest, self.unit)
+    }
+}
+
 const fn parameter(
     section: &'static str,
     key: &'static str,
@@ -249,29 +269,72 @@ impl Machine {
             valid: "TOML".to_owned(),
         })?;
         let mut machine = Self { values: BTreeMap::new(), sources: BTreeMap::new() };
-        machine.read(text, "", table.get_ref())?;
+        let mut lines = BTreeMap::new();
+        machine.read(text, "", table.get_ref(), &mut lines)?;
         for wanted in PARAMETERS {
-            let key = format!("{}.{}", wanted.section, wanted.key);
-            if !machine.values.contains_key(&key) {
-                return Err(MachineError {
-                    line: section_line(text, wanted.section),
-                    what: format!("missing ({})", wanted.meaning),
-                    valid: range(wanted),
-                    key,
-                });
+            let key = wanted.name();
+            if machine.values.contains_key(&key) {
+                continue;
             }
+            let line = section_line(text, wanted.section);
+            let Some(line) = line else {
+                return Err(MachineError {
+                    line: text.lines().count().max(1),
+                    key: wanted.section.to_owned(),
+                    what: "the whole table is missing".to_owned(),
+                    valid: format!("[{}] with {}", wanted.section, neighbours(wanted.section)),
+                });
+            };
+            let (what, valid) = (format!("missing ({})", wanted.meaning), wanted.valid());
+            return Err(MachineError { line, key, what, valid });
         }
+        machine.agrees(&lines)?;
         Ok(machine)
     }
 
-    fn read(&mut self, text: &str, section: &str, table: &DeTable<'_>) -> Result<(), MachineError> {
+    /// Values that are valid each, but not together.
+    fn agrees(&self, lines: &BTreeMap<String, usize>) -> Result<(), MachineError> {
+        let fail = |key: &str, what: String, valid: String| {
+            let line = lines.get(key).copied().unwrap_or(1);
+            Err(MachineError { line, key: key.to_owned(), what, valid })
+        };
+        let (low, high) = (self.get("dram.write_low"), self.get("dram.write_high"));
+        if low >= high {
+            let what = format!("{low} is not below dram.write_high, {high}");
+            return fail("dram.write_low", what, format!("0 to {} lines", high - 1.0));
+        }
+        let dram =
+            ["dram.rcd", "dram.cl", "dram.burst"].map(|key| self.get(key)).iter().sum::<f64>()
+                * self.get("dram.clock_ns");
+        let flits = self.get("link.data_flits") + self.get("link.control_flits");
+        let link = flits / self.get("link.flits_per_ns");
+        for (key, least) in
+            [("tier.default.unloaded_ns", dram), ("tier.alternate.unloaded_ns", dram + link)]
+        {
+            let ns = self.get(key);
+            if ns < least {
+                let what = format!("{ns} is less than DRAM and link take by themselves");
+                return fail(key, what, format!("{} to 10000 ns", least.ceil()));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        text: &str,
+        section: &str,
+        table: &DeTable<'_>,
+        lines: &mut BTreeMap<String, usize>,
+    ) -> Result<(), MachineError> {
         for (name, value) in table {
             let key = if section.is_empty() {
                 name.get_ref().to_string()
             } else {
                 format!("{section}.{}", name.get_ref())
             };
-            let known = PARAMETERS.iter().find(|p| format!("{}.{}", p.section, p.key) == key);
+            let known = PARAMETERS.iter().find(|p| p.name() == key);
+            lines.insert(key.clone(), line_of(text, name.span().start));
             let fail = |what: &str, valid: String| MachineError {
                 line: line_of(text, name.span().start),
                 key: key.clone(),
@@ -281,15 +344,18 @@ impl Machine {
             match (known, value.get_ref()) {
                 (Some(parameter), value) => {
                     let (number, source) =
-                        number_and_source(value).map_err(|what| fail(&what, range(parameter)))?;
+                        number_and_source(value).map_err(|what| fail(&what, parameter.valid()))?;
                     if !(parameter.least..=parameter.greatest).contains(&number) {
-                        return Err(fail(&format!("{number} is out of range"), range(parameter)));
+                        return Err(fail(&format!("{number} is out of range"), parameter.valid()));
+                    }
+                    if parameter.whole() && number.fract() != 0.0 {
+                        return Err(fail(&format!("{number} cannot be split"), parameter.valid()));
                     }
                     self.sources.insert(key.clone(), source);
                     self.values.insert(key, number);
                 }
                 (None, DeValue::Table(inner)) if is_section(&key) => {
-                    self.read(text, &key, inner)?
+                    self.read(text, &key, inner, lines)?
                 }
                 (None, _) => return Err(fail("unknown key", neighbours(section))),
             }
@@ -316,9 +382,7 @@ impl Machine {
     #[must_use]
     pub fn with(&self, key: &str, value: f64) -> Self {
         let mut machine = self.clone();
-        if let Some(parameter) =
-            PARAMETERS.iter().find(|p| format!("{}.{}", p.section, p.key) == key)
-        {
+        if let Some(parameter) = PARAMETERS.iter().find(|p| p.name() == key) {
             machine.values.insert(key.to_owned(), value.clamp(parameter.least, parameter.greatest));
         }
         machine
@@ -362,10 +426,6 @@ fn number_and_source(value: &DeValue<'_>) -> Result<(f64, String), String> {
     Ok((result.0.ok_or("its value is not a number")?, result.1))
 }
 
-fn range(parameter: &Parameter) -> String {
-    format!("{} to {} {}", parameter.least, parameter.greatest, parameter.unit)
-}
-
 fn is_section(key: &str) -> bool {
     PARAMETERS.iter().any(|p| p.section == key || p.section.starts_with(&format!("{key}.")))
 }
@@ -391,11 +451,9 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The line of a section's header, or the last line of a file without one.
-fn section_line(text: &str, section: &str) -> usize {
-    text.lines()
-        .position(|line| line.trim() == format!("[{section}]"))
-        .map_or_else(|| text.lines().count().max(1), |at| at + 1)
+/// The line of a section's header, if it has one.
+fn section_line(text: &str, section: &str) -> Option<usize> {
+    text.lines().position(|line| line.trim() == format!("[{section}]")).map(|at| at + 1)
 }
 
 #[cfg(test)]
@@ -427,8 +485,33 @@ mod tests {
             + "[link]"
             + ICELAKE.split("[link]").nth(1).unwrap();
         let error = Machine::parse(&without).unwrap_err();
-        assert_eq!(error.key, "tier.alternate.channels");
+        assert_eq!(error.key, "tier.alternate");
+        assert_eq!(error.valid, "[tier.alternate] with capacity_gib, channels, unloaded_ns");
         assert!(error.to_string().contains("missing"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_key_is_named_with_its_table_s_line() {
+        let error = Machine::parse(&ICELAKE.replacen("\nrfc =", "\n# rfc =", 1)).unwrap_err();
+        let table = ICELAKE.lines().position(|line| line == "[dram]").unwrap() + 1;
+        assert_eq!((error.line, error.key.as_str()), (table, "dram.rfc"));
+    }
+
+    #[test]
+    fn half_a_channel_and_values_that_contradict_each_other_are_refused() {
+        let wrong = |from: &str, to: &str| {
+            let text = ICELAKE.replacen(from, to, 1);
+            let error = Machine::parse(&text).unwrap_err();
+            assert!(text.lines().nth(error.line - 1).unwrap().contains(to.trim()), "{error}");
+            error.to_string()
+        };
+        let error = wrong("channels = { value = 8,", "channels = { value = 8.5,");
+        assert!(error.contains("a whole number, 1 to 64 channels"), "{error}");
+        let error = wrong("write_low = { value = 16,", "write_low = { value = 40,");
+        assert!(error.contains("0 to 39 lines"), "{error}");
+        // rcd, cl and a burst: 48 clocks of 0.625 ns.
+        let error = wrong("unloaded_ns = { value = 70,", "unloaded_ns = { value = 29,");
+        assert!(error.contains("30 to 10000 ns"), "{error}");
     }
 
     #[test]

@@ -14,8 +14,9 @@
 
 use std::collections::VecDeque;
 
-use pagemill_policy::tier::Tier;
+use pagemill_policy::tier::{Page, Tier};
 
+use crate::pieces::Pieces;
 use crate::random::Random;
 use crate::workload::Workload;
 
@@ -38,7 +39,10 @@ pub struct Pages {
     cleared: Vec<u32>,
     active: VecDeque<u32>,
     inactive: VecDeque<u32>,
-    resident: Vec<usize>,
+    /// Pages of each class that the default tier serves, by the reads of its pieces.
+    served: Vec<f64>,
+    /// Where huge pages may be split.
+    pieces: Option<Pieces>,
     default_frames: usize,
     used: usize,
 }
@@ -67,7 +71,8 @@ impl Pages {
                 .iter()
                 .scan(0, |before, &end| Some((end - std::mem::replace(before, end)) * segments))
                 .collect(),
-            resident: vec![0; ends.len()],
+            served: vec![0.0; ends.len()],
+            pieces: None,
             segment,
             ends,
             state: vec![ALTERNATE; count],
@@ -84,7 +89,7 @@ impl Pages {
                 this.state[page] = INACTIVE;
                 this.inactive.push_back(page as u32);
                 let class = this.class_of(page as u32);
-                this.resident[class] += 1;
+                this.served[class] += 1.0;
                 this.used += 1;
             }
         }
@@ -122,7 +127,7 @@ impl Pages {
     /// The part of a class that is on the default tier.
     #[must_use]
     pub fn part_on_default(&self, class: usize) -> f64 {
-        self.resident[class] as f64 / self.sizes[class] as f64
+        self.served[class] / self.sizes[class] as f64
     }
 
     /// A random page of a class.
@@ -181,8 +186,7 @@ impl Pages {
         // It was read just now, by the read that faulted.
         self.cleared[page as usize] = now.saturating_sub(1);
         self.inactive.push_back(page);
-        let class = self.class_of(page);
-        self.resident[class] += 1;
+        self.serve(page, 1.0);
         if self.inactive.len() > 2 * self.default_frames {
             let state = &self.state;
             self.inactive.retain(|&page| matches!(state[page as usize], INACTIVE | MARKED));
@@ -197,9 +201,38 @@ impl Pages {
         }
         self.used -= 1;
         self.state[page as usize] = ALTERNATE;
-        let class = self.class_of(page);
-        self.resident[class] -= 1;
+        self.serve(page, -1.0);
         true
+    }
+
+    fn serve(&mut self, page: u32, sign: f64) {
+        let class = self.class_of(page);
+        self.served[class] += sign * self.pieces.as_ref().map_or(1.0, |pieces| pieces.rate(page));
+    }
+
+    /// Lets huge pages be split.
+    pub fn splittable(&mut self, pieces: Pieces) {
+        self.pieces = Some(pieces);
+    }
+
+    /// The pieces, where huge pages may be split.
+    #[must_use]
+    pub const fn pieces(&self) -> Option<&Pieces> {
+        self.pieces.as_ref()
+    }
+
+    /// Splits whole pages of one tier together.
+    pub fn split(&mut self, group: &[Page]) {
+        let on_default: Vec<u32> = group
+            .iter()
+            .map(|page| page.0)
+            .filter(|&page| self.tier(page) == Tier::Default)
+            .collect();
+        on_default.iter().for_each(|&page| self.serve(page, -1.0));
+        if let Some(pieces) = &mut self.pieces {
+            pieces.split(group);
+        }
+        on_default.iter().for_each(|&page| self.serve(page, 1.0));
     }
 
     /// Ages the default tier until `wanted` frames are free or `budget_us` is spent, at `scan_us` a page
@@ -315,8 +348,8 @@ mod tests {
                 let default =
                     (0..pages.len() as u32).filter(|&p| pages.tier(p) == Tier::Default).count();
                 prop_assert_eq!(default + pages.free(), pages.default_frames());
-                let counted: usize = pages.resident.iter().sum();
-                prop_assert_eq!(default, counted);
+                let counted: f64 = pages.served.iter().sum();
+                prop_assert!((default as f64 - counted).abs() < 1e-9);
             }
         }
     }

@@ -11,19 +11,24 @@
 //!
 //! Always so: a run is a function of its set-up and seed; pages are conserved (see [`crate::pages`]).
 
-use pagemill_policy::tier::drive::{Counter, FaultDriven, Limits, Placement, Placer, Sampled};
+mod faults;
+mod samples;
+
+use pagemill_policy::tier::Loads;
+use pagemill_policy::tier::drive::{Counter, FaultDriven, Placer, Sampled};
 use pagemill_policy::tier::place::climb::Climb;
 use pagemill_policy::tier::place::colloid::Watermark;
-use pagemill_policy::tier::track::hemem::{self, Hemem};
+use pagemill_policy::tier::track::hemem::Hemem;
 use pagemill_policy::tier::track::memtis::Memtis;
-use pagemill_policy::tier::track::tpp::{Config, Verdict};
-use pagemill_policy::tier::{Loads, Page, Tier};
+use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
+use pagemill_policy::tier::track::tpp::Config;
 
 use crate::closed::Walks;
 use crate::machine::Machine;
 use crate::pages::Pages;
+use crate::pieces::{Inside, Pieces};
 use crate::random::Random;
-use crate::surface::{Effort, Point, Surface};
+use crate::surface::{Effort, Point, Surface, mix};
 use crate::workload::{GIB, Workload};
 
 /// The policies a run can be under.
@@ -100,13 +105,33 @@ pub struct Report {
     pub bytes_per_page: f64,
     /// Accesses that the run stands for.
     pub accesses: f64,
+    /// Part of the memory whose huge pages were split.
+    pub split: f64,
 }
 
 /// The surfaces of a set-up; policies with the same page size may share them.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    before: Surface,
-    after: Option<Surface>,
+    before: Surfaces,
+    after: Option<Surfaces>,
+}
+
+#[derive(Clone, Debug)]
+struct Surfaces {
+    whole: Surface,
+    /// With all huge pages split, where a policy may: what it costs in page walks.
+    split: Option<Surface>,
+}
+
+impl Surfaces {
+    /// The point at a share, a copy traffic and a part of the memory that is split.
+    fn at(&self, share: f64, copied: f64, split: f64) -> Point {
+        let whole = self.whole.at(share, copied);
+        match &self.split {
+            Some(surface) if split > 0.0 => mix(&whole, &surface.at(share, copied), split),
+            _ => whole,
+        }
+    }
 }
 
 const QUANTUM_NS: f64 = 1e7;
@@ -125,6 +150,14 @@ impl Setup {
         }
     }
 
+    /// The workload as this policy's pages see it, and the heat inside of a page that may be split.
+    fn load(&self) -> (Workload, Option<Inside>) {
+        match self.workload.folded(self.page_bytes()) {
+            Some((load, inside)) => (load, self.policy.starts_with("memtis").then_some(inside)),
+            None => (self.workload.clone(), None),
+        }
+    }
+
     fn default_bytes(&self) -> f64 {
         let machine = self.machine.get("tier.default.capacity_gib");
         self.workload.default_gib.unwrap_or(machine) * GIB
@@ -133,9 +166,12 @@ impl Setup {
     /// Least and greatest share that a placement can reach.
     #[must_use]
     pub fn bounds(&self) -> (f64, f64) {
+        self.bounds_of(&self.load().0)
+    }
+
+    fn bounds_of(&self, load: &Workload) -> (f64, f64) {
         let moved = self.moves_at.is_some();
-        let mut dense: Vec<(f64, f64)> = self
-            .workload
+        let mut dense: Vec<(f64, f64)> = load
             .classes
             .iter()
             .map(|class| (class.bytes, if moved { class.later } else { class.weight }))
@@ -151,39 +187,46 @@ impl Setup {
             share
         };
         let alternate = self.machine.get("tier.alternate.capacity_gib") * GIB;
-        let forced = (self.workload.bytes() - alternate).max(0.0);
+        let forced = (load.bytes() - alternate).max(0.0);
         (fill(&mut dense.iter().rev(), forced), fill(&mut dense.iter(), self.default_bytes()))
     }
 
     /// Where page table lines come from: they stay where their pages were first touched.
     #[must_use]
     pub fn walks(&self) -> Walks {
-        let pages = self.pages();
-        let missed = self.workload.walk_misses(&self.machine, self.page_bytes());
+        self.walks_of(&self.load().0, self.page_bytes())
+    }
+
+    fn walks_of(&self, load: &Workload, page_bytes: f64) -> Walks {
+        let pages = Pages::first_touch(load, page_bytes, self.default_bytes(), self.scale);
+        let missed = load.walk_misses(&self.machine, page_bytes);
         let (mut miss, mut on_default) = (0.0, 0.0);
         for (class, missed) in missed.iter().enumerate() {
-            let weighed = self.workload.classes[class].weight * missed;
+            let weighed = load.classes[class].weight * missed;
             miss += weighed;
             on_default += weighed * pages.part_on_default(class);
         }
         Walks {
-            part: self.workload.step.walked,
+            part: load.step.walked,
             miss,
-            hit_ns: self.workload.walk_hit_ns(&self.machine, self.page_bytes()),
+            hit_ns: load.walk_hit_ns(&self.machine, page_bytes),
             default_share: if miss > 0.0 { on_default / miss } else { 1.0 },
         }
-    }
-
-    fn pages(&self) -> Pages {
-        Pages::first_touch(&self.workload, self.page_bytes(), self.default_bytes(), self.scale)
     }
 
     /// Simulates the surfaces. `tick` is called after each point with its number and their count.
     #[must_use]
     pub fn prepare(&self, tick: &mut dyn FnMut(usize, usize)) -> Prepared {
-        let walks = self.walks();
-        let mut build =
-            |steps| Surface::build(&self.machine, &self.workload, steps, walks, self.effort, tick);
+        let (walks, split) = (self.walks(), self.load().1.is_some());
+        // One base page in `scale` would be too few of them to say where their page tables are.
+        let split =
+            split.then(|| Self { scale: 1.0, ..self.clone() }.walks_of(&self.workload, SMALL));
+        let mut build = |steps| {
+            let mut of = |walks| {
+                Surface::build(&self.machine, &self.workload, steps, walks, self.effort, tick)
+            };
+            Surfaces { whole: of(walks), split: split.map(&mut of) }
+        };
         Prepared {
             before: build(self.steps),
             after: self.later_steps.map(|(steps, _)| build(steps)),
@@ -204,11 +247,11 @@ impl Setup {
         let (mut accesses, mut elapsed) = (0.0, 0.0);
         for now in 0..quanta {
             let second = f64::from(now) * QUANTUM_NS / 1e9;
-            let surface = match (self.later_steps, &prepared.after) {
+            let surfaces = match (self.later_steps, &prepared.after) {
                 (Some((_, at)), Some(after)) if second >= at => after,
                 _ => &prepared.before,
             };
-            let quantum = state.quantum(now, second, surface);
+            let quantum = state.quantum(now, second, surfaces);
             accesses += quantum.reads_per_ns * QUANTUM_NS;
             elapsed += QUANTUM_NS / 1e9;
             let values = [
@@ -241,9 +284,14 @@ impl Setup {
                 break;
             }
         }
-        let surface = prepared.after.as_ref().unwrap_or(&prepared.before);
+        let surfaces = prepared.after.as_ref().unwrap_or(&prepared.before);
         let (low, high) = self.bounds();
-        let best = surface.best(low, high);
+        let whole = surfaces.whole.best(low, high);
+        let best = surfaces.split.as_ref().map_or(whole, |surface| {
+            let (low, high) = self.bounds_of(&self.workload);
+            let split = surface.best(low, high);
+            if split.1 > whole.1 { split } else { whole }
+        });
         Report {
             last: mean(&samples),
             whole: accesses / self.workload.step.per_unit / f64::max(elapsed, f64::MIN_POSITIVE),
@@ -251,6 +299,7 @@ impl Setup {
             best: (best.0, best.1 * 1e9 / self.workload.step.per_unit),
             bytes_per_page: state.pages.bytes_per_page(),
             accesses,
+            split: state.part_split(),
         }
     }
 }
@@ -287,6 +336,8 @@ enum Engine {
 
 struct State<'a> {
     setup: &'a Setup,
+    load: Workload,
+    splitter: Option<Splitter>,
     pages: Pages,
     engine: Engine,
     random: Random,
@@ -301,14 +352,18 @@ struct State<'a> {
     sampled: f64,
 }
 
+/// Samples of the simulated pages between two coolings.
+fn cooling(setup: &Setup) -> u64 {
+    (COOLING as f64 / setup.scale) as u64
+}
+
 fn engine(setup: &Setup, pages: &Pages) -> Engine {
     let machine = &setup.machine;
     let counter = |name: &str| {
         if name.starts_with("hemem") {
             Counter::Hemem(Hemem::new(pages.len()))
         } else {
-            // Ten samples a page between two coolings.
-            Counter::Memtis(Memtis::new(pages.len(), 10 * pages.len() as u64))
+            Counter::Memtis(Memtis::new(pages.len(), cooling(setup)))
         }
     };
     match setup.policy.as_str() {
@@ -340,10 +395,18 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
 
 impl<'a> State<'a> {
     fn new(setup: &'a Setup) -> Self {
-        let pages = setup.pages();
+        let (load, inside) = setup.load();
+        let mut pages =
+            Pages::first_touch(&load, setup.page_bytes(), setup.default_bytes(), setup.scale);
+        let splitter = inside.map(|inside| {
+            pages.splittable(Pieces::new(pages.len(), inside));
+            Splitter::new(pages.len(), pages.default_frames() * BASE, cooling(setup))
+        });
         Self {
             engine: engine(setup, &pages),
             setup,
+            load,
+            splitter,
             pages,
             random: Random::new(setup.seed),
             faults: vec![Vec::new(); FAULT_WHEEL],
@@ -358,18 +421,21 @@ impl<'a> State<'a> {
         }
     }
 
-    fn quantum(&mut self, now: u32, second: f64, surface: &Surface) -> Quantum {
+    fn part_split(&self) -> f64 {
+        self.pages.pieces().map_or(0.0, Pieces::part_split)
+    }
+
+    fn quantum(&mut self, now: u32, second: f64, surfaces: &Surfaces) -> Quantum {
         let moved = self.setup.moves_at.is_some_and(|at| second >= at);
         let weights: Vec<f64> = self
-            .setup
-            .workload
+            .load
             .classes
             .iter()
             .map(|class| if moved { class.later } else { class.weight })
             .collect();
         let share: f64 =
             weights.iter().enumerate().map(|(c, w)| w * self.pages.part_on_default(c)).sum();
-        let Point { reads_per_ns, loads } = surface.at(share, self.copied);
+        let Point { reads_per_ns, loads } = surfaces.at(share, self.copied, self.part_split());
         let reads_per_ns = reads_per_ns * (1.0 - self.lost).max(0.0);
         // Reads of one page in one quantum.
         let rates: Vec<f64> = weights
@@ -398,202 +464,7 @@ impl<'a> State<'a> {
             demoted: demoted as f64 * self.setup.scale,
         }
     }
-
-    fn by_faults(
-        &mut self,
-        driver: &mut FaultDriven,
-        now: u32,
-        loads: Loads,
-        rates: &[f64],
-    ) -> (usize, usize) {
-        let machine = &self.setup.machine;
-        let quantum_ms = QUANTUM_NS / 1e6;
-        // Watermarks are parts of the node, of which the workload may use some frames only: low, high and the
-        // mark up to which kswapd frees when it makes room for promotions lie one margin apart.
-        let node = machine.get("kernel.node_gib") * GIB / SMALL / self.setup.scale;
-        let margin = (machine.get("kernel.watermark_part") * node).max(1.0);
-        let frames = self.pages.default_frames();
-        let mark = |margins: f64| ((margins * margin) as usize).min(frames / 8 * margins as usize);
-        let (low, high, promotion) = (mark(1.0), mark(2.0), mark(3.0));
-        let plenty = promotion + (machine.get("kernel.plenty_part") * node) as usize;
-        driver.observe(loads);
-        let (mut promoted, mut demoted, mut handled) = (0, 0, 0_u32);
-        let slot = now as usize % FAULT_WHEEL;
-        let mut due = std::mem::take(&mut self.faults[slot]);
-        // Faults of one quantum come in any order; those stamped first must not take the free frames first.
-        for at in (1..due.len()).rev() {
-            due.swap(at, self.random.below(at as u64 + 1) as usize);
-        }
-        for (page, stamped) in due {
-            if !self.pages.unstamp(page, stamped) {
-                continue;
-            }
-            handled += 1;
-            let latency_ms = f64::from(now - stamped) * quantum_ms;
-            let now_ms = (f64::from(now) * quantum_ms) as u64;
-            let room = self.pages.free() > plenty;
-            match driver.fault(now_ms, self.pages.tier(page), latency_ms, room) {
-                Verdict::Promote if self.pages.free() > high => {
-                    promoted += usize::from(self.pages.promote(page, now));
-                }
-                Verdict::Promote => self.kswapd_awake = true,
-                Verdict::Demote => demoted += usize::from(self.pages.demote(page)),
-                Verdict::Stay => {}
-            }
-        }
-        let copies = (promoted + demoted) as f64;
-        self.kswapd_awake |= self.pages.free() < low;
-        if self.kswapd_awake {
-            self.kswapd_debt += QUANTUM_NS / 1e3 / self.setup.scale;
-            let costs = (machine.get("kernel.kswapd_scan_us"), machine.get("kernel.kswapd_us"));
-            let budget = self.kswapd_debt.max(0.0);
-            let (aged, spent) =
-                self.pages.age(now, promotion + 1, budget, costs, rates, &mut self.random);
-            self.kswapd_debt -= spent;
-            demoted += aged;
-            if self.pages.free() > promotion {
-                self.kswapd_awake = false;
-                self.kswapd_debt = self.kswapd_debt.min(0.0);
-            }
-        }
-        self.scan(driver, now, rates);
-        let spent_us = (f64::from(handled) * machine.get("kernel.fault_us")
-            + copies * machine.get("kernel.migrate_us"))
-            * self.setup.scale;
-        let lost = spent_us / (QUANTUM_NS / 1e3 * self.setup.workload.cores as f64);
-        self.lost += 0.1 * (lost - self.lost);
-        (promoted, demoted)
-    }
-
-    /// Stamps the next chunk of the address space and draws when each stamped page is read next.
-    fn scan(&mut self, driver: &FaultDriven, now: u32, rates: &[f64]) {
-        let machine = &self.setup.machine;
-        let period = (machine.get("kernel.scan_period_ms") * 1e6 / QUANTUM_NS).round().max(1.0);
-        if f64::from(now) % period != 0.0 {
-            return;
-        }
-        let chunk = machine.get("kernel.scan_mib") * 1024.0 * 1024.0;
-        self.scan_debt += chunk / SMALL / self.setup.scale;
-        while self.scan_debt >= 1.0 {
-            self.scan_debt -= 1.0;
-            let page = self.cursor as u32;
-            self.cursor = (self.cursor + 1) % self.pages.len();
-            if self.pages.stamped(page) || !driver.stamps(self.pages.tier(page)) {
-                continue;
-            }
-            let rate = rates[self.pages.class_of(page)];
-            let wait = self.random.exponential(1.0 / rate.max(1e-12)).ceil();
-            // A page that is not read before the wheel comes round is stamped again then.
-            if wait < (FAULT_WHEEL - 1) as f64 {
-                self.pages.stamp(page, now);
-                self.faults[(now as usize + wait as usize) % FAULT_WHEEL].push((page, now));
-            }
-        }
-    }
-
-    fn by_samples(
-        &mut self,
-        driver: &mut Sampled,
-        loads: Loads,
-        weights: &[f64],
-        reads_per_ns: f64,
-    ) -> (usize, usize) {
-        let reads = reads_per_ns * QUANTUM_NS / hemem::PERIOD as f64 / self.setup.scale;
-        for (class, weight) in weights.iter().enumerate() {
-            for _ in 0..self.random.poisson(reads * weight) {
-                driver.sample(Page(self.pages.draw(class, &mut self.random)));
-                self.sampled += 1.0;
-            }
-        }
-        let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / HUGE;
-        self.copy_debt = (self.copy_debt + per_quantum / self.setup.scale).min(8.0 * per_quantum);
-        let tiers: Vec<Tier> =
-            (0..self.pages.len() as u32).map(|page| self.pages.tier(page)).collect();
-        let alternate = self.setup.machine.get("tier.alternate.capacity_gib") * GIB / HUGE;
-        let swaps = driver.decide(
-            loads,
-            Placement {
-                tiers: &tiers,
-                default_frames: self.pages.default_frames(),
-                alternate_frames: (alternate / self.setup.scale) as usize,
-            },
-            Limits {
-                pages: self.copy_debt as usize,
-                page_bytes: HUGE * self.setup.scale,
-                quantum_ns: QUANTUM_NS,
-            },
-        );
-        let (mut promoted, mut demoted) = (0, 0);
-        for swap in swaps {
-            self.copy_debt -= swap.pages() as f64;
-            let (up, down) = match swap.from {
-                Tier::Alternate => (Some(swap.moved), swap.back),
-                Tier::Default => (swap.back, Some(swap.moved)),
-            };
-            demoted += usize::from(down.is_some_and(|page| self.pages.demote(page.0)));
-            promoted += usize::from(up.is_some_and(|page| self.pages.promote(page.0, 0)));
-        }
-        (promoted, demoted)
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::ICELAKE;
-    use crate::workload::gups;
-
-    fn setup(policy: &str, steps: f64) -> Setup {
-        Setup {
-            machine: Machine::parse(ICELAKE).unwrap(),
-            workload: gups(64.0),
-            policy: policy.to_owned(),
-            steps,
-            later_steps: None,
-            moves_at: None,
-            seconds: 120.0,
-            scale: if policy.starts_with("tpp") || policy == "none" { 2048.0 } else { 64.0 },
-            seed: 1,
-            effort: Effort { warm_ns: 2_000.0, measure_ns: 8_000.0, seed: 1 },
-        }
-    }
-
-    #[test]
-    fn a_placement_can_reach_from_nothing_to_the_hot_set_and_some() {
-        let (low, high) = setup("none", 0.0).bounds();
-        assert!(low.abs() < 1e-9, "{low}");
-        assert!((high - (0.9 + 0.1 * 12.0 / 52.0)).abs() < 1e-6, "{high}");
-    }
-
-    #[test]
-    fn without_a_policy_nothing_moves() {
-        let setup = Setup { seconds: 2.0, ..setup("none", 0.0) };
-        let report = setup.run(&setup.prepare(&mut |_, _| {}), &mut |_| {});
-        assert!(report.samples.iter().all(|s| s.promoted + s.demoted == 0.0));
-        assert!((report.last.share - 0.1 * 32.0 / 52.0).abs() < 0.01, "{:?}", report.last);
-    }
-
-    #[test]
-    fn every_system_finds_the_hot_set_and_colloid_leaves_it_under_load() {
-        for base in ["tpp", "hemem", "memtis"] {
-            // Two passes of the scanner.
-            let alone =
-                Setup { seconds: if base == "tpp" { 600.0 } else { 120.0 }, ..setup(base, 3.0) };
-            let prepared = alone.prepare(&mut |_, _| {});
-            let packed = alone.run(&prepared, &mut |_| {});
-            let under = Setup { policy: format!("{base}+colloid"), ..alone.clone() };
-            let balanced = under.run(&prepared, &mut |_| {});
-            assert!(packed.last.share > 0.4, "{base}: {:?}", packed.last);
-            assert!(balanced.last.share < packed.last.share - 0.2, "{base}: {:?}", balanced.last);
-            assert!(balanced.last.units_per_s > packed.last.units_per_s, "{base}");
-        }
-    }
-
-    #[test]
-    fn a_seed_is_a_run() {
-        let setup = Setup { seconds: 5.0, ..setup("tpp+colloid", 1.0) };
-        let prepared = setup.prepare(&mut |_, _| {});
-        let once = setup.run(&prepared, &mut |_| {}).samples;
-        assert_eq!(once, setup.run(&prepared, &mut |_| {}).samples);
-    }
-}
+mod tests;

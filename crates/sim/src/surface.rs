@@ -163,7 +163,8 @@ impl Surface {
     }
 }
 
-fn mix(a: &Point, b: &Point, along: f64) -> Point {
+/// The point between two, `along` of the way from the first.
+pub(crate) fn mix(a: &Point, b: &Point, along: f64) -> Point {
     let blend = |a: f64, b: f64| (a + (b - a) * along).max(0.0);
     let load = |a: Load, b: Load| Load {
         latency_ns: blend(a.latency_ns, b.latency_ns),

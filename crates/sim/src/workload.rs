@@ -10,6 +10,7 @@
 use crate::cache::{self, Lines};
 use crate::closed::{Group, Kind, Walks};
 use crate::machine::Machine;
+use crate::pieces::Inside;
 
 /// Bytes of a GiB.
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -89,7 +90,8 @@ pub struct Workload {
 }
 
 /// The names [`named`] knows.
-pub const NAMES: &[&str] = &["gups", "silo", "pagerank", "cachelib", "chase", "zipf", "moving"];
+pub const NAMES: &[&str] =
+    &["gups", "silo", "pagerank", "cachelib", "chase", "zipf", "moving", "scattered"];
 
 /// A workload by name.
 #[must_use]
@@ -97,6 +99,7 @@ pub fn named(name: &str, machine: &Machine) -> Option<Workload> {
     Some(match name {
         "gups" => gups(64.0),
         "moving" => Workload { name: "moving", ..gups(64.0) },
+        "scattered" => scattered(),
         "silo" => silo(machine),
         "pagerank" => pagerank(machine),
         "cachelib" => cachelib(),
@@ -381,7 +384,38 @@ pub fn zipf(bytes: f64, exponent: f64) -> Workload {
     Workload { name: "zipf", classes, segments: 1, together: false, ..gups(64.0) }
 }
 
+/// Updates as in [`gups`], but hot pages lie scattered: of the 512 base pages of each 2 MiB, 64 take 90 % of the updates, as where
+/// popular records of an index lie wherever they were inserted. All huge pages look alike.
+#[must_use]
+pub fn scattered() -> Workload {
+    let (gib, one_in) = (72.0, 8.0);
+    Workload {
+        name: "scattered",
+        classes: vec![
+            Class::new("hot", gib * GIB / one_in, 0.9),
+            Class::new("cold", gib * GIB * (1.0 - 1.0 / one_in), 0.1),
+        ],
+        segments: (gib * 512.0) as usize,
+        together: false,
+        ..gups(64.0)
+    }
+}
+
 impl Workload {
+    /// The workload as pages of `page_bytes` see it, where each of its segments is one of them: one class, and the heat inside.
+    #[must_use]
+    pub fn folded(&self, page_bytes: f64) -> Option<(Self, Inside)> {
+        let segment = self.bytes() / self.segments as f64;
+        let hot = self.classes.first()?;
+        if self.classes.len() != 2 || segment != page_bytes {
+            return None;
+        }
+        let inside =
+            Inside { one_in: (self.bytes() / hot.bytes).round() as usize, weight: hot.weight };
+        let all = Class::new("all", self.bytes(), 1.0);
+        Some((Self { classes: vec![all], segments: 1, ..self.clone() }, inside))
+    }
+
     /// Its size.
     #[must_use]
     pub fn bytes(&self) -> f64 {

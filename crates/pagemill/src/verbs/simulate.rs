@@ -27,12 +27,13 @@ use crate::experiments::colloid;
   pagemill simulate gups --policy tpp,tpp+colloid --antagonist 3
   pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
   pagemill simulate moving --policy hemem+watermark --move-at 50
+  pagemill simulate scattered --policy hemem,memtis --seconds 600
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
   pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
   pagemill simulate --figure 6c,8b --sensitivity
   pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
 pub struct Arguments {
-    /// The workload: gups, silo, pagerank, cachelib, chase, zipf or moving, or a recording that
+    /// The workload: gups, silo, pagerank, cachelib, chase, zipf, moving or scattered, or a recording that
     /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
     #[arg(default_value = "gups")]
     workload: String,
@@ -102,6 +103,8 @@ struct Row {
     best_units_per_s: f64,
     regret: f64,
     simulated_bytes_per_page: f64,
+    /// Part of the memory whose huge pages were split.
+    split: f64,
     timeline: Vec<[f64; 5]>,
 }
 
@@ -322,6 +325,13 @@ impl Arguments {
                 row.regret * 100.0
             );
         }
+        for row in rows.iter().filter(|row| row.split > 0.0) {
+            println!(
+                "{} split the huge pages of {:.0} % of the memory",
+                row.policy,
+                row.split * 100.0
+            );
+        }
         println!(
             "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
         );
@@ -343,6 +353,7 @@ fn row(policy: &str, unit: &'static str, report: &Report) -> Row {
         best_units_per_s: report.best.1,
         regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
         simulated_bytes_per_page: report.bytes_per_page,
+        split: report.split,
         timeline: report
             .samples
             .iter()

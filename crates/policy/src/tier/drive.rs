@@ -62,6 +62,13 @@ impl Counter {
         }
     }
 
+    /// Sets a page's count; HeMem, which splits nothing, leaves it.
+    pub fn set(&mut self, page: Page, count: u32) {
+        if let Self::Memtis(tracker) = self {
+            tracker.set(page, count);
+        }
+    }
+
     /// Forgets what was seen of a page.
     pub fn forget(&mut self, page: Page) {
         match self {

@@ -1,6 +1,6 @@
 //! What a tenth more or less of each parameter does to each cell of 6c.
 
-use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
+use pagemill_sim::machine::{Machine, PARAMETERS};
 use pagemill_sim::surface::{self, Effort};
 use pagemill_sim::workload;
 
@@ -63,7 +63,7 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
     let keys: Vec<(String, bool)> = PARAMETERS
         .iter()
         .filter(|p| p.section != "kernel" && p.section != "hemem")
-        .map(|p| (format!("{}.{}", p.section, p.key), whole(p)))
+        .map(|p| (format!("{}.{}", p.section, p.key), p.whole()))
         .filter(|(key, _)| options.machine.get(key) != 0.0)
         .collect();
     for (at, (key, whole)) in keys.iter().enumerate() {
@@ -82,12 +82,4 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
          small counts by at least one"
             .to_owned(),
     );
-}
-
-/// Whether a parameter counts things that cannot be split.
-fn whole(parameter: &Parameter) -> bool {
-    matches!(
-        parameter.unit,
-        "walks" | "ranks" | "groups" | "banks" | "channels" | "cores" | "clocks"
-    ) || (parameter.section == "core" && parameter.unit == "lines")
 }

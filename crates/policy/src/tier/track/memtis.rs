@@ -4,13 +4,10 @@
 //! *threshold* is the lowest bin such that all pages from it upwards fit the default tier. Counts are
 //! halved every `cooling` samples, which moves each page down one bin.
 //!
-//! Huge pages (section 4.3): a huge page whose heat sits on few of its 4 KiB pages wastes the default
-//! tier. Its *skew* is the sum of the squared subpage counts over the square of the number of
-//! touched subpages; [`splits`] says how many of the most skewed pages to split, from the hit ratio that
-//! 4 KiB placement would have (`estimated`) and the one seen (`actual`).
+//! Which huge pages are split: [`super::split`].
 //!
-//! Deviation: bins and constants follow the paper as remembered from its text; the published kernel
-//! was not at hand.
+//! Deviations: `htmm_cooling_period` and the fitting threshold are those of the published kernel (`mm/htmm_core.c`); its bins begin at
+//! 2^i - 1, ours at 2^(i-1), and its warm pages, which neither rise nor fall, are not there.
 //!
 //! Always so: the histogram counts every page once; pages at or above the threshold fit the capacity.
 
@@ -50,11 +47,7 @@ impl Memtis {
 
     /// Forgets what was seen of a page.
     pub fn forget(&mut self, page: Page) {
-        if let Some(count) = self.counts.get_mut(page.0 as usize) {
-            self.bins[bin(*count)] -= 1;
-            self.bins[0] += 1;
-            *count = 0;
-        }
+        self.set(page, 0);
     }
 
     /// Counts one sampled load. Pages out of range are ignored.
@@ -81,6 +74,15 @@ impl Memtis {
         self.counts.get(page.0 as usize).copied().unwrap_or(0)
     }
 
+    /// Sets a page's count.
+    pub fn set(&mut self, page: Page, count: u32) {
+        if let Some(held) = self.counts.get_mut(page.0 as usize) {
+            self.bins[bin(*held)] -= 1;
+            self.bins[bin(count)] += 1;
+            *held = count;
+        }
+    }
+
     /// The least count that deserves a default tier of `capacity` pages; at least 1.
     #[must_use]
     pub fn threshold(&self, capacity: usize) -> u32 {
@@ -99,32 +101,6 @@ impl Memtis {
     pub const fn histogram(&self) -> &[usize; BINS] {
         &self.bins
     }
-}
-
-/// How unevenly a huge page's heat lies on its subpages; 0 for an untouched one.
-#[must_use]
-pub fn skew(subpages: &[u32]) -> f64 {
-    let touched = subpages.iter().filter(|&&count| count > 0).count();
-    if touched == 0 {
-        return 0.0;
-    }
-    subpages.iter().map(|&count| f64::from(count).powi(2)).sum::<f64>() / (touched as f64).powi(2)
-}
-
-/// How many huge pages to split: the hits that better placement would win, weighed by the latency
-/// they save against that of the default tier, over the samples an average hot huge page draws.
-#[must_use]
-pub fn splits(
-    estimated: f64,
-    actual: f64,
-    samples: u64,
-    default_ns: f64,
-    alternate_ns: f64,
-    samples_per_hot_page: f64,
-) -> usize {
-    let gain = (estimated - actual).max(0.0) * samples as f64;
-    let weight = ((alternate_ns - default_ns) / default_ns.max(1.0)).max(0.0);
-    (gain * weight / samples_per_hot_page.max(1.0)) as usize
 }
 
 #[cfg(test)]
@@ -147,19 +123,5 @@ mod tests {
             let hot = (0..40).filter(|&p| tracker.heat(Page(p)) >= threshold).count();
             prop_assert!(hot <= capacity, "{hot} pages at {threshold} for {capacity}");
         }
-    }
-
-    #[test]
-    fn heat_on_one_subpage_is_more_skewed_than_the_same_heat_on_all() {
-        let mut one = [0; 512];
-        one[7] = 512;
-        assert!(skew(&one) > skew(&[1; 512]) * 1000.0);
-    }
-
-    #[test]
-    fn nothing_is_split_where_placement_is_as_good_as_it_can_be() {
-        assert_eq!(splits(0.9, 0.9, 1_000_000, 70.0, 135.0, 20.0), 0);
-        assert_eq!(splits(0.9, 0.5, 1000, 70.0, 140.0, 20.0), 20);
-        assert_eq!(splits(0.9, 0.5, 1000, 200.0, 140.0, 20.0), 0);
     }
 }

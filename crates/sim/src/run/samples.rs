@@ -1,0 +1,96 @@
+//! A quantum under HeMem or MEMTIS: samples, huge pages split, pages exchanged.
+
+use pagemill_policy::tier::drive::{Counter, Limits, Placement, Sampled};
+use pagemill_policy::tier::track::hemem;
+use pagemill_policy::tier::track::split::{BASE, Splitter};
+use pagemill_policy::tier::{Loads, Page, Tier};
+
+use super::{HUGE, QUANTUM_NS, State};
+use crate::workload::GIB;
+
+impl State<'_> {
+    /// The piece that serves a read of `page`; MEMTIS looks at where in it that is, and may split.
+    fn inside(&mut self, page: u32, driver: &mut Sampled, loads: Loads) -> u32 {
+        let (Some(splitter), Some(pieces)) = (&mut self.splitter, self.pages.pieces()) else {
+            return page;
+        };
+        let (base, piece) = pieces.draw(page, BASE, &mut self.random);
+        if splitter.sample(Page(page), base, self.pages.tier(piece)) {
+            let (default_ns, alternate_ns) = (loads.default.latency_ns, loads.alternate.latency_ns);
+            let chosen = splitter.decide(default_ns, alternate_ns, |_| true);
+            let together = pieces.together();
+            for tier in [Tier::Default, Tier::Alternate] {
+                let here: Vec<Page> =
+                    chosen.iter().copied().filter(|page| self.pages.tier(page.0) == tier).collect();
+                for group in here.chunks_exact(together) {
+                    self.pages.split(group);
+                    count_pieces(splitter, driver.counter(), group, BASE / together);
+                }
+            }
+        }
+        piece
+    }
+
+    pub(super) fn by_samples(
+        &mut self,
+        driver: &mut Sampled,
+        loads: Loads,
+        weights: &[f64],
+        reads_per_ns: f64,
+    ) -> (usize, usize) {
+        let reads = reads_per_ns * QUANTUM_NS / hemem::PERIOD as f64 / self.setup.scale;
+        for (class, weight) in weights.iter().enumerate() {
+            for _ in 0..self.random.poisson(reads * weight) {
+                let page = self.pages.draw(class, &mut self.random);
+                let piece = self.inside(page, driver, loads);
+                driver.sample(Page(piece));
+                self.sampled += 1.0;
+            }
+        }
+        let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / HUGE;
+        self.copy_debt = (self.copy_debt + per_quantum / self.setup.scale).min(8.0 * per_quantum);
+        let tiers: Vec<Tier> =
+            (0..self.pages.len() as u32).map(|page| self.pages.tier(page)).collect();
+        let alternate = self.setup.machine.get("tier.alternate.capacity_gib") * GIB / HUGE;
+        let swaps = driver.decide(
+            loads,
+            Placement {
+                tiers: &tiers,
+                default_frames: self.pages.default_frames(),
+                alternate_frames: (alternate / self.setup.scale) as usize,
+            },
+            Limits {
+                pages: self.copy_debt as usize,
+                page_bytes: HUGE * self.setup.scale,
+                quantum_ns: QUANTUM_NS,
+            },
+        );
+        let (mut promoted, mut demoted) = (0, 0);
+        for swap in swaps {
+            self.copy_debt -= swap.pages() as f64;
+            let (up, down) = match swap.from {
+                Tier::Alternate => (Some(swap.moved), swap.back),
+                Tier::Default => (swap.back, Some(swap.moved)),
+            };
+            demoted += usize::from(down.is_some_and(|page| self.pages.demote(page.0)));
+            promoted += usize::from(up.is_some_and(|page| self.pages.promote(page.0, 0)));
+        }
+        (promoted, demoted)
+    }
+}
+
+/// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base page counts
+/// for all 512, as in the published kernel, so a piece counts what its base pages do.
+fn count_pieces(splitter: &mut Splitter, counter: &mut Counter, group: &[Page], hot: usize) {
+    let counts = |page: &Page| -> (u32, u32) {
+        let counts: Vec<u32> = splitter.counts(*page).collect();
+        (counts[..hot].iter().sum(), counts[hot..].iter().sum())
+    };
+    let (first, rest) =
+        group.iter().map(counts).fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1));
+    for (at, &page) in group.iter().enumerate() {
+        let others = (group.len() as u32 - 1).max(1);
+        counter.set(page, if at == 0 { first } else { rest / others });
+        splitter.done(page);
+    }
+}

@@ -1,0 +1,75 @@
+use super::*;
+use crate::machine::ICELAKE;
+use crate::workload::{gups, scattered};
+
+#[test]
+fn memtis_splits_huge_pages_whose_heat_lies_in_few_places_and_gains_by_it() {
+    let setup = |policy: &str, seconds| Setup {
+        workload: scattered(),
+        seconds,
+        scale: 256.0,
+        ..setup(policy, 0.0)
+    };
+    let hemem = setup("hemem", 60.0);
+    let whole = hemem.run(&hemem.prepare(&mut |_, _| {}), &mut |_| {});
+    // Its decisions need more samples than the default tier has base pages: a minute and more each.
+    let memtis = setup("memtis", 500.0);
+    let split = memtis.run(&memtis.prepare(&mut |_, _| {}), &mut |_| {});
+    assert!(whole.split == 0.0 && split.split > 0.1, "{}", split.split);
+    assert!(split.last.share > whole.last.share + 0.1, "{:?}", split.last);
+    assert!(split.last.units_per_s > whole.last.units_per_s, "{:?}", split.last);
+}
+
+fn setup(policy: &str, steps: f64) -> Setup {
+    Setup {
+        machine: Machine::parse(ICELAKE).unwrap(),
+        workload: gups(64.0),
+        policy: policy.to_owned(),
+        steps,
+        later_steps: None,
+        moves_at: None,
+        seconds: 120.0,
+        scale: if policy.starts_with("tpp") || policy == "none" { 2048.0 } else { 64.0 },
+        seed: 1,
+        effort: Effort { warm_ns: 2_000.0, measure_ns: 8_000.0, seed: 1 },
+    }
+}
+
+#[test]
+fn a_placement_can_reach_from_nothing_to_the_hot_set_and_some() {
+    let (low, high) = setup("none", 0.0).bounds();
+    assert!(low.abs() < 1e-9, "{low}");
+    assert!((high - (0.9 + 0.1 * 12.0 / 52.0)).abs() < 1e-6, "{high}");
+}
+
+#[test]
+fn without_a_policy_nothing_moves() {
+    let setup = Setup { seconds: 2.0, ..setup("none", 0.0) };
+    let report = setup.run(&setup.prepare(&mut |_, _| {}), &mut |_| {});
+    assert!(report.samples.iter().all(|s| s.promoted + s.demoted == 0.0));
+    assert!((report.last.share - 0.1 * 32.0 / 52.0).abs() < 0.01, "{:?}", report.last);
+}
+
+#[test]
+fn every_system_finds_the_hot_set_and_colloid_leaves_it_under_load() {
+    for base in ["tpp", "hemem", "memtis"] {
+        // Two passes of the scanner.
+        let alone =
+            Setup { seconds: if base == "tpp" { 600.0 } else { 120.0 }, ..setup(base, 3.0) };
+        let prepared = alone.prepare(&mut |_, _| {});
+        let packed = alone.run(&prepared, &mut |_| {});
+        let under = Setup { policy: format!("{base}+colloid"), ..alone.clone() };
+        let balanced = under.run(&prepared, &mut |_| {});
+        assert!(packed.last.share > 0.4, "{base}: {:?}", packed.last);
+        assert!(balanced.last.share < packed.last.share - 0.2, "{base}: {:?}", balanced.last);
+        assert!(balanced.last.units_per_s > packed.last.units_per_s, "{base}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let setup = Setup { seconds: 5.0, ..setup("tpp+colloid", 1.0) };
+    let prepared = setup.prepare(&mut |_, _| {});
+    let once = setup.run(&prepared, &mut |_| {}).samples;
+    assert_eq!(once, setup.run(&prepared, &mut |_| {}).samples);
+}
