@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  touch        one write makes a whole huge page present, if the kernel has one free
-//!  keep         |x·······|x·······|   of each block one page stays, the rest is given back;
+//!  keep         |x·······|x·······|   of each block one page stays, the rest is given back; what stays is
+//!               written to, for a page of zeros would be replaced by the shared one in the split;
 //!               MADV_COLD on a part makes the kernel split the huge page now, so that the
 //!               rest is free memory in small blocks and not on the list of deferred splits
 //!  pin          vmsplice(2) of a page into a pipe: as long as the pipe has it, nothing moves it
@@ -98,6 +99,8 @@ impl HugeArea {
         let first = index * self.huge_size;
         let kept: Vec<usize> = (first..first + self.huge_size).step_by(block.max(page)).collect();
         for &offset in &kept {
+            // SAFETY: the byte is in the area, which is mapped readable and writable and is ours alone.
+            unsafe { self.start.wrapping_add(offset).write_volatile(1) };
             if block > page {
                 self.advise(offset + page, block - page, libc::MADV_DONTNEED)?;
             }
@@ -227,6 +230,7 @@ pub fn raise_open_files() -> Result<u64> {
 mod tests {
     use super::*;
     use crate::Linux;
+    use crate::huge_pages_of::Pages;
 
     const HUGE: usize = 2 << 20;
 
@@ -256,6 +260,11 @@ mod tests {
         if whole {
             area.touch(2).unwrap();
             assert_eq!(area.keep(2, 64 << 10).unwrap().len(), 32);
+            // Of pages that hold zeros the kernel keeps none (Linux 6.12): these are the area's own.
+            let at = area.start as u64 + 2 * HUGE as u64;
+            let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+            let own = pages.runs(at, at + HUGE as u64).unwrap();
+            assert_eq!(own.iter().map(|run| run.end - run.start).sum::<u64>(), 32 * 4096);
         }
         area.release(1).unwrap();
         area.release(2).unwrap();

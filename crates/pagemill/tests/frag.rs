@@ -203,6 +203,8 @@ fn targets_and_orders_that_make_no_sense_are_refused_with_what_was_expected() {
         assert_eq!(refused.code(), Some(2), "{refused:?}");
         assert!(refused.err.contains("from 0 (whole) to 1"), "{}", refused.err);
     }
+    let refused = pagemill_with(&["frag", "compact", "--target", "-1"]);
+    assert!(refused.err.contains("from 0 (whole) to 1"), "{}", refused.err);
     for arguments in [["show", "--order", "15"], ["compact", "--order", "x"]] {
         let refused = on_snapshot(&arguments);
         assert_eq!(refused.code(), Some(2), "{refused:?}");

@@ -1,16 +1,16 @@
 //! The tables of the fragmentation study: the unusable free space index of each zone and order with
-//! huge pages off and on; memory compacted, fragmented, and compacted while fragmented; and how long a
-//! program takes in each state.
+//! huge pages off and on; memory compacted, fragmented, and compacted while fragmented; and how long
+//! programs take in each state, with TLB and cache misses where the processor counts them.
 //!
 //! ```text
 //!  for huge pages off, on:
-//!    compact ──► look, run the program ──► fragment, hold ──► look, run ──► the kernel compacts ──► look, run ──► give back
+//!    compact ──► look, run the programs ──► fragment, hold ──► look, run ──► the kernel compacts ──► look, run ──► give back
 //! ```
 //!
 //! The study fragmented with a program that fills memory and frees parts of it; here `frag induce` does
 //! it, to a score of 1 at order 9. So the states are the study's and the degree is ours; the published
-//! rows are those of its own program. Huge pages off means off for the program, too. Its programs canneal, fmm and streamcluster are
-//! not built in; the program that is run instead is named in the table.
+//! rows are those of its own program. Huge pages off means off for the programs, too. Of its programs canneal is built in; fmm and
+//! streamcluster are not, and nas-is is run beside it.
 //!
 //! Always true: the settings are on loan; a published number is shown and never used.
 
@@ -20,16 +20,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::statistics::median;
+use pagemill_kernel::held::Held;
 use pagemill_kernel::loan::Loan;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Table;
 use crate::fragmentation::compact;
 use crate::fragmentation::induce::{Fragmenter, Goal};
 use crate::fragmentation::journals;
 use crate::fragmentation::look::Look;
+use crate::report::chart::number;
+use crate::verbs::counters::Opened;
 
 /// Its name on the command line.
 pub const NAME: &str = "fragmentation";
@@ -43,8 +46,16 @@ const PUBLISHED: &str = include_str!("../../../../experiments/published/fragment
 /// The order of a huge page on x86-64.
 const ORDER: usize = 9;
 
-/// The program that is run in each state, and its arguments.
-const PROGRAM: [&str; 3] = ["workload", "nas-is", "--class"];
+/// What the study counted of its programs, with what the kernel calls it and we do.
+const COUNTED: [(&str, &str); 4] = [
+    ("time", "seconds"),
+    ("dTLB-load-misses", "dtlb_load_misses"),
+    ("iTLB-load-misses", "itlb_misses"),
+    ("cache-misses", "cache_misses"),
+];
+
+/// Its programs.
+const STUDIED: [&str; 3] = ["canneal", "fmm", "streamcluster"];
 
 /// States, with the name that the publication gives them.
 const STATES: [(&str, &str); 3] = [
@@ -56,10 +67,10 @@ const STATES: [(&str, &str); 3] = [
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Runs of the program in each state.
+    /// Runs of each program in each state.
     pub repetitions: u32,
-    /// Its problem class.
-    pub class: &'static str,
+    /// The programs, with what says how large they are.
+    pub programs: [[&'static str; 3]; 2],
     /// How long fragmenting may take.
     pub patience: Duration,
 }
@@ -68,8 +79,9 @@ impl Options {
     /// As published, or in a minute.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
         let repetitions = repetitions.unwrap_or(if quick { 2 } else { 5 });
-        let (class, patience) = if quick { ("A", 20) } else { ("B", 90) };
-        Self { repetitions, class, patience: Duration::from_secs(patience) }
+        let (share, class, patience) = if quick { ("0.02", "A", 20) } else { ("0.1", "B", 90) };
+        let programs = [["canneal", "--scale", share], ["nas-is", "--class", class]];
+        Self { repetitions, programs, patience: Duration::from_secs(patience) }
     }
 }
 
@@ -79,12 +91,24 @@ struct State {
     name: &'static str,
     published: &'static str,
     look: Look,
-    /// Seconds of each run of the program.
-    seconds: Vec<f64>,
+    programs: Vec<Program>,
+    note: Option<String>,
+}
+
+/// A program in a state.
+struct Program {
+    name: &'static str,
+    /// Of each run: name and value of what was measured.
+    runs: Vec<Vec<(&'static str, f64)>>,
     /// Huge pages that faults were given during these runs, and stalls for compaction.
     huge: Option<u64>,
     stalls: Option<u64>,
-    note: Option<String>,
+}
+
+impl Program {
+    fn values(&self, name: &str) -> Vec<f64> {
+        self.runs.iter().flatten().filter(|(known, _)| *known == name).map(|run| run.1).collect()
+    }
 }
 
 /// What came of it.
@@ -129,7 +153,7 @@ pub fn run(
                         order: ORDER,
                         target: 0.05,
                         sweep: true,
-                        drop_caches: false,
+                        caches: compact::Caches::Kept,
                     };
                     let steps = compact::run(linux, goal, |_| {})?;
                     note = gave_up(&steps);
@@ -157,7 +181,7 @@ pub fn run(
                         order: ORDER,
                         target: 0.0,
                         sweep: false,
-                        drop_caches: false,
+                        caches: compact::Caches::Kept,
                     };
                     let steps = compact::run(linux, goal, |_| {})?;
                     note = gave_up(&steps).or(note);
@@ -165,19 +189,26 @@ pub fn run(
             }
             set()?;
             let look = Look::quick(linux)?;
-            let before = linux.vmstat().unwrap_or_default();
-            let mut seconds = Vec::new();
-            for _ in 0..options.repetitions {
-                if signals.wait(Duration::ZERO)?.is_some() {
-                    outcome.interrupted = true;
-                    return Ok(outcome);
+            let mut programs = Vec::new();
+            for words in options.programs {
+                let before = linux.vmstat().unwrap_or_default();
+                let mut runs = Vec::new();
+                for _ in 0..options.repetitions {
+                    if signals.wait(Duration::ZERO)?.is_some() {
+                        outcome.interrupted = true;
+                        return Ok(outcome);
+                    }
+                    runs.push(once(words, signals)?);
                 }
-                seconds.push(program(options.class, signals)?);
+                let after = linux.vmstat().unwrap_or_default();
+                programs.push(Program {
+                    name: words[0],
+                    runs,
+                    huge: after.since(&before, "thp_fault_alloc"),
+                    stalls: after.since(&before, "compact_stall"),
+                });
             }
-            let after = linux.vmstat().unwrap_or_default();
-            let (huge, stalls) =
-                (after.since(&before, "thp_fault_alloc"), after.since(&before, "compact_stall"));
-            let state = State { thp: mode, name, published, look, seconds, huge, stalls, note };
+            let state = State { thp: mode, name, published, look, programs, note };
             outcome.states.push(state);
         }
         drop(fragmenter);
@@ -190,18 +221,24 @@ fn gave_up(steps: &[compact::Step]) -> Option<String> {
     steps.iter().find_map(|step| step.gave_up.clone())
 }
 
-/// Runs the program once and returns how long it took.
-fn program(class: &str, signals: &Signals) -> Result<f64> {
+/// Runs a program once, and returns how long it took and what the processor counted.
+fn once(words: [&str; 3], signals: &Signals) -> Result<Vec<(&'static str, f64)>> {
     let executable = std::env::current_exe().context("cannot find this binary")?;
-    let began = Instant::now();
     let mut command = Command::new(executable);
-    command.args(PROGRAM).args([class, "--threads", "1"]);
+    command.arg("workload").args(words).args(["--threads", "1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     signals.restore_in(&mut command);
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    let held = Held::spawn(command)??;
+    let counters = Opened::on(held.pid());
+    let began = Instant::now();
+    let status = held.release()?.wait()?;
+    let took = began.elapsed().as_secs_f64();
     if !status.success() {
-        bail!("{} {class} ended with {status}", PROGRAM.join(" "));
+        bail!("workload {} ended with {status}", words.join(" "));
     }
-    Ok(began.elapsed().as_secs_f64())
+    let mut measured = vec![("seconds", took)];
+    measured.extend(counters.read()?);
+    Ok(measured)
 }
 
 /// The published row of a state and zone.
@@ -217,6 +254,15 @@ fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
         })
     };
     (0..=10).map(find).collect()
+}
+
+/// A published figure of a program.
+fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
+    PUBLISHED.lines().find_map(|line| {
+        let fields: Vec<&str> = line.splitn(6, ',').collect();
+        (fields.len() == 6 && fields[..3] == [program, thp, what])
+            .then(|| fields[4].parse().ok())?
+    })
 }
 
 impl State {
@@ -258,32 +304,81 @@ impl Outcome {
             tables.push(Table { title, header, rows });
         }
         let count = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
-        let rows = self.states.iter().map(|state| {
-            let seconds = |seconds: f64| format!("{seconds:.2} s");
-            let least = state.seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = state.seconds.iter().copied().fold(0.0, f64::max);
+        let programs = self
+            .states
+            .iter()
+            .flat_map(|state| state.programs.iter().map(move |program| (state, program)));
+        let rows = programs.map(|(state, program)| {
+            let seconds = program.values("seconds");
+            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = seconds.iter().copied().fold(0.0, f64::max);
             vec![
+                program.name.to_owned(),
                 state.thp.to_owned(),
                 state.name.to_owned(),
-                median(&state.seconds).map_or("-".into(), seconds),
+                median(&seconds).map_or("-".into(), |seconds| format!("{seconds:.2} s")),
                 format!("{least:.2} to {most:.2}"),
-                count(state.huge),
-                count(state.stalls),
+                count(program.huge),
+                count(program.stalls),
                 state.note.clone().unwrap_or_default(),
             ]
         });
-        let title = format!(
-            "time of nas-is, class {}, {} runs each (published with canneal, fmm and streamcluster, which are not built in)",
-            self.options.class, self.options.repetitions
-        );
-        let header = vec!["", "state", "median", "range", "huge pages at faults", "stalls", "note"];
+        let words: Vec<String> =
+            self.options.programs.iter().map(|words| words.join(" ")).collect();
+        let title =
+            format!("time of {}, {} runs each", words.join(" and "), self.options.repetitions);
+        let header = vec![
+            "program",
+            "",
+            "state",
+            "median",
+            "range",
+            "huge pages at faults",
+            "stalls",
+            "note",
+        ];
         tables.push(Table { title, header, rows: rows.collect() });
+        tables.push(Table {
+            title: "huge pages on and off, memory compacted (misses: where the processor counts them; - where not, and of programs that are not built in)".to_owned(),
+            header: vec!["program", "", "published off", "on", "on / off", "here off", "on", "on / off"],
+            rows: self.off_and_on(),
+        });
         tables.push(Table {
             title: "what was published, and whether it is so here".to_owned(),
             header: vec!["claim", "published", "here", ""],
             rows: self.claims(),
         });
         tables
+    }
+
+    /// What the study counted of its programs, and what was measured here.
+    fn off_and_on(&self) -> Vec<Vec<String>> {
+        let here = |thp: &str, program: &str, what: &str| {
+            let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, STATES[0].0))?;
+            median(&state.programs.iter().find(|one| one.name == program)?.values(what))
+        };
+        let ours = self.options.programs.iter().map(|words| words[0]);
+        let others = ours.filter(|name| !STUDIED.contains(name));
+        let mut rows = Vec::new();
+        for program in STUDIED.into_iter().chain(others) {
+            for (theirs, ours) in COUNTED {
+                let published = |thp| counted(program, thp, theirs);
+                let pairs = [
+                    (published("THP off"), published("THP on")),
+                    (here("thp off", program, ours), here("thp on", program, ours)),
+                ];
+                if pairs == [(None, None); 2] {
+                    continue;
+                }
+                let cells = pairs.into_iter().flat_map(|(off, on)| {
+                    let ratio = off.zip(on).map(|(off, on)| format!("{:.3}", on / off));
+                    [off.map(number), on.map(number), ratio]
+                });
+                let cells = cells.map(|cell| cell.unwrap_or_else(|| "-".into()));
+                rows.push([program.into(), theirs.into()].into_iter().chain(cells).collect());
+            }
+        }
+        rows
     }
 
     /// Order 9 of the zone Normal in a state.
@@ -343,9 +438,14 @@ impl Outcome {
                 "thp": state.thp,
                 "state": state.name,
                 "zones": zones.collect::<Vec<_>>(),
-                "seconds": state.seconds,
-                "huge_pages_at_faults": state.huge,
-                "compaction_stalls": state.stalls,
+                "programs": state.programs.iter().map(|program| json!({
+                    "program": program.name,
+                    "runs": program.runs.iter().map(|run| {
+                        run.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+                    }).collect::<Vec<Map<String, Value>>>(),
+                    "huge_pages_at_faults": program.huge,
+                    "compaction_stalls": program.stalls,
+                })).collect::<Vec<_>>(),
                 "note": state.note,
             })
         });
@@ -365,6 +465,12 @@ mod tests {
                     let row = published(thp, state, zone);
                     assert!(row.iter().all(Option::is_some), "{thp} {state} {zone}: {row:?}");
                 }
+            }
+        }
+        for program in STUDIED {
+            for (what, _) in COUNTED {
+                let figure = |thp| counted(program, thp, what).unwrap();
+                assert!(figure("THP on") < figure("THP off"), "{program} {what}");
             }
         }
         let row = published("thp on", STATES[1].1, "Normal");

@@ -187,8 +187,12 @@ impl Outcome {
                 let goal = Goal { order, target: 1.0, pinned: false, patience };
                 fragmenter = Some(Fragmenter::new(bench.linux, goal)?);
             } else {
-                let goal =
-                    compact::Goal { order: ORDER, target: 0.05, sweep: true, drop_caches: false };
+                let goal = compact::Goal {
+                    order: ORDER,
+                    target: 0.05,
+                    sweep: true,
+                    caches: compact::Caches::Kept,
+                };
                 compact::run(bench.linux, goal, |_| {})?;
             }
             self.state(bench, loan, state, fragmenter, until, say)?;

@@ -1,7 +1,7 @@
 //! Mends fragmented memory, further than the kernel's own compaction goes.
 //!
 //! ```text
-//!  drop       if asked for: clean caches go
+//!  drop       if asked for: clean caches go, all of them
 //!  drain      pages on the processors' lists join their buddies; nothing moves
 //!  compact    the kernel's compaction of all zones, which may give up: large pages of the page cache find no
 //!             block to move to, and it stops there (`contended`)
@@ -10,6 +10,9 @@
 //!             the pages, so the sweep costs no zeroing, and no memory in the end
 //!  drain      as before
 //! ```
+//!
+//! Free pages between pages that cannot move stay small whatever is done, and weigh the more the less memory is free. If asked to, the sweep
+//! therefore reclaims as much of clean files as it takes for them to be no more than the goal's share.
 //!
 //! Compacting and sweeping go on in turns while the score is above the goal and a round helps. Always true: the size of the pool is on
 //! loan, so that it is as found after any end.
@@ -48,8 +51,20 @@ pub struct Goal {
     pub target: f64,
     /// Whether to sweep if need be.
     pub sweep: bool,
-    /// Whether clean caches are dropped first: what they hold is most of what stands in the way.
-    pub drop_caches: bool,
+    /// What becomes of clean caches.
+    pub caches: Caches,
+}
+
+/// What becomes of clean caches, of which programs read again what they miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caches {
+    /// The sweep takes a little of them.
+    #[default]
+    Kept,
+    /// The sweep takes as much as the goal needs.
+    Reclaimed,
+    /// All are dropped first.
+    Dropped,
 }
 
 /// One step, and what it achieved.
@@ -107,7 +122,7 @@ pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec
             Ok(None)
         })
     };
-    if goal.drop_caches {
+    if goal.caches == Caches::Dropped {
         let drop = |cache| linux.drop_caches(cache);
         let act =
             || Ok([Cache::Pages, Cache::Slab].into_iter().try_for_each(drop).map(|()| None)?);
@@ -121,7 +136,7 @@ pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec
         add(step(linux, goal, "compact", || compact(linux))?);
         let mut after = add(drain()?);
         if goal.sweep && after > goal.target {
-            add(step(linux, goal, "sweep", || sweep(linux, goal.order))?);
+            add(step(linux, goal, "sweep", || sweep(linux, goal))?);
             after = add(drain()?);
         }
         if after > score - WORTH {
@@ -188,8 +203,30 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
+/// Bytes of clean files that would have to go so that what lies in small blocks now is no more than the goal's share of
+/// free memory; `None` if there are not so many, or the goal is that nothing is small.
+pub fn needed(linux: &Linux, goal: Goal) -> Result<Option<u64>> {
+    let blocks = Look::quick(linux)?.blocks();
+    let free = free_pages(&blocks);
+    let small = free - pages_from(&blocks, goal.order);
+    let vmstat = linux.vmstat()?;
+    let count = |name| vmstat.get(name).unwrap_or(0);
+    let files = count("nr_inactive_file") + count("nr_active_file");
+    let clean = files.saturating_sub(count("nr_dirty") + count("nr_writeback"));
+    Ok(missing(free, small, goal.target)
+        .filter(|pages| *pages <= clean)
+        .map(|pages| pages * page_size() as u64))
+}
+
+/// Pages by which free memory must grow, in large blocks, so that the small part of it is below the goal; a twentieth more,
+/// for what is reclaimed leaves small blocks too.
+fn missing(free: u64, small: u64, target: f64) -> Option<u64> {
+    let wanted = small as f64 / target;
+    wanted.is_finite().then_some(((wanted * 1.05) as u64).saturating_sub(free))
+}
+
 /// Has the pool of reserved huge pages fetch all that free memory could hold, and gives it back.
-fn sweep(linux: &Linux, order: usize) -> Result<Option<String>> {
+fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     let loan = Loan::files(linux, &journals(linux), RESERVED_LOAN, &[RESERVED_HUGE_PAGES])?;
     let Some(found) = loan.found().value(RESERVED_HUGE_PAGES) else {
         return Ok(Some(
@@ -198,10 +235,13 @@ fn sweep(linux: &Linux, order: usize) -> Result<Option<String>> {
     };
     let found: u64 = found.parse()?;
     let free = free_pages(&Look::quick(linux)?.blocks()) * page_size() as u64;
-    let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << order);
+    let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
     // Where the page cache has plenty to give, the kernel reclaims the last part of it.
     let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;
-    let reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
+    let mut reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
+    if goal.caches == Caches::Reclaimed {
+        reclaimed = reclaimed.max(needed(linux, goal)?.unwrap_or(0) as f64);
+    }
     let wanted = (free as f64 * (1.0 - LEFT_FREE) + reclaimed) as u64 / huge_size;
     loan.set(RESERVED_HUGE_PAGES, &(found + wanted).to_string())?;
     let got = linux.reserved_huge_pages()?.saturating_sub(found);
@@ -213,6 +253,19 @@ fn sweep(linux: &Linux, order: usize) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_memory_grows_until_what_is_small_is_the_goals_share() {
+        assert_eq!(missing(10_000, 1_000, 0.05), Some(11_000));
+        assert_eq!(missing(10_000, 100, 0.05), Some(0), "it is already");
+        assert_eq!(missing(10_000, 100, 0.0), None, "nothing makes the share zero");
+        for (free, small) in [(500_u64, 400_u64), (1 << 22, 1 << 20), (7, 7)] {
+            for target in [0.01, 0.05, 0.5, 1.0] {
+                let grown = free + missing(free, small, target).unwrap();
+                assert!(small as f64 / grown as f64 <= target, "{free} {small} {target}");
+            }
+        }
+    }
 
     #[test]
     fn a_zone_that_was_given_up_is_named_with_the_reason_and_one_that_was_not_is_not() {

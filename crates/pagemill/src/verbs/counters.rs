@@ -64,6 +64,34 @@ const COUNTERS: [(&str, What); 6] = [
     ("cache_misses", What::CacheMisses),
 ];
 
+/// The processor's counters on a command; those that it has.
+pub struct Opened(Vec<(&'static str, Event)>);
+
+impl Opened {
+    /// On the held process `pid` and all that it starts, in user mode, from the program that it executes.
+    pub fn on(pid: u32) -> Self {
+        let open = |(name, what): &(&'static str, What)| {
+            let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
+            Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
+        };
+        Self(COUNTERS.iter().filter_map(open).collect())
+    }
+
+    /// What they have counted, by name.
+    pub fn read(&self) -> Result<Vec<(&'static str, f64)>> {
+        let mut all = Vec::new();
+        for (name, event) in &self.0 {
+            let count = event.count()?;
+            let share = count.running.as_secs_f64() / count.enabled.as_secs_f64().max(1e-9);
+            // Counters that took turns are scaled; one that never had its turn has no value.
+            if share > 0.0 {
+                all.push((*name, count.value as f64 / share));
+            }
+        }
+        Ok(all)
+    }
+}
+
 /// How often the memory of a run is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -186,13 +214,7 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm, malloc_asks: bool) -> Resul
         Err(error) => return Ok(Once::Refused(run::cannot_execute(&path, &error))),
     };
     let pid = held.pid();
-    let counters: Vec<(&str, Event)> = COUNTERS
-        .iter()
-        .filter_map(|(name, what)| {
-            let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
-            Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
-        })
-        .collect();
+    let counters = Opened::on(pid);
     let before = resources(Whose::EndedChildren);
     let begun = Instant::now();
     let mut child = match held.release() {
@@ -219,14 +241,7 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm, malloc_asks: bool) -> Resul
         all.push(("anonymous_mib", anonymous as f64 / 1048576.0));
         all.push(("huge_share", huge as f64 / anonymous.max(1) as f64));
     }
-    for (name, event) in counters {
-        let count = event.count()?;
-        let share = count.running.as_secs_f64() / count.enabled.as_secs_f64().max(1e-9);
-        // Counters that took turns are scaled; one that never had its turn has no value.
-        if share > 0.0 {
-            all.push((name, count.value as f64 / share));
-        }
-    }
+    all.extend(counters.read()?);
     if let Some(signal) = status.signal() {
         eprintln!("pagemill: the command was killed by signal {signal}");
     }

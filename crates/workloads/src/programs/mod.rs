@@ -10,6 +10,7 @@
 //! | `churn` | fill, free three quarters, mix sizes; each call timed | the pause question of Mesh |
 //! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
 //! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
+//! | `canneal` | a circuit placed by simulated annealing: random reads over a large netlist | PARSEC |
 //! | `touch` | first touches of new memory, page by page; each timed | `thp_ubmk` |
 //!
 //! All of them are written from the description of the shape, not from the original text, so
@@ -17,6 +18,7 @@
 
 mod alloc_test;
 pub mod bignum;
+mod canneal;
 mod cfrac;
 mod churn;
 mod glibc_simple;
@@ -100,7 +102,7 @@ pub struct Program {
 }
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 9] = [
+pub const PROGRAMS: [Program; 10] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -140,6 +142,11 @@ pub const PROGRAMS: [Program; 9] = [
         name: "slices",
         summary: "parts of memory chased, streamed or left alone, for `plan --measure` (fixed work)",
         run: slices::run,
+    },
+    Program {
+        name: "canneal",
+        summary: "places a circuit by simulated annealing: random reads over a netlist (fixed work)",
+        run: canneal::run,
     },
     Program {
         name: "touch",

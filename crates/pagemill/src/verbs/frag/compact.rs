@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{check_order, order, score, tables};
 use crate::exit::Exit;
-use crate::fragmentation::compact::{self, Goal, Step};
+use crate::fragmentation::compact::{self, Caches, Goal, Step};
 use crate::fragmentation::look::{Look, ZoneLook};
 use crate::report::text;
 
@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo pagemill frag compact
   sudo pagemill frag compact --no-sweep        only what the kernel's own compaction does
-  sudo pagemill frag compact --drop-caches     when files are most of what is in the way
+  sudo pagemill frag compact --reclaim         when files fill memory: as many of them go as it takes
   sudo pagemill frag compact --target 0.2 --json
 ";
 
@@ -30,13 +30,16 @@ pub struct Arguments {
     #[arg(long, default_value = "9", value_parser = order)]
     order: usize,
     /// Stop once the score is at most this
-    #[arg(long, value_name = "SCORE", default_value = "0.05", value_parser = score)]
+    #[arg(long, value_name = "SCORE", default_value = "0.05", value_parser = score, allow_negative_numbers = true)]
     target: f64,
     /// Leave the sweep out, which reserves free memory as huge pages for a moment
     #[arg(long)]
     no_sweep: bool,
-    /// Drop clean caches first. Programs read their files from disk again afterwards
-    #[arg(long)]
+    /// Reclaim as much of clean files as the target needs. Programs read what they miss from disk again afterwards
+    #[arg(long, conflicts_with = "no_sweep")]
+    reclaim: bool,
+    /// Drop all clean caches first
+    #[arg(long, conflicts_with = "reclaim")]
     drop_caches: bool,
     /// Print JSON
     #[arg(long)]
@@ -51,7 +54,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         order: arguments.order,
         target: arguments.target,
         sweep: !arguments.no_sweep,
-        drop_caches: arguments.drop_caches,
+        caches: match (arguments.drop_caches, arguments.reclaim) {
+            (true, _) => Caches::Dropped,
+            (_, true) => Caches::Reclaimed,
+            _ => Caches::Kept,
+        },
     };
     let steps = compact::run(&linux, goal, |_| {})?;
     let after = Look::take(&linux)?;
@@ -71,6 +78,17 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
     }
     let score = steps.last().map_or(0.0, |step| step.after);
+    if score > arguments.target
+        && goal.caches == Caches::Kept
+        && goal.sweep
+        && let Some(bytes) = compact::needed(&linux, goal)?
+    {
+        eprintln!(
+            "pagemill: the score is above {}: --reclaim would take about {} of clean files for it, --drop-caches all",
+            arguments.target,
+            Bytes(bytes).to_string().trim()
+        );
+    }
     Ok(if score <= arguments.target { Exit::Ok } else { Exit::Finding })
 }
 

@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, default_value = "9", value_parser = order)]
     order: usize,
     /// The score to reach: the share of free memory that is in blocks too small for the order
-    #[arg(long, value_name = "SCORE", value_parser = score)]
+    #[arg(long, value_name = "SCORE", value_parser = score, allow_negative_numbers = true)]
     target: f64,
     /// Pin the pages that are kept, so that compaction cannot move them
     #[arg(long)]
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             order: arguments.order,
             target: arguments.target,
             sweep: true,
-            drop_caches: false,
+            caches: compact::Caches::Kept,
         };
         compact::run(&linux, goal, |_| {})?;
     }
