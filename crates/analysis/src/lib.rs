@@ -17,3 +17,4 @@ pub mod regions;
 pub mod slices;
 pub mod statistics;
 pub mod validate;
+pub mod walks;

@@ -36,6 +36,7 @@ pub mod nodes;
 pub mod numa_balancing;
 pub mod oom;
 pub mod page_idle;
+pub mod page_walks;
 pub mod pagemap;
 pub mod pagetypeinfo;
 pub mod perf_event;

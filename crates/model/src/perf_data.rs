@@ -348,6 +348,14 @@ pub fn kind(data_source: u64) -> Option<u64> {
     }
 }
 
+/// Whether an access found its address in no TLB, so that page tables were walked for it; `None` if its data source
+/// does not say.
+pub fn walked(data_source: u64) -> Option<bool> {
+    // `mem_dtlb`: not available, hit, miss, first level, second level, the walker, the system.
+    let tlb = data_source >> 26 & 0x7f;
+    (tlb & !1 != 0).then_some(tlb & 0x60 != 0 || tlb & 0x14 == 0x14)
+}
+
 /// The mapping of a record; the inner `None`: one of the kernel.
 fn mapping(mut body: Bytes<'_>, second: bool, misc: u32) -> Option<Option<MappingSample>> {
     let pid = body.word()?;

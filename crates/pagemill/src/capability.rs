@@ -139,6 +139,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         "record --with faults: timing page faults; counters",
         tracing::perf_events,
     ),
+    (
+        "page-walks",
+        "2.6.31",
+        "plan --measure: page walks by the processor's counters, in fewer runs",
+        tracing::page_walks,
+    ),
     ("bpf", "5.11", "record --with faults: timing in the kernel, exact and cheap", tracing::bpf),
     (
         "bpf-tracepoints",

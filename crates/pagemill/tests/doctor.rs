@@ -59,6 +59,7 @@ fn the_names_of_the_rows_are_stable() {
             "prefault",
             "process-memory",
             "perf-events",
+            "page-walks",
             "bpf",
             "bpf-tracepoints",
             "bpf-fentry",

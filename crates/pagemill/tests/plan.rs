@@ -55,6 +55,81 @@ fn what_is_no_recording_or_no_way_is_refused() {
     assert!(text(&output.stderr).contains("expected shift=BYTES"), "{}", text(&output.stderr));
 }
 
+/// A `perf.data` of loads by one event: heap and one anonymous mapping of 8 MiB each, and samples as address and whether their
+/// access walked page tables.
+fn perf_data(samples: &[(u64, bool)]) -> Vec<u8> {
+    let longs = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let record = |kind: u32, body: Vec<u8>| {
+        let head = [longs(&[u64::from(kind) | 2 << 32 | (body.len() as u64 + 8) << 48]), body];
+        head.concat()
+    };
+    // Process and thread, first byte, length, …, read and write, private.
+    let mapping = |start: u64, name: &[u8; 8]| {
+        let fixed = longs(&[7 | 7 << 32, start, 8 << 20, 0, 0, 0, 0, 3 | 2 << 32]);
+        record(10, [fixed, name.to_vec()].concat())
+    };
+    let mut data = [mapping(HEAP, b"[heap]\0\0"), mapping(MAPPED, b"//anon\0\0")].concat();
+    for (time, (address, walked)) in (1_u64..).zip(samples) {
+        // A load that missed, or hit, both levels of the TLB.
+        let source = 2 | (if *walked { 0x14 } else { 0x0a }) << 26;
+        data.extend(record(9, longs(&[7 | 7 << 32, time, *address, source])));
+    }
+    // Process and thread, time, address, data source.
+    let mut attribute = vec![0; 128];
+    attribute[24..32].copy_from_slice(&(1_u64 << 1 | 1 << 2 | 1 << 3 | 1 << 15).to_le_bytes());
+    let size = data.len() as u64;
+    let header = longs(&[104, 128, 104, 128, 232, size, 0, 0, 0, 0, 0, 0]);
+    [b"PERFILE2".to_vec(), header, attribute, data].concat()
+}
+
+const HEAP: u64 = 0x4000_0000;
+const MAPPED: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn walks_that_perf_sampled_and_counted_become_a_profile() {
+    let room = tempfile::tempdir().unwrap();
+    let (file, rec) = (room.path().join("perf.data"), room.path().join("rec"));
+    // Of four that walk three are in the second huge page of the heap; those that hit are everywhere.
+    let second = HEAP + (2 << 20);
+    let walks = [second, second + 4096, second + 8192, MAPPED].map(|at| (at, true));
+    let hits = (0..60).map(|at| (MAPPED + at * 4096, false));
+    fs::write(&file, perf_data(&walks.into_iter().chain(hits).collect::<Vec<_>>())).unwrap();
+    let (file, rec) = (file.to_str().unwrap(), rec.to_str().unwrap());
+    let imported = pagemill(&["record", "--import", file, "-o", rec]);
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let told = |more: &[&str]| -> serde_json::Value {
+        let output = pagemill(&[&["plan", rec, "--json"], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let counted = told(&["--walk-cycles", "4000000000"]);
+    assert_eq!(
+        (&counted["samples_with_tlb"], &counted["samples_that_walked"]),
+        (&64.into(), &4.into())
+    );
+    let walked = |told: &serde_json::Value| -> Vec<(String, u64, Option<u64>)> {
+        let of = |place: &serde_json::Value| {
+            let walks = place["walks_sampled"].as_u64().unwrap();
+            (place["place"].as_str().unwrap().into(), walks, place["walk_cycles_each"].as_u64())
+        };
+        told["places"].as_array().unwrap().iter().map(of).collect()
+    };
+    let (heap, mapped) = ("heap from 2.0 MiB to 4.0 MiB", "mappings of 8.0 MiB to 16.0 MiB");
+    let each =
+        |cycles: [Option<u64>; 2]| [(heap.into(), 3, cycles[0]), (mapped.into(), 1, cycles[1])];
+    assert_eq!(walked(&counted), each([Some(3_000_000_000), Some(1_000_000_000)]), "{counted}");
+    // Samples alone say where, not how much.
+    assert_eq!(walked(&told(&[])), each([None, None]));
+    let shown = pagemill(&["plan", rec]);
+    assert!(text(&shown.stdout).contains("4 of 64 samples walked"), "{}", text(&shown.stdout));
+    let hits: Vec<_> = (0..3).map(|at| (HEAP + at * 4096, false)).collect();
+    fs::write(file, perf_data(&hits)).unwrap();
+    assert!(pagemill(&["record", "--import", file, "-f", "-o", rec]).status.success());
+    let none = pagemill(&["plan", rec, "--walk-cycles", "1"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("perf mem record"), "{}", text(&none.stderr));
+}
+
 #[test]
 fn the_simulation_is_the_same_for_a_seed_and_names_what_it_knows() {
     let run = || {
@@ -151,7 +226,8 @@ fn a_measured_program_does_what_it_does_without() {
     let Some(program) = support::compiled(&room, "shifts", SHIFTS, &["-O1"]) else { return };
     assert!(Command::new(&program).status().unwrap().success());
     let path = program.to_str().unwrap();
-    let output = pagemill(&["plan", "--measure", "--runs", "9", "--json", "--", path]);
+    let output =
+        pagemill(&["plan", "--measure", "--from", "runs", "--runs", "9", "--json", "--", path]);
     if cannot(&output) {
         return;
     }
@@ -181,7 +257,8 @@ fn what_was_measured_before_an_interruption_is_kept() {
         env!("CARGO_BIN_EXE_pagemill")
     );
     let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
-        .args(["plan", "--measure", "--runs", "10000", "--slices", "4", "--json", "-o"])
+        .args(["plan", "--measure", "--from", "runs", "--runs", "10000", "--slices", "4"])
+        .args(["--json", "-o"])
         .arg(&profile)
         .args(["--", "sh", "-c", &each])
         .stdout(std::process::Stdio::piped())
@@ -222,6 +299,10 @@ fn what_cannot_be_measured_is_said() {
     }
     assert_eq!(tiny.status.code(), Some(2));
     assert!(text(&tiny.stderr).contains("uses no 2 MiB"), "{}", text(&tiny.stderr));
+    // Without a processor that counts, asking for its counters is refused with the reason; by itself it measures by runs.
+    let counters = pagemill(&["plan", "--measure", "--from", "counters", "--", "true"]);
+    assert_eq!(counters.status.code(), Some(2));
+    assert!(!text(&counters.stderr).is_empty());
     let failing = pagemill(&["plan", "--measure", "--", "false"]);
     assert!(text(&failing.stderr).contains("the command failed"), "{}", text(&failing.stderr));
     assert_eq!(pagemill(&["plan", "--measure"]).status.code(), Some(2));

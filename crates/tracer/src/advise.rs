@@ -67,6 +67,28 @@ pub struct Seen {
     pub pages: u64,
     /// Whether it was one huge page.
     pub huge: bool,
+    /// Accesses that a [`Watch`] told of.
+    pub accesses: u64,
+}
+
+/// Who watches a run from outside, by means of its own.
+pub trait Watch {
+    /// The command is there, held before its first instruction.
+    fn held(&mut self, pid: u32) -> Result<()>;
+    /// Hands on the accesses since it was last asked: process and address.
+    fn accesses(&mut self, each: &mut dyn FnMut(u32, u64));
+}
+
+/// Nobody watches.
+#[derive(Debug)]
+pub struct Alone;
+
+impl Watch for Alone {
+    fn held(&mut self, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn accesses(&mut self, _: &mut dyn FnMut(u32, u64)) {}
 }
 
 /// What was seen of a program: by the name that the kernel has for it.
@@ -124,6 +146,7 @@ struct Command<'a> {
     linux: &'a Linux,
     /// Whether the chunk at this place of a program shall be huge.
     chosen: &'a dyn Fn(Place) -> bool,
+    watch: &'a mut dyn Watch,
     root: u32,
     /// Threads, and the process that each is of.
     threads: BTreeMap<u32, u32>,
@@ -140,6 +163,7 @@ pub fn run(
     (path, arguments, environment): (&CString, &[CString], &[CString]),
     signals: &Signals,
     chosen: &dyn Fn(Place) -> bool,
+    watch: &mut dyn Watch,
 ) -> Result<std::result::Result<Run, std::io::Error>> {
     let null = File::options().read(true).write(true).open("/dev/null");
     let null = null.map_err(|error| Error::io("open", "/dev/null", error))?;
@@ -147,11 +171,13 @@ pub fn run(
     let launched = ptrace::launch(path, arguments, environment, &setup)?;
     let root = launched.pid;
     ptrace::seize(root, FOLLOW_CALLS)?;
+    watch.held(root)?;
     let before = resources(Whose::EndedChildren);
     launched.go()?;
     let mut command = Command {
         linux,
         chosen,
+        watch,
         root,
         threads: BTreeMap::from([(root, root)]),
         images: BTreeMap::new(),
@@ -169,6 +195,7 @@ pub fn run(
             }
             command.stopped(thread, stop)?;
         }
+        command.accesses();
         if command.ended.is_some() {
             command.end_all();
             if command.threads.is_empty() {
@@ -211,6 +238,17 @@ impl Command<'_> {
             // It may have ended a moment ago.
             let _ = signal::send(*process, 9);
         }
+    }
+
+    /// Puts what the watch tells into the chunks, while it is known where they are.
+    fn accesses(&mut self) {
+        let images = &mut self.images;
+        self.watch.accesses(&mut |process, address| {
+            let Some(image) = images.get_mut(&process) else { return };
+            if let Some(place) = image.place(address / CHUNK * CHUNK) {
+                image.chunks.entry(place).or_default().accesses += 1;
+            }
+        });
     }
 
     /// A thread that was killed meanwhile says so by its next stop.
@@ -299,6 +337,7 @@ impl Command<'_> {
 
     /// A program's memory goes: what was there is told under the program's name.
     fn leave(&mut self, process: u32) -> Result<()> {
+        self.accesses();
         match self.look(process, 0, u64::MAX) {
             // Killed meanwhile, it has nothing to look at; what was seen before counts.
             Err(error) if !matches!(error.kind(), Kind::Gone | Kind::NotFound) => {
@@ -313,6 +352,7 @@ impl Command<'_> {
             let entry = known.entry(place).or_default();
             entry.pages = entry.pages.max(seen.pages);
             entry.huge |= seen.huge;
+            entry.accesses += seen.accesses;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::process;
 
 use pagemill_kernel::bpf::faults::{Faults, Points};
+use pagemill_kernel::page_walks::PageWalks;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What};
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
 
@@ -42,6 +43,16 @@ pub(super) fn perf_events(linux: &Linux) -> Found {
                 ),
             }
         }
+    }
+}
+
+pub(super) fn page_walks(linux: &Linux) -> Found {
+    match PageWalks::find(linux) {
+        Ok(walks) => Found::ok(format!("{} count", walks.name)),
+        Err(error) => Found::degraded(
+            format!("{error}; benefits are measured by runs"),
+            "use a processor whose counters are available (a virtual machine needs a virtual PMU)",
+        ),
     }
 }
 

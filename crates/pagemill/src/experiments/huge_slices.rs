@@ -31,8 +31,8 @@ use serde_json::{Value, json};
 use super::Table;
 use crate::huge::measure::{self, Options as Measuring, Outcome as Measured};
 use crate::program::{self, Words};
-use crate::verbs::plan::By;
 use crate::verbs::plan::perturb::Perturbation;
+use crate::verbs::plan::{By, Means};
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-slices";
@@ -162,6 +162,7 @@ pub fn run(
             slices: if name == "slices" { PARTS } else { 60 },
             seed: options.seed,
             by: By::Cpu,
+            from: Some(Means::Runs),
         };
         let measured = measure::measure(linux, &words, measuring, signals, &mut |done, all, _| {
             say(&format!("{name}: measured {done} of {all} runs"));
@@ -247,7 +248,13 @@ fn compare(
                 options.repetitions
             ));
             let words = (&words.path, &words.arguments[..], &words.environment[..]);
-            let run = advise::run(linux, words, signals, &|place| pays(&profiles[at].1, place))??;
+            let run = advise::run(
+                linux,
+                words,
+                signals,
+                &|place| pays(&profiles[at].1, place),
+                &mut advise::Alone,
+            )??;
             if run.interrupted {
                 return Ok(true);
             }

@@ -7,6 +7,9 @@
 //!  estimate   benefit and deviation of each slice; rows of a profile
 //! ```
 //!
+//! Where the processor counts page walks and samples accesses, the walks are counted instead, in a few runs with none and with all on huge
+//! pages, and attributed by the samples of the first look (`analysis::walks`).
+//!
 //! Times are CPU time unless asked otherwise: the kernel counts it exactly, where it only samples how much of it was in user mode.
 //! So the benefit of a slice is what its huge pages spare in page walks and base faults, less what their own faults cost.
 //!
@@ -18,15 +21,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use pagemill_analysis::slices::{Benefit, Posterior, Run, design, estimate, validated};
 use pagemill_analysis::statistics::{Random, median};
+use pagemill_analysis::walks::{self, Counted, Sampled};
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::Signals;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_policy::huge::{Section, Unit};
 use pagemill_tracer::Ended;
-use pagemill_tracer::advise::{self, CHUNK, Chunks, Place};
+use pagemill_tracer::advise::{self, Alone, CHUNK, Chunks, Place, Watch};
 
+use super::counters::Counters;
 use crate::program::Words;
-use crate::verbs::plan::By;
+use crate::verbs::plan::{By, Means};
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,8 @@ pub struct Options {
     pub seed: u64,
     /// What counts.
     pub by: By,
+    /// From what it is to be told; `None`: the best that works here.
+    pub from: Option<Means>,
 }
 
 /// A part of a slice: chunks side by side.
@@ -61,6 +68,8 @@ pub struct Slice {
     pub chunks: u64,
     /// Base pages that were used in them.
     pub pages: u64,
+    /// Sampled accesses that walked page tables.
+    pub walks: u64,
 }
 
 /// What came of it.
@@ -68,6 +77,8 @@ pub struct Slice {
 pub struct Outcome {
     /// The program of the command that used most memory.
     pub program: String,
+    /// The processor's counters that told, in words; or why there are none.
+    pub counters: Result<String, String>,
     /// Its slices.
     pub slices: Vec<Slice>,
     /// The benefit of each, seconds; none if there were too few runs.
@@ -94,6 +105,9 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, Duration);
 /// Fewer runs say nothing.
 const LEAST_RUNS: usize = 6;
 
+/// Runs that are counted at most: as many with none as with all on huge pages.
+const COUNTED_RUNS: usize = 8;
+
 /// Cuts the chunks that were used into at most `limit` slices of as many each.
 pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>) {
     let used: Vec<_> = chunks.iter().filter(|(_, seen)| seen.pages > 0).collect();
@@ -105,6 +119,7 @@ pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>
         let slice = &mut slices[at];
         slice.chunks += 1;
         slice.pages += seen.pages;
+        slice.walks += seen.accesses;
         let piece = Piece { heap: place.heap, from: place.offset, to: place.offset + CHUNK };
         match slice.pieces.last_mut() {
             Some(last) if (last.heap, last.to) == (piece.heap, piece.from) => last.to = piece.to,
@@ -124,11 +139,21 @@ pub fn measure(
     progress: Progress<'_>,
 ) -> Result<std::result::Result<Outcome, std::io::Error>> {
     let began = Instant::now();
-    let run = |chosen: &dyn Fn(Place) -> bool| {
+    let run = |chosen: &dyn Fn(Place) -> bool, watch: &mut dyn Watch| {
         let words = (&subject.path, &subject.arguments[..], &subject.environment[..]);
-        advise::run(linux, words, signals, chosen)
+        advise::run(linux, words, signals, chosen, watch)
     };
-    let first = match run(&|_| false)? {
+    let counters = match options.from {
+        Some(Means::Runs) => Err("runs were asked for".to_owned()),
+        Some(Means::Counters) => Ok(Counters::find(linux)?),
+        None => Counters::find(linux).map_err(|error| error.to_string()),
+    };
+    let mut sampling = counters.as_ref().ok().map(Counters::sampling);
+    let watch: &mut dyn Watch = match &mut sampling {
+        Some(sampling) => sampling,
+        None => &mut Alone,
+    };
+    let first = match run(&|_| false, watch)? {
         Ok(first) => first,
         Err(error) => return Ok(Err(error)),
     };
@@ -152,6 +177,7 @@ pub fn measure(
     let mut random = Random::seeded(options.seed);
     let mut outcome = Outcome {
         program: program.clone(),
+        counters: counters.as_ref().map(Counters::name).map_err(Clone::clone),
         slices,
         benefits: Vec::new(),
         error: 0.0,
@@ -164,14 +190,23 @@ pub fn measure(
     };
     let (mut wanted, mut got) = (0_u64, 0_u64);
     let mut posterior: Option<Posterior> = None;
-    let all = options.runs.saturating_sub(1);
+    let mut counted: [Vec<Counted>; 2] = Default::default();
+    let most = if counters.is_ok() { COUNTED_RUNS } else { usize::MAX };
+    let all = options.runs.saturating_sub(1).min(most);
     for number in 0..all {
         let done = number + 1;
         let each = began.elapsed() / done as u32;
         progress(done, options.runs, each * (all - number) as u32);
-        let huge = design(number, count, posterior.as_ref(), &mut random);
+        // Counted runs are the first four again and again: none, all, all, none.
+        let at = if counters.is_ok() { number % 4 } else { number };
+        let huge = design(at, count, posterior.as_ref(), &mut random);
         let chosen = |place: Place| index.get(&place).is_some_and(|slice| huge[*slice]);
-        let run = match run(&chosen)? {
+        let mut counting = counters.as_ref().ok().map(Counters::counting);
+        let watch: &mut dyn Watch = match &mut counting {
+            Some(counting) => counting,
+            None => &mut Alone,
+        };
+        let run = match run(&chosen, watch)? {
             Ok(run) => run,
             Err(error) => return Ok(Err(error)),
         };
@@ -191,17 +226,26 @@ pub fn measure(
             wanted += 1;
             got += u64::from(seen(place).is_some_and(|seen| seen.huge));
         }
+        if let Some(counting) = counting {
+            let kind = usize::from(huge.iter().all(|on| *on));
+            counted[kind].extend(counting.counted(run.used.user + run.used.system)?);
+        }
         let time = match options.by {
             By::Cpu => run.used.user + run.used.system,
             By::User => run.used.user,
             By::Wall => run.wall,
         };
         outcome.runs.push(Run { huge, time: time.as_secs_f64() });
-        if number >= 23 && number % 9 == 5 {
+        if counters.is_err() && number >= 23 && number % 9 == 5 {
             posterior = estimate(&outcome.runs, count);
         }
     }
-    if outcome.runs.len() >= LEAST_RUNS
+    if counters.is_ok() {
+        let [none, all] = &counted;
+        let of = |slice: &Slice| Sampled { walks: slice.walks, pages: slice.pages };
+        let slices: Vec<Sampled> = outcome.slices.iter().map(of).collect();
+        outcome.benefits = walks::benefits(none, all, &slices).unwrap_or_default();
+    } else if outcome.runs.len() >= LEAST_RUNS
         && let Some(posterior) = validated(&outcome.runs, count)
     {
         outcome.benefits = posterior.benefits().to_vec();
@@ -269,8 +313,9 @@ impl Outcome {
             }
             let (low, high) = self.interval(number);
             let sure = if self.benefits[number].sure() { "" } else { "; not told apart from none" };
+            let how = if self.counters.is_ok() { "counted" } else { "measured" };
             let why = format!(
-                "measured {:.2} ms [{:.2}, {:.2}] a run in {} huge pages of {} pages used, {} runs{sure}",
+                "{how} {:.2} ms [{:.2}, {:.2}] a run in {} huge pages of {} pages used, {} runs{sure}",
                 self.benefits[number].mean * 1e3,
                 low * 1e3,
                 high * 1e3,
@@ -301,7 +346,10 @@ mod tests {
 
     fn chunks(places: &[(bool, u64, u64)]) -> Chunks {
         let seen = |(heap, chunk, pages): &(bool, u64, u64)| {
-            (Place { heap: *heap, offset: chunk * CHUNK }, Seen { pages: *pages, huge: false })
+            (
+                Place { heap: *heap, offset: chunk * CHUNK },
+                Seen { pages: *pages, ..Seen::default() },
+            )
         };
         places.iter().map(seen).collect()
     }
@@ -330,6 +378,7 @@ mod tests {
         let benefit = |mean| Benefit { mean, deviation: 0.001 };
         let outcome = Outcome {
             program: "x".into(),
+            counters: Err("none".into()),
             slices,
             benefits: vec![benefit(0.02), benefit(0.002)],
             error: 0.001,

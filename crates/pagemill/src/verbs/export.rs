@@ -94,6 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         clock.mhz,
         u128::from(setup.threshold.0) * u128::from(clock.mhz) / 1000
     );
+    eprintln!("next: pagemill report {} --mhz {}", arguments.output.display(), clock.mhz);
     Ok(Exit::Ok)
 }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pagemill_analysis::regions::RegionFold;
+use pagemill_analysis::walks::WalkFold;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Source as _};
 use pagemill_policy::huge::profile::Profile;
@@ -51,9 +52,17 @@ pub struct Arguments {
     /// Parts that its memory is cut into, at most.
     #[arg(long, default_value_t = 100, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000))]
     slices: u32,
+    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts and samples. Default:
+    /// counters where they work.
+    #[arg(long, value_enum, requires = "measure")]
+    from: Option<Means>,
     /// What is to be shorter.
     #[arg(long, value_enum, default_value = "cpu", requires = "measure")]
     by: By,
+    /// Cycles of page walks that huge pages would spare, as counted (perf stat -e dtlb_load_misses.walk_active,dtlb_store_misses.walk_active,
+    /// without huge pages less with them). They go where the recording's samples walked.
+    #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
+    walk_cycles: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -83,6 +92,15 @@ pub struct Arguments {
     /// The command to measure and its arguments.
     #[arg(last = true, value_name = "CMD", requires = "measure")]
     command: Vec<OsString>,
+}
+
+/// From what benefits are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Means {
+    /// Page walks that the processor counts, where its samples say that they were
+    Counters,
+    /// Times of runs with other halves of the memory on huge pages
+    Runs,
 }
 
 /// Which time of a run counts.
@@ -135,9 +153,18 @@ impl Arguments {
     /// Says where huge pages or eager paging would pay.
     fn advise(&self, input: &Path) -> Result<Exit> {
         let mut reader = Reader::open(input)?;
-        let mut fold = RegionFold::default();
-        fold.drain(&mut reader)?;
-        let regions = fold.view();
+        let (mut fold, mut walks) = (RegionFold::default(), WalkFold::default());
+        while let Some(event) = reader.next_event()? {
+            fold.event(&event);
+            walks.event(&event);
+        }
+        let (regions, walks) = (fold.view(), walks.view());
+        if self.walk_cycles.is_some() && walks.at.is_empty() {
+            bail!(
+                "{} has no samples of accesses that walked page tables, so nobody knows where the cycles were (perf mem record -- CMD; pagemill record --import perf.data)",
+                input.display()
+            );
+        }
         if regions.areas.is_empty() {
             bail!(
                 "{} says nothing of mappings (pagemill record --with faults,hugepages --threshold 0ns -- CMD)",
@@ -146,7 +173,8 @@ impl Arguments {
         }
         let linux = super::machine();
         let known = crate::costs::calibrate(&linux, false)?;
-        let all = advise::advise(&regions, &crate::costs::machine_view(&linux, &known));
+        let machine = crate::costs::machine_view(&linux, &known);
+        let all = advise::advise(&regions, (&walks, self.walk_cycles), &machine);
         if self.output.is_some() {
             let profile = advise::profile(&all);
             let profile = if self.original {
@@ -157,7 +185,7 @@ impl Arguments {
             self.write(&profile.to_string())?;
         }
         if self.json {
-            println!("{:#}", advise::json(&all, &regions));
+            println!("{:#}", advise::json(&all, &regions, &walks));
             return Ok(Exit::Ok);
         }
         print!("{}", advise::text(&all, self.explain));
@@ -168,7 +196,20 @@ impl Arguments {
             );
         }
         println!(
-            "costs are of this machine, measured; touched pages are of the recording; page walks are not in it (plan --measure)"
+            "costs are of this machine, measured; touched pages are of the recording; {}",
+            match self.walk_cycles {
+                None if walks.told == 0 => "page walks are not in it (plan --measure)".to_owned(),
+                None => format!(
+                    "{} of {} samples walked page tables, and --walk-cycles would tell what that costs",
+                    walks.at.len(),
+                    walks.told
+                ),
+                Some(cycles) => format!(
+                    "{cycles} cycles of page walks where {} of {} samples walked",
+                    walks.at.len(),
+                    walks.told
+                ),
+            }
         );
         Ok(Exit::Ok)
     }

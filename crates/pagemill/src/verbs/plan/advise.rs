@@ -3,12 +3,14 @@
 //! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
 //! their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions and this machine's
 //! costs; `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
-//! huge page spares: the base faults. Page walks need a measurement: `plan --measure`.
+//! huge page spares: the base faults. Page walks need a measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the
+//! walks took, which go to places as the samples that walked do.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pagemill_analysis::regions::{Area, PAGES, Place, REGION, Regions};
+use pagemill_analysis::walks::Walks;
 use pagemill_model::{Bytes, Nanos};
 use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
@@ -30,6 +32,10 @@ pub struct Advice {
     pub touched: Option<u64>,
     /// Where that number comes from.
     pub from: &'static str,
+    /// Sampled accesses in it that walked page tables.
+    pub walks: u64,
+    /// Cycles of walks in each of its regions, if they were counted.
+    pub cycles: Option<u64>,
     /// What `cbmm+` would do.
     pub decision: Option<Decision>,
 }
@@ -43,9 +49,16 @@ impl Advice {
             Action::Ahead4k | Action::Ahead64k => Kind::Eager,
             _ => return None,
         };
-        let touched = self.touched?;
         let regions = self.regions;
-        let why = format!("{decision}; {touched} of 512 pages in {regions} regions, {}", self.from);
+        let touched = match self.touched {
+            Some(touched) => format!("{touched} of 512 pages in {regions} regions, {}", self.from),
+            None => format!("{regions} regions, touched pages unknown"),
+        };
+        let walks = match self.walks {
+            0 => String::new(),
+            walks => format!("; {walks} sampled walks"),
+        };
+        let why = format!("{decision}; {touched}{walks}");
         Some(Row {
             kind,
             section: self.section,
@@ -63,12 +76,14 @@ struct Group {
     touched: u64,
     told: u64,
     on_huge: u64,
+    walks: u64,
     estimated: bool,
 }
 
 impl Group {
-    fn add(&mut self, touched: Option<u64>, estimated: bool) {
+    fn add(&mut self, touched: Option<u64>, walks: u64, estimated: bool) {
         self.regions += 1;
+        self.walks += walks;
         match touched {
             Some(pages) => {
                 self.touched += pages.min(PAGES);
@@ -117,31 +132,58 @@ pub fn complete(regions: &Regions) -> bool {
 }
 
 /// What to do where, by this machine's view.
-pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
+///
+/// `walks`: samples that walked, and the cycles that the walks took if they were counted.
+pub fn advise(
+    regions: &Regions,
+    (walks, cycles): (&Walks, Option<u64>),
+    machine: &View,
+) -> Vec<Advice> {
     let complete = complete(regions);
     let mut heap: BTreeMap<u64, Group> = BTreeMap::new();
     let mut mapped: BTreeMap<u32, Group> = BTreeMap::new();
-    for (_, area) in &regions.areas {
+    for (pid, area) in &regions.areas {
         let length = area.end - area.start;
         if length < REGION && area.place == Place::Mapped {
             continue;
         }
-        for (offset, touched, estimated) in used(area, complete) {
+        let walked = |offset: u64| {
+            let start = area.start.next_multiple_of(REGION) + offset;
+            walks.within(*pid, start, (start + REGION).min(area.end))
+        };
+        let mut known = used(area, complete);
+        if known.is_empty() {
+            // Of samples alone: what they hit was used, how densely nobody knows.
+            let hit = (0..length / REGION).map(|at| at * REGION).filter(|at| walked(*at) > 0);
+            known = hit.map(|offset| (offset, None, false)).collect();
+        }
+        for (offset, touched, estimated) in known {
             let group = match area.place {
                 Place::Heap => heap.entry(offset / REGION).or_default(),
                 Place::Mapped => mapped.entry(length.ilog2()).or_default(),
             };
-            group.add(touched, estimated);
+            group.add(touched, walked(offset), estimated);
         }
     }
+    let each = |group: &Group| {
+        let share = u128::from(cycles.filter(|_| group.walks > 0)?) * u128::from(group.walks);
+        let share = share / walks.at.len().max(1) as u128 / u128::from(group.regions.max(1));
+        Some(u64::try_from(share).unwrap_or(u64::MAX))
+    };
     let weigh = |group: &Group, section| {
-        let mean = group.mean()?;
+        let each = each(group);
+        let mean = group.mean();
+        if mean.is_none() && each.is_none() {
+            return None;
+        }
         let mut view = View {
             moment: Moment::Ahead,
             section,
             present: Figure::Measured(0),
-            expected: Figure::Modelled(mean),
-            unit: Unit::Nanos,
+            expected: mean.map_or(Figure::Absent, Figure::Modelled),
+            // Counted cycles are walks alone, as a published profile has them.
+            profile_huge: each.map_or(Figure::Absent, Figure::Measured),
+            unit: if each.is_some() { Unit::Cycles } else { Unit::Nanos },
             ..*machine
         };
         if let Some((stall, _)) = regions.stall {
@@ -161,6 +203,7 @@ pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
                 whole.touched += group.touched;
                 whole.told += group.told;
                 whole.on_huge += group.on_huge;
+                whole.walks += group.walks;
                 whole.estimated |= group.estimated;
             }
             _ => ranges.push((at, at + 1, group, action)),
@@ -180,6 +223,8 @@ pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
             decision: weigh(&group, Section::Heap),
             regions: group.regions,
             touched: group.mean(),
+            walks: group.walks,
+            cycles: each(&group),
             from: origin(&group),
         });
     }
@@ -196,6 +241,8 @@ pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
             decision: weigh(&group, Section::Mmap),
             regions: group.regions,
             touched: group.mean(),
+            walks: group.walks,
+            cycles: each(&group),
             from: origin(&group),
         });
     }
@@ -204,6 +251,9 @@ pub fn advise(regions: &Regions, machine: &View) -> Vec<Advice> {
 
 fn origin(group: &Group) -> &'static str {
     match (group.mean(), group.estimated) {
+        (None, _) if group.on_huge > 0 && group.walks > 0 => {
+            "nothing: they were sampled only, or on huge pages"
+        }
         (None, _) => "nothing: they were on huge pages already",
         (_, true) => "averages over mappings",
         (_, false) => "faults",
@@ -252,7 +302,7 @@ pub fn text(all: &[Advice], explain: bool) -> String {
 }
 
 /// As JSON.
-pub fn json(all: &[Advice], regions: &Regions) -> Value {
+pub fn json(all: &[Advice], regions: &Regions, walks: &Walks) -> Value {
     let rows = all.iter().map(|advice| {
         let decision = advice.decision;
         json!({
@@ -261,6 +311,8 @@ pub fn json(all: &[Advice], regions: &Regions) -> Value {
             "regions": advice.regions,
             "touched_pages": advice.touched,
             "touched_from": advice.from,
+            "walks_sampled": advice.walks,
+            "walk_cycles_each": advice.cycles,
             "action": decision.map(|d| d.action.name()),
             "weighed": decision.map(|d| d.weighed.name()),
             "benefit_ns": decision.map(|d| d.estimate.benefit()),
@@ -273,6 +325,8 @@ pub fn json(all: &[Advice], regions: &Regions) -> Value {
         "profile": profile(all).to_string(),
         "faults_with_address": regions.rows,
         "faults_counted": regions.counted,
+        "samples_with_tlb": walks.told,
+        "samples_that_walked": walks.at.len(),
         "stall_ns": regions.stall.map(|(mean, _)| mean),
     })
 }
@@ -319,7 +373,7 @@ mod tests {
             area(Place::Heap, 64 * REGION, &[512, 500, 20, 10]),
             area(Place::Mapped, 900 * REGION, &[512; 8]),
         ]);
-        let all = advise(&regions, &machine());
+        let all = advise(&regions, (&Walks::default(), None), &machine());
         let actions: Vec<_> = all.iter().map(|a| a.decision.unwrap().action).collect();
         assert_eq!(actions, [Action::Ahead2m, Action::Ahead4k, Action::Ahead2m]);
         let profile = profile(&all).to_string();
@@ -338,10 +392,37 @@ mod tests {
     }
 
     #[test]
+    fn counted_walks_go_where_samples_walked() {
+        let heap = area(Place::Heap, 64 * REGION, &[512, 512, 512]);
+        let (_, mapped) = area(Place::Mapped, 900 * REGION, &[]);
+        let unseen = (7, Area { end: mapped.start + 4 * REGION, ..mapped });
+        let at = |region: u64| (7, region * REGION + 4096);
+        let walks = Walks { told: 100, at: vec![at(64), at(64), at(64), at(901)] };
+        let all = advise(&regions(vec![heap, unseen]), (&walks, Some(26_000_000)), &machine());
+        let walked: Vec<_> = all.iter().map(|a| (a.walks, a.regions, a.touched)).collect();
+        assert_eq!(walked, [(3, 3, Some(512)), (1, 1, None)]);
+        // Three quarters of 26 million cycles in three regions are 2.5 ms each at 2600 MHz, and 512 faults of 1.1 us beside them.
+        assert_eq!(all[0].decision.unwrap().estimate.benefit(), 2_500_000 + 512 * 1_100);
+        assert_eq!(all[1].decision.unwrap().estimate.benefit(), 2_500_000);
+        let profile = profile(&all).to_string();
+        assert!(
+            profile.contains("huge,heap,3063200,section_off,>,0x0,section_off,<,0x600000"),
+            "{profile}"
+        );
+        assert!(profile.contains("1 regions, touched pages unknown; 1 sampled walks"), "{profile}");
+        let without = advise(
+            &regions(vec![area(Place::Heap, 64 * REGION, &[512])]),
+            (&walks, None),
+            &machine(),
+        );
+        assert_eq!(without[0].decision.unwrap().estimate.benefit(), 512 * 1_100);
+    }
+
+    #[test]
     fn what_was_on_huge_pages_already_is_unknown_not_dense() {
         let (pid, mut on_huge) = area(Place::Mapped, 900 * REGION, &[1; 4]);
         on_huge.regions.iter_mut().for_each(|region| region.huge_faults = 1);
-        let all = advise(&regions(vec![(pid, on_huge)]), &machine());
+        let all = advise(&regions(vec![(pid, on_huge)]), (&Walks::default(), None), &machine());
         assert!(all[0].decision.is_none() && all[0].touched.is_none());
         assert_eq!(profile(&all).rows, []);
         assert!(text(&all, true).contains("record it with huge pages off"));
@@ -353,7 +434,7 @@ mod tests {
         filled.anonymous = Some(REGION);
         let some = Regions { counted: 5000, ..regions(vec![(pid, filled)]) };
         assert!(!complete(&some));
-        let all = advise(&some, &machine());
+        let all = advise(&some, (&Walks::default(), None), &machine());
         assert_eq!((all[0].touched, all[0].from), (Some(256), "averages over mappings"));
     }
 }

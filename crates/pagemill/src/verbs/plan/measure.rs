@@ -42,6 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         slices: arguments.slices as usize,
         seed: arguments.seed,
         by: arguments.by,
+        from: arguments.from,
     };
     let shown = std::io::stderr().is_terminal();
     let measured = measure::measure(&linux, &words, options, &signals, &mut |done, all, left| {
@@ -136,9 +137,20 @@ fn notes(outcome: &Outcome) -> String {
     let sum: f64 = outcome.benefits.iter().map(|benefit| benefit.mean).sum();
     let seconds = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.3} s"));
     let (none, all) = (outcome.uniform(false), outcome.uniform(true));
-    let share = none.map_or(0.0, |none| outcome.error / none * 100.0);
+    let how = match &outcome.counters {
+        Ok(name) => {
+            let walks: u64 = outcome.slices.iter().map(|slice| slice.walks).sum();
+            format!("page walks by the processor's counters: {name}, {walks} samples walked")
+        }
+        Err(why) => {
+            let share = none.map_or(0.0, |none| outcome.error / none * 100.0);
+            format!(
+                "a run is predicted within {share:.1} %\nby runs, not by the processor's counters: {why}"
+            )
+        }
+    };
     let mut out = format!(
-        "{}: {} slices, {} runs in {} s; a run takes {} without huge pages and {} with all; all slices together {} ms; a run is predicted within {share:.1} %\n",
+        "{}: {} slices, {} runs in {} s; a run takes {} without huge pages and {} with all; all slices together {} ms; {how}\n",
         outcome.program,
         outcome.slices.len(),
         outcome.runs.len() + 1,
@@ -179,6 +191,7 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
             "pieces": pieces.collect::<Vec<_>>(),
             "huge_pages": slice.chunks,
             "pages_used": slice.pages,
+            "walks_sampled": outcome.counters.is_ok().then_some(slice.walks),
             "benefit_seconds": outcome.benefits[number].mean,
             "interval_seconds": [low, high],
             "benefit_ns_each": outcome.each(number),
@@ -194,6 +207,8 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
         "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
         "program": outcome.program,
         "by": format!("{:?}", arguments.by).to_lowercase(),
+        "counters": outcome.counters.as_ref().ok(),
+        "no_counters": outcome.counters.as_ref().err(),
         "slices": slices.collect::<Vec<_>>(),
         "error_seconds": outcome.error,
         "runs": runs.collect::<Vec<_>>(),

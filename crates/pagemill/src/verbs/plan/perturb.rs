@@ -243,6 +243,55 @@ mod tests {
         assert_ne!(wrong("shuffle"), profile());
     }
 
+    /// Rows of any kind, as the original and this have them: absolute addresses, offsets, lengths, none.
+    fn any_profile(random: &mut Random) -> Profile {
+        let row = |random: &mut Random| {
+            let kind = ["huge", "eager"][random.below(2)];
+            let section = ["code", "data", "heap", "mmap"][random.below(4)];
+            let from = (random.below(1 << 20) as u64) << 12;
+            let to = from + (1 + random.below(1 << 12) as u64) * 4096;
+            let conditions = match random.below(4) {
+                0 => String::new(),
+                1 => format!(",addr,>,{from:#x},addr,<,{to:#x}"),
+                2 => format!(",section_off,>,{from:#x},section_off,<,{to:#x}"),
+                _ => format!(",len,>,{from:#x},flags,=,34"),
+            };
+            format!("{kind},{section},{}{conditions}\n", random.below(1 << 40))
+        };
+        let rows: String = (0..random.below(30)).map(|_| row(random)).collect();
+        Profile::parse(&rows).unwrap()
+    }
+
+    #[test]
+    fn of_any_profile_the_form_is_kept_and_what_is_done_can_be_told() {
+        let ways = "shift=64M scale=0.3 noise=1 drop=0.4 shuffle flatten general=5 huge-only";
+        for seed in 0..300 {
+            let was = any_profile(&mut Random::seeded(seed));
+            let made = |way: &str| way.parse::<Perturbation>().unwrap().apply(&was, seed);
+            for way in ways.split(' ') {
+                let profile = made(way);
+                assert_eq!(Profile::parse(&profile.to_string()).unwrap(), profile, "{way}, {seed}");
+                assert_eq!(profile, made(way), "{way}, {seed}");
+            }
+            assert_eq!(Perturbation::Shift(-(64 << 20)).apply(&made("shift=64M"), seed), was);
+            assert_eq!(
+                (made("scale=1"), made("noise=0"), made("drop=0")),
+                (was.clone(), was.clone(), was.clone())
+            );
+            assert!(made("drop=0.4").rows.iter().all(|row| was.rows.contains(row)));
+            let places = |profile: &Profile| {
+                profile
+                    .rows
+                    .iter()
+                    .map(|row| (row.kind, row.section, row.constraints.clone()))
+                    .collect::<Vec<_>>()
+            };
+            for way in ["scale=0.3", "noise=1", "shuffle"] {
+                assert_eq!(places(&made(way)), places(&was), "{way}, {seed}");
+            }
+        }
+    }
+
     #[test]
     fn a_seed_is_a_profile() {
         let noise = Perturbation::Noise(0.5);
