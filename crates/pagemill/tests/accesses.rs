@@ -37,19 +37,22 @@ fn skipped(run: &Ran) -> bool {
     cannot
 }
 
+/// Records a program in intervals of 20 ms; `None`, and why, if it could not be traced.
+fn recorded(program: &Path, recording: &Path) -> Option<Ran> {
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "20ms", "-o"])
+        .arg(recording)
+        .arg("--")
+        .arg(program));
+    (!skipped(&run)).then_some(run)
+}
+
 #[test]
 fn every_page_that_a_program_touches_is_in_the_recording_and_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(&directory, "walk", WALK, &["-O1"]) else { return };
     let recording = directory.path().join("rec");
-    let run = ran(pagemill()
-        .args(["record", "--with", "accesses", "--access-interval", "20ms", "-o"])
-        .arg(&recording)
-        .arg("--")
-        .arg(&program));
-    if skipped(&run) {
-        return;
-    }
+    let Some(run) = recorded(&program, &recording) else { return };
     assert_eq!(run.code(), Some(5), "{run:?}");
     let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
     let report: Value = serde_json::from_str(&shown.out).unwrap();
@@ -126,14 +129,7 @@ fn data_structures_are_named_by_their_variable_or_by_who_asked_for_them() {
     let flags = ["-O1", "-g", "-fno-builtin"];
     let Some(program) = compiled(&directory, "named", NAMED, &flags) else { return };
     let recording = directory.path().join("rec");
-    let run = ran(pagemill()
-        .args(["record", "--with", "accesses", "--access-interval", "20ms", "-o"])
-        .arg(&recording)
-        .arg("--")
-        .arg(&program));
-    if skipped(&run) {
-        return;
-    }
+    let Some(run) = recorded(&program, &recording) else { return };
     assert!(recording.join("summary.json").exists(), "{run:?}");
     let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
     let report: Value = serde_json::from_str(&shown.out).unwrap();

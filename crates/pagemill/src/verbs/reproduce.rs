@@ -267,15 +267,8 @@ impl Arguments {
             return Ok(None);
         }
         let options = fragmentation::Options::new(self.quick, self.reps);
-        let talk = std::io::stderr().is_terminal();
-        let outcome = fragmentation::run(linux, options, signals, |step| {
-            if talk {
-                eprint!("\r\x1b[K{}: {step}", fragmentation::NAME);
-            }
-        })?;
-        if talk {
-            eprint!("\r\x1b[K");
-        }
+        let outcome =
+            progress(fragmentation::NAME, |say| fragmentation::run(linux, options, signals, say))?;
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         store.write("fragmentation.json", &data)?;
         store.write("fragmentation.txt", &outcome.text())?;
@@ -298,17 +291,10 @@ impl Arguments {
             return Ok(None);
         }
         let options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
-        let talk = std::io::stderr().is_terminal();
         let executable = stage.executable.clone();
-        let outcome =
-            huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, |step| {
-                if talk {
-                    eprint!("\r\x1b[K{}: {step}", huge_pages::NAME);
-                }
-            })?;
-        if talk {
-            eprint!("\r\x1b[K");
-        }
+        let outcome = progress(huge_pages::NAME, |say| {
+            huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, say)
+        })?;
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         let mut page = Page::new("pagemill reproduce huge-pages");
         outcome.page(&mut page);
@@ -542,6 +528,20 @@ fn minutes(time: Duration) -> String {
         60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
         _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
     }
+}
+
+/// Does something whose steps are shown in one line of a terminal, which is gone in the end.
+fn progress<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T>) -> Result<T> {
+    let talk = std::io::stderr().is_terminal();
+    let done = work(&mut |step| {
+        if talk {
+            eprint!("\r\x1b[K{name}: {step}");
+        }
+    });
+    if talk {
+        eprint!("\r\x1b[K");
+    }
+    done
 }
 
 #[cfg(test)]
