@@ -27,6 +27,21 @@ use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
 use crate::random::Random;
 use crate::tlb::{Config as TlbConfig, Tlb};
 
+/// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts takes is not known.
+pub const WARM: Costs = {
+    use Figure::{Absent, Modelled};
+    Costs {
+        base: Modelled(1_100),
+        base_cold: Modelled(11_300),
+        medium: Modelled(4_500),
+        huge: Modelled(90_000),
+        huge_cold: Modelled(5_100_000),
+        collapse: Modelled(620_000),
+        deliver: Modelled(6_200),
+        stall: Absent,
+    }
+};
+
 /// What a program does, in order. Pages are numbered from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {

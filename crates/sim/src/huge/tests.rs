@@ -1,7 +1,6 @@
 use super::*;
 
 fn setup(workload: &str, policy: &str, fragmented: u64) -> Setup {
-    let figure = Figure::Modelled;
     Setup {
         workload: Workload::named(workload, 24, 1).unwrap(),
         policy: Named::find(policy).unwrap(),
@@ -9,16 +8,7 @@ fn setup(workload: &str, policy: &str, fragmented: u64) -> Setup {
         zone: 64 * 512,
         fragmented,
         pinned: false,
-        costs: Costs {
-            base: figure(1_100),
-            base_cold: figure(11_300),
-            medium: figure(4_500),
-            huge: figure(90_000),
-            huge_cold: figure(5_100_000),
-            collapse: figure(620_000),
-            deliver: figure(6_200),
-            stall: Figure::Absent,
-        },
+        costs: WARM,
         tlb: TlbConfig::default(),
         mhz: 2600,
         seed: 1,

@@ -10,7 +10,7 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Nanos, Source as _};
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_policy::huge::{Costs, Figure, Named, PAGES, REGION, Section, Unit};
-use pagemill_sim::huge::{Outcome, Setup, WORKLOADS, Workload};
+use pagemill_sim::huge::{self, Outcome, Setup, WORKLOADS, Workload};
 use pagemill_sim::tlb;
 use serde_json::json;
 
@@ -84,7 +84,7 @@ impl Options {
             zone: u32::try_from((load.pages * 2).max(64 * PAGES)).unwrap_or(u32::MAX >> 1),
             fragmented: (self.fragmented * 1000.0).round() as u64,
             pinned: self.pinned,
-            costs: costs(),
+            costs: Costs { stall: Figure::Modelled(500_000), ..huge::WARM },
             tlb: tlb::Config::default(),
             mhz: MHZ,
             seed,
@@ -176,21 +176,6 @@ impl Options {
             reads_after: 0,
             hot: 0,
         })
-    }
-}
-
-/// Costs as measured once on a virtual machine with warm memory; see docs/verbs/simulate.md.
-fn costs() -> Costs {
-    let figure = Figure::Modelled;
-    Costs {
-        base: figure(1_100),
-        base_cold: figure(11_300),
-        medium: figure(4_500),
-        huge: figure(90_000),
-        huge_cold: figure(5_100_000),
-        collapse: figure(620_000),
-        deliver: figure(6_200),
-        stall: figure(500_000),
     }
 }
 

@@ -206,11 +206,11 @@ mod tests {
             let (page, base) = (Page((at % 8) as u32), at / 8 % 16);
             // As many hits as before: none would be no improvement on none.
             let tier = if at % 10 == 0 { Tier::Default } else { Tier::Alternate };
-            if splitter.sample(page, base, tier) {
-                if let Some(&page) = splitter.decide(70.0, 140.0, |_| true).first() {
-                    splitter.done(page);
-                    more += 1;
-                }
+            if splitter.sample(page, base, tier)
+                && let Some(&page) = splitter.decide(70.0, 140.0, |_| true).first()
+            {
+                splitter.done(page);
+                more += 1;
             }
         }
         // Until the mean of hits, which begins at none, has come to rest.
