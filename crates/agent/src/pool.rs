@@ -15,7 +15,7 @@
 //! `plain` holds base pages on their way. The pool is not inherited by children and not part of core dumps.
 
 use pagemill_huge::board::{Of, Process};
-use pagemill_huge::frontier::{Outcome, Pages, Piece};
+use pagemill_huge::frontier::{Grain, Outcome, Pages, Piece};
 use pagemill_huge::{HUGE, PAGE};
 
 use crate::kernel::{self, EAGAIN, EEXIST, Linux};
@@ -114,9 +114,10 @@ impl Pool {
         }
     }
 
-    /// Delivers a piece by making it where it is wanted.
+    /// Delivers a piece by making it where it is wanted. `advised`: the program's own faults there bring huge pages.
     pub(crate) fn make_in_place(
         piece: Piece,
+        advised: bool,
         linux: &mut Linux,
         counters: Process<'_>,
     ) -> Delivery {
@@ -126,9 +127,13 @@ impl Pool {
         if !there.is_some_and(|map| map.start <= first && piece.end <= map.end) {
             return Delivery::Gone;
         }
-        if !piece.huge {
+        if piece.grain != Grain::Huge {
             let began = sys::clock(sys::CLOCK_MONOTONIC);
-            if !kernel::populate(first, len) {
+            let made = match piece.grain {
+                Grain::Medium => make_medium(piece, advised, counters),
+                _ => kernel::populate(first, len),
+            };
+            if !made {
                 return Delivery::Gone;
             }
             let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
@@ -166,7 +171,7 @@ impl Pool {
     ) -> Delivery {
         let first = piece.start + if piece.wire { PAGE } else { 0 };
         let len = piece.end - first;
-        if piece.huge {
+        if piece.grain == Grain::Huge {
             if self.ready == 0 && !self.make(linux, counters) {
                 return Delivery::Tried(Outcome::Refused);
             }
@@ -214,6 +219,23 @@ fn count_late(delivery: Delivery, counters: Process<'_>) {
     if delivery == Delivery::Tried(Outcome::Late) {
         counters.add(Of::Late, 1);
     }
+}
+
+/// Makes a chunk of pages of 64 KiB, or smaller where the system does not give them. The first 64 KiB are base pages that are
+/// there before the chunk is advised, so that no huge page fits any more; then the advice, which the system asks for.
+fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
+    const MEDIUM: u64 = 64 << 10;
+    let head = piece.start + MEDIUM;
+    let first = piece.start + if piece.wire { PAGE } else { 0 };
+    if advised {
+        kernel::want_base(piece.start, MEDIUM);
+    }
+    if !kernel::populate(first, head - first) {
+        return false;
+    }
+    kernel::want_huge(piece.start, piece.end - piece.start);
+    counters.add(Of::MediumChunks, 1);
+    kernel::populate(head, piece.end - head)
 }
 
 /// Gives pages of the pool back.

@@ -2,10 +2,10 @@
 //!
 //! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new comes from the
 //! program's own calls at once, and from a look at all mappings when the program has grown; such a look costs a microsecond or
-//! so a mapping and is spaced so that all of them together take a fiftieth of one CPU.
+//! so a mapping and is spaced so that all of them together take a hundredth of one CPU.
 
 use pagemill_huge::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
-use pagemill_huge::frontier::{Frontier, Outcome, Pages, Piece};
+use pagemill_huge::frontier::{Frontier, Grain, Outcome, Pages, Piece};
 use pagemill_huge::{HUGE, PAGE};
 
 use crate::kernel::{self, Linux, Mapping};
@@ -38,8 +38,6 @@ struct Slot {
     seen: bool,
     /// Address up to which the program's own faults were asked to bring huge pages; 0: none.
     advised: u64,
-    /// From the first to behind the last chunk that was left out of that for a wire; empty: the range is whole.
-    split: (u64, u64),
     /// Whether anything was provided.
     begun: bool,
     /// The mapping's whole extent, as far as it is known.
@@ -96,6 +94,8 @@ impl Regions {
             self.collapse_one();
             return 100_000_000;
         }
+        // Before what is new, which takes over the rate of what is complete.
+        self.look(|_| true, now);
         while let Some((start, len)) = self.notes.next() {
             self.mapped(start, start + len, now);
         }
@@ -107,15 +107,7 @@ impl Regions {
         let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
         let first =
             if silent { Order::Nothing } else { Order::from_word(self.board.get(Head::First)) };
-        for number in 0..REGIONS {
-            if !self.slots[number].live {
-                continue;
-            }
-            if self.slots[number].frontier.look(&mut self.linux, now) {
-                self.grown_ns = now;
-                self.unite(number);
-            }
-        }
+        self.look(|slot| !slot.begun, now);
         let live = self.slots.iter().filter(|slot| slot.live);
         let rate = live.map(|slot| slot.frontier.rate(now)).sum();
         let allowance = self.allowance(rate);
@@ -144,14 +136,12 @@ impl Regions {
         self.pause(now, rate)
     }
 
-    /// Makes one mapping again of what lies behind the frontier: chunks with wires were left out of the advice. Nothing else
-    /// there is advised anew, for by now the program's heap may have refused huge pages for it.
-    fn unite(&mut self, number: usize) {
-        let slot = &mut self.slots[number];
-        let (start, end) = slot.split;
-        if start < end && end <= slot.frontier.touched() && !notes::is_refused(start, end) {
-            slot.split = (0, 0);
-            kernel::want_huge(start, end - start);
+    /// Finds out how far some of the regions have grown.
+    fn look(&mut self, which: impl Fn(&Slot) -> bool, now: u64) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.live && which(slot)) {
+            if slot.frontier.look(&mut self.linux, now) {
+                self.grown_ns = now;
+            }
         }
     }
 
@@ -160,12 +150,7 @@ impl Regions {
     fn advise(&mut self, number: usize, piece: Piece) {
         const AHEAD: u64 = 32 << 20;
         let slot = &mut self.slots[number];
-        if piece.wire && piece.end - piece.start == HUGE && piece.end <= slot.advised {
-            // Pages of a chunk with a wire are made one by one.
-            kernel::want_base(piece.start, HUGE);
-            let start = if slot.split.1 == 0 { piece.start } else { slot.split.0 };
-            slot.split = (start, piece.end);
-        } else if piece.huge && piece.end > slot.advised {
+        if piece.grain == Grain::Huge && piece.end > slot.advised {
             let from = slot.advised.max(piece.start);
             let to = slot.frontier.end().min(piece.end + AHEAD);
             if kernel::want_huge(from, to - from) {
@@ -192,7 +177,7 @@ impl Regions {
         }
         let order = self.process.region(number).order(first);
         let (start, end) = (slot.frontier.start(), slot.frontier.end());
-        if matches!(order, Order::Huge | Order::Fault | Order::Pool) {
+        if !matches!(order, Order::Nothing | Order::Base) {
             if notes::is_refused_everywhere() {
                 let before = self.process.get(Of::Degraded);
                 self.process.set(Of::Degraded, before | degraded::REFUSED_BY_PROGRAM);
@@ -228,7 +213,7 @@ impl Regions {
             }
             return;
         }
-        if order == Order::Base {
+        if matches!(order, Order::Base | Order::Medium) {
             self.retract(number);
         }
         let others = self.untouched() - self.slots[number].frontier.untouched();
@@ -252,7 +237,10 @@ impl Regions {
             }
             let delivery = match order {
                 Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
-                _ => Pool::make_in_place(piece, &mut self.linux, self.process),
+                _ => {
+                    let advised = piece.end <= self.slots[number].advised;
+                    Pool::make_in_place(piece, advised, &mut self.linux, self.process)
+                }
             };
             let frontier = &mut self.slots[number].frontier;
             match delivery {
@@ -338,7 +326,7 @@ impl Regions {
     /// Looks at all mappings, if the program has grown and it is time.
     fn look_around(&mut self, now: u64) {
         const GROWN: u64 = 512 << 10;
-        const SHARE: u64 = 50;
+        const SHARE: u64 = 100;
         const RARE_NS: u64 = 1_000_000_000;
         let grown = self.resident.abs_diff(self.looked_at) >= GROWN;
         if now < self.next_look || !grown && now < self.next_look + RARE_NS {
@@ -436,7 +424,14 @@ impl Regions {
             })
         };
         let Some(number) = free.or_else(complete).or_else(slowest) else { return };
-        let frontier = Frontier::new(start, end, now);
+        // A program that has filled a region goes on in the next one.
+        let growing = self.grown_ns != 0 && now < self.grown_ns + SOON_NS;
+        let filled = self.slots.iter_mut().map(|slot| &mut slot.frontier);
+        let fastest = filled
+            .filter(|frontier| growing && frontier.is_complete())
+            .max_by_key(|frontier| frontier.rate(now));
+        let rate = fastest.map_or(0, |frontier| frontier.hand_over_rate(now));
+        let frontier = Frontier::new(start, end, now).at_rate(rate);
         self.slots[number] = Slot { live: true, frontier, kind, seen: true, ..Slot::default() };
         let place = self.process.region(number);
         let generation = place.get(At::Generation);

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -94,6 +94,8 @@ pub enum Of {
     Untouched,
     /// Rounds of the agent's thread.
     Rounds,
+    /// Chunks made of pages of 64 KiB, where the system gives them.
+    MediumChunks,
     /// Number of words of a process, regions apart.
     Words,
 }
@@ -161,6 +163,8 @@ pub enum Order {
     Fault = 3,
     /// Huge pages ahead of its growth, zeroed beforehand in the agent's pool and moved into place.
     Pool = 4,
+    /// Pages of 64 KiB ahead of its growth, where the system gives them to advised memory.
+    Medium = 5,
 }
 
 impl Order {
@@ -171,6 +175,7 @@ impl Order {
             2 => Self::Huge,
             3 => Self::Fault,
             4 => Self::Pool,
+            5 => Self::Medium,
             _ => Self::Nothing,
         }
     }

@@ -12,8 +12,8 @@
 //!
 //! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*, single
 //! base pages whose presence says that the frontier has come by. The last wire stands as far before the end of what
-//! is provided as the program may grow until somebody looks again, and one in the last chunk of a region that is
-//! provided to its end. A chunk with a wire is made of base pages; it can be collapsed later.
+//! is provided as the program may grow until somebody looks again. The end of a region has none behind that if its speed is
+//! known: the program's next mapping tells as much. A chunk with a wire is made of smaller pages; it can be collapsed later.
 //!
 //! A program that is faster than what is being made for it would be met at each page. So what it will have passed
 //! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings).
@@ -61,6 +61,17 @@ pub trait Pages {
     fn first_run(&mut self, from: u64, to: u64) -> Option<(u64, u64)>;
 }
 
+/// What a piece is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grain {
+    /// Base pages.
+    Base,
+    /// A whole chunk of pages of 64 KiB, where the system gives them to advised memory; elsewhere of base pages.
+    Medium,
+    /// One huge page.
+    Huge,
+}
+
 /// What to provide next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -68,8 +79,8 @@ pub struct Piece {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// One huge page, or base pages.
-    pub huge: bool,
+    /// What it is made of.
+    pub grain: Grain,
     /// Whether the first page stays out.
     pub wire: bool,
 }
@@ -124,6 +135,19 @@ impl Frontier {
             moved_ns: now_ns,
             jumps: 0,
         }
+    }
+
+    /// The same, of a region that is expected to grow by `rate` bytes a millisecond.
+    pub const fn at_rate(mut self, rate: u64) -> Self {
+        self.rate = rate;
+        self
+    }
+
+    /// The rate, for another region in which the program goes on; this one has none any more.
+    pub fn hand_over_rate(&mut self, now_ns: u64) -> u64 {
+        let rate = self.rate(now_ns);
+        self.rate = 0;
+        rate
     }
 
     /// First address.
@@ -209,6 +233,10 @@ impl Frontier {
             self.rate = if self.rate == 0 { seen } else { (self.rate + seen) / 2 };
             self.moved_ns = now_ns;
         }
+        if self.is_complete() {
+            // No wire tells of the rest.
+            (self.touched, self.rated) = (self.end, self.end);
+        }
         grown > 0
     }
 
@@ -217,7 +245,6 @@ impl Frontier {
         const RUNS: usize = 16;
         for _ in 0..RUNS {
             if self.provided >= self.end {
-                self.touched = self.end;
                 return;
             }
             let Some((start, end)) = pages.first_run(self.provided, self.end) else { return };
@@ -237,49 +264,58 @@ impl Frontier {
 
     /// The next piece to provide, with `allowance` bytes that may lie untouched, or `loan` before the first touch.
     pub fn plan(&self, order: Order, allowance: u64, loan: u64, now_ns: u64) -> Option<Piece> {
-        let huge = match order {
-            Order::Huge | Order::Pool => true,
-            Order::Base => false,
+        // Of what whole chunks are made, with a wire and without.
+        let (wired, whole) = match order {
+            Order::Huge => (Grain::Medium, Grain::Huge),
+            Order::Pool => (Grain::Base, Grain::Huge),
+            Order::Medium => (Grain::Medium, Grain::Medium),
+            Order::Base => (Grain::Base, Grain::Base),
             Order::Nothing | Order::Fault => return None,
         };
+        let chunks = whole != Grain::Base;
         let allowance = if self.grows() { allowance } else { loan };
         if allowance < LEAST || self.touched - self.start < LEAST && self.grows() {
             return None;
         }
         let target = self.end.min(self.touched.saturating_add(allowance));
         let rate = self.rate(now_ns);
-        let at = if huge { self.ahead_of_the_program(rate) } else { self.provided };
+        let at = if chunks { self.ahead_of_the_program(rate) } else { self.provided };
         if at >= target {
             return None;
         }
         let boundary = (at / HUGE + 1) * HUGE;
         // Of a region whose speed is not known yet, half.
         let lead = if rate == 0 { allowance / 2 } else { in_time(rate, REACTION_NS) };
-        // A wire where the last one was left far enough behind, or at the latest where the lead begins, or in the
-        // region's last chunk.
+        // A wire where the last one was left far enough behind, or at the latest where the lead begins; in the last chunk
+        // of a region whose speed is not known.
         let due = |least: u64, end: u64| {
             let lead = lead.next_multiple_of(least).max(least);
             let spacing = allowance.saturating_sub(lead) / least * least;
             let far = at - self.last_wire >= spacing.max(least);
-            let last = if target < self.end { end + lead > target } else { end + least > target };
-            self.wired < WIRES && (far || self.wired == 0 && last)
+            let tail = if target < self.end || rate > 0 { lead } else { least };
+            let last = self.wired == 0 && end + tail > target;
+            let needed = rate == 0 || self.end - self.last_wire > lead + least;
+            self.wired < WIRES && needed && (far || last)
         };
-        if huge && allowance >= HUGE && at >= self.plain_until {
+        if chunks && allowance >= HUGE && at >= self.plain_until {
             if at.is_multiple_of(HUGE) && boundary <= self.end {
                 if boundary > target {
                     return None;
                 }
                 let wire = due(HUGE, boundary);
-                return Some(Piece { start: at, end: boundary, huge: !wire, wire });
+                let grain = if wire { wired } else { whole };
+                return Some(Piece { start: at, end: boundary, grain, wire });
             }
             // Up to the boundary, or the region's last pages.
             let end = boundary.min(self.end);
-            return (end <= target).then_some(Piece { start: at, end, huge: false, wire: false });
+            let grain = Grain::Base;
+            return (end <= target).then_some(Piece { start: at, end, grain, wire: false });
         }
         let end = target.min(boundary).min(at + MOST);
         let wire = due(LEAST, end);
-        let whole = end - at >= LEAST || end == self.end || end == boundary;
-        (whole && end - at > PAGE).then_some(Piece { start: at, end, huge: false, wire })
+        let enough = end - at >= LEAST || end == self.end || end == boundary;
+        let grain = Grain::Base;
+        (enough && end - at > PAGE).then_some(Piece { start: at, end, grain, wire })
     }
 
     /// Where the next piece may begin so that it is there before the program is.
@@ -367,14 +403,14 @@ mod tests {
                 let room = if frontier.grows() { allowance } else { loan };
                 assert!(piece.end <= frontier.touched() + room && piece.end <= end);
                 assert!(
-                    !piece.huge
+                    piece.grain == Grain::Base
                         || piece.start.is_multiple_of(HUGE) && piece.end - piece.start == HUGE
                 );
                 assert!(pieces.last().is_none_or(|last| last.end <= piece.start));
                 let first = piece.start + if piece.wire { PAGE } else { 0 };
                 let late = (first..piece.end).step_by(PAGE as usize).any(|p| memory.is_present(p));
                 memory.fill(first, piece.end);
-                huge += u64::from(piece.huge && !late);
+                huge += u64::from(piece.grain == Grain::Huge && !late);
                 frontier.tried(piece, if late { Outcome::Late } else { Outcome::Provided });
                 pieces.push(piece);
             }
@@ -413,17 +449,17 @@ mod tests {
         let frontier = Frontier::new(START, START + 64 * HUGE, 0);
         assert_eq!(frontier.plan(Order::Huge, 64 << 20, 0, 1), None);
         let piece = frontier.plan(Order::Huge, 64 << 20, 4 << 20, 1).unwrap();
-        assert_eq!((piece.start, piece.huge), (START, true));
+        assert_eq!((piece.start, piece.grain), (START, Grain::Huge));
     }
 
     #[test]
     fn a_refused_chunk_is_made_of_base_pages() {
         let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
         let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
-        assert!(piece.huge);
+        assert_eq!(piece.grain, Grain::Huge);
         frontier.tried(piece, Outcome::Refused);
         let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
-        assert!(!piece.huge && piece.start == START);
+        assert_eq!((piece.start, piece.grain), (START, Grain::Base));
     }
 
     #[test]
@@ -439,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_is_provided_to_its_end_has_a_wire_in_its_last_chunk() {
+    fn a_region_of_unknown_speed_that_is_provided_to_its_end_has_a_wire_in_its_last_chunk() {
         let mut frontier = Frontier::new(START, START + 4 * HUGE, 0);
         let mut pieces = Vec::new();
         while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
@@ -449,6 +485,31 @@ mod tests {
         let wires: Vec<bool> = pieces.iter().map(|(_, wire)| *wire).collect();
         assert_eq!(wires, [false, false, false, true], "{pieces:?}");
         assert!(!frontier.is_complete());
+    }
+
+    #[test]
+    fn a_region_in_which_a_program_goes_on_has_no_wire_near_its_end() {
+        // 4 MiB a millisecond: 12 MiB are touched before somebody looks again.
+        let rate = 4 << 20;
+        for (chunks, wires) in [(4, 0), (32, 1)] {
+            let mut before = Frontier::new(START - HUGE, START, 0).at_rate(rate);
+            let rate = before.hand_over_rate(1);
+            let mut frontier = Frontier::new(START, START + chunks * HUGE, 1).at_rate(rate);
+            assert_eq!(before.rate(1), 0);
+            let mut last = START;
+            let mut found = 0;
+            while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
+                frontier.tried(piece, Outcome::Provided);
+                if piece.wire {
+                    (found, last) = (found + 1, piece.start);
+                }
+            }
+            assert_eq!((found, frontier.is_complete()), (wires, wires == 0));
+            assert!(
+                frontier.end() - last <= 16 << 20,
+                "the program has {last:#x} behind it unseen"
+            );
+        }
     }
 
     #[test]
@@ -465,7 +526,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_speed_the_properties_hold(
-            order in prop_oneof![Just(Order::Base), Just(Order::Huge)],
+            order in prop_oneof![Just(Order::Base), Just(Order::Medium), Just(Order::Huge)],
             chunks in 1_u64..24,
             step in 1_u64..3000,
             allowance in 0_u64..(48 << 20),

@@ -59,6 +59,12 @@ impl Pages {
         self.advise("collapse", start, length, MADV_COLLAPSE)
     }
 
+    /// An error that says why, if this process may not do so.
+    pub fn may_collapse(&self) -> Result<()> {
+        // Rights are looked at first, even for no page at all.
+        self.collapse(0, 0)
+    }
+
     /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked process, or gone.
     pub fn demote(&self, start: u64, length: u64) -> Result<()> {
         const MADV_COLD: libc::c_int = 20;

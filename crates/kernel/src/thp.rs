@@ -19,6 +19,12 @@ pub const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// Whether a page fault may wait for a huge page.
 pub const DEFRAG: &str = "/sys/kernel/mm/transparent_hugepage/defrag";
 
+/// Whether anonymous memory uses pages of 64 KiB.
+pub const MEDIUM: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+
+/// Name of the loan of [`MEDIUM`] alone.
+pub const MEDIUM_LOAN: &str = "thp-64kb";
+
 /// A setting with a fixed set of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -111,6 +117,11 @@ impl Linux {
     /// Whether shared memory, memfds included, uses huge pages.
     pub fn thp_shmem_enabled(&self) -> Result<Choice> {
         self.choice(&format!("{DIRECTORY}/shmem_enabled"))
+    }
+
+    /// Whether anonymous memory uses pages of 64 KiB; `None` on kernels that have none.
+    pub fn thp_medium(&self) -> Option<Choice> {
+        self.choice(MEDIUM).ok()
     }
 
     /// Bytes of the largest size, which one page-table entry maps.

@@ -98,14 +98,19 @@ fn files(linux: &Linux) -> Vec<PathBuf> {
     directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
 }
 
-/// The costs of this boot: those on file, or measured now. `fresh` measures in any case.
+/// The costs of this boot: those on file, or measured now. `fresh` measures in any case. Pages of 64 KiB have a cost only while
+/// the system gives them.
 pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
     let boot = linux.boot()?;
     let on_file = files(linux).into_iter().find_map(|path| {
         let known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (known.boot == boot).then_some(known)
     });
-    if let Some(known) = on_file.filter(|_| !fresh) {
+    let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
+    if let Some(mut known) =
+        on_file.filter(|known| !fresh && (known.medium_ns.is_some() || !medium))
+    {
+        known.medium_ns = known.medium_ns.filter(|_| medium);
         return Ok(known);
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -140,6 +145,12 @@ pub fn machine_view(linux: &Linux, known: &Calibration) -> View {
         costs: known.costs(),
         ..View::default()
     };
+    look(linux, &mut view);
+    view
+}
+
+/// Looks again at what changes by the moment: load and memory.
+pub fn look(linux: &Linux, view: &mut View) {
     if let Ok(load) = linux.load() {
         view.load = Figure::Measured(load.hundredths);
         let used = load.memory.saturating_sub(load.available);
@@ -154,7 +165,6 @@ pub fn machine_view(linux: &Linux, known: &Calibration) -> View {
         view.free_huge = Figure::Measured(free);
         view.unusable = u64::try_from(score.0).map_or(Figure::Absent, Figure::Measured);
     }
-    view
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 #[cfg(test)]
 mod support;
 
+use std::io::BufRead as _;
 use std::process::{Child, Stdio};
 
+use pagemill_kernel::Linux;
+use pagemill_kernel::huge_pages_of::Pages;
 use serde_json::Value;
 use support::{Machine, Ran, compiled, pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
@@ -215,6 +218,99 @@ fn on_the_compacting_heap_dense_memory_is_huge_and_sparse_memory_is_not() {
         return skip(&format!("the kernel makes no huge page here: {stats}")).unwrap_or(());
     }
     assert_eq!(ran.out, "dense: huge, sparse: base\n", "{stats}");
+}
+
+/// Touches 32 MiB, says so, and waits until one of its chunks is a huge page, a minute at most.
+const DENSE: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    size_t size = 32 << 20, chunk = 2 << 20;
+    char *area = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(area, 7, size);
+    printf("touched\n");
+    fflush(stdout);
+    int pagemap = open("/proc/self/pagemap", O_RDONLY), found = 0;
+    uintptr_t first = ((uintptr_t)area + chunk - 1) / chunk * chunk;
+    for (int tries = 0; tries < 600 && !found; tries++) {
+        usleep(100000);
+        for (uintptr_t at = first; at + chunk <= (uintptr_t)area + size; at += chunk) {
+            uint64_t run[3], scan[12] = {sizeof scan, 0, at, at + chunk, 0, (uintptr_t)run, 1, 0, 0, 1 << 6, 0, 1 << 6};
+            found += ioctl(pagemap, 0xc0606610, scan) == 1;
+        }
+    }
+    for (size_t at = 0; at < size; at++) if (area[at] != 7) return 1;
+    printf("%s\n", found ? "huge" : "base");
+    return 0;
+}
+"#;
+
+/// Why nobody can be helped from outside here, if so.
+fn unable_from_outside() -> Option<String> {
+    let pages = Pages::of(&Linux::live(), std::process::id());
+    pages.and_then(|pages| pages.may_collapse()).err().map(|error| error.to_string())
+}
+
+#[test]
+fn a_static_program_is_helped_from_outside() {
+    if let Some(why) = unable_from_outside() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "dense", DENSE, &["-O1", "-static"]) else { return };
+    let (ran, stats) = under("ingens", &[], &[program.to_str().unwrap()]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    assert!(ran.err.contains("helped from outside only"), "{ran:?}");
+    assert_eq!(stats["processes"].as_array().unwrap().len(), 0, "{stats}");
+    if ran.out == "touched\nbase\n" {
+        return skip(&format!("the kernel makes no huge page here: {stats}")).unwrap_or(());
+    }
+    assert_eq!(ran.out, "touched\nhuge\n", "{stats}");
+    assert!(stats["decisions"]["collapse"].as_u64().unwrap() > 0, "{stats}");
+}
+
+#[test]
+fn a_running_program_is_helped_from_outside_until_it_ends() {
+    if let Some(why) = unable_from_outside() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "dense", DENSE, &["-O1"]) else { return };
+    let mut command = std::process::Command::new(program);
+    let mut program = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(program.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "touched\n");
+    let helped = pagemill_with(&["run", "--huge", "ingens", "-p", &program.id().to_string()]);
+    assert_eq!(helped.code(), Some(0), "{helped:?}");
+    assert!(program.wait().unwrap().success());
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    if line == "base\n" {
+        return skip("the kernel makes no huge page here").unwrap_or(());
+    }
+    assert_eq!(line, "huge\n");
+}
+
+#[test]
+fn only_what_can_be_done_from_outside_is_offered_for_a_running_program() {
+    let own = std::process::id().to_string();
+    for (policy, pid, expected) in [
+        ("linux-never", own.as_str(), "have to start the program"),
+        ("cbmm+", &own, "with --profile"),
+        ("ingens", "4194305", "process 4194305 cannot be helped"),
+    ] {
+        let refused = pagemill_with(&["run", "--huge", policy, "-p", pid]);
+        assert_eq!(refused.code(), Some(125), "{refused:?}");
+        assert!(refused.err.contains(expected), "{refused:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!    once each: the same with page faults recorded, for the faults alone
 //! ```
 //!
-//! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each run
+//! Terms. An **arm** is a policy of `pagemill run --huge`, or `linux-64k`: the system gives pages of 64 KiB at every first touch. Memory is **warm** if the host has it: right before each run
 //! as much as it takes is touched and given back, in huge pages and in base pages (fragmented: base pages, so that nothing is
 //! mended), for a cold page costs ten to fifty times a warm one and would be all that is measured.
 //!
@@ -49,8 +49,11 @@ pub const TITLE: &str =
     "fault tails, run time and huge pages used under huge page policies (CBMM, figures 2, 4, 5, 6)";
 
 /// The policies.
-pub const ARMS: [&str; 7] =
-    ["linux-always", "linux-madvise", "linux-never", "ingens", "hawkeye", "cbmm", "cbmm+"];
+pub const ARMS: [&str; 8] =
+    ["linux-always", "linux-madvise", MEDIUM, "linux-never", "ingens", "hawkeye", "cbmm", "cbmm+"];
+
+/// The arm that is no policy of `run --huge`, for the setting is the whole system's.
+const MEDIUM: &str = "linux-64k";
 
 /// What the publication compares with.
 const BASELINE: &str = "linux-always";
@@ -94,7 +97,7 @@ impl Options {
         }
         Self {
             programs: vec!["growing-server", "redis", "memcached"],
-            arms: vec!["linux-always", "linux-never", "cbmm+"],
+            arms: vec!["linux-always", MEDIUM, "linux-never", "cbmm+"],
             repetitions: repetitions.unwrap_or(3),
             scale: scale * 0.5,
             patience: Duration::from_secs(25),
@@ -160,7 +163,12 @@ pub fn run(
         }
         None => true,
     });
-    let loan = Loan::files(linux, &journals(linux), thp::LOAN, &[thp::ENABLED, thp::DEFRAG])?;
+    if linux.thp_medium().is_none() {
+        outcome.options.arms.retain(|arm| *arm != MEDIUM);
+        outcome.notes.push(format!("{MEDIUM} was left out: this kernel has no pages of 64 KiB"));
+    }
+    let borrowed = [thp::ENABLED, thp::DEFRAG, thp::MEDIUM];
+    let loan = Loan::files(linux, &journals(linux), thp::LOAN, &borrowed)?;
     match outcome.all(&bench, &loan, &mut say) {
         Err(error) if error.is::<Interrupted>() => outcome.interrupted = true,
         done => done?,
@@ -238,6 +246,10 @@ impl Outcome {
                 let enabled = if arm == BASELINE { "always" } else { "madvise" };
                 loan.set(thp::ENABLED, enabled)?;
                 loan.set(thp::DEFRAG, "always")?;
+                if loan.found().value(thp::MEDIUM).is_some() {
+                    // Our policy borrows it by itself.
+                    loan.set(thp::MEDIUM, if arm == MEDIUM { "always" } else { "never" })?;
+                }
                 warm(bench.scale, fragmenter.is_none())?;
                 bench.go_on(Duration::ZERO)?;
                 let outcome = match round {

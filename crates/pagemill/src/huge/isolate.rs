@@ -6,6 +6,7 @@
 //! | `linux-madvise` | where the program asks | `prctl(PR_SET_THP_DISABLE, EXCEPT_ADVISED)`, kernel 6.18 |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
 //! | the others | where the program or the agent asks | as `linux-madvise` |
+//! | `cbmm+` besides | 64 KiB where the program or the agent asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
 //!
 //! The `prctl` is one of the program and its descendants and changes nothing for others. Where the kernel does not
 //! have the flag, the system's setting `madvise` does as well; with `always` in force the kernel then takes part.
@@ -19,18 +20,29 @@ use pagemill_kernel::{Kind, Linux};
 #[derive(Debug)]
 pub struct Isolation {
     loan: Option<Loan<Files>>,
+    medium: Option<Loan<Files>>,
+}
+
+/// Borrows pages of 64 KiB for a policy that provides them, where it may and has to.
+pub fn medium(linux: &Linux, policy: &str) -> Option<Loan<Files>> {
+    if policy != "cbmm+" || linux.thp_medium()?.active != "never" {
+        return None;
+    }
+    let loan = Loan::files(linux, &loan::directory(linux), thp::MEDIUM_LOAN, &[thp::MEDIUM]);
+    // Without the right to it base pages do as well.
+    loan.and_then(|loan| loan.set(thp::MEDIUM, "madvise").map(|()| loan)).ok()
 }
 
 impl Isolation {
-    /// For a policy of this name. What is started from now on runs under it.
-    pub fn of(linux: &Linux, policy: &str) -> Result<Self> {
+    /// For a policy of this name, with what [`medium`] borrowed for it. What is started from now on runs under it.
+    pub fn of(linux: &Linux, policy: &str, medium: Option<Loan<Files>>) -> Result<Self> {
         let mode = linux.thp_enabled().map(|choice| choice.active);
         if policy == "linux-always" {
             return Self::always(linux, &mode?);
         }
         if policy == "linux-never" {
             thp::disable_here(Disabled::Altogether)?;
-            return Ok(Self { loan: None });
+            return Ok(Self { loan: None, medium });
         }
         match (thp::disable_here(Disabled::ExceptAdvised), mode.as_deref()) {
             (Ok(()), _) | (Err(_), Ok("madvise" | "never")) => {}
@@ -40,13 +52,13 @@ impl Isolation {
                 );
             }
         }
-        Ok(Self { loan: None })
+        Ok(Self { loan: None, medium })
     }
 
     fn always(linux: &Linux, mode: &str) -> Result<Self> {
         thp::disable_here(Disabled::No)?;
         if mode == "always" {
-            return Ok(Self { loan: None });
+            return Ok(Self { loan: None, medium: None });
         }
         let loan = Loan::files(linux, &loan::directory(linux), thp::LOAN, &[thp::ENABLED])
             .and_then(|loan| loan.set(thp::ENABLED, "always").map(|()| loan))
@@ -55,14 +67,40 @@ impl Isolation {
                 _ => error,
             })
             .context("the policy linux-always needs the system's setting, which is not \"always\"")?;
-        Ok(Self { loan: Some(loan) })
+        Ok(Self { loan: Some(loan), medium: None })
     }
 
     /// Ends it, and says whether that worked.
     pub fn end(self) -> Result<()> {
-        match self.loan {
-            Some(loan) => Ok(loan.give_back()?),
-            None => Ok(()),
+        for loan in [self.loan, self.medium].into_iter().flatten() {
+            loan.give_back()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_64_kib_are_borrowed_where_they_are_off_and_given_back() {
+        for (before, borrowed) in [("never", true), ("madvise", false), ("inherit", false)] {
+            let root = tempfile::tempdir().unwrap();
+            let linux = Linux::at(root.path());
+            assert!(medium(&linux, "cbmm+").is_none(), "this kernel has none");
+            let file = root.path().join(thp::MEDIUM.trim_start_matches('/'));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let line = "always inherit madvise never".replace(before, &format!("[{before}]"));
+            std::fs::write(&file, &line).unwrap();
+            assert!(medium(&linux, "cbmm").is_none(), "another policy provides none");
+            let loan = medium(&linux, "cbmm+");
+            assert_eq!(loan.is_some(), borrowed, "{before}");
+            let now = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(now, if borrowed { "madvise" } else { &line });
+            drop(loan);
+            let after = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(after, if borrowed { "never" } else { &line });
         }
     }
 }

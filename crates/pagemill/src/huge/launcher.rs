@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `ahead-2m` | huge pages ahead of the growth, made in place |
 //! | `pool` | the same, zeroed beforehand in the agent's pool and moved into place |
-//! | `ahead-4k`, `ahead-64k` | base pages ahead of it |
+//! | `ahead-64k` | the same with pages of 64 KiB, for which the system's setting is borrowed ([`super::isolate`]) |
+//! | `ahead-4k` | base pages ahead of it |
 //! | `huge` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
 //! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
 //! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
@@ -37,7 +38,7 @@ use pagemill_policy::huge::{
 
 use serde_json::{Value, json};
 
-use super::isolate::Isolation;
+use super::isolate::{self, Isolation};
 use super::view::{self, Machine};
 use crate::decisions;
 
@@ -45,7 +46,7 @@ use crate::decisions;
 const ROUND: Duration = Duration::from_millis(20);
 
 /// Time between two looks at memory and load.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
 /// Time between two scans of pages in use.
 const SCAN: Duration = Duration::from_millis(100);
 /// The longest that a decision stands.
@@ -74,6 +75,8 @@ pub struct Options {
     pub stats: Option<PathBuf>,
     /// The command, for the recording's header.
     pub command: Vec<String>,
+    /// A process that runs already, to be helped from outside.
+    pub pid: Option<u32>,
 }
 
 /// What is remembered of a region.
@@ -123,13 +126,18 @@ fn nanos(time: Duration) -> Nanos {
 impl Launcher {
     /// Prepares everything that can fail.
     pub fn new(linux: &Linux, options: Options) -> Result<Self> {
+        let inside = options.pid.is_none() && !options.dry;
+        let medium = inside.then(|| isolate::medium(linux, options.policy.name())).flatten();
         // Timed before this process is kept from huge pages.
         let machine = Machine::new(linux, matches!(options.policy, Named::CbmmPlus(_)))?;
         let writer = match &options.log {
             Some(path) => Some(Writer::create(path, meta(linux, &options), options.force, None)?),
             None => None,
         };
-        let isolation = Isolation::of(linux, options.policy.name())?;
+        let isolation = match options.pid {
+            None => Some(Isolation::of(linux, options.policy.name(), medium)?),
+            Some(_) => None,
+        };
         let directory = Path::new("/dev/shm");
         forget_the_dead(linux, directory);
         let path = directory.join(format!("{NAME}{}", std::process::id()));
@@ -138,7 +146,7 @@ impl Launcher {
         let mut launcher = Self {
             linux: linux.clone(),
             options,
-            isolation: Some(isolation),
+            isolation,
             shared,
             machine,
             members: BTreeMap::new(),
@@ -153,6 +161,9 @@ impl Launcher {
             ended: Vec::new(),
         };
         launcher.found();
+        if let Some(pid) = launcher.options.pid {
+            launcher.watch(pid);
+        }
         Ok(launcher)
     }
 
@@ -183,6 +194,12 @@ impl Launcher {
         board.set(Head::First, order as u64);
         board.set(Head::Beat, clock::monotonic().as_nanos() as u64);
         board.found();
+    }
+
+    /// CPU time of the agents' threads, those of ended programs apart.
+    fn helpers(&self) -> Duration {
+        let living = self.board().processes().filter(|process| process.get(Of::Pid) != 0);
+        Duration::from_nanos(living.map(|process| process.get(Of::HelperNs)).sum())
     }
 
     /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
@@ -227,7 +244,8 @@ impl Launcher {
         let now = clock::monotonic();
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            self.machine.look();
+            let helpers = self.helpers();
+            self.machine.look(helpers);
             self.leave_the_dead();
             let (first, headroom) = (self.first(), self.headroom());
             let board = self.board();
@@ -539,6 +557,7 @@ fn counters(process: Process<'_>) -> Value {
         "collapsed": get(Of::Collapsed),
         "untouched_bytes": get(Of::Untouched),
         "rounds": get(Of::Rounds),
+        "medium_chunks": get(Of::MediumChunks),
     })
 }
 
@@ -575,7 +594,8 @@ fn order_for(action: Action) -> Order {
     match action {
         Action::Ahead2m => Order::Huge,
         Action::Pool => Order::Pool,
-        Action::Ahead4k | Action::Ahead64k => Order::Base,
+        Action::Ahead4k => Order::Base,
+        Action::Ahead64k => Order::Medium,
         Action::Huge => Order::Fault,
         Action::Base | Action::Collapse | Action::Demote | Action::Prezero | Action::Defragment => {
             Order::Nothing

@@ -2,8 +2,8 @@
 //!
 //! | figure | from |
 //! |---|---|
-//! | free blocks, memory in use | the machine, every 20 ms |
-//! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the busy CPUs of the last 0.2 s |
+//! | free blocks, memory in use | the machine, every 50 ms |
+//! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
 //! | costs | measured once a boot (`plan --costs`); of huge pages and collapses, what the agent measures as it works |
 //! | a stall | [`STALL_NS`], modelled |
 //! | pages that will be touched | all, while a region grows in order; modelled |
@@ -18,7 +18,7 @@ use pagemill_kernel::Linux;
 use pagemill_policy::huge::profile::{self, Mapping, Profile};
 use pagemill_policy::huge::{Figure, Moment, PAGES, REGION, Section, View};
 
-use crate::costs::{self, Calibration};
+use crate::costs;
 
 /// Half way between the median and the ninth decile of direct compaction for one huge page.
 const STALL_NS: u64 = 500_000;
@@ -27,11 +27,11 @@ const STALL_NS: u64 = 500_000;
 #[derive(Debug)]
 pub struct Machine {
     linux: Linux,
-    known: Calibration,
     now: View,
     /// Whether the load is that of now instead of the last minute.
     recent: bool,
-    idle: (Instant, u64),
+    /// When the busy CPUs were counted last, idle time and that of the helpers until then.
+    counted: (Instant, u64, Duration),
     busy: Figure,
 }
 
@@ -41,25 +41,26 @@ impl Machine {
     pub fn new(linux: &Linux, recent: bool) -> Result<Self> {
         let known = costs::calibrate(linux, false)?;
         let now = costs::machine_view(linux, &known);
-        let idle = (Instant::now(), linux.idle_ticks().unwrap_or(0));
+        let counted = (Instant::now(), linux.idle_ticks().unwrap_or(0), Duration::ZERO);
         let busy = now.load;
-        Ok(Self { linux: linux.clone(), known, now, recent, idle, busy })
+        Ok(Self { linux: linux.clone(), now, recent, counted, busy })
     }
 
-    /// Looks at memory and load.
-    pub fn look(&mut self) {
-        self.now = costs::machine_view(&self.linux, &self.known);
+    /// Looks at memory and load; `helpers` is the CPU time that the agents' threads have taken until now.
+    pub fn look(&mut self, helpers: Duration) {
+        costs::look(&self.linux, &mut self.now);
         if self.recent {
-            self.look_at_cpus();
+            self.look_at_cpus(helpers);
             self.now.load = self.busy;
         }
     }
 
-    /// How many CPUs are busy, in hundredths: what they were not idle of the last fifth of a second.
-    fn look_at_cpus(&mut self) {
+    /// How many CPUs others than the helpers keep busy, in hundredths. A helper's own time is not what it competes with: a
+    /// program of one thread and its helper on two CPUs take nothing from each other.
+    fn look_at_cpus(&mut self, helpers: Duration) {
         const WINDOW: Duration = Duration::from_millis(200);
         const TICKS_A_SECOND: f64 = 100.0;
-        let (then, before) = self.idle;
+        let (then, before, helped) = self.counted;
         let passed = then.elapsed();
         if passed < WINDOW {
             return;
@@ -67,9 +68,10 @@ impl Machine {
         let Ok(idle) = self.linux.idle_ticks() else { return };
         let idle_cpus =
             (idle.saturating_sub(before)) as f64 / TICKS_A_SECOND / passed.as_secs_f64();
-        let busy = (self.now.cpus as f64 - idle_cpus).max(0.0);
+        let helper_cpus = helpers.saturating_sub(helped).as_secs_f64() / passed.as_secs_f64();
+        let busy = (self.now.cpus as f64 - idle_cpus - helper_cpus).max(0.0);
         self.busy = Figure::Measured((busy * 100.0) as u64);
-        self.idle = (Instant::now(), idle);
+        self.counted = (Instant::now(), idle, helpers);
     }
 
     /// Bytes that may be had without swapping.

@@ -14,9 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use pagemill_heap::config::{Config, NAMES};
+use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
 use pagemill_policy::huge::Named;
+use pagemill_policy::huge::profile::Profile;
 
 use crate::exit::Exit;
 use crate::governor::{self, Governor, Start};
@@ -33,6 +35,7 @@ Examples:
   pagemill run --huge cbmm+ -- ./server       its own malloc, memory ahead of its growth
   pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
   pagemill run --huge cbmm --profile p.csv --log rec -- ./server
+  sudo pagemill run --huge ingens -p 4711     a program that runs already, from outside, until Ctrl-C
 ";
 
 const AFTER: &str = "\
@@ -84,8 +87,13 @@ pub struct Arguments {
     #[arg(long, requires = "huge")]
     dry: bool,
 
+    /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside by
+    /// ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
+    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"])]
+    pid: Option<u32>,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -165,6 +173,9 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     let profile = arguments.profile.as_deref().map(super::plan::read_profile).transpose()?;
     let linux = super::machine();
     recover(&linux);
+    if let Some(pid) = arguments.pid {
+        return help_from_outside(arguments, policy, profile, &linux, pid);
+    }
     let (mut command, path) = if arguments.mesh.is_some() {
         let config = configuration(arguments.mesh.clone())?;
         match prepare(&arguments.command, &config)? {
@@ -180,21 +191,8 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             Prepared::Refused(exit) => return Ok(exit),
         }
     };
-    let words =
-        |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let signals = hold_signals()?;
-    let launcher = Launcher::new(
-        &linux,
-        Options {
-            policy,
-            profile,
-            log: arguments.log.clone(),
-            force: arguments.force,
-            dry: arguments.dry,
-            stats: arguments.stats.clone(),
-            command: words(&arguments.command),
-        },
-    )?;
+    let launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_agent() {
         match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
             // Who brings its own allocator can still be helped: nothing of it is replaced.
@@ -215,6 +213,50 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         }
     }
     supervise(command, &path, launcher, &signals)
+}
+
+fn huge_options(arguments: &Arguments, policy: Named, profile: Option<Profile>) -> Options {
+    let words = arguments.command.iter().map(|word| word.to_string_lossy().into_owned());
+    Options {
+        policy,
+        profile,
+        log: arguments.log.clone(),
+        force: arguments.force,
+        dry: arguments.dry,
+        stats: arguments.stats.clone(),
+        command: words.collect(),
+        pid: arguments.pid,
+    }
+}
+
+/// Collapses what a running process uses, from here, until it ends or a signal comes.
+fn help_from_outside(
+    arguments: &Arguments,
+    policy: Named,
+    profile: Option<Profile>,
+    linux: &Linux,
+    pid: u32,
+) -> Result<Exit> {
+    let scans = matches!(policy, Named::Ingens(_) | Named::Hawkeye(_));
+    anyhow::ensure!(
+        scans || matches!(policy, Named::CbmmPlus(_)) && profile.is_some(),
+        "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the program"
+    );
+    let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;
+    Pages::of(linux, pid)?.may_collapse()?;
+    let signals = Signals::block(signal::ENDS)?;
+    let mut launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
+    // One with the same number later is another process.
+    let lives =
+        || linux.stat(pid).is_ok_and(|now| now.started == process.started && now.state != 'Z');
+    while lives() {
+        let pause = launcher.tick()?;
+        if signals.wait(pause)?.is_some() {
+            break;
+        }
+    }
+    launcher.stop()?;
+    Ok(Exit::Ok)
 }
 
 /// What stays beside a program while it runs.

@@ -9,7 +9,7 @@
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
 //!
-//! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two and
+//! Each runs as `pagemill run --huge ARM -- PROGRAM`, under `linux-64k` by itself. A traced run has `pagemill record --with faults` between the two and
 //! gives only its faults. What is sampled (every 50 ms) is the same for all arms.
 
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ use pagemill_model::recording::Reader;
 use pagemill_workloads::generate;
 use serde_json::Value;
 
+use super::MEDIUM;
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper, find};
 use crate::reproduce::target::Interrupted;
 
@@ -232,24 +233,34 @@ impl Bench<'_> {
     }
 
     fn start(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<Running> {
-        let mut command = Command::new(&self.executable);
-        command.args(["run", "--huge", arm, "--stats"]).arg(self.at("stats.json"));
-        if arm == "cbmm" {
-            let profile = self.at("profile.csv");
-            fs::write(&profile, PROFILE)?;
-            command.arg("--profile").arg(profile);
+        let mut words: Vec<OsString> = Vec::new();
+        let _ = fs::remove_file(self.at("stats.json"));
+        if arm != MEDIUM {
+            words.push(self.executable.clone().into());
+            words.extend(["run", "--huge", arm, "--stats"].map(OsString::from));
+            words.push(self.at("stats.json").into());
+            if arm == "cbmm" {
+                let profile = self.at("profile.csv");
+                fs::write(&profile, PROFILE)?;
+                words.extend(["--profile".into(), profile.into()]);
+            }
+            words.push("--".into());
         }
-        command.arg("--");
         if let Some(recording) = traced {
-            command.arg(&self.executable).args(["record", "--with", "faults"]);
-            command.args(["--threshold", "1ms", "-f", "-o"]).arg(recording).arg("--");
+            words.push(self.executable.clone().into());
+            let with = ["record", "--with", "faults", "--threshold", "1ms", "-f", "-o"];
+            words.extend(with.map(OsString::from));
+            words.extend([recording.into(), "--".into()]);
         }
-        command.args(self.command(program)?);
+        words.extend(self.command(program)?);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         self.signals.restore_in(&mut command);
         let create = |name: &str| fs::File::create(self.at(name));
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
         let child = command.spawn().context("cannot start this binary")?;
-        let watch = traced.is_none().then(|| watch(self.linux, child.id()));
+        let wrapped = arm != MEDIUM;
+        let watch = traced.is_none().then(|| watch(self.linux, child.id(), wrapped));
         Ok(Running { child, watch })
     }
 
@@ -421,16 +432,16 @@ fn benchmark(text: &str, requests: f64) -> Option<Figures> {
     Some(Figures::from([("time", requests / get("rps")?), ("p99", get("p99_latency_ms")? / 1e3)]))
 }
 
-/// Looks at the program in a wrapper until told to stop.
-fn watch(linux: &Linux, wrapper: u32) -> (mpsc::Sender<()>, JoinHandle<Seen>) {
+/// Looks at a program, or at the one in a wrapper, until told to stop.
+fn watch(linux: &Linux, child: u32, wrapped: bool) -> (mpsc::Sender<()>, JoinHandle<Seen>) {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();
     let linux = linux.clone();
     let look = move || {
         let mut seen = Seen::default();
-        let mut program = None;
+        let mut program = (!wrapped).then_some(child);
         while stopped.recv_timeout(EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-            program = program.or_else(|| linux.children(wrapper).ok()?.first().copied());
+            program = program.or_else(|| linux.children(child).ok()?.first().copied());
             let Some(pid) = program else { continue };
             if let Ok(stat) = linux.stat(pid) {
                 seen.cpu = seen.cpu.max(stat.user + stat.system);

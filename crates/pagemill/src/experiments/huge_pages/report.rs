@@ -7,7 +7,7 @@ use pagemill_analysis::statistics::Estimate;
 use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
-use super::{BASELINE, FRAGMENTED, Key, NAME, Outcome, STATES, TITLE};
+use super::{BASELINE, FRAGMENTED, Key, MEDIUM, NAME, Outcome, STATES, TITLE};
 use crate::experiments::Table;
 use crate::report::chart::{Bar, BarChart, Series, number};
 use crate::report::html::Page;
@@ -17,7 +17,7 @@ use crate::report::text;
 const PUBLISHED: &str = include_str!("../../../../../experiments/published/cbmm.csv");
 
 /// The policies that need nothing of ours.
-const STATIC: [&str; 3] = ["linux-always", "linux-madvise", "linux-never"];
+const STATIC: [&str; 4] = [BASELINE, "linux-madvise", MEDIUM, "linux-never"];
 
 /// What is asked of a figure that is shown for comparison only.
 const NO_GOAL: &str = "-";
