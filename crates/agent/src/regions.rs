@@ -291,7 +291,7 @@ impl Regions {
     /// How long until something may be due.
     fn pause(&self, now: u64, rate: u64) -> u64 {
         const LEAST_NS: u64 = 100_000;
-        const MOST_NS: u64 = 1_000_000;
+        const MOST_NS: u64 = 2_000_000;
         /// What a program has just mapped it mostly touches at once.
         const YOUNG_NS: u64 = 50_000_000;
         if self.process.get(Of::CollapseAt) != 0 {
@@ -303,7 +303,7 @@ impl Regions {
             return (left / 4).clamp(LEAST_NS, MOST_NS);
         }
         if self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
-            return MOST_NS / 4;
+            return MOST_NS / 8;
         }
         match now.saturating_sub(self.grown_ns) {
             0..1_000_000_000 => 5_000_000,

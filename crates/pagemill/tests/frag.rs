@@ -132,8 +132,9 @@ mod machine {
 }
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use machine::{
     DEFRAG, FRACTION, Machine, PROACTIVENESS, SNAPSHOT, json, near_target, on_snapshot, turn,
@@ -323,6 +324,52 @@ fn what_a_killed_one_left_changed_the_next_start_restores() {
         next.err
     );
     assert_eq!(machine.value(PROACTIVENESS), "20");
+}
+
+/// Starts to compact a machine on which that comes to a halt with a setting changed; ends it by a signal.
+fn end_while_compacting(machine: &Machine, signal: &str) -> std::process::ExitStatus {
+    let refresh = machine.path("proc/sys/vm/stat_refresh");
+    fs::remove_file(&refresh).unwrap();
+    assert!(Command::new("mkfifo").arg(&refresh).status().unwrap().success());
+    let mut compact = machine.frag(&["compact", "--no-sweep", "--target", "0"]);
+    let mut child = compact.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the loan", || machine.value(FRACTION) != "0");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    // It reads the pipe a few times; opened both ways, a pipe waits for nobody.
+    let mut ended = None;
+    until("its end", || {
+        let pipe = fs::File::options().read(true).write(true).open(&refresh);
+        ended = child.try_wait().unwrap();
+        drop(pipe);
+        ended.is_some()
+    });
+    ended.unwrap()
+}
+
+#[test]
+fn compacting_leaves_the_settings_as_found_also_when_a_signal_ends_it() {
+    let machine = Machine::new();
+    let before = machine.settings();
+    // Whether all of it works depends on the machine; what it borrows comes back in any case.
+    let compacted = ran(&mut machine.frag(&["compact", "--no-sweep", "--target", "0"]));
+    assert!(compacted.code().is_some(), "{compacted:?}");
+    assert_eq!(machine.settings(), before, "{compacted:?}");
+    let ended = end_while_compacting(&machine, "-TERM");
+    assert_eq!(ended.signal(), Some(15), "{ended:?}");
+    assert_eq!(machine.settings(), before);
+}
+
+#[test]
+fn what_a_killed_compaction_left_changed_the_next_start_restores() {
+    let machine = Machine::new();
+    let before = machine.settings();
+    let ended = end_while_compacting(&machine, "-KILL");
+    assert_eq!(ended.signal(), Some(9), "{ended:?}");
+    assert_ne!(machine.settings(), before, "nobody could restore it yet");
+    let next = ran(&mut machine.frag(&["show"]));
+    assert!(next.err.contains("restored"), "{next:?}");
+    assert_eq!(machine.settings(), before);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, median_estimate, ratio_of_medians};
 use pagemill_kernel::anonymous::{Advice, Anonymous, HUGE, PAGE};
@@ -104,6 +104,24 @@ impl Options {
             budget: Duration::from_secs(130),
             ..full
         }
+    }
+
+    /// Some programs, some arms.
+    pub fn only(&mut self, programs: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
+        let choose = |all: &[&'static str], names: &[String]| -> Result<Vec<&'static str>> {
+            let one = |name: &String| {
+                let known = all.iter().copied().find(|known| known == name);
+                known.with_context(|| format!("no {name:?} among {}", all.join(" ")))
+            };
+            names.iter().map(one).collect()
+        };
+        if let Some(names) = programs {
+            self.programs = choose(&programs::NAMES, names)?;
+        }
+        if let Some(names) = arms {
+            self.arms = choose(&ARMS, names)?;
+        }
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ use anyhow::Result;
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN};
 use pagemill_kernel::loan::Loan;
+use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_kernel::tracefs::{CompactionEnd, Trace};
 use pagemill_kernel::vmstat::Vmstat;
 use pagemill_kernel::zoneinfo::Zone;
@@ -159,6 +160,8 @@ fn step(
         let large = pages_from(&blocks, goal.order) as f64;
         Ok(if free > 0.0 { 1.0 - large / free } else { 1.0 })
     };
+    // Settings are on loan within a step: a signal to end is taken after it.
+    let _held = Signals::block(ENDS)?;
     let (before, counters) = (score()?, linux.vmstat().unwrap_or_default());
     let began = Instant::now();
     let gave_up = act()?;

@@ -36,6 +36,7 @@ Examples:
   pagemill reproduce overhead                              what measuring costs
   pagemill reproduce huge-slices                           what huge pages are worth where; imprecise profiles (CBMM)
   sudo pagemill reproduce huge-pages                       fault tails, run time, huge pages used, by policy (CBMM)
+  sudo pagemill reproduce huge-pages --programs redis,xz --arms linux-always,linux-never,cbmm+
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
 ";
@@ -63,6 +64,9 @@ pub struct Arguments {
     /// Arms to compare, instead of the experiment's.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Option<Vec<String>>,
+    /// Programs of the experiment huge-pages, instead of all.
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
+    programs: Option<Vec<String>>,
     /// Seed of the order of runs and of all generated inputs.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -290,7 +294,10 @@ impl Arguments {
             eprintln!("pagemill: skipped {}: {reason}", huge_pages::NAME);
             return Ok(None);
         }
-        let options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
+        let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
+        // With other experiments the arms are theirs.
+        let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
+        options.only(self.programs.as_deref(), arms)?;
         let executable = stage.executable.clone();
         let outcome = progress(huge_pages::NAME, |say| {
             huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, say)
