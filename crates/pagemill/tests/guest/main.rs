@@ -1,5 +1,6 @@
 //! The placement daemon on real memory nodes: Debian kernels under QEMU, two nodes, one of them without
-//! processors; the pagemill of the other tests with the libraries that it needs; and `guest.sh`.
+//! processors; pagemill with the libraries that it needs; and `guest.sh`. The pagemill is the one built for release that `PAGEMILL_GUEST_BINARY`
+//! names, which the launcher does where it is not older than its sources, or else that of the other tests.
 //!
 //! The launcher downloads the kernels and names their directory in `PAGEMILL_GUEST` (`vmlinuz-6.12`,
 //! `vmlinuz-7`); where something could not be prepared, `PAGEMILL_GUEST_MISSING` says what.
@@ -72,8 +73,10 @@ fn initial_files(to: &Path) {
             done
         done
         find . | cpio -o -H newc --quiet > ../initrd";
-    let pagemill = std::env::var_os("PAGEMILL_GUEST_MEASURE").map(PathBuf::from);
-    let pagemill = pagemill.unwrap_or_else(|| env!("CARGO_BIN_EXE_pagemill").into());
+    let pagemill = ["PAGEMILL_GUEST_MEASURE", "PAGEMILL_GUEST_BINARY"]
+        .into_iter()
+        .find_map(std::env::var_os)
+        .map_or_else(|| env!("CARGO_BIN_EXE_pagemill").into(), PathBuf::from);
     shell(FILL, &root, &[&pagemill, &tiered()]);
 }
 
