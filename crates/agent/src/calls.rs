@@ -88,6 +88,29 @@ fn note(mapped: *mut c_void, len: usize, protection: c_int, flags: c_int) {
     }
 }
 
+/// `mmap` by the next definition, or without one by the system call; the mapping is noted.
+///
+/// # Safety
+/// As for `mmap`.
+unsafe fn map_noted(
+    real: Option<Map>,
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: c_long,
+) -> *mut c_void {
+    let mapped = match real {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(at, len, protection, flags, fd, offset) },
+        // SAFETY: the caller's promise.
+        None => unsafe { map(at, len, protection, flags, fd, offset) },
+    };
+    note(mapped, len, protection, flags);
+    mapped
+}
+
 /// `mmap(2)`.
 ///
 /// # Safety
@@ -101,14 +124,9 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let mapped = match real!(MMAP, Map) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(at, len, protection, flags, fd, offset) },
-        // SAFETY: the caller's promise.
-        None => unsafe { map(at, len, protection, flags, fd, offset) },
-    };
-    note(mapped, len, protection, flags);
-    mapped
+    let real = real!(MMAP, Map);
+    // SAFETY: the caller's promise.
+    unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
 }
 
 /// `mmap64`, which is `mmap` on 64-bit machines.
@@ -124,14 +142,9 @@ pub unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let mapped = match real!(MMAP64, Map) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(at, len, protection, flags, fd, offset) },
-        // SAFETY: the caller's promise.
-        None => unsafe { map(at, len, protection, flags, fd, offset) },
-    };
-    note(mapped, len, protection, flags);
-    mapped
+    let real = real!(MMAP64, Map);
+    // SAFETY: the caller's promise.
+    unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
 }
 
 /// The system call, for a call that comes before the next definition was looked up.

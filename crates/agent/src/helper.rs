@@ -135,16 +135,7 @@ pub(crate) fn without(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
     if !end() {
         return call();
     }
-    // The kernel takes a thread off the list of a process's threads an instant after it stops finding it by number.
-    const TRIES: u32 = 20;
-    let mut result = call();
-    for _ in 1..TRIES {
-        if result == 0 {
-            break;
-        }
-        nap(50_000);
-        result = call();
-    }
+    let result = sys::retry(call);
     STATE.store(OFF, Ordering::Release);
     start();
     result
@@ -177,19 +168,14 @@ fn end() -> bool {
                 }
                 ring();
                 while sys::thread_exists(thread) {
-                    nap(50_000);
+                    sys::nap(50_000);
                 }
                 return true;
             }
             // Another thread ends it, or it is not set up yet.
-            _ => nap(50_000),
+            _ => sys::nap(50_000),
         }
     }
-}
-
-fn nap(ns: u64) {
-    let never = AtomicU32::new(0);
-    sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
 }
 
 /// The thread's life.
@@ -205,11 +191,13 @@ extern "C" fn run() -> ! {
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill-huge");
     let Some(process) = board::mine() else { fail() };
+    confine::note_filters();
     // Without the right to it the helper runs as the program does.
-    let _ = sys::set_niceness(-15);
+    if !confine::filtered() {
+        let _ = sys::set_niceness(-15);
+    }
     let Some(mut regions) = Regions::new(process) else { fail() };
     confine::confine();
-    confine::note_filters();
     process.set(Of::Running, 1);
     STATE.store(RUNNING, Ordering::Release);
     let mut looked = 0;

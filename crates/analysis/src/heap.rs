@@ -46,6 +46,8 @@ pub struct HeapView {
     pub occupancy: Option<f64>,
     /// Times for which pages could not be written.
     pub pauses: Option<Pauses>,
+    /// Times for which a thread of the program waited because of compaction.
+    pub stalls: Option<Pauses>,
     /// CPU time of the process during the recording.
     pub cpu: Option<Nanos>,
     /// Its share of ksmd's.
@@ -77,7 +79,7 @@ pub struct Summary {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Pauses of the recording. The histogram has buckets that double, so a percentile is known to lie
+/// Pauses or stalls of the recording. The histogram has buckets that double, so a percentile is known to lie
 /// in a bucket, not where in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pauses {
@@ -154,8 +156,8 @@ pub struct HeapFold {
     passes: Total,
     unmerged_pages: Total,
     aborted_groups: Total,
-    pauses: Vec<Total>,
-    longest: Longest,
+    pauses: Durations,
+    stalls: Durations,
     occupancy: Option<f64>,
     last: Option<HeapSample>,
 }
@@ -198,31 +200,14 @@ impl Fold for HeapFold {
         self.passes.push(sample.passes, base);
         self.unmerged_pages.push(sample.unmerged_pages, base);
         self.aborted_groups.push(sample.aborted_groups, base);
-        for (index, count) in sample.pauses.iter().flatten().enumerate() {
-            if self.pauses.len() <= index {
-                self.pauses.push(Total::default());
-            }
-            self.pauses[index].push(Some(*count), base);
-        }
-        self.longest.push(sample.longest_pause, base);
+        self.pauses.push(sample.pauses.as_deref(), sample.longest_pause, base);
+        self.stalls.push(sample.stalls.as_deref(), sample.longest_stall, base);
         if sample.live.is_some() || self.last.as_ref().is_none_or(|last| last.live.is_none()) {
             self.last = Some(sample.as_ref().clone());
         }
     }
 
     fn view(&self) -> HeapView {
-        let buckets: Vec<u64> = self.pauses.iter().filter_map(Total::value).collect();
-        let percentiles = PAUSE_SHARES.iter().filter_map(|share| {
-            let (from, to) = bucket_of_share(&buckets, *share)?;
-            Some((*share, Nanos(from), Nanos(to)))
-        });
-        let pauses = (!self.pauses.is_empty()).then(|| Pauses {
-            count: buckets.iter().sum(),
-            percentiles: percentiles.collect(),
-            longest: self.longest.exact(),
-            longest_of_life: self.longest.before.max(self.longest.within),
-            buckets: buckets.clone(),
-        });
         HeapView {
             samples: self.samples,
             duration: self.end.since(self.first.unwrap_or_default()),
@@ -234,7 +219,8 @@ impl Fold for HeapFold {
             live: self.live.summary(),
             score: self.score.summary(),
             occupancy: self.occupancy,
-            pauses,
+            pauses: self.pauses.view(),
+            stalls: self.stalls.view(),
             cpu: self.cpu.value().map(Nanos),
             ksmd_cpu: self.ksmd.value(),
             helper_cpu: self.helper_cpu.value().map(Nanos),
@@ -244,6 +230,41 @@ impl Fold for HeapFold {
             aborted_groups: self.aborted_groups.value(),
             last: self.last.clone(),
         }
+    }
+}
+
+/// A histogram of durations, and the longest of them.
+#[derive(Clone, Debug, Default)]
+struct Durations {
+    buckets: Vec<Total>,
+    longest: Longest,
+}
+
+impl Durations {
+    fn push(&mut self, buckets: Option<&[u64]>, longest: Option<Nanos>, base: Base) {
+        for (index, count) in buckets.into_iter().flatten().enumerate() {
+            if self.buckets.len() <= index {
+                self.buckets.push(Total::default());
+            }
+            self.buckets[index].push(Some(*count), base);
+        }
+        self.longest.push(longest, base);
+    }
+
+    /// `None` if no sample has a histogram.
+    fn view(&self) -> Option<Pauses> {
+        let buckets: Vec<u64> = self.buckets.iter().filter_map(Total::value).collect();
+        let percentiles = PAUSE_SHARES.iter().filter_map(|share| {
+            let (from, to) = bucket_of_share(&buckets, *share)?;
+            Some((*share, Nanos(from), Nanos(to)))
+        });
+        (!self.buckets.is_empty()).then(|| Pauses {
+            count: buckets.iter().sum(),
+            percentiles: percentiles.collect(),
+            longest: self.longest.exact(),
+            longest_of_life: self.longest.before.max(self.longest.within),
+            buckets: buckets.clone(),
+        })
     }
 }
 

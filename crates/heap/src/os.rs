@@ -28,6 +28,11 @@ pub trait Os: Sync {
     /// multiples of the page size); null if there is none.
     fn map(&self, len: usize, align: usize) -> *mut u8;
 
+    /// As [`Os::map`], for chunks: memory that compaction may work on and that is never [remapped](Os::remap).
+    fn map_chunks(&self, len: usize, align: usize) -> *mut u8 {
+        self.map(len, align)
+    }
+
     /// Gives a mapping, or a page-aligned part of one, back.
     ///
     /// # Safety

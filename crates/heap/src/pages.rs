@@ -332,7 +332,7 @@ impl Pages {
         for chunks in [wish, need] {
             let Some(run) = cx.meta.take(cx.os) else { return false };
             let len = chunks * CHUNK;
-            let start = cx.os.map(len, CHUNK);
+            let start = cx.os.map_chunks(len, CHUNK);
             if !start.is_null() {
                 if cx.map.cover(cx.os, cx.meta, start.expose_provenance(), len) {
                     run.get().set_start(start.addr());

@@ -5,10 +5,12 @@
 //! while the slot is blocked and not live. Two of them at once, or one without the lock's ordering, is a failure.
 #![cfg(loom)]
 
+#[macro_use]
+#[path = "../src/compact/on_memory.rs"]
+mod on_memory;
+
 #[path = "loom/engine.rs"]
 mod engine;
-
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -28,42 +30,10 @@ impl Waits {
     fn new() -> Self {
         Self { sleepers: Mutex::new(()), woken: Condvar::new() }
     }
-
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, PAGE).expect("a power of two")
-    }
 }
 
 impl Os for Waits {
-    fn page_size(&self) -> usize {
-        PAGE
-    }
-
-    fn map(&self, len: usize, _: usize) -> *mut u8 {
-        // SAFETY: nobody maps an empty range.
-        unsafe { alloc_zeroed(Self::layout(len)) }
-    }
-
-    unsafe fn unmap(&self, start: *mut u8, len: usize) {
-        // SAFETY: whole ranges come back, allocated with this layout.
-        unsafe { dealloc(start, Self::layout(len)) };
-    }
-
-    unsafe fn decommit(&self, _: *mut u8, _: usize) {}
-
-    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
-        let moved = self.map(new, PAGE);
-        // SAFETY: both are at least that long, and the old one is not used again.
-        unsafe {
-            moved.copy_from_nonoverlapping(start, old.min(new));
-            self.unmap(start, old);
-        }
-        moved
-    }
-
-    fn now_ns(&self) -> u64 {
-        0
-    }
+    os_on_memory!();
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let guard = self.sleepers.lock().expect("no failure in a thread");
@@ -75,14 +45,6 @@ impl Os for Waits {
     fn wake(&self, _: &AtomicU32) {
         let _guard = self.sleepers.lock().expect("no failure in a thread");
         self.woken.notify_one();
-    }
-
-    fn entropy(&self) -> u64 {
-        0
-    }
-
-    fn misuse(&self, what: Misuse, _: *mut u8) -> ! {
-        panic!("{what:?}");
     }
 }
 

@@ -205,5 +205,10 @@ row! {
         gated: Option<u64> = "gated",
         /// Pages offered to ksmd that it has not merged yet.
         ksm_pending: Option<u64> = "ksm_pending",
+        /// Stalls by length, total, as `pauses`: times for which a thread of the program waited because of compaction. Absent in
+        /// recordings of earlier versions.
+        stalls: Option<Vec<u64>> = "stalls",
+        /// The longest of them, ns.
+        longest_stall: Option<Nanos> = "longest_stall_ns",
     }
 }

@@ -90,6 +90,13 @@ pub fn occupancy_label(index: usize, buckets: usize) -> String {
     format!("{}-{} %", percent(index), percent(index + 1))
 }
 
+/// What pauses are, over their table.
+pub const PAUSES: &str = "pauses (times for which a group's pages could not be written; a share is known to within its bucket)";
+
+/// What stalls are, over theirs.
+pub const STALLS: &str =
+    "stalls (times for which a thread of the program waited because of compaction, at most)";
+
 /// Rows of a table: share, and the bucket that it lies in.
 pub fn percentiles(pauses: &Pauses) -> Vec<Vec<String>> {
     let row = |(share, from, below): &(f64, _, _)| {
@@ -99,7 +106,7 @@ pub fn percentiles(pauses: &Pauses) -> Vec<Vec<String>> {
     pauses.percentiles.iter().map(row).collect()
 }
 
-/// Pauses as JSON.
+/// Pauses or stalls as JSON.
 pub fn pauses_json(pauses: &Pauses) -> Value {
     let percentile = |(share, from, below): &(
         f64,

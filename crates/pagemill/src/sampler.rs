@@ -320,4 +320,6 @@ fn fill(sample: &mut HeapSample, snapshot: Snapshot) {
     sample.trigger_request = snapshot.trigger_request;
     sample.gated = snapshot.gated;
     sample.ksm_pending = snapshot.ksm_pending;
+    sample.stalls = snapshot.stalls;
+    sample.longest_stall = nanos(snapshot.longest_stall_ns);
 }

@@ -36,6 +36,7 @@ fn a_running_heap_is_shown_with_the_kernels_view() {
         "mappings held 4000 of 4000 allowed: the bound is reached, no more is merged (so that a fork,",
         "10-20 % 30 ########################################",
         "30 pauses, longest 400.0 us",
+        "2 stalls, longest 300.0 us",
     ] {
         assert!(squeezed(&out).contains(line), "{line} in\n{out}");
     }
@@ -89,6 +90,11 @@ fn json_has_the_columns_of_a_recording() {
     assert_eq!(json["sample"]["backend"], "remap");
     assert_eq!(json["fragmentation_score"], 0.75);
     assert_eq!(json["pauses"]["percentiles"][0]["below_ns"], 2048);
+    assert_eq!(
+        (&json["stalls"]["count"], &json["stalls"]["longest_ns"]),
+        (&2.into(), &300_000.into())
+    );
+    assert_eq!(json["sample"]["longest_stall_ns"], 300_000);
     assert!(json["sample"]["pss_bytes"].as_u64().unwrap() > 0);
     // Since 30 spans are at 15 % and 10 are full.
     assert!((json["mean_occupancy"].as_f64().unwrap() - 0.3625).abs() < 1e-9);

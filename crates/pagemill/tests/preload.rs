@@ -269,12 +269,30 @@ fn an_unknown_configuration_is_said_once_and_the_default_holds() {
 }
 
 #[test]
-fn the_helper_hides_its_descriptors_and_gives_up_its_rights() {
+fn the_helper_hides_its_descriptors_gives_up_its_rights_and_is_urgent() {
     let Some(program) = program("helper.c") else { return };
     let output = succeed(&mut preloaded(&program, "1y"));
-    assert_eq!(text(&output.stdout), "one helper, confined\ndescriptors kept\n");
+    assert_eq!(
+        text(&output.stdout),
+        "one helper, confined\nas urgent as it may be\ndescriptors kept\n"
+    );
     let output = succeed(&mut preloaded(&program, "1n"));
     assert_eq!(text(&output.stdout), "no helper\ndescriptors kept\n");
+}
+
+#[test]
+fn no_two_stripes_of_the_heap_are_one_mapping() {
+    // The kernel reserves all memory in this mode, and mappings that differ in that alone become one.
+    let reserves = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+    if reserves.trim() == "2" {
+        println!("skipped: vm.overcommit_memory is 2");
+        return;
+    }
+    let Some(program) = program("stripes.c") else { return };
+    for config in ["1y", "1n"] {
+        let output = succeed(&mut preloaded(&program, config));
+        assert_eq!(text(&output.stdout), "several stripes, each with mappings of its own\n");
+    }
 }
 
 #[test]

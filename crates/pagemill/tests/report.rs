@@ -40,6 +40,8 @@ fn record(path: &Path, finish: bool) {
             compact: Some(Nanos(second * 1_500_000)),
             pauses: Some(pauses),
             longest_pause: Some(Nanos(6_000)),
+            stalls: Some(vec![0, second / 5]),
+            longest_stall: Some(Nanos(3)),
             ..HeapSample::default()
         };
         writer.event(&Event::Heap(Box::new(sample))).expect("the disk has room");
@@ -105,6 +107,8 @@ fn json_is_named_as_the_columns_are() {
     assert_eq!(json["view"]["pss_bytes"]["peak"], 104.0 * 1048576.0);
     assert_eq!(json["view"]["passes"], 10);
     assert_eq!(json["view"]["pauses"]["count"], 100);
+    assert_eq!(json["view"]["stalls"]["count"], 2);
+    assert_eq!(json["view"]["stalls"]["longest_ns"], 3);
     assert_eq!(json["truncated_at_ns"], serde_json::Value::Null);
     assert_eq!(json["view"].get("cgroup_bytes"), None);
 }

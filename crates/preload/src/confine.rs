@@ -84,6 +84,12 @@ pub(crate) fn note_filters() {
     FILTERS.store(filters().unwrap_or(0), Ordering::Relaxed);
 }
 
+/// Whether the helper started under a filter, which may end the process for a call that few services make: those that
+/// change a thread's priority.
+pub(crate) fn filtered() -> bool {
+    FILTERS.load(Ordering::Relaxed) != 0
+}
+
 /// Whether the helper has other filters now than at its start.
 pub(crate) fn filters_changed() -> bool {
     filters().is_some_and(|now| now != FILTERS.load(Ordering::Relaxed))

@@ -164,16 +164,7 @@ pub(crate) fn without(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
     if !end() {
         return call();
     }
-    // The kernel takes a thread off the list of a process's threads an instant after it stops finding it by number.
-    const TRIES: u32 = 20;
-    let mut result = call();
-    for _ in 1..TRIES {
-        if result == 0 {
-            break;
-        }
-        nap(50_000);
-        result = call();
-    }
+    let result = sys::retry(call);
     STATE.store(OFF, Ordering::Release);
     result
 }
@@ -194,12 +185,12 @@ fn end() -> bool {
                 BELL.fetch_add(1, Ordering::Release);
                 sys::futex_wake(&BELL, 1);
                 while sys::thread_exists(thread) {
-                    nap(50_000);
+                    sys::nap(50_000);
                 }
                 return true;
             }
             // Another thread ends it, or it is not set up yet.
-            _ => nap(50_000),
+            _ => sys::nap(50_000),
         }
     }
 }
@@ -220,11 +211,6 @@ fn end_if_due() {
 fn leave() -> ! {
     THREAD.store(0, Ordering::Relaxed);
     sys::exit_thread()
-}
-
-fn nap(ns: u64) {
-    let never = AtomicU32::new(0);
-    sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
 }
 
 /// Before a fork: waits until the helper is between two slices, and keeps it there.
@@ -262,8 +248,7 @@ pub(crate) fn yield_hold() {
 /// The helper, between two slices: sleeps, and lets threads fork meanwhile.
 pub(crate) fn breathe(ns: u64) {
     WORK.give();
-    let never = AtomicU32::new(0);
-    sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(ns)));
+    sys::nap(ns);
     let_forks_pass();
     end_if_due();
     WORK.take();
@@ -301,14 +286,13 @@ pub(crate) fn request_pass() {
     let asked = pagemill_stats.request.fetch_add(1, Ordering::AcqRel) + 1;
     BELL.fetch_add(1, Ordering::Release);
     sys::futex_wake(&BELL, 1);
-    let never = AtomicU32::new(0);
     for _ in 0..PATIENCE_MS {
         if pagemill_stats.request_done.load(Ordering::Acquire) >= asked
             || STATE.load(Ordering::Relaxed) == FAILED
         {
             return;
         }
-        sys::futex_wait(&never, 0, Some(sys::Timespec::from_ns(1_000_000)));
+        sys::nap(1_000_000);
     }
 }
 
@@ -342,10 +326,10 @@ extern "C" fn run() -> ! {
     sys::leave_directory();
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill");
+    confine::note_filters();
     // SAFETY: this is the helper thread.
     let mut rounds = unsafe { rounds::Rounds::new(COPIED.swap(false, Ordering::Relaxed)) };
     confine::confine();
-    confine::note_filters();
     STATE.store(RUNNING, Ordering::Release);
     loop {
         let bell = BELL.load(Ordering::Acquire);

@@ -17,11 +17,18 @@ const INTERRUPTED: isize = -4;
 const AGAIN: isize = -11;
 const NO_SPACE: i32 = 28;
 
+/// Sleep before a call that said `EAGAIN` is made again.
+const AGAIN_NS: u64 = 20_000;
+
 /// A huge page of both architectures with 4 KiB pages, and the heap's chunk.
 const HUGE: usize = 2 << 20;
 
-/// Descriptors above which the search for pins is not worth its time: the answer is then yes.
-const MANY_DESCRIPTORS: usize = 512;
+/// Work above which the search for pins takes too long while pages are frozen, in descriptors that are no files (some 0.7 us
+/// each): the answer is then yes.
+const SEARCH_MAX: usize = 384;
+
+/// What looking at a file takes, in the same unit: three more calls.
+const FILE_WORK: usize = 4;
 
 fn check(result: isize) -> Sys<()> {
     if sys::failed(result) { Err(Errno(-result as i32)) } else { Ok(()) }
@@ -138,9 +145,9 @@ impl Kernel for Linux {
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
         let argument = [start as u64, len as u64, u64::from(on)];
         loop {
-            // EAGAIN: the address space is being changed by another thread; nothing was done.
+            // EAGAIN: the address space is being changed by another thread, which may need this processor; nothing was done.
             match self.uffd_ioctl(UFFDIO_WRITEPROTECT, &mut argument.clone()) {
-                Err(Errno(error)) if -(error as isize) == AGAIN => {}
+                Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
                 other => return other,
             }
         }
@@ -161,7 +168,7 @@ impl Kernel for Linux {
             // The last word: bytes moved, or a negated error number if none were.
             done += usize::try_from(argument[4] as i64).unwrap_or(0);
             match result {
-                Err(Errno(error)) if -(error as isize) == AGAIN => {}
+                Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
                 Err(_) => break,
                 Ok(()) => {}
             }
@@ -179,8 +186,20 @@ impl Kernel for Linux {
     }
 
     fn wait_for_space(&self, own: usize) {
-        // Changes nothing, but takes its turn as every change of mappings does.
-        sys::allow(own, self.page_size);
+        /// Longer than this takes when nobody has the address space.
+        const QUICK_NS: u64 = 50_000;
+        const TURNS: u32 = 4;
+        const REST_NS: u64 = 500_000;
+        for _ in 0..TURNS {
+            let begin = self.now_ns();
+            // Changes nothing, but takes its turn as every change of mappings does.
+            sys::allow(own, self.page_size);
+            if self.now_ns().wrapping_sub(begin) < QUICK_NS {
+                break;
+            }
+            // A reader that let us through between two mappings goes on with the next one now.
+            sys::nap(REST_NS);
+        }
     }
 
     fn wake(&self, start: usize, len: usize) {
@@ -222,7 +241,7 @@ impl Kernel for Linux {
 
     unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
         // SAFETY: the caller's promise.
-        check(unsafe { sys::map_over(at, len, 0, None) })?;
+        check(unsafe { sys::map_over(at, len, crate::os::stripe_flags(at), None) })?;
         if self.settled.get() {
             // SAFETY: changes no byte; the range is the new mapping.
             unsafe { sys::advise(at as *mut u8, len, sys::MADV_NOHUGEPAGE) };
@@ -373,7 +392,7 @@ fn descriptors_may_pin() -> bool {
         return true;
     }
     let directory = directory as i32;
-    let mut seen = 0;
+    let (mut seen, mut work) = (0, 0);
     let risk = 'search: {
         let mut buffer = [0; 4096];
         loop {
@@ -397,7 +416,12 @@ fn descriptors_may_pin() -> bool {
                     continue;
                 }
                 seen += 1;
-                if seen > MANY_DESCRIPTORS || descriptor_pins(directory, name) {
+                match descriptor(directory, name) {
+                    Descriptor::Harmless => work += 1,
+                    Descriptor::File if !is_direct(name) => work += FILE_WORK,
+                    Descriptor::File | Descriptor::Pins => break 'search true,
+                }
+                if work > SEARCH_MAX {
                     break 'search true;
                 }
             }
@@ -417,19 +441,31 @@ fn leader_ended() -> bool {
     state != Some(&b'S') && state != Some(&b'R') && state != Some(&b'D')
 }
 
-fn descriptor_pins(directory: i32, name: &CStr) -> bool {
+/// What a descriptor can do to pages.
+enum Descriptor {
+    Harmless,
+    /// Pins if it is open for direct I/O.
+    File,
+    Pins,
+}
+
+fn descriptor(directory: i32, name: &CStr) -> Descriptor {
     let mut target = [0; 256];
     let len = sys::link_target(directory, name, &mut target);
     if len <= 0 {
         // Closed meanwhile.
-        return false;
+        return Descriptor::Harmless;
     }
     let target = &target[..len as usize];
     if pins(target) {
-        return true;
+        return Descriptor::Pins;
     }
     // Only files can be opened for direct I/O: not sockets, pipes and the kernel's own objects.
-    target.starts_with(b"/") && !target.starts_with(b"/dev/") && is_direct(name)
+    if target.starts_with(b"/") && !target.starts_with(b"/dev/") {
+        Descriptor::File
+    } else {
+        Descriptor::Harmless
+    }
 }
 
 /// Whether a descriptor was opened with `O_DIRECT`, by its `flags:` line in octal. If that cannot be read: yes.

@@ -13,18 +13,18 @@ use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Why};
 
 use crate::pressure::Pressure;
 use crate::spans::HeapSpans;
-use crate::{HEAP, environment, helper, kernel, os, pagemill_stats, say, start, sys};
+use crate::{HEAP, confine, environment, helper, kernel, os, pagemill_stats, say, start, sys};
 
 type Engine = Compactor<'static, HeapSpans, kernel::Linux, os::Linux>;
 
 /// Longest slice of compaction.
 const SLICE_NS: u64 = 500_000;
 
-/// Sleep between two slices. A thread that sleeps often is not preempted in the middle of a slice, while pages are
+/// Least sleep between two slices. A thread that sleeps often is not preempted in the middle of a slice, while pages are
 /// frozen and the program may wait for them.
 const BREATH_NS: u64 = 150_000;
 
-/// Niceness that the helper asks for: its bursts are short, and whoever waits for frozen pages waits for it.
+/// Niceness that the helper asks for where it may not be a real-time thread.
 const NICENESS: isize = -15;
 
 /// Least time between two looks at merged units that live.
@@ -110,8 +110,12 @@ impl Rounds {
     /// The caller is the helper thread.
     pub(crate) unsafe fn new(copied: bool) -> Self {
         let machine = kernel::Linux::open(HEAP.os().page_size());
-        // Without the right to it the helper runs as the program does.
-        let _ = sys::set_niceness(NICENESS);
+        // Its bursts are short, and whoever waits for frozen pages waits for it. To a real-time thread that waits for the address space
+        // the kernel hands it over; from others whoever reads the memory use takes it again and again, for 4 ms.
+        // Without the right to either the helper runs as the program does.
+        if !confine::filtered() && !sys::set_real_time() {
+            let _ = sys::set_niceness(NICENESS);
+        }
         let backend = choose_backend();
         pagemill_stats.backend.store(backend as u64, Relaxed);
         // SAFETY: the caller is the one thread that may touch the engine.
@@ -296,19 +300,27 @@ impl Rounds {
         2 * self.looked + trigger::expected_cost(scan.releasable_bytes / page, pages, merge)
     }
 
-    /// Looks at every span, in slices between which threads may fork.
+    /// Looks at every span, in slices between which the program goes first.
     fn scan(&mut self, urgent: bool) {
         self.engine.begin_scan(urgent);
-        while self.engine.scan_step(SLICE_NS) == Progress::More {
-            helper::yield_hold();
-        }
+        while self.slice(|engine| engine.scan_step(SLICE_NS)) {}
     }
 
     /// Works until what was begun is done.
     fn slices(&mut self) {
-        while self.engine.step(SLICE_NS) == Progress::More {
-            helper::breathe(BREATH_NS);
+        while self.slice(|engine| engine.step(SLICE_NS)) {}
+    }
+
+    /// One slice, and if there is more to do a rest of its length; whether there is. The program has half of the
+    /// processor at least.
+    fn slice(&mut self, work: impl FnOnce(&mut Engine) -> Progress) -> bool {
+        let begin = self.engine.kernel().now_ns();
+        let goes_on = work(self.engine) == Progress::More;
+        if goes_on {
+            let took = self.engine.kernel().now_ns().wrapping_sub(begin);
+            helper::breathe(took.clamp(BREATH_NS, 2 * SLICE_NS));
         }
+        goes_on
     }
 
     /// A whole pass, slice by slice. Holds the work lock on entry and on return.

@@ -33,6 +33,7 @@ mod number {
     pub(super) const CAPGET: usize = 125;
     pub(super) const CAPSET: usize = 126;
     pub(super) const SETPRIORITY: usize = 141;
+    pub(super) const SCHED_SETSCHEDULER: usize = 144;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
     pub(super) const FUTEX: usize = 202;
@@ -43,6 +44,7 @@ mod number {
     pub(super) const OPENAT: usize = 257;
     pub(super) const READLINKAT: usize = 267;
     pub(super) const UNSHARE: usize = 272;
+    pub(super) const PRLIMIT: usize = 302;
     pub(super) const SETNS: usize = 308;
     pub(super) const GETRANDOM: usize = 318;
     pub(super) const MEMFD_CREATE: usize = 319;
@@ -75,6 +77,7 @@ mod number {
     pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const TGKILL: usize = 131;
     pub(super) const RT_SIGPROCMASK: usize = 135;
+    pub(super) const SCHED_SETSCHEDULER: usize = 119;
     pub(super) const SETPRIORITY: usize = 140;
     pub(super) const SETRESUID: usize = 147;
     pub(super) const GETRESUID: usize = 148;
@@ -89,6 +92,7 @@ mod number {
     pub(super) const MMAP: usize = 222;
     pub(super) const MPROTECT: usize = 226;
     pub(super) const MADVISE: usize = 233;
+    pub(super) const PRLIMIT: usize = 261;
     pub(super) const SETNS: usize = 268;
     pub(super) const GETRANDOM: usize = 278;
     pub(super) const MEMFD_CREATE: usize = 279;
@@ -314,6 +318,28 @@ pub(crate) fn futex_wait(
     unsafe { call(number::FUTEX, [word, FUTEX_WAIT_PRIVATE, expected as usize, timeout, 0, 0]) }
 }
 
+/// Sleeps for about `ns`.
+pub(crate) fn nap(ns: u64) {
+    let never = core::sync::atomic::AtomicU32::new(0);
+    futex_wait(&never, 0, Some(Timespec::from_ns(ns)));
+}
+
+/// Makes `call` until it succeeds, a few times: one that is refused to a process of several threads, right after all others
+/// but one have ended. The kernel takes a thread off the list of a process's threads an instant after it stops
+/// finding it by number.
+pub(crate) fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
+    const TRIES: u32 = 20;
+    let mut result = call();
+    for _ in 1..TRIES {
+        if result == 0 {
+            break;
+        }
+        nap(50_000);
+        result = call();
+    }
+    result
+}
+
 /// Wakes up to `count` sleepers on `word`.
 pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) {
     let word = word.as_ptr().addr();
@@ -447,6 +473,26 @@ pub(crate) fn pid() -> u32 {
 pub(crate) fn tid() -> u32 {
     // SAFETY: no arguments, no memory.
     unsafe { call(number::GETTID, [0; 6]) as u32 }
+}
+
+/// Makes the calling thread alone a real-time one of the lowest priority; `false` without the right to it, or where
+/// the process's real-time threads are limited in time (`RLIMIT_RTTIME`), which ends the process.
+pub(crate) fn set_real_time() -> bool {
+    const RLIMIT_RTTIME: usize = 15;
+    const SCHED_RR: usize = 2;
+    let mut limit = [0_u64; 2];
+    // SAFETY: the kernel writes both words of a struct rlimit.
+    let known =
+        unsafe { call(number::PRLIMIT, [0, RLIMIT_RTTIME, 0, limit.as_mut_ptr().addr(), 0, 0]) };
+    if failed(known) || limit != [u64::MAX; 2] {
+        return false;
+    }
+    let priority = 1_i32;
+    // SAFETY: the kernel reads a struct sched_param, which is one int.
+    let done = unsafe {
+        call(number::SCHED_SETSCHEDULER, [0, SCHED_RR, (&raw const priority).addr(), 0, 0, 0])
+    };
+    !failed(done)
 }
 
 /// Sets the niceness of the calling thread alone.

@@ -13,16 +13,21 @@ mod copy;
 mod engine;
 mod groups;
 mod ksm;
+#[cfg(test)]
+#[macro_use]
+mod on_memory;
 mod release;
 mod remap;
 mod restore;
+mod scan;
 #[cfg(test)]
 mod slices;
 mod sort;
 mod strips;
 mod table;
 
-pub use engine::{Compactor, Progress, Scan, Settings};
+pub use engine::{Compactor, Progress, Settings};
+pub use scan::Scan;
 
 /// A system call's error number (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// A span and its pages to give back, if there are any.
     fn releasable(&mut self, index: usize) -> Option<(S::Ref, SpanView, u16)> {
-        let wanted = |note: super::engine::Note, urgent: bool| {
+        let wanted = |note: super::scan::Note, urgent: bool| {
             (if urgent { note.free } else { note.idle }) & !note.given & !note.merged
         };
         // The note may be of an earlier span; looking at the span renews it then.

@@ -44,8 +44,11 @@ pub(crate) const UNITS: usize = 128;
 /// Most pages of an image.
 pub(crate) const IMAGE_PAGES: usize = 32;
 
-/// How many times as long as intended a batch may be frozen before the groups that are left are given up.
-const LATE: u64 = 5;
+/// How many times as long as intended a batch may be frozen before the groups that are left are let go, to be tried again.
+const LATE: u64 = 2;
+
+/// The same for the rest of a group of which two ranges are mapped, which is not tried again in this pass.
+const TOO_LATE: u64 = 4;
 
 /// `ENOENT`: what `UFFDIO_WRITEPROTECT` says of a range that is not registered.
 const NOT_REGISTERED: Errno = Errno(2);
@@ -263,10 +266,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
             group += 1;
         }
-        if batch.len > 0 {
-            self.freeze(&mut batch);
+        if batch.len == 0 {
+            return Some(group);
         }
-        Some(group)
+        Some(self.freeze(&mut batch).unwrap_or(group))
     }
 
     /// Whether the units from `first` on save more than their mappings and the work cost.
@@ -286,8 +289,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     + work * u64::from(self.settings.work_price)
     }
 
-    /// Freezes the batch, copies and maps its groups, and wakes the waiters.
-    fn freeze(&mut self, batch: &mut Batch<S::Ref>) {
+    /// Freezes the batch, copies and maps its groups, and wakes the waiters. Returns the first group that was let go, if any.
+    fn freeze(&mut self, batch: &mut Batch<S::Ref>) -> Option<u32> {
         let protects = matches!(self.able, Able::WriteProtect { .. });
         let mut ranges = 0;
         for stretch in batch.stretches(0, batch.len, self.page) {
@@ -295,7 +298,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if !self.prepare(stretch.start, stretch.len) {
                 self.degrade(degraded::NO_MEMORY);
                 batch.units().for_each(|unit| self.unblock_unit(unit));
-                return;
+                return None;
             }
         }
         self.kernel.wait_for_space(self.stage_at);
@@ -321,10 +324,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.degrade(degraded::NO_BARRIER);
                 add(&self.stats.aborted_groups, 1);
                 batch.units().for_each(|unit| self.unblock_unit(unit));
-                return;
+                return None;
             }
         }
-        let mut from = 0;
+        let (mut from, mut left) = (0, None);
         while from < batch.len {
             let group = batch.units[from].as_ref().map_or(0, |unit| unit.group);
             let to = (from..batch.len)
@@ -333,13 +336,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let moves = self.pins && protects;
             let now = self.kernel.now_ns();
             if !moves && from > 0 && now.wrapping_sub(begin) > LATE * self.settings.pause_ns {
-                self.give_up(batch, from);
+                self.let_go(batch, from, batch.len);
+                left = Some(group);
                 break;
             }
             let start = if moves { now } else { begin };
             let moved = !moves || self.move_aside(batch, from, to);
             if moved {
-                self.map_group(batch, from, to);
+                self.map_group(batch, from, to, start);
             } else {
                 add(&self.stats.aborted_groups, 1);
                 for unit in batch.units[from..to].iter().flatten() {
@@ -358,17 +362,17 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         let spent = self.kernel.cpu_ns().wrapping_sub(cpu) / ranges.max(1);
         self.unit_ns = (self.unit_ns * 7 + spent.min(8 * self.unit_ns)) / 8;
+        left
     }
 
-    /// Leaves the groups from `from` on as they were: those who wait for their pages have waited long enough.
-    fn give_up(&mut self, batch: &Batch<S::Ref>, from: usize) {
+    /// Leaves `batch[from..to]` as it was: those who wait for its pages have waited long enough.
+    fn let_go(&mut self, batch: &Batch<S::Ref>, from: usize, to: usize) {
         self.note_waiters();
-        for stretch in batch.stretches(from, batch.len, self.page) {
-            // Without a barrier there is nothing to take off, and the error says so.
-            let _ = self.kernel.write_protect(stretch.start, stretch.len, false);
+        for stretch in batch.stretches(from, to, self.page) {
+            let units = &batch.units[stretch.from..stretch.to];
+            self.thaw(units, stretch.start, stretch.len);
+            units.iter().flatten().for_each(|unit| self.unblock_unit(unit));
         }
-        batch.units().skip(from).for_each(|unit| self.unblock_unit(unit));
-        add(&self.stats.aborted_groups, 1);
     }
 
     /// Notes whether anybody waits for what is frozen, before they are woken.
@@ -387,15 +391,20 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     /// Composes the image of `batch[from..to]`, maps it over the ranges and wakes their waiters. Ranges that
-    /// cannot be mapped are as they were before.
-    fn map_group(&mut self, batch: &Batch<S::Ref>, from: usize, to: usize) {
+    /// cannot be mapped, or not soon enough, are as they were before. `begin` is when the group was frozen.
+    fn map_group(&mut self, batch: &Batch<S::Ref>, from: usize, to: usize, begin: u64) {
         let units = &batch.units[from..to];
         let image_pages =
             units.iter().flatten().fold(0, |union, unit| union | unit.touched(self.page));
         let place = self.compose(units, image_pages);
-        let mut group = END;
+        let (mut group, mut mapped_ranges) = (END, 0);
         for stretch in batch.stretches(from, to, self.page) {
             let Stretch { start, len, image_page, .. } = stretch;
+            let frozen_ns = self.kernel.now_ns().wrapping_sub(begin);
+            if mapped_ranges >= 2 && frozen_ns > TOO_LATE * self.settings.pause_ns {
+                self.let_go(batch, stretch.from, to);
+                break;
+            }
             let mapped = place.is_some_and(|(segment, page)| {
                 let image = self.groups.segments[segment as usize].image;
                 let offset = (page as usize + usize::from(image_page)) * self.page;
@@ -406,6 +415,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 })
             });
             if mapped {
+                mapped_ranges += 1;
                 if group == END
                     && let Some((segment, _)) = place
                 {

@@ -23,48 +23,11 @@ const CLASSES: [(usize, usize); 4] = [(256, 16), (240, 15), (512, 16), (32, 2)];
 struct Memory;
 
 impl Os for Memory {
-    fn page_size(&self) -> usize {
-        PAGE
-    }
-
-    fn map(&self, len: usize, align: usize) -> *mut u8 {
-        let layout = Layout::from_size_align(len, align).expect("a power of two");
-        // SAFETY: the engine maps no empty range.
-        unsafe { alloc_zeroed(layout) }
-    }
-
-    unsafe fn unmap(&self, start: *mut u8, len: usize) {
-        // SAFETY: whole ranges come back, allocated with this layout.
-        unsafe { dealloc(start, Layout::from_size_align(len, PAGE).expect("a power of two")) };
-    }
-
-    unsafe fn decommit(&self, _: *mut u8, _: usize) {}
-
-    unsafe fn remap(&self, start: *mut u8, old: usize, new: usize) -> *mut u8 {
-        let moved = self.map(new, PAGE);
-        // SAFETY: both are at least that long, and the old one is not used again.
-        unsafe {
-            moved.copy_from_nonoverlapping(start, old.min(new));
-            self.unmap(start, old);
-        }
-        moved
-    }
-
-    fn now_ns(&self) -> u64 {
-        0
-    }
+    os_on_memory!();
 
     fn wait(&self, _: &AtomicU32, _: u32) {}
 
     fn wake(&self, _: &AtomicU32) {}
-
-    fn entropy(&self) -> u64 {
-        1
-    }
-
-    fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
-        panic!("{what:?} of {object:?}")
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -108,6 +71,8 @@ struct World {
     clock: Cell<u64>,
     /// Whether somebody always waits for what is frozen.
     waited: Cell<bool>,
+    /// Nanoseconds that a mapping takes, since it waits for a reader of the address space.
+    slow: Cell<u64>,
 }
 
 impl Drop for World {
@@ -131,6 +96,7 @@ impl World {
             mapped: RefCell::default(),
             clock: Cell::new(0),
             waited: Cell::new(false),
+            slow: Cell::new(0),
         };
         let mut at = start.expose_provenance();
         for &(class, share) in shapes {
@@ -170,6 +136,17 @@ impl World {
                 })
             })
         })
+    }
+
+    fn os(&self) -> &Memory {
+        &Memory
+    }
+
+    /// Notes that an image is mapped, which takes its time.
+    fn maps(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
+        self.mapped.borrow_mut().push((at - self.start.addr(), len, image.0, offset));
+        self.clock.set(self.clock.get() + self.slow.get());
+        Ok(())
     }
 
     /// The program frees a slot, or takes one that is neither live nor blocked.
@@ -240,108 +217,26 @@ unsafe impl Spans for &World {
 }
 
 impl Kernel for &World {
+    kernel_on_memory!();
+
     fn now_ns(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
-    }
-
-    fn cpu_ns(&self) -> u64 {
-        0
     }
 
     fn barrier(&self) -> Able {
         Able::Alone
     }
 
-    fn register(&self, _: usize, _: usize, _: Registration) -> Sys<()> {
-        Ok(())
-    }
-
-    fn unregister(&self, _: usize, _: usize) -> Sys<()> {
-        Ok(())
-    }
-
     fn write_protect(&self, _: usize, _: usize, _: bool) -> Sys<()> {
         Ok(())
-    }
-
-    unsafe fn move_pages(&self, _: usize, _: usize, _: usize) -> usize {
-        0
     }
 
     fn waiters(&self) -> usize {
         usize::from(self.waited.get())
     }
 
-    fn wait_for_space(&self, _: usize) {}
-
     fn wake(&self, _: usize, _: usize) {}
-
-    fn image_create(&self, len: usize) -> Sys<Image> {
-        let mut images = self.images.borrow_mut();
-        images.push(vec![0; len]);
-        Ok(Image(images.len() as i32 - 1))
-    }
-
-    fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
-        let image = &mut self.images.borrow_mut()[image.0 as usize];
-        image[offset..offset + from.len()].copy_from_slice(from);
-        Ok(())
-    }
-
-    fn image_close(&self, _: Image) {}
-
-    unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
-        self.mapped.borrow_mut().push((at - self.start.addr(), len, image.0, offset));
-        let image = &self.images.borrow()[image.0 as usize][offset..offset + len];
-        // SAFETY: the range lies in the world's memory.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).copy_from(image.as_ptr(), len) };
-        Ok(())
-    }
-
-    unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
-        // SAFETY: as above.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_bytes(0, len) };
-        Ok(())
-    }
-
-    unsafe fn replace(&self, from: usize, at: usize, len: usize) -> Sys<()> {
-        let from = std::ptr::with_exposed_provenance_mut::<u8>(from);
-        // SAFETY: the engine made the first range with `Memory`, which takes it back here as `mremap` does.
-        unsafe {
-            std::ptr::with_exposed_provenance_mut::<u8>(at).copy_from(from, len);
-            Memory.unmap(from, len);
-        }
-        Ok(())
-    }
-
-    unsafe fn decommit(&self, start: usize, len: usize) {
-        // SAFETY: as for `map_anonymous`.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_bytes(0, len) };
-    }
-
-    fn settle(&self, _: usize, _: usize) {}
-
-    fn mergeable(&self, _: usize, _: usize) -> Sys<()> {
-        Ok(())
-    }
-
-    fn pagemap(&self, _: usize, entries: &mut [u64]) -> Sys<()> {
-        entries.fill(pagemap::PRESENT | pagemap::FILE);
-        Ok(())
-    }
-
-    fn pin_risk(&self) -> bool {
-        false
-    }
-
-    fn map_count(&self) -> usize {
-        0
-    }
-
-    fn max_map_count(&self) -> usize {
-        65_530
-    }
 }
 
 /// Numbers from a seed.
@@ -396,6 +291,40 @@ fn a_pause_in_which_nobody_waits_is_no_stall() {
         assert_eq!(stats.longest_stall_ns.load(Relaxed) > 0, waited);
         engine.end();
     }
+}
+
+/// What a pass over many sparse spans saves and how long its longest pause is, in nanoseconds, where a mapping takes `slow`.
+fn slowed(slow: u64) -> (u64, u64) {
+    let world = World::new(&[(0, 30); 60], &mut random(5));
+    world.slow.set(slow);
+    let stats = StatsPage::zeroed();
+    let mut engine = engine(&world, &stats);
+    pass(&mut engine, u64::MAX, || {});
+    let saved = engine.saved_bytes();
+    assert!(world.is_whole());
+    assert_eq!(engine.dissolve_all(), 0);
+    assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+    let longest = stats.longest_pause_ns.load(Relaxed);
+    engine.end();
+    (saved, longest)
+}
+
+#[test]
+fn what_is_frozen_for_long_is_let_go_and_frozen_again_later() {
+    let (saved, quick) = slowed(0);
+    assert!(saved > 0 && quick < 10_000, "the world's clock ticks once a reading: {quick}");
+    // Batches are let go, groups are not.
+    let (same, longest) = slowed(60_000);
+    assert_eq!(same, saved);
+    assert!(
+        longest < 1_000_000,
+        "{longest} ns, though a batch has up to {} ranges",
+        super::remap::BATCH
+    );
+    // Groups are, too: five mappings at most, where a whole group has more.
+    let (some, longest) = slowed(300_000);
+    assert!(some > 0 && some < saved, "{some} of {saved}");
+    assert!(longest < 1_200_000, "{longest} ns");
 }
 
 fn shapes() -> impl Strategy<Value = Vec<(usize, u32)>> {

@@ -12,9 +12,11 @@ use std::ptr::with_exposed_provenance_mut as pointer;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use pagemill_heap::compact::{
-    Able, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys, pagemap,
+    Able, Bits, Compactor, Errno, Image, Kernel, Progress, Registration, SpanView, Spans, Sys,
+    pagemap,
 };
 use pagemill_heap::model::{Batch, Central, Span};
+use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, StatsPage};
 use pagemill_heap::{SpanRef, size};
 
@@ -56,6 +58,8 @@ struct World {
     frozen: Mutex<Vec<Range<usize>>>,
     thawed: Condvar,
     images: RefCell<Vec<Vec<u8>>>,
+    /// Whether nothing can be mapped, so that what was frozen is let go.
+    refuses: bool,
 }
 
 // SAFETY: loom runs one thread at a time; what is shared without a lock is the heap's memory, which this test is about, and the
@@ -65,7 +69,7 @@ unsafe impl Sync for World {}
 unsafe impl Send for World {}
 
 impl World {
-    fn new() -> Arc<Self> {
+    fn new(refuses: bool) -> Arc<Self> {
         // SAFETY: the layout is not empty.
         let memory = Memory(unsafe { std::alloc::alloc_zeroed(Memory::layout()) });
         let class = size::class_of(SLOT);
@@ -85,8 +89,8 @@ impl World {
         });
         let frozen = Mutex::new(Vec::new());
         let images = RefCell::default();
-        let world =
-            Self { os, class, central, spans, memory, frozen, thawed: Condvar::new(), images };
+        let thawed = Condvar::new();
+        let world = Self { os, class, central, spans, memory, frozen, thawed, images, refuses };
         for span in world.spans {
             (0..32).filter(|slot| span.get().live(0) >> slot & 1 == 1).for_each(|slot| {
                 // SAFETY: the slot is live and nobody else runs yet.
@@ -94,6 +98,14 @@ impl World {
             });
         }
         Arc::new(world)
+    }
+
+    fn os(&self) -> &Waits {
+        &self.os
+    }
+
+    fn maps(&self, _: usize, _: usize, _: Image, _: usize) -> Sys<()> {
+        if self.refuses { Err(Errno(12)) } else { Ok(()) }
     }
 
     fn slot(&self, span: SpanRef, slot: usize) -> *mut usize {
@@ -175,24 +187,14 @@ unsafe impl Spans for &World {
 }
 
 impl Kernel for &World {
-    fn now_ns(&self) -> u64 {
-        0
-    }
+    kernel_on_memory!();
 
-    fn cpu_ns(&self) -> u64 {
+    fn now_ns(&self) -> u64 {
         0
     }
 
     fn barrier(&self) -> Able {
         Able::WriteProtect { moves: false }
-    }
-
-    fn register(&self, _: usize, _: usize, _: Registration) -> Sys<()> {
-        Ok(())
-    }
-
-    fn unregister(&self, _: usize, _: usize) -> Sys<()> {
-        Ok(())
     }
 
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
@@ -205,74 +207,12 @@ impl Kernel for &World {
         Ok(())
     }
 
-    unsafe fn move_pages(&self, _: usize, _: usize, _: usize) -> usize {
-        0
-    }
-
     fn waiters(&self) -> usize {
         0
     }
 
-    fn wait_for_space(&self, _: usize) {}
-
     fn wake(&self, start: usize, _: usize) {
         self.thaw(start);
-    }
-
-    fn image_create(&self, len: usize) -> Sys<Image> {
-        let mut images = self.images.borrow_mut();
-        images.push(vec![0; len]);
-        Ok(Image(images.len() as i32 - 1))
-    }
-
-    fn image_write(&self, image: Image, offset: usize, from: &[u8]) -> Sys<()> {
-        let image = &mut self.images.borrow_mut()[image.0 as usize];
-        image[offset..offset + from.len()].copy_from_slice(from);
-        Ok(())
-    }
-
-    fn image_close(&self, _: Image) {}
-
-    unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()> {
-        let image = &self.images.borrow()[image.0 as usize][offset..offset + len];
-        // SAFETY: the range lies in the world's memory.
-        unsafe { pointer::<u8>(at).copy_from(image.as_ptr(), len) };
-        Ok(())
-    }
-
-    unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
-        // SAFETY: as above.
-        unsafe { pointer::<u8>(at).write_bytes(0, len) };
-        Ok(())
-    }
-
-    unsafe fn replace(&self, _: usize, _: usize, _: usize) -> Sys<()> {
-        Ok(())
-    }
-
-    unsafe fn decommit(&self, _: usize, _: usize) {}
-
-    fn settle(&self, _: usize, _: usize) {}
-
-    fn mergeable(&self, _: usize, _: usize) -> Sys<()> {
-        Ok(())
-    }
-
-    fn pagemap(&self, _: usize, entries: &mut [u64]) -> Sys<()> {
-        entries.fill(pagemap::PRESENT | pagemap::FILE);
-        Ok(())
-    }
-
-    fn pin_risk(&self) -> bool {
-        false
-    }
-
-    fn map_count(&self) -> usize {
-        0
-    }
-
-    fn max_map_count(&self) -> usize {
-        65_530
     }
 }
 
@@ -307,7 +247,7 @@ fn compact_beside(world: &Arc<World>, program: impl FnOnce()) -> u64 {
 #[test]
 fn a_slot_taken_while_its_span_is_planned_keeps_its_bytes() {
     explore(2, || {
-        let world = World::new();
+        let world = World::new(false);
         compact_beside(&world, || {
             // The second span is in front: its slot 1 is where the first one's is live.
             let mut batch = Batch::new();
@@ -322,11 +262,25 @@ fn a_slot_taken_while_its_span_is_planned_keeps_its_bytes() {
 #[test]
 fn a_slot_freed_while_its_span_is_merged_harms_no_other() {
     explore(2, || {
-        let world = World::new();
+        let world = World::new(false);
         let saved = compact_beside(&world, || {
             let given = world.central.give_one(&world.os, world.spans[0], 1);
             assert!(given.double.is_none() && given.empty.is_null());
         });
         assert!(saved > 0, "fewer live slots fit together as well");
     });
+}
+
+#[test]
+fn a_write_that_waited_for_a_frozen_page_is_kept_whether_it_was_mapped_or_let_go() {
+    for refuses in [false, true] {
+        explore(2, move || {
+            let world = World::new(refuses);
+            let (span, slot) = (world.spans[0], 1);
+            // SAFETY: the slot is live and nobody else runs yet.
+            unsafe { world.slot(span, slot).write(0) };
+            let saved = compact_beside(&world, || world.write(span, slot));
+            assert_eq!(saved > 0, !refuses);
+        });
+    }
 }

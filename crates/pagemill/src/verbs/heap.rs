@@ -225,14 +225,15 @@ impl Frame<'_> {
     }
 
     fn json(&self) -> Value {
-        let missing = self.sampler.not_measured();
+        let (missing, totals) = (self.sampler.not_measured(), self.totals());
         json!({
             "schema": SCHEMA,
             "comm": self.sampler.comm(),
             "sample": heap_words::sample_json(self.sample),
             "fragmentation_score": self.score(),
             "mean_occupancy": self.sample.occupancy.as_deref().and_then(mean_occupancy),
-            "pauses": self.totals().pauses.as_ref().map(heap_words::pauses_json),
+            "pauses": totals.pauses.as_ref().map(heap_words::pauses_json),
+            "stalls": totals.stalls.as_ref().map(heap_words::pauses_json),
             "ksmd_share": self.ksmd_share(),
             "degraded": heap_words::degradations(self.sample.degraded.unwrap_or(0)),
             "not_measured": missing,
@@ -271,16 +272,19 @@ impl Frame<'_> {
             }
         }
         self.occupancy(&mut out);
-        let pauses = self.totals().pauses;
-        if let Some(pauses) = pauses.filter(|pauses| pauses.count > 0) {
-            out.push_str(&format!(
-                "\npauses (pages of a group not writable; a share is known to within its bucket)\n{}",
-                text::table(&[], &heap_words::percentiles(&pauses))
-            ));
-            let longest = pauses.longest.map_or(String::new(), |longest| {
+        let totals = self.totals();
+        for (explained, name, durations) in [
+            (heap_words::PAUSES, "pauses", totals.pauses),
+            (heap_words::STALLS, "stalls", totals.stalls),
+        ] {
+            let Some(durations) = durations.filter(|durations| durations.count > 0) else {
+                continue;
+            };
+            let table = text::table(&[], &heap_words::percentiles(&durations));
+            let longest = durations.longest.map_or(String::new(), |longest| {
                 format!(", longest {}", longest.to_string().trim())
             });
-            out.push_str(&format!("{} pauses{longest}\n", pauses.count));
+            out.push_str(&format!("\n{explained}\n{table}{} {name}{longest}\n", durations.count));
         }
         let notes = [
             ("degraded", heap_words::degradations(sample.degraded.unwrap_or(0))),

@@ -68,6 +68,8 @@ impl StandIn {
             (at!(pauses) + 10, 20),
             (at!(pauses) + 18, 10),
             (at!(longest_pause_ns), 400_000),
+            (at!(stalls) + 18, 2),
+            (at!(longest_stall_ns), 300_000),
             (at!(request), 4),
             (at!(request_done), 4),
         ];

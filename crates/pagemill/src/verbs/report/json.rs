@@ -44,7 +44,9 @@ pub(super) fn value(report: &Report) -> Value {
         fields.extend(number.map(|number| (name.to_owned(), json!(number))));
     }
     fields.extend(view.occupancy.map(|share| ("mean_occupancy".to_owned(), json!(share))));
-    fields.extend(view.pauses.as_ref().map(|p| ("pauses".to_owned(), heap_words::pauses_json(p))));
+    for (name, durations) in [("pauses", &view.pauses), ("stalls", &view.stalls)] {
+        fields.extend(durations.as_ref().map(|it| (name.to_owned(), heap_words::pauses_json(it))));
+    }
     fields.insert("samples".into(), json!(view.samples));
     fields.insert("duration_ns".into(), json!(view.duration.0));
     json!({

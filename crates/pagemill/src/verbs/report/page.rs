@@ -72,9 +72,8 @@ pub(super) fn html(report: &Report) -> String {
         };
         page.heading("Occupancy").chart(&chart.svg());
     }
-    let pauses = summary::pauses(&report.view);
-    if !pauses.is_empty() {
-        page.heading("Pauses").paragraph(summary::PAUSES).table(&summary::PAUSE_HEADER, &pauses);
+    for (name, explained, header, rows) in summary::durations(&report.view) {
+        page.heading(name).paragraph(explained).table(&header, &rows);
     }
     end(report, page)
 }

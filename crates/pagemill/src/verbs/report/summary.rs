@@ -1,6 +1,6 @@
 //! The report's words and figures, for the terminal and for HTML.
 
-use pagemill_analysis::heap::{HeapView, Summary};
+use pagemill_analysis::heap::{HeapView, Pauses, Summary};
 use pagemill_model::{Bytes, Nanos};
 
 use super::accesses::Accesses;
@@ -31,9 +31,8 @@ pub(super) fn text(report: &Report) -> String {
             out.push_str(&format!("\n{title}\n{}", text::table(&[], &rows)));
         }
     }
-    let pauses = pauses(&report.view);
-    if !pauses.is_empty() {
-        out.push_str(&format!("\n{PAUSES}\n{}", text::table(&PAUSE_HEADER, &pauses)));
+    for (_, explained, header, rows) in durations(&report.view) {
+        out.push_str(&format!("\n{explained}\n{}", text::table(&header, &rows)));
     }
     out.extend(report.faults.as_ref().map(Faults::text));
     out.extend(report.hugepages.as_ref().map(hugepages::text));
@@ -55,8 +54,6 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 pub(super) const MEMORY_HEADER: [&str; 4] = ["memory", "mean", "peak", "last"];
-pub(super) const PAUSE_HEADER: [&str; 2] = ["share", "pause"];
-pub(super) const PAUSES: &str = "pauses (times for which a group's pages could not be written; a share is known to within its bucket)";
 pub(super) const FORMULA: &str = "Pss = sum over pages of page size / mappings of the page: merged pages count once. \
 Rss counts them once an alias, so it is too high.\nfragmentation score = 1 - live / footprint";
 
@@ -189,8 +186,22 @@ pub(super) fn cpu(view: &HeapView) -> Vec<Vec<String>> {
     rows.into_iter().filter_map(row).collect()
 }
 
-pub(super) fn pauses(view: &HeapView) -> Vec<Vec<String>> {
-    let Some(pauses) = &view.pauses else { return Vec::new() };
+/// Tables of pauses and stalls: name, explanation, header, rows.
+pub(super) fn durations(
+    view: &HeapView,
+) -> impl Iterator<Item = (&'static str, &'static str, [&'static str; 2], Vec<Vec<String>>)> {
+    let of = |name, explained, one, durations: &Option<Pauses>| {
+        Some((name, explained, ["share", one], rows(durations.as_ref()?)))
+    };
+    [
+        of("Pauses", heap_words::PAUSES, "pause", &view.pauses),
+        of("Stalls", heap_words::STALLS, "stall", &view.stalls),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn rows(pauses: &Pauses) -> Vec<Vec<String>> {
     let mut rows = heap_words::percentiles(pauses);
     rows.push(vec!["count".into(), pauses.count.to_string()]);
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
