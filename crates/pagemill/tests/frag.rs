@@ -329,22 +329,24 @@ fn what_a_killed_one_left_changed_the_next_start_restores() {
 /// Starts to compact a machine on which that comes to a halt with a setting changed; ends it by a signal.
 fn end_while_compacting(machine: &Machine, signal: &str) -> std::process::ExitStatus {
     let refresh = machine.path("proc/sys/vm/stat_refresh");
-    fs::remove_file(&refresh).unwrap();
-    assert!(Command::new("mkfifo").arg(&refresh).status().unwrap().success());
+    fs::remove_file(&refresh).expect("the file is the test's own");
+    let made = Command::new("mkfifo").arg(&refresh).status().expect("mkfifo is a core utility");
+    assert!(made.success());
     let mut compact = machine.frag(&["compact", "--no-sweep", "--target", "0"]);
-    let mut child = compact.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = compact.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     until("the loan", || machine.value(FRACTION) != "0");
     let pid = child.id().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let sent = Command::new("kill").args([signal, &pid]).status().expect("kill is a core utility");
+    assert!(sent.success());
     // It reads the pipe a few times; opened both ways, a pipe waits for nobody.
     let mut ended = None;
     until("its end", || {
         let pipe = fs::File::options().read(true).write(true).open(&refresh);
-        ended = child.try_wait().unwrap();
+        ended = child.try_wait().expect("it is ours");
         drop(pipe);
         ended.is_some()
     });
-    ended.unwrap()
+    ended.expect("it was waited for")
 }
 
 #[test]
