@@ -15,7 +15,8 @@
 //! - *missing*: a window in none of whose intervals the page is told;
 //! - *extra*: a page told in an interval to which no window of the page belongs. Excused, and counted, is what
 //!   others did: the kernel for a system call, and the emulator itself (it reads code to translate it, writes
-//!   signal frames, copies arguments), as far as the faults say so.
+//!   signal frames, copies arguments), as far as the faults say so. A page told as written that had no fault at all
+//!   in the interval was taken by the kernel, for a futex or direct I/O; whether it was *touched* is not excused so.
 //!
 //! For written pages the same with writes. Looked at is memory of the program alone, which is what the
 //! mappings of the exact recording say.
@@ -405,8 +406,12 @@ impl Validation {
     /// Who touched a page in an interval that the program did not: whoever all its faults there are by.
     fn by(&self, pid: u64, number: u64, interval: &Interval, written: bool) -> By {
         let faults = self.faults.get(&(pid, number)).into_iter().flatten();
-        let faults =
-            faults.filter(|fault| fault.time <= interval.ended && (fault.write || !written));
+        let faults = faults.filter(|fault| fault.time <= interval.ended);
+        // Only the kernel makes a page writable without a fault.
+        if written && !faults.clone().any(|fault| fault.time >= interval.from) {
+            return By::Kernel;
+        }
+        let faults = faults.filter(|fault| fault.write || !written);
         // A fault begins some time before its page is there.
         let before = faults
             .clone()
@@ -505,6 +510,20 @@ mod tests {
         exact.iter().for_each(|event| validation.exact(event));
         faults.iter().for_each(|event| validation.faults(event));
         validation.view()
+    }
+
+    /// The kernel takes a page for a futex without a fault, which makes it writable.
+    #[test]
+    fn a_page_told_as_written_that_had_no_fault_was_the_kernels_if_the_program_touched_it() {
+        let faults = [interval(0, &[1], &[1]), interval(1, &[1], &[1]), interval(2, &[], &[])];
+        let exact = |second| [access(1, 50, Flags::WRITE), access(1, 150, second)];
+        assert!(view(&exact(Flags::WRITE), &faults).agrees());
+        let read = view(&exact(0), &faults);
+        assert!(read.agrees() && read.written_in_intervals.kernel == 1, "{read:?}");
+        // With a fault there, it is known that it was a read.
+        let told = [&faults[..], &[access(1, 150, 0)]].concat();
+        assert_eq!(view(&exact(0), &told).written_in_intervals.extra, 1);
+        assert_eq!(view(&exact(0)[..1], &faults).touched_in_intervals.extra, 1);
     }
 
     #[test]

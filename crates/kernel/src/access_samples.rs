@@ -106,7 +106,7 @@ impl Samples {
         let mut not_used = Vec::new();
         for source in [Source::Pebs, Source::Ibs, Source::Clock] {
             let opened = attributes(linux, source, period)
-                .and_then(|attributes| open(linux, threads, &attributes, from_exec));
+                .and_then(|attributes| opened(linux, threads, &attributes, from_exec, &SIZES));
             match opened {
                 Ok((rings, others)) => {
                     return Ok(Self { rings, _others: others, source, not_used, lost: 0 });
@@ -188,9 +188,16 @@ fn parse(source: Source, body: &[u8]) -> Option<Sample> {
 /// Bytes of a ring, best first: what a user may lock differs.
 const SIZES: [usize; 3] = [512 << 10, 128 << 10, 32 << 10];
 
-type Opened = (Vec<Ring>, Vec<Event>);
+pub(crate) type Opened = (Vec<Ring>, Vec<Event>);
 
-fn open(linux: &Linux, threads: &[u32], all: &[Attributes], from_exec: bool) -> Result<Opened> {
+/// Rings, one a processor, of the `sizes` the largest that this user may have, and the events that share them.
+pub(crate) fn opened(
+    linux: &Linux,
+    threads: &[u32],
+    all: &[Attributes],
+    from_exec: bool,
+    sizes: &[usize],
+) -> Result<Opened> {
     let (mut rings, mut others): Opened = (Vec::new(), Vec::new());
     for processor in linux.processors()? {
         let mut ring: Option<Ring> = None;
@@ -209,7 +216,7 @@ fn open(linux: &Linux, threads: &[u32], all: &[Attributes], from_exec: bool) -> 
                         event.share_ring(ring.event())?;
                         others.push(event);
                     }
-                    None => ring = Some(mapped(event, &attributes, target)?),
+                    None => ring = Some(mapped(event, &attributes, target, sizes)?),
                 }
             }
         }
@@ -227,12 +234,12 @@ fn open(linux: &Linux, threads: &[u32], all: &[Attributes], from_exec: bool) -> 
 }
 
 /// A ring for the event, as large as this user may have.
-fn mapped(event: Event, attributes: &Attributes, target: Target) -> Result<Ring> {
+fn mapped(event: Event, attributes: &Attributes, target: Target, sizes: &[usize]) -> Result<Ring> {
     let mut event = event;
-    for size in SIZES {
+    for &size in sizes {
         match Ring::map(event, size) {
             Ok(ring) => return Ok(ring),
-            Err(error) if size == SIZES[SIZES.len() - 1] => return Err(error),
+            Err(error) if sizes.last() == Some(&size) => return Err(error),
             Err(_) => event = Event::open(attributes, target)?,
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
+pub mod access_faults;
 pub mod access_samples;
 pub mod anonymous;
 pub mod bpf;
@@ -36,6 +37,7 @@ pub mod nodes;
 pub mod numa_balancing;
 pub mod oom;
 pub mod page_idle;
+pub mod page_out;
 pub mod page_walks;
 pub mod pagemap;
 pub mod pagetypeinfo;

@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::{Error, Kind, Linux, Result, page_size};
 
+/// Not protected against writing ([`crate::watched`]): written since it was, if it was (`PAGE_IS_WRITTEN`).
+pub const WRITTEN: u64 = 1 << 1;
 /// A page of a file or of shared memory (`PAGE_IS_FILE`).
 pub const FILE: u64 = 1 << 2;
 /// In memory and in the page table (`PAGE_IS_PRESENT`).
@@ -77,7 +79,21 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(start, end, mask, 0, returned, each)
+        self.walk((start, end), (mask, 0), returned, 0, each)
+    }
+
+    /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
+    /// found. Mappings that are not registered for it ([`crate::watched`]) are left out.
+    pub fn scan_and_protect(
+        &self,
+        start: u64,
+        end: u64,
+        mask: u64,
+        returned: u64,
+        each: impl FnMut(Region),
+    ) -> Result<()> {
+        const WRITE_PROTECT: u64 = 1;
+        self.walk((start, end), (mask, 0), returned, WRITE_PROTECT, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
@@ -89,23 +105,22 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(start, end, 0, any, returned, each)
+        self.walk((start, end), (0, any), returned, 0, each)
     }
 
     fn walk(
         &self,
-        mut start: u64,
-        end: u64,
-        mask: u64,
-        any: u64,
+        (mut start, end): (u64, u64),
+        (mask, any): (u64, u64),
         returned: u64,
+        flags: u64,
         mut each: impl FnMut(Region),
     ) -> Result<()> {
         let mut buffer = vec![Region::default(); 1024];
         while start < end {
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
-                flags: 0,
+                flags,
                 start,
                 end,
                 walk_end: 0,

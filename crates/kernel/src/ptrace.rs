@@ -42,6 +42,13 @@ pub enum Stop {
     Other(i32),
 }
 
+impl Stop {
+    /// Whether the thread has ended.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Exited(_) | Self::Killed(_))
+    }
+}
+
 /// Follow threads, children and programs; end them if the tracer dies is not among these.
 pub const FOLLOW: i32 = libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK

@@ -201,7 +201,7 @@ pub struct Control {
     pub ranges: [Range; RANGES],
     foreign: Notification,
     lock: AtomicU32,
-    padding_too: AtomicU32,
+    pub arm: AtomicU32,
 }
 
 impl Control {

@@ -82,6 +82,15 @@ impl Drop for Trace {
     }
 }
 
+/// The number that perf events know a tracepoint by; it is a directory below `events`.
+pub fn number(linux: &Linux, event: &str) -> Result<u64> {
+    let (root, _mount) = root(linux)?;
+    let path = root.join("events").join(event).join("id");
+    let text =
+        fs::read_to_string(&path).map_err(|error| Error::io("read", path.display(), error))?;
+    text.trim().parse().map_err(|_| Error::malformed(path.display(), format_args!("{text:?}")))
+}
+
 /// The directory of tracefs, and our own mount of it if it is not mounted.
 fn root(linux: &Linux) -> Result<(PathBuf, Option<OwnedFd>)> {
     let mounted = linux.path(DIRECTORY);

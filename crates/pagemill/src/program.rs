@@ -355,12 +355,17 @@ fn bundled(file: &ElfFile64<'_, Endianness>) -> Option<Refusal> {
     (exports("malloc") && exports("free")).then(|| carries("unknown", "malloc and free"))
 }
 
-fn privileged(path: &Path, gain: Gain) -> Refusal {
-    let bit = match gain {
+/// What gives a program its privileges, in words.
+pub fn gain(gain: Gain) -> String {
+    match gain {
         Gain::User(user) => format!("set-user-ID to user {user}"),
         Gain::Group(group) => format!("set-group-ID to group {group}"),
         Gain::Capabilities => "marked with file capabilities".into(),
-    };
+    }
+}
+
+fn privileged(path: &Path, gained: Gain) -> Refusal {
+    let bit = gain(gained);
     let (path, name) = (path.display(), path.file_name().unwrap_or_default().display());
     Refusal {
         kind: "privileged",

@@ -243,3 +243,90 @@ fn a_program_that_cannot_be_preloaded_is_recorded_without_allocations_and_that_i
         "{meta}"
     );
 }
+
+/// Says when it has begun, waits for a file, and checks its memory until then.
+const KEEPS: &str = r#"
+    my ($begun, $stop, $out) = @ARGV; my @a = map { $_ x 4000 } 1..300; my ($n, $wrong) = (0, 0);
+    open(my $f, '>', $begun); close $f; my $end = time + 100;
+    while (!-e $stop && time < $end) {
+        for my $k (1..300) { $a[$k - 1] .= 'x'; $wrong++ if $a[$k - 1] ne ($k x 4000) . 'x'; chop $a[$k - 1] }
+        $n++;
+    }
+    open($f, '>', $out); print $f "wrong $wrong, ", $n > 0 ? 'rounds' : 'none', "\n"; close $f;"#;
+
+/// Waits for a condition with a generous limit; whether it came.
+fn comes(what: impl Fn() -> bool) -> bool {
+    for _ in 0..1200 {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    false
+}
+
+#[test]
+fn a_killed_recorder_leaves_the_program_running_and_what_it_wrote_readable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut recorder = pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "10ms", "-o"])
+        .arg(path("rec"))
+        .args(["--", "perl", "-e", KEEPS])
+        .args([path("begun"), path("stop"), path("out")])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let parts = || {
+        let listed = std::fs::read_dir(path("rec").join("touched")).into_iter().flatten().flatten();
+        listed.filter(|entry| entry.path().extension() == Some("parquet".as_ref())).count()
+    };
+    let recorded = comes(|| parts() > 0 || !path("rec").exists() && path("out").exists());
+    let _ = recorder.kill();
+    let status = recorder.wait().unwrap();
+    if status.code() == Some(125) {
+        return println!("skipped: nothing is recorded on this machine");
+    }
+    assert!(recorded, "no part was written");
+    std::fs::write(path("stop"), "").unwrap();
+    assert!(comes(|| std::fs::read_to_string(path("out")).is_ok_and(|text| text.ends_with('\n'))));
+    assert_eq!(std::fs::read_to_string(path("out")).unwrap(), "wrong 0, rounds\n");
+    let shown = ran(pagemill().args(["report", "--json"]).arg(path("rec")));
+    assert_eq!(shown.code(), Some(0), "{shown:?}");
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    assert!(report["accesses"]["intervals"].as_u64().unwrap() > 0, "{}", shown.out);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "walk", WALK, &["-O1"]) else { return };
+    let small = directory.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    // The disk goes with the process: it is mounted in a name space of its own.
+    let script = "mount -t tmpfs -o size=64k none \"$1\" || exit 99; shift; exec \"$@\"";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(&small);
+    let inner = pagemill();
+    command.arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let run = ran(command
+        .args(["record", "--with", "accesses", "--access-interval", "2ms", "-o"])
+        .arg(small.join("rec"))
+        .arg("--")
+        .arg(&program));
+    if run.code() != Some(5) {
+        assert!(
+            skipped(&run) || run.err.contains("mount") || run.err.contains("unshare"),
+            "{run:?}"
+        );
+        return println!("skipped: {}", run.err);
+    }
+    let (said, full) = (&run.err, "No space left on device");
+    assert!(said.contains("the program was not disturbed") && said.contains(full), "{said}");
+}

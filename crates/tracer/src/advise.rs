@@ -31,8 +31,8 @@ use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, poll};
 
-use crate::follow::Ended;
 use crate::inject::{Injection, refused};
+use crate::trace::Ended;
 
 /// Bytes of a chunk: a huge page.
 pub const CHUNK: u64 = 2 << 20;
@@ -257,8 +257,7 @@ impl Command<'_> {
     }
 
     fn stopped(&mut self, thread: u32, stop: Stop) -> Result<()> {
-        if !self.threads.contains_key(&thread) && !matches!(stop, Stop::Exited(_) | Stop::Killed(_))
-        {
+        if !self.threads.contains_key(&thread) && !stop.is_end() {
             self.early.insert(thread);
             return Ok(());
         }

@@ -12,7 +12,8 @@ use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Linux, Result, page_size, process_vm};
 
 use crate::PATIENCE;
-use crate::convert::{copy, protection};
+use crate::convert::protection;
+use crate::copy::copy;
 use crate::process::Process;
 
 pub(crate) const MMAP: i32 = 9;

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
 
-use crate::convert::{Origin, convert, copy_run, protection};
-use crate::follow::{Options, Thread, Tracer, Untraced, now};
+use crate::convert::{Origin, convert, protection};
+use crate::copy::copy_run;
+use crate::events::Events;
+use crate::follow::{Thread, Tracer, now};
 use crate::inject::refused;
 use crate::process::Process;
+use crate::trace::{Options, Untraced};
 use crate::{PATIENCE, Sink};
 
 /// How long threads of a running program may take to stop.
@@ -31,10 +34,12 @@ const PINS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Why a process cannot be taken over, found out without touching it.
-fn refuse(linux: &Linux, pid: u32) -> Result<()> {
+/// Why a process cannot be taken over, found out without touching it: an error where it cannot be traced at all, else
+/// why its memory cannot be made droppable.
+fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
     let object = format!("process {pid}");
-    let no = |why: &str| Err(Error::new(Kind::Unsupported, "trace", &object, why));
+    let because = |why: &str| Error::new(Kind::Unsupported, "take over", &object, why);
+    let no = |why: &str| Err(because(why));
     let stat = linux.stat(pid)?;
     if stat.kernel_thread {
         return no("it is a thread of the kernel");
@@ -47,9 +52,9 @@ fn refuse(linux: &Linux, pid: u32) -> Result<()> {
     }
     let status = linux.status(pid)?;
     if status.seccomp.is_some_and(|mode| mode != 0) {
-        return no(
+        return Ok(Some(because(
             "its system calls are filtered (seccomp), or it was traced before: start it with -- CMD",
-        );
+        )));
     }
     let executable = linux.process_file(pid, "exe");
     let mut start = [0; 5];
@@ -69,15 +74,15 @@ fn refuse(linux: &Linux, pid: u32) -> Result<()> {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
         let target = target.to_string_lossy();
         if let Some((_, why)) = PINS.iter().find(|(name, _)| target == *name) {
-            return no(why);
+            return Ok(Some(because(why)));
         }
     }
     if linux.maps(pid)?.iter().any(|mapping| mapping.name.starts_with("/[aio]")) {
-        return no(
+        return Ok(Some(because(
             "it has asynchronous I/O (io_setup), whose transfers go to pages that would be replaced",
-        );
+        )));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
@@ -92,7 +97,10 @@ pub(crate) fn calm(threads: &[u32]) -> Option<u32> {
 impl Tracer {
     /// Takes over process `pid`, which runs on.
     pub fn attach(linux: Linux, options: Options, pid: u32) -> Result<Self> {
-        refuse(&linux, pid)?;
+        match refuse(&linux, pid)? {
+            None => {}
+            Some(why) => return Self::from_outside(linux, options, pid, &why),
+        }
         let mut tracer = Self::new(linux, options, pid)?;
         tracer.attached = true;
         if let Err(error) = tracer.take_over(pid) {
@@ -138,15 +146,14 @@ impl Tracer {
         let thread = calm(&threads).ok_or_else(|| {
             Error::new(Kind::Gone, "trace", format_args!("process {pid}"), "it is ending")
         })?;
-        if let Some(accesses) = &mut self.accesses {
-            accesses.follow(pid)?;
-        }
+        self.events.follow(pid)?;
+        let how = self.how();
         let mut process = convert(
             &self.linux,
             &mut self.session,
             (pid, thread),
             &Origin::Running,
-            self.options.granule,
+            how,
             &mut self.untraced,
         )?;
         process.began = now();
@@ -189,6 +196,7 @@ impl Tracer {
         }
         self.drain(sink);
         for process in self.processes.values_mut() {
+            self.untraced.extend(process.untraced());
             let interval = process.tick(now, true)?;
             let _ = sink.interval(interval);
             process.give_back(&self.linux)?;
@@ -210,7 +218,7 @@ impl Tracer {
         self.processes.clear();
         self.children.clear();
         self.forking.clear();
-        self.accesses = None;
+        self.events = Events::None;
     }
 }
 

@@ -25,9 +25,10 @@ use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, resident};
 
 use crate::ask::{self, Question};
 use crate::convert::{OURS, Origin, convert};
-use crate::follow::{Tracer, Untraced, now};
+use crate::follow::{Tracer, now};
 use crate::hold::SOON;
 use crate::process::{Interval, Pages, Process, normal};
+use crate::trace::Untraced;
 
 /// Bytes of data up to which a child's memory is copied, with all its threads stopped.
 const LARGEST: u64 = 256 << 20;
@@ -129,6 +130,7 @@ impl Child {
             scanned,
             ended: now(),
             touched: normal(std::mem::take(&mut self.pending)),
+            written: None,
             heap: self.heap,
             kept: self.kept,
         };
@@ -215,9 +217,7 @@ impl Process {
 impl Tracer {
     /// A child was forked; both are stopped.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) -> Result<()> {
-        if let Some(accesses) = &mut self.accesses {
-            accesses.follow(child)?;
-        }
+        self.events.follow(child)?;
         // A child of a child that is not adopted yet reads the same file.
         let owner = self.reads.get(&parent).copied().unwrap_or(parent);
         let (from, watched) = if let Some(elder) = self.children.get(&parent) {
@@ -284,12 +284,13 @@ impl Tracer {
         // Its mappings are to be registered with its own.
         child.watched = None;
         let origin = Origin::Forked(child.inherited()?);
+        let how = self.how();
         let mut process = convert(
             &self.linux,
             &mut self.session,
             (pid, thread),
             &origin,
-            self.options.granule,
+            how,
             &mut self.untraced,
         )?;
         process.original.clear();

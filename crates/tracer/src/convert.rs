@@ -17,16 +17,17 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::resident::{self, Control, Shared};
 use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
+use pagemill_kernel::{Error, Kind, Linux, Result, page_size, pidfd, process_vm, seccomp};
 
 use crate::child::Inherited;
+use crate::copy::{copy, copy_data};
 use crate::inject::{Injection, Site, refused};
 use crate::process::{Process, fresh};
 use crate::{Granule, PATIENCE, Untraced};
@@ -37,8 +38,6 @@ const MEMORY_BYTES: u64 = 1 << 62;
 const FIRST_OFFSET: u64 = 1 << 36;
 /// The stack may grow to this, if its limit allows.
 const STACK: u64 = 8 << 20;
-/// Bytes copied at a time; as many as [`memfd::data`] hands out.
-const COPY: u64 = 1 << 20;
 /// Bytes copied before the mappings that they belong to are changed.
 const FLUSH: u64 = 64 << 20;
 /// No process has this number.
@@ -123,12 +122,24 @@ fn fate(mapping: &Mapping, copied: bool) -> Fate {
     if mapping.write || mapping.inode == 0 || copied { Fate::Converted } else { Fate::Watched }
 }
 
-/// Registers all mappings of `pid` whose faults are to map one page.
-pub(crate) fn watch_all(linux: &Linux, pid: u32, watched: &Watched) -> Result<()> {
+/// Why the accesses to a mapping are not seen, if they are not.
+pub fn not_traced(mapping: &Mapping) -> Option<&'static str> {
+    match fate(mapping, false) {
+        Fate::Untraced(why) => Some(why),
+        Fate::Converted | Fate::Watched | Fate::Ignored => None,
+    }
+}
+
+/// Registers all mappings of `pid` whose faults are to map one page; `arm`: and protects them.
+pub(crate) fn watch_all(linux: &Linux, pid: u32, watched: &Watched, arm: bool) -> Result<()> {
     for mapping in linux.maps(pid)? {
         let fate = fate(&mapping, false);
         if matches!(fate, Fate::Converted | Fate::Watched) && !in_resident(&mapping) {
-            watched.register(mapping.start, mapping.end);
+            match arm {
+                true => watched.register_armed(mapping.start, mapping.end),
+                // Where the kernel refuses, faults map neighbours too.
+                false => drop(watched.register(mapping.start, mapping.end)),
+            }
         }
     }
     Ok(())
@@ -141,14 +152,23 @@ pub(crate) fn convert(
     session: &mut Session,
     (pid, thread): (u32, u32),
     origin: &Origin,
-    granule: Granule,
+    (granule, arm): (Granule, bool),
     untraced: &mut Vec<Untraced>,
 ) -> Result<Process> {
     let site = Site::find(linux, pid)?;
     let injection = Injection::begin(thread)?;
     let injected = &injection;
-    let mut conversion =
-        Conversion { linux, session, pid, thread, origin, granule, injection: injected, untraced };
+    let mut conversion = Conversion {
+        linux,
+        session,
+        pid,
+        thread,
+        origin,
+        granule,
+        arm,
+        injection: injected,
+        untraced,
+    };
     let done = conversion.run(&site);
     injection.finish()?;
     done
@@ -161,6 +181,7 @@ struct Conversion<'a> {
     thread: u32,
     origin: &'a Origin,
     granule: Granule,
+    arm: bool,
     injection: &'a Injection,
     untraced: &'a mut Vec<Untraced>,
 }
@@ -179,6 +200,7 @@ impl Conversion<'_> {
                 memory_fd: own.memory,
                 watched: changed.watched,
                 granule: self.granule,
+                arm: self.arm,
                 wake: changed.wake,
                 pagemap: changed.pagemap,
                 servant: changed.servant,
@@ -186,6 +208,8 @@ impl Conversion<'_> {
                 sharers: Vec::new(),
                 fork_advice: changed.fork_advice,
                 pending: Vec::new(),
+                written: Vec::new(),
+                protected: Vec::new(),
                 original: changed.original,
                 intervals: 0,
                 began: 0,
@@ -230,6 +254,7 @@ impl Conversion<'_> {
         let metadata =
             memory.metadata().map_err(|error| Error::io("look at", "the memory file", error))?;
         let watched = Watched::new(pidfd::descriptor(process, own.userfault as i32)?)?;
+        control.arm.store(u32::from(self.arm), Relaxed);
         let wake = pidfd::descriptor(process, own.wake as i32)?;
         let pagemap = Pagemap::open(self.linux, self.pid)?;
 
@@ -242,7 +267,7 @@ impl Conversion<'_> {
         let fork_advice = self.fork_advice()?;
         self.mappings(control, &memory, own.memory, &pagemap, &mappings)?;
         if self.granule == Granule::Page {
-            watch_all(self.linux, self.pid, &watched)?;
+            watch_all(self.linux, self.pid, &watched, self.arm)?;
         }
         let (servant, mapper) = self.start(control)?;
         Ok(Changed {
@@ -630,86 +655,6 @@ fn set_limit(pid: u32, limit: (u64, u64)) -> Result<()> {
 /// Where the stack shall begin: as far down as its usual limit, not into what lies below.
 fn stack_start(mapping: &Mapping, floor: u64, page: u64) -> u64 {
     mapping.end.saturating_sub(STACK).max(floor + 256 * page).min(mapping.start)
-}
-
-/// Copies the bytes of a mapping into the memory file: all pages of a file's, the populated ones of others.
-/// How many bytes.
-pub(crate) fn copy(
-    pid: u32,
-    mapping: &Mapping,
-    memory: &File,
-    offset: u64,
-    pagemap: &Pagemap,
-) -> Result<u64> {
-    let mut buffer = vec![0; COPY as usize];
-    let mut copied = 0;
-    let mut run = |start: u64, end: u64| -> Result<()> {
-        let mut at = start;
-        while at < end {
-            let bytes = &mut buffer[..(end - at).min(COPY) as usize];
-            copied += bytes.len() as u64;
-            copy_run(pid, at, bytes, |bytes, more| {
-                fill(memory, bytes, offset + (at - mapping.start) + more)
-            })?;
-            at += bytes.len() as u64;
-        }
-        Ok(())
-    };
-    if mapping.inode != 0 {
-        run(mapping.start, mapping.end)?;
-        return Ok(copied);
-    }
-    let mut populated = Vec::new();
-    let any = pagemap::PRESENT | pagemap::SWAPPED;
-    pagemap.scan_any(mapping.start, mapping.end, any, any, |region| {
-        populated.push((region.start, region.end));
-    })?;
-    populated.into_iter().try_for_each(|(start, end)| run(start, end.min(mapping.end)))?;
-    Ok(copied)
-}
-
-/// Copies what a private mapping of `from`, a sparse file, holds. How many bytes.
-fn copy_data(pid: u32, mapping: &Mapping, from: &File, into: &File, offset: u64) -> Result<u64> {
-    let mut buffer = vec![0; COPY as usize];
-    let mut copied = 0;
-    memfd::data(from, mapping.offset, mapping.offset + mapping.len(), |start, end| {
-        copied += end - start;
-        let at = start - mapping.offset;
-        let bytes = &mut buffer[..(end - start) as usize];
-        copy_run(pid, mapping.start + at, bytes, |bytes, more| {
-            fill(into, bytes, offset + at + more)
-        })
-    })?;
-    Ok(copied)
-}
-
-/// Reads bytes of a process and hands them to `write`, with their distance from `start`: at once, or, where
-/// not all can be read so, page by page what can.
-pub(crate) fn copy_run(
-    pid: u32,
-    start: u64,
-    buffer: &mut [u8],
-    mut write: impl FnMut(&[u8], u64) -> Result<()>,
-) -> Result<()> {
-    let page = page_size();
-    if process_vm::read(pid, start, buffer).is_ok() {
-        return write(buffer, 0);
-    }
-    // Memory without read access, or a file that ends before its mapping: by another way.
-    let path = format!("/proc/{pid}/mem");
-    let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-    for (index, bytes) in buffer.chunks_mut(page).enumerate() {
-        let at = (index * page) as u64;
-        if file.read_exact_at(bytes, start + at).is_ok() {
-            write(bytes, at)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes into a memory file.
-fn fill(memory: &File, bytes: &[u8], offset: u64) -> Result<()> {
-    memory.write_all_at(bytes, offset).map_err(|error| Error::io("fill", "the memory file", error))
 }
 
 /// A number for our descriptors that programs do not reach, within what the kernel allows a process.

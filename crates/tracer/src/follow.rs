@@ -8,8 +8,6 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::bpf::accesses::{Access, Accesses};
-use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
 use pagemill_kernel::resident::Decided;
@@ -21,78 +19,17 @@ use crate::Granule;
 use crate::ask::{self, Question};
 use crate::child::Child;
 use crate::convert::{Origin, Session, convert, own_descriptors};
+use crate::events::{Events, Rung};
 use crate::hold::SOON;
-use crate::process::{Interval, Process};
-
-/// What a trace is to be like.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Length of an interval in useful time: time that the program would have taken untraced.
-    pub interval: Duration,
-    /// At most this much slower, by longer intervals; `None`: intervals stay what they are.
-    pub budget: Option<f64>,
-    /// Whether faults are written down one by one, where the machine can.
-    pub events: bool,
-    /// What one fault brings into view.
-    pub granule: Granule,
-    /// Let the program go after this long.
-    pub duration: Option<Duration>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(50),
-            budget: None,
-            events: true,
-            granule: Granule::Page,
-            duration: None,
-        }
-    }
-}
-
-/// A range of memory whose accesses are not seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untraced {
-    /// Process.
-    pub process: u32,
-    /// First address.
-    pub start: u64,
-    /// First address after it.
-    pub end: u64,
-    /// Why not.
-    pub why: String,
-}
-
-/// Who takes what the tracer finds.
-pub trait Sink {
-    /// A fault: the first access to a page in an interval, or its first write.
-    fn access(&mut self, access: &Access) -> std::result::Result<(), Stopped>;
-    /// The end of an interval of a process.
-    fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
-    /// A process is traced from now on; its memory was laid out like this.
-    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
-    /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
-    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped>;
-}
-
-/// The sink wants no more: the program goes on untraced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
-
-/// How the program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// With this status.
-    Exited(i32),
-    /// By this signal.
-    Killed(i32),
-    /// Not at all: it runs on by itself.
-    LetGo,
-}
+use crate::page_out::PagedOut;
+use crate::process::Process;
+use crate::trace::{Ended, Options, Sink, Untraced};
 
 /// What one fault costs the program, for counting useful time, until more is known.
 const FAULT: Duration = Duration::from_nanos(1300);
+
+/// The same where its page comes back from swap.
+const PAGED: Duration = Duration::from_nanos(6000);
 
 /// An interval tells itself after this many times its length even if the program sleeps.
 const IDLE: u32 = 10;
@@ -139,16 +76,23 @@ pub struct Tracer {
     early: BTreeSet<u32>,
     /// About to end. One that leads its process is told to have ended only after all others of it.
     leaving: BTreeSet<u32>,
-    pub(crate) accesses: Option<Accesses>,
-    /// Why there are no events, if they were asked for.
-    without_events: Option<String>,
+    pub(crate) events: Events,
+    rung: Rung,
+    /// Better ways to be told of faults, and why they are not used.
+    not_used: Vec<String>,
     pub(crate) untraced: Vec<Untraced>,
     pub(crate) pace: Pace,
     /// Not started here: signals are for us.
     pub(crate) attached: bool,
-    events: u64,
-    events_at_tick: u64,
+    seen: u64,
+    seen_at_tick: u64,
     lost: u64,
+    /// The sink wants no more.
+    pub(crate) full: bool,
+    /// Instead of all this: a process that is watched from outside.
+    pub(crate) paged: Option<PagedOut>,
+    /// Why it is.
+    pub(crate) paged_out: Option<String>,
     ended: Option<Ended>,
 }
 
@@ -169,9 +113,7 @@ impl Tracer {
         launched.go()?;
         tracer.root = root;
         tracer.threads.insert(root, Thread { process: root, held: false });
-        if let Some(accesses) = &mut tracer.accesses {
-            accesses.follow(root)?;
-        }
+        tracer.events.follow(root)?;
         loop {
             match ptrace::wait_for(root)? {
                 Stop::Exec => break,
@@ -196,11 +138,7 @@ impl Tracer {
 
     /// A tracer of nothing yet.
     pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
-        let (accesses, without_events) = match options.events.then(Accesses::load) {
-            Some(Ok(accesses)) => (Some(accesses), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
-            None => (None, None),
-        };
+        let (events, rung, not_used) = Events::best(&linux, options.events.unwrap_or(Rung::Bpf));
         let privileged =
             linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
         let session = Session { own_fds: own_descriptors()?, listener: None, privileged };
@@ -219,14 +157,18 @@ impl Tracer {
             unanswered: Vec::new(),
             early: BTreeSet::new(),
             leaving: BTreeSet::new(),
-            accesses,
-            without_events,
+            events,
+            rung,
+            not_used,
             untraced: Vec::new(),
             pace: Pace::default(),
             attached: false,
-            events: 0,
-            events_at_tick: 0,
+            seen: 0,
+            seen_at_tick: 0,
             lost: 0,
+            full: false,
+            paged: None,
+            paged_out: None,
             ended: None,
         })
     }
@@ -241,20 +183,37 @@ impl Tracer {
         &self.untraced
     }
 
-    /// Why accesses are not told one by one, if that was asked for.
-    pub fn without_events(&self) -> Option<&str> {
-        self.without_events.as_deref()
+    /// How faults are told.
+    pub fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// Better ways, and why they are not used.
+    pub fn not_used(&self) -> &[String] {
+        &self.not_used
+    }
+
+    /// How a program's memory is to be changed.
+    pub(crate) fn how(&self) -> (Granule, bool) {
+        let granule = self.options.granule;
+        (granule, granule == Granule::Page && !self.rung.tells_writes())
     }
 
     /// Accesses that were lost so far.
     pub fn lost(&self) -> Result<u64> {
-        self.accesses.as_ref().map_or(Ok(self.lost), Accesses::lost)
+        match &self.events {
+            Events::None => Ok(self.lost),
+            events => events.lost(),
+        }
     }
 
     /// Traces until the program has ended, or is let go: after the time that the options say, or, where it
     /// was not started here, by a signal that asks for it. Other signals than SIGCHLD are handed to a
     /// program that was started here.
     pub fn run(&mut self, signals: &Signals, sink: &mut dyn Sink) -> Result<Ended> {
+        if let Some(paged) = self.paged.take() {
+            return self.run_from_outside(paged, signals, sink);
+        }
         let pending = signals.descriptor()?;
         let began = Instant::now();
         let mut tracing = true;
@@ -283,7 +242,8 @@ impl Tracer {
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![pending.as_fd()];
             descriptors.extend(self.processes.values().map(|process| process.wake.as_fd()));
             poll::sleep(&descriptors, wait)?;
-            let mut stop = self.options.duration.is_some_and(|limit| began.elapsed() >= limit);
+            let over = |limit: Duration| began.elapsed() >= limit;
+            let mut stop = self.full || self.options.duration.is_some_and(over);
             while let Some(received) = signals.wait(Duration::ZERO)? {
                 if self.attached {
                     stop |= signal::ENDS.contains(&received.signal);
@@ -333,18 +293,17 @@ impl Tracer {
 
     /// Hands events on.
     pub(crate) fn drain(&mut self, sink: &mut dyn Sink) {
-        let Some(accesses) = &mut self.accesses else { return };
-        let events = &mut self.events;
-        accesses.read(|access| {
-            *events += 1;
-            // A sink that wants no more is told so at the next interval.
-            let _ = sink.access(&access);
+        let (seen, full) = (&mut self.seen, &mut self.full);
+        self.events.read(|access| {
+            *seen += 1;
+            *full |= sink.access(&access).is_err();
         });
     }
 
     /// CPU time of the traced processes so far. One that has just ended counts no more.
     fn cpu(&self) -> Duration {
-        let followed = self.processes.keys().chain(self.children.keys());
+        let outside = self.paged_out.as_ref().map(|_| &self.root);
+        let followed = self.processes.keys().chain(self.children.keys()).chain(outside);
         followed.filter_map(|&pid| clock::of_process(pid).ok()).sum()
     }
 
@@ -354,25 +313,26 @@ impl Tracer {
 
     /// Faults of this interval, by what is known of them.
     fn faults(&self) -> u64 {
-        self.events - self.events_at_tick
+        self.seen - self.seen_at_tick
     }
 
     /// How much of the interval is left, in useful time: the time that the program ran, without what its
     /// faults cost. One that sleeps is looked at now and then all the same.
-    fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         let wall = self.pace.began.map_or(Duration::MAX, |began| began.elapsed());
         let interval = self.options.interval.max(self.pace.at_least);
         if wall >= interval * IDLE {
             return Duration::ZERO;
         }
         let ran = self.cpu().saturating_sub(self.pace.cpu).min(wall);
-        let cost = FAULT * u32::try_from(self.faults()).unwrap_or(u32::MAX);
+        let fault = if self.paged_out.is_some() { PAGED } else { FAULT };
+        let cost = fault * u32::try_from(self.faults()).unwrap_or(u32::MAX);
         interval.saturating_sub(ran.saturating_sub(cost))
     }
 
     fn tick(&mut self, sink: &mut dyn Sink) -> Result<()> {
         let began = Instant::now();
-        let complete = self.accesses.is_some();
+        let complete = self.rung != Rung::Scan;
         let mut pages = 0;
         let mut intervals = Vec::new();
         for process in self.processes.values_mut() {
@@ -387,17 +347,21 @@ impl Tracer {
         self.drain(sink);
         for interval in intervals {
             pages += interval.touched.iter().map(|pages| pages.1 - pages.0).sum::<u64>() / 4096;
-            let _ = sink.interval(interval);
+            self.full |= sink.interval(interval).is_err();
         }
         let seen = if complete { self.faults() } else { pages };
-        self.events_at_tick = self.events;
         if let Some(budget) = self.options.budget {
             // What this interval cost, over its useful time, shall stay below the budget.
             let cost = began.elapsed() + FAULT * u32::try_from(seen).unwrap_or(u32::MAX);
             self.pace.at_least = cost.div_f64((budget - 1.0).max(0.01));
         }
-        self.pace = self.start_interval();
+        self.next_interval();
         Ok(())
+    }
+
+    pub(crate) fn next_interval(&mut self) {
+        self.seen_at_tick = self.seen;
+        self.pace = self.start_interval();
     }
 
     pub(crate) fn questions(&mut self, sink: &mut dyn Sink) -> Result<()> {
@@ -460,7 +424,7 @@ impl Tracer {
             Some(process) => match question.number {
                 ask::LOG => {
                     let logged = process.control.take_log();
-                    process.pending.extend(logged.into_iter().map(|(start, end, _)| (start, end)));
+                    process.left(logged);
                     Answer::GoOn
                 }
                 ask::MMAP => process.map_file(&self.linux, question)?,
@@ -494,8 +458,7 @@ impl Tracer {
     }
 
     pub(crate) fn stopped(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
-        if !self.threads.contains_key(&thread) && !matches!(stop, Stop::Exited(_) | Stop::Killed(_))
-        {
+        if !self.threads.contains_key(&thread) && !stop.is_end() {
             self.early.insert(thread);
             return Ok(());
         }
@@ -580,12 +543,11 @@ impl Tracer {
     /// A process has ended or executes another program: its memory is nobody's any more.
     fn forget(&mut self, pid: u32) -> Result<()> {
         if let Some(process) = self.processes.remove(&pid) {
+            self.untraced.extend(process.untraced());
             self.unanswered.extend(process.dismiss(&self.linux));
         }
         self.children.remove(&pid);
-        if let Some(accesses) = &mut self.accesses {
-            accesses.leave(pid);
-        }
+        self.events.leave(pid);
         self.no_longer_reads(pid)
     }
 
@@ -622,19 +584,22 @@ impl Tracer {
         // On the way out of execve the kernel still writes a register.
         ptrace::resume_to_system_call(thread, 0)?;
         ptrace::wait_for(thread)?;
-        if let Some(accesses) = &mut self.accesses {
-            accesses.follow(thread)?;
-        }
+        self.events.follow(thread)?;
+        let how = self.how();
         let mut process = convert(
             &self.linux,
             &mut self.session,
             (thread, thread),
             &Origin::Executed,
-            self.options.granule,
+            how,
             &mut self.untraced,
         )?;
         process.began = now();
         self.processes.insert(thread, process);
+        if !self.session.privileged && gains_privileges(&self.linux, thread) {
+            let why = "executed a program that gains privileges, which it does not while it is traced by a user";
+            self.untraced.push(Untraced { process: thread, start: 0, end: 0, why: why.into() });
+        }
         Ok(())
     }
 
@@ -675,6 +640,13 @@ impl Tracer {
         }
         self.forget(pid)
     }
+}
+
+/// Whether the program that a process executes is set-user-ID or set-group-ID.
+fn gains_privileges(linux: &Linux, pid: u32) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let metadata = std::fs::metadata(linux.process_file(pid, "exe"));
+    metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o6000 != 0)
 }
 
 pub(crate) fn now() -> u64 {

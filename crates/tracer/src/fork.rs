@@ -61,8 +61,9 @@ impl Process {
         child: u32,
         granule: Granule,
     ) -> Result<Option<Watched>> {
-        // The entries go with the shared mappings.
+        // The entries go with the shared mappings, and their protection.
         self.collect()?;
+        self.protected.clear();
         self.control.frozen.store(1, Relaxed);
         let shared = |pid: u32| -> Result<Vec<Mapping>> {
             let mut mappings = self.mappings(linux, pid)?;
@@ -117,7 +118,7 @@ impl Process {
             return Ok(None);
         }
         let watched = Watched::new(pidfd::descriptor(&pidfd::open(child)?, fd as i32)?)?;
-        watch_all(linux, child, &watched)?;
+        watch_all(linux, child, &watched, false)?;
         Ok(Some(watched))
     }
 
@@ -155,10 +156,10 @@ impl Process {
                 return Err(refused("make the memory shared again of", self.pid, result));
             }
         }
+        self.control.frozen.store(0, Relaxed);
         for mapping in &private {
             self.watch(mapping.start, mapping.end);
         }
-        self.control.frozen.store(0, Relaxed);
         Ok(())
     }
 }

@@ -7,20 +7,24 @@
 //! ```text
 //!  scan   entries that are present = pages touched since the last tick, exactly
 //!  zap    those entries; the data stays in the page cache
-//!  drain  the faults that BPF wrote down: who, when, which byte, reading or writing
+//!  drain  the faults that BPF or perf events wrote down: who, when, which byte, reading or writing
 //! ```
 //!
 //! | module | is |
 //! |---|---|
 //! | `inject` | system calls made by a stopped thread |
 //! | `convert` | the change of a program's memory at exec |
+//! | `copy` | its bytes, copied while nobody writes them |
 //! | `process` | a traced process: its servant, its scans |
 //! | `fork` | copy on write for children, by freezing both sides |
 //! | `child` | a forked child, until its memory is its own |
 //! | `ask` | system calls that the mapper leaves to the tracer |
 //! | `hold` | threads stopped together |
 //! | `attach` | a running program taken over, and let go |
+//! | `events` | faults one by one, by the best way that works |
+//! | `page_out` | a running program that cannot be taken over, watched from outside |
 //! | `follow` | the loop: stops, questions, ticks |
+//! | `trace` | what a trace is to be like, who takes what it finds |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
 //! | `exact` | another way: every access, by an emulator |
 //!
@@ -38,16 +42,23 @@ mod ask;
 mod attach;
 mod child;
 mod convert;
+mod copy;
+mod events;
 pub mod exact;
 mod follow;
 mod fork;
 mod hold;
 mod inject;
+mod page_out;
 mod process;
+mod trace;
 
-pub use follow::{Ended, Options, Sink, Stopped, Tracer, Untraced};
+pub use convert::not_traced;
+pub use events::Rung;
+pub use follow::Tracer;
 pub use pagemill_kernel::bpf::accesses::Access;
 pub use process::{Interval, Pages};
+pub use trace::{Ended, Options, Sink, Stopped, Untraced};
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use pagemill_kernel::{Linux, Result, signal};
 
 use crate::ask::Question;
 use crate::inject::refused;
-use crate::{Granule, PATIENCE};
+use crate::{Granule, PATIENCE, Untraced};
 
 /// Pages side by side: first address and first address after them.
 pub type Pages = (u64, u64);
@@ -32,6 +32,9 @@ pub struct Interval {
     pub ended: u64,
     /// Pages touched, in address order, none twice.
     pub touched: Vec<Pages>,
+    /// Pages written, of all that may be written to, in address order, none twice; `None` where the page tables
+    /// do not say.
+    pub written: Option<Vec<Pages>>,
     /// Where the heap lay at its end: what `brk` gave the program.
     pub heap: Pages,
     /// Pages that may be in `touched` without having been touched in this interval: copies made since a
@@ -56,6 +59,8 @@ pub(crate) struct Process {
     pub(crate) memory_fd: i64,
     pub(crate) watched: Watched,
     pub(crate) granule: Granule,
+    /// Whether page tables are to say which pages were written, because faults do not.
+    pub(crate) arm: bool,
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
     pub(crate) servant: u32,
@@ -66,6 +71,10 @@ pub(crate) struct Process {
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
     /// Touched, and already gone from the page tables.
     pub(crate) pending: Vec<Pages>,
+    /// Written, as far as the page tables say so.
+    pub(crate) written: Vec<Pages>,
+    /// Protected by the last scan.
+    pub(crate) protected: Vec<Pages>,
     /// Its mappings when it began, by the names that they had.
     pub(crate) original: Vec<Mapping>,
     pub(crate) intervals: u64,
@@ -81,7 +90,11 @@ impl Process {
     /// Keeps faults on a range of mappings from mapping neighbours, if that is wanted.
     pub(crate) fn watch(&self, start: u64, end: u64) {
         if self.granule == Granule::Page {
-            self.watched.register(start, end);
+            match self.arm && !self.frozen() {
+                true => self.watched.register_armed(start, end),
+                // Where the kernel refuses, faults map neighbours too.
+                false => drop(self.watched.register(start, end)),
+            }
         }
     }
 
@@ -117,7 +130,10 @@ impl Process {
         if !last {
             // A process that changes its mappings meanwhile may be told of out of order.
             self.zap(&normal(drop))?;
+            self.see_unprotected()?;
         }
+        let says = self.arm && !self.frozen();
+        let written = normal(std::mem::take(&mut self.written));
         let ended = now();
         let interval = Interval {
             process: self.pid,
@@ -126,6 +142,7 @@ impl Process {
             scanned,
             ended,
             touched: normal(touched),
+            written: says.then_some(written),
             heap: self.heap(),
             kept,
         };
@@ -144,7 +161,7 @@ impl Process {
     /// pages may not.
     pub(crate) fn collect(&mut self) -> Result<(Vec<Pages>, u64)> {
         let logged = self.control.take_log();
-        self.pending.extend(logged.into_iter().map(|(start, end, _)| (start, end)));
+        self.left(logged);
         let mut drop = Vec::new();
         let mut kept = 0;
         // A page of the program's own is one of a file or of shared memory, the memory file's above all.
@@ -162,8 +179,57 @@ impl Process {
                     drop.push((region.start, region.end));
                 }
             })?;
+            if self.arm && !frozen {
+                let (all, said) = (mask | pagemap::WRITTEN, &mut self.written);
+                self.pagemap.scan_and_protect(start, end, mask, all, |region| {
+                    let range = (region.start, region.end);
+                    self.pending.push(range);
+                    drop.push(range);
+                    self.protected.push(range);
+                    if region.categories & pagemap::WRITTEN != 0 {
+                        said.push(range);
+                    }
+                })?;
+            }
         }
         Ok((drop, kept))
+    }
+
+    /// Pages that left the address space.
+    pub(crate) fn left(&mut self, logged: Vec<(u64, u64, u64)>) {
+        for (start, end, categories) in logged {
+            self.pending.push((start, end));
+            if categories & pagemap::WRITTEN != 0 {
+                self.written.push((start, end));
+            }
+        }
+    }
+
+    /// Pages that were written between their scan and their drop: the write lifted the protection, so their
+    /// entries left no marker. They get one.
+    fn see_unprotected(&mut self) -> Result<()> {
+        let protected = normal(std::mem::take(&mut self.protected));
+        let any = pagemap::PRESENT | pagemap::SWAPPED;
+        for &(first, end) in &protected {
+            let mut at = first;
+            let mut bare = Vec::new();
+            self.pagemap.scan_any(first, end, any, any, |region| {
+                if region.start > at {
+                    bare.push((at, region.start));
+                }
+                at = region.end;
+            })?;
+            if at < end {
+                bare.push((at, end));
+            }
+            for (start, end) in bare {
+                // One that was unmapped meanwhile cannot be protected, and was told when it left.
+                if self.watched.arm(start, end) {
+                    self.written.push((start, end));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Drops the page table entries of these ranges.
@@ -205,6 +271,16 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// What its calls mapped that is not traced.
+    pub(crate) fn untraced(&self) -> Option<Untraced> {
+        let bytes = self.control.untraced.load(std::sync::atomic::Ordering::Relaxed);
+        let why = format!(
+            "{} KiB that it mapped: huge pages, memory that grows down by itself, or of files that cannot be read",
+            bytes / 1024
+        );
+        (bytes > 0).then_some(Untraced { process: self.pid, start: 0, end: 0, why })
     }
 
     /// Ends what runs for us in the program. The call that its mapper had received and not answered, which

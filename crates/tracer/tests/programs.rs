@@ -96,7 +96,7 @@ fn trace_into(mut seen: Seen, command: &[&str], options: Options) -> Option<Trac
         ended,
         pid: tracer.pid(),
         lost: tracer.lost().unwrap(),
-        events: tracer.without_events().is_none(),
+        events: tracer.rung().tells_writes(),
         seen,
     })
 }

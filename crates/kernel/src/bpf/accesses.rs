@@ -20,6 +20,35 @@ pub struct Access {
 }
 
 impl Access {
+    /// None of the processor's error codes for faults on a program's memory.
+    const UNKNOWN_KIND: u32 = 1 << 14;
+
+    /// A fault at (time, address, instruction) of (process, thread) on a processor.
+    pub(crate) fn new(
+        (time, address, instruction): (u64, u64, u64),
+        (process, thread): (u32, u32),
+        cpu: u32,
+    ) -> Self {
+        Self { time, address, instruction, thread, process, what: (cpu & 0x7fff) << 16 }
+    }
+
+    /// With the processor's error code.
+    pub(crate) fn by(mut self, error: u64, in_kernel: bool) -> Self {
+        self.what |= error as u32 & 0x3fff | u32::from(in_kernel) << 31;
+        self
+    }
+
+    /// Of which it is not known what it was to do.
+    pub(crate) fn of_unknown_kind(mut self, in_kernel: bool) -> Self {
+        self.what |= Self::UNKNOWN_KIND | u32::from(in_kernel) << 31;
+        self
+    }
+
+    /// Whether it is known what it was to do: read, write, or fetch an instruction.
+    pub fn kind_is_known(&self) -> bool {
+        self.what & Self::UNKNOWN_KIND == 0
+    }
+
     /// Whether it was a write.
     pub fn write(&self) -> bool {
         self.what & 2 != 0

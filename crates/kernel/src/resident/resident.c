@@ -32,6 +32,8 @@ typedef int32_t i32;
 #define SCAN 512
 #define HOLES 64
 #define OWN_FDS 8
+/* Twin of watched.rs. */
+#define ARMED (256ul << 20)
 
 struct region { u64 start, end, categories; };
 struct command { i64 argument[7]; i64 result; };
@@ -63,7 +65,7 @@ struct control {
 	struct command list[COMMANDS];
 	struct range ranges[RANGES];
 	struct notification foreign;
-	u32 lock, padding_too;
+	u32 lock, arm;
 };
 
 _Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
@@ -172,7 +174,10 @@ static u64 fresh(u64 length)
 static void watch(u64 start, u64 length)
 {
 	struct { u64 start, length, mode, ioctls; } registration = { start, up(length), 2, 0 };
-	call3(__NR_ioctl, control->userfault_fd, 0xc020aa00ul, &registration);
+	struct { u64 start, length, mode; } protection = { start, up(length), 1 };
+	if (!failed(call3(__NR_ioctl, control->userfault_fd, 0xc020aa00ul, &registration)) && control->arm &&
+	    length <= ARMED && !load(&control->frozen))
+		call3(__NR_ioctl, control->userfault_fd, 0xc018aa06ul, &protection);
 }
 
 #define ADVISE_LOCKED 24
@@ -632,7 +637,7 @@ __attribute__((used)) void mapper(void)
 		i64 result = 0;
 		int what = FORWARD;
 		/* Another process of the same filter is the tracer's to answer. */
-		if (!failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
+		if (copy.pid == (u32)control->process || !failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
 			while (!take())
 				call3(__NR_sched_yield, 0, 0, 0);
 			what = decide(&copy, &result);

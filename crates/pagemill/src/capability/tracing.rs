@@ -145,14 +145,22 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
 /// Traces a program that ends at once.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn accesses(linux: &Linux) -> Found {
+    use pagemill_tracer::Rung;
     match crate::recorders::accesses::try_out(linux.clone()) {
-        Ok(None) => Found::ok("a program was traced, each first access told by BPF"),
-        Ok(Some(why)) => Found::degraded(
-            format!(
-                "the pages of each interval, but not who wrote them or touched them first: {why}"
-            ),
-            "run as root, or with CAP_BPF and CAP_PERFMON",
-        ),
+        Ok((Rung::Bpf, _)) => Found::ok("a program was traced, each first access told by BPF"),
+        Ok((rung, better)) => {
+            let told = match rung {
+                Rung::Scan => "touched and written pages of each interval, but not who was first",
+                Rung::PerfSoftware => {
+                    "a program was traced, first accesses outside system calls told by perf events"
+                }
+                _ => "a program was traced, each first access told by perf events",
+            };
+            Found::degraded(
+                format!("{}: {told}; not used: {}", rung.name(), better.join("; ")),
+                "run as root, or with CAP_BPF and CAP_PERFMON, of a build where clang was installed",
+            )
+        }
         Err(error) => Found::missing(
             error.to_string(),
             "use kernel 6.11 or newer, and let ptrace(2), seccomp(2) and userfaultfd(2) through",

@@ -17,10 +17,12 @@ use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, MappingSample, Nanos};
-use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Sink, Stopped, Tracer};
+use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Rung, Sink, Stopped, Tracer};
 
 use super::allocations::Allocations;
+use super::code::{Code, LONGEST};
 use super::mappings::layout;
+use super::written::{End, Fault, Written};
 use crate::program::Words;
 
 /// The tracer's name for memory that it made droppable.
@@ -104,13 +106,17 @@ impl Traced {
             ),
         });
         let interval = u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX);
+        let not_used = tracer
+            .paged_out()
+            .map(|why| format!("droppable memory: {why}; it is paged out instead"));
+        let not_used = not_used.into_iter();
+        let rung = tracer.rung().name();
         Ok(AccessSetup {
-            back_end: if tracer.without_events().is_none() { "bpf" } else { "scan" }.into(),
-            not_used: tracer
-                .without_events()
-                .map(|why| format!("bpf: {why}"))
-                .into_iter()
-                .collect(),
+            back_end: match tracer.paged_out() {
+                Some(_) => format!("pageout, {rung}"),
+                None => rung.into(),
+            },
+            not_used: not_used.chain(tracer.not_used().iter().cloned()).collect(),
             interval: Nanos(interval),
             granule: Bytes(match self.options.granule {
                 Granule::Page => pagemill_kernel::page_size() as u64,
@@ -140,28 +146,34 @@ impl Traced {
             looked: HashMap::new(),
             latest: self.launched,
             faults: HashMap::new(),
-            events: self.tracer.without_events().is_none() && self.options.granule == Granule::Page,
+            faults_tell: self.tracer.tells_writes() && self.options.granule == Granule::Page,
+            code: Code::default(),
             intervals: 0,
             accesses: 0,
             failure: None,
+            untraced: BTreeSet::new(),
         };
         let ended = self.tracer.run(signals, &mut sink)?;
         // The last ones; where writing has failed there is no more to say.
         let _ = sink.tell_allocations();
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
+        let later = sink.untraced;
         if let Ok(ring) = &self.allocations
             && ring.lost() > 0
         {
             let why = format!("{} notes were overwritten before they were read", ring.lost());
             writer.meta_mut().not_measured.push(NotMeasured { what: "allocations".into(), why });
         }
-        writer.meta_mut().accesses = Some(self.setup()?);
+        let mut setup = self.setup()?;
+        setup.untraced =
+            setup.untraced.into_iter().chain(later).collect::<BTreeSet<_>>().into_iter().collect();
+        writer.meta_mut().accesses = Some(setup);
         Ok(Done { ended, intervals, accesses, failure })
     }
 }
 
-/// Traces a program that ends at once. Why its accesses were not told one by one, if they were not.
-pub fn try_out(linux: Linux) -> pagemill_kernel::Result<Option<String>> {
+/// Traces a program that ends at once. How its accesses were told, and why not better.
+pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(Rung, Vec<String>)> {
     struct Nothing;
     impl Sink for Nothing {
         fn access(&mut self, _: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
@@ -186,7 +198,7 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<Option<String>> {
     let launched = Tracer::launch(linux, Options::default(), &program, arguments, &[])?;
     let mut tracer = launched.map_err(|error| failed(error.to_string()))?;
     match tracer.run(&signals, &mut Nothing)? {
-        Ended::Exited(0) => Ok(tracer.without_events().map(str::to_owned)),
+        Ended::Exited(0) => Ok((tracer.rung(), tracer.not_used().to_vec())),
         ended => Err(failed(format!("it ended otherwise than it does: {ended:?}"))),
     }
 }
@@ -196,15 +208,6 @@ const OWN: std::ops::Range<u64> = resident::CODE..resident::OURS_END;
 
 /// Notes of allocations are read after so many accesses, and at the end of each interval.
 const READ_AFTER: u64 = 1024;
-
-/// What faults say of a process's pages.
-#[derive(Default)]
-struct Seen {
-    /// Faults of the interval under way: when, which page, whether to write.
-    seen: Vec<(u64, u64, bool)>,
-    /// Pages that became writable around the last scan: they may be written again without a fault.
-    kept: Vec<u64>,
-}
 
 struct Writing<'a> {
     allocations: Option<&'a mut Allocations>,
@@ -217,11 +220,16 @@ struct Writing<'a> {
     looked: HashMap<u32, Nanos>,
     /// End of the latest interval of any process.
     latest: Nanos,
-    faults: HashMap<u32, Seen>,
-    events: bool,
+    faults: HashMap<u32, Written>,
+    /// Whether faults say which pages were written.
+    faults_tell: bool,
+    /// For faults that do not say what they were for.
+    code: Code,
     intervals: u64,
     accesses: u64,
     failure: Option<pagemill_model::Error>,
+    /// Mappings that came later and are not traced.
+    untraced: BTreeSet<String>,
 }
 
 impl Writing<'_> {
@@ -252,6 +260,10 @@ impl Writing<'_> {
             return Ok(());
         }
         self.known.insert((pid, mapping.start), value);
+        if let Some(why) = pagemill_tracer::not_traced(mapping) {
+            let Mapping { start, end, name, .. } = mapping;
+            self.untraced.insert(format!("process {pid}, {start:x}-{end:x}: {why}: {name}"));
+        }
         let row = layout(time, pid, mapping);
         self.write(&Event::Mapping(Box::new(row)))
     }
@@ -282,16 +294,33 @@ impl Sink for Writing<'_> {
             return Ok(());
         }
         let pid = access.process;
-        let fault = (access.time, access.address / self.page, access.write());
-        self.faults.entry(pid).or_default().seen.push(fault);
+        self.faults.entry(pid).or_default().fault(Fault {
+            time: access.time,
+            page: access.address / self.page,
+            thread: access.thread,
+            write: access.write(),
+        });
         self.accesses += 1;
         if self.accesses.is_multiple_of(READ_AFTER) {
             self.tell_allocations()?;
         }
         let bit = |set: bool, bit: u64| if set { bit } else { 0 };
-        let flags = bit(access.write(), Flags::WRITE)
-            | bit(access.execute(), Flags::EXECUTE)
-            | bit(access.in_kernel(), Flags::IN_KERNEL);
+        let execute = access.execute()
+            || !access.kind_is_known()
+                && (access.instruction..access.instruction + LONGEST as u64)
+                    .contains(&access.address);
+        // What the kernel does for the program is not decoded.
+        let write = match access.kind_is_known() {
+            true => Some(access.write()),
+            false if access.in_kernel() => None,
+            false if execute => Some(false),
+            false => self.code.writes(pid, access.instruction),
+        };
+        let flags = write.map(|write| {
+            bit(write, Flags::WRITE)
+                | bit(execute, Flags::EXECUTE)
+                | bit(access.in_kernel(), Flags::IN_KERNEL)
+        });
         self.write(&Event::Access(Box::new(Access {
             time: Nanos(access.time),
             pid: Some(pid.into()),
@@ -299,7 +328,7 @@ impl Sink for Writing<'_> {
             cpu: Some(access.cpu().into()),
             address: Some(access.address),
             instruction: Some(access.instruction),
-            flags: Some(flags),
+            flags,
             ..Access::default()
         })))
     }
@@ -311,7 +340,12 @@ impl Sink for Writing<'_> {
         // A new mapping may have come at any time since the last look.
         let since = self.looked.insert(pid, Nanos(interval.ended)).unwrap_or(self.latest);
         self.latest = Nanos(interval.ended);
-        for mut mapping in self.linux.maps(pid).unwrap_or_default() {
+        let mappings = self.linux.maps(pid).unwrap_or_default();
+        let range = |mapping: &Mapping| (mapping.start, mapping.end);
+        // Ours may have been written to before they were made read-only, as relocated data is.
+        let fixed = |mapping: &&Mapping| !mapping.write && !mapping.name.starts_with(OURS);
+        let fixed: Vec<Pages> = mappings.iter().filter(fixed).map(range).collect();
+        for mut mapping in mappings {
             if OWN.contains(&mapping.start) {
                 continue;
             }
@@ -332,29 +366,27 @@ impl Sink for Writing<'_> {
         self.intervals += 1;
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
         let mut touched: BTreeSet<u64> = interval.touched.iter().flat_map(numbers).collect();
-        let scanned = touched.clone();
-        let faults = self.faults.entry(pid).or_default();
-        // What became writable around the scan before, and was not dropped, needed no fault since.
-        let mut written: BTreeSet<u64> =
-            faults.kept.drain(..).filter(|page| scanned.contains(page)).collect();
-        for &(time, page, write) in &faults.seen {
-            if time > interval.ended {
-                continue;
-            }
-            // What appeared after its part of the scan may have been dropped with its neighbours.
-            if time > interval.scanned {
-                touched.insert(page);
-            }
-            if write {
-                written.insert(page);
-                if time > interval.scanned || !scanned.contains(&page) {
-                    faults.kept.push(page);
-                }
-            }
-        }
-        faults.seen.retain(|&(time, ..)| time > interval.ended);
+        let end = End {
+            scanned: interval.scanned,
+            ended: interval.ended,
+            present: &touched,
+            fresh: interval.number > 0 && interval.kept == 0,
+        };
+        let may_write = |page: u64| {
+            let at = fixed.partition_point(|range| range.1 <= page * self.page);
+            fixed.get(at).is_none_or(|range| range.0 > page * self.page)
+        };
+        let (late, written) = self.faults.entry(pid).or_default().interval(&end, may_write);
+        // What appeared after its part of the scan may have been dropped with its neighbours.
+        touched.extend(late);
         let (starts, pages) = runs(touched, self.page);
-        let (written_starts, written_pages) = self.events.then(|| runs(written, self.page)).unzip();
+        let told = if self.faults_tell {
+            Some(written)
+        } else {
+            let numbers = interval.written.iter().flatten().flat_map(numbers);
+            interval.written.as_ref().map(|_| numbers.filter(|page| may_write(*page)).collect())
+        };
+        let (written_starts, written_pages) = told.map(|pages| runs(pages, self.page)).unzip();
         self.write(&Event::Touched(Box::new(Touched {
             time: Nanos(interval.ended),
             pid: Some(pid.into()),

@@ -12,6 +12,8 @@ pub mod accesses;
 #[cfg(target_arch = "x86_64")]
 pub mod allocations;
 #[cfg(target_arch = "x86_64")]
+mod code;
+#[cfg(target_arch = "x86_64")]
 pub mod exact;
 pub mod faults;
 pub mod frag;
@@ -19,6 +21,8 @@ pub mod heap;
 pub mod mappings;
 #[cfg(target_arch = "x86_64")]
 pub mod samples;
+#[cfg(target_arch = "x86_64")]
+pub mod written;
 
 use std::time::Duration;
 

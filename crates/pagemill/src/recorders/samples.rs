@@ -6,31 +6,29 @@
 //! are seen more often. An instruction that accesses thread-local data through a segment, or whose code cannot be
 //! read any more, has no address and is counted.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{InstructionInfoFactory, Register};
+use pagemill_kernel::Linux;
 use pagemill_kernel::access_samples::{Registers, Sample, Sampled, Samples};
-use pagemill_kernel::{Linux, process_vm};
 use pagemill_model::access::{Access, AccessSetup};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Event, Nanos, perf_data};
 
 use super::Recorder;
+use super::code::{Code, instruction, writes};
 use super::mappings::Layout;
 
 /// Time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of the longest instruction.
-const LONGEST: usize = 15;
 
 /// Samples of a process, its threads and what it starts.
 pub struct AccessSamples {
     samples: Samples,
     layout: Layout,
-    code: HashMap<(u32, u64), [u8; LONGEST]>,
+    code: Code,
     factory: InstructionInfoFactory,
     rows: u64,
     without_address: u64,
@@ -43,7 +41,7 @@ impl AccessSamples {
         Ok(Self {
             samples: Samples::follow(linux, &threads, period.0, held)?,
             layout: Layout::new(linux.clone()),
-            code: HashMap::new(),
+            code: Code::default(),
             factory: InstructionInfoFactory::new(),
             rows: 0,
             without_address: 0,
@@ -70,21 +68,8 @@ impl AccessSamples {
                 ..base
             }],
             Sampled::Instruction(registers) => {
-                let code =
-                    self.code.entry((sample.process, sample.instruction)).or_insert_with(|| {
-                        let mut bytes = [0; LONGEST];
-                        // Its last bytes may lie beyond the last page of the code.
-                        let whole = (1..=LONGEST).rev().find(|&length| {
-                            process_vm::read(
-                                sample.process,
-                                sample.instruction,
-                                &mut bytes[..length],
-                            )
-                            .is_ok()
-                        });
-                        whole.map_or([0; LONGEST], |_| bytes)
-                    });
-                decoded(&mut self.factory, code, sample.instruction, &registers)
+                let code = self.code.bytes(sample.process, sample.instruction);
+                decoded(&mut self.factory, &code, sample.instruction, &registers)
                     .into_iter()
                     .map(|(address, write)| Access {
                         address: Some(address),
@@ -104,13 +89,7 @@ fn decoded(
     at: u64,
     registers: &Registers,
 ) -> Vec<(u64, bool)> {
-    if code.iter().all(|byte| *byte == 0) {
-        return Vec::new();
-    }
-    let instruction = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
-    if instruction.is_invalid() {
-        return Vec::new();
-    }
+    let Some(instruction) = instruction(code, at) else { return Vec::new() };
     let value = |register: Register| -> Option<u64> {
         let full = match register {
             Register::None | Register::CS | Register::DS | Register::ES | Register::SS => {
@@ -138,14 +117,7 @@ fn decoded(
     let info = factory.info(&instruction);
     let used = info.used_memory().iter();
     used.filter_map(|memory| {
-        let write = match memory.access() {
-            OpAccess::Read | OpAccess::CondRead => false,
-            OpAccess::Write
-            | OpAccess::CondWrite
-            | OpAccess::ReadWrite
-            | OpAccess::ReadCondWrite => true,
-            _ => return None,
-        };
+        let write = writes(memory.access())?;
         Some((memory.virtual_address(0, |register, _, _| value(register))?, write))
     })
     .collect()

@@ -20,14 +20,15 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use clap::Args;
 use pagemill_kernel::held::Held;
-use pagemill_kernel::process::Stat;
+use pagemill_kernel::privilege;
+use pagemill_kernel::process::{Capability, Stat};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
 #[cfg(target_arch = "x86_64")]
-use pagemill_tracer::{Ended, Granule};
+use pagemill_tracer::{Ended, Granule, Rung};
 
 use crate::exit::Exit;
 use crate::recorders::Recorder;
@@ -91,6 +92,9 @@ pub struct Arguments {
     /// How accesses are seen.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessBackEnd::Faults)]
     backend: AccessBackEnd,
+    /// Accesses: how faults are told one by one [default: the best that works]
+    #[arg(long, value_name = "HOW", value_enum)]
+    access_events: Option<AccessEvents>,
     /// Accesses, exact: a row for each access, not for each page, thread and interval.
     #[arg(long)]
     every: bool,
@@ -147,6 +151,31 @@ enum AccessBackEnd {
     Exact,
     /// Samples by the processor, or by the clock with the instruction decoded; cheap
     Sample,
+}
+
+/// How faults are told one by one, best first; one that does not work gives way to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum AccessEvents {
+    /// BPF programs
+    Bpf,
+    /// Samples of tracepoints
+    PerfTracepoint,
+    /// Samples of a software event: works for users
+    PerfSoftware,
+    /// Not at all: touched and written pages from the page tables alone
+    Scan,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl AccessEvents {
+    pub(super) fn rung(self) -> Rung {
+        match self {
+            Self::Bpf => Rung::Bpf,
+            Self::PerfTracepoint => Rung::PerfTracepoint,
+            Self::PerfSoftware => Rung::PerfSoftware,
+            Self::Scan => Rung::Scan,
+        }
+    }
 }
 
 /// The shortest interval: a sample walks the page tables of the process.
@@ -242,7 +271,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let options = pagemill_tracer::Options {
         interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
         budget: arguments.budget,
-        events: true,
+        events: arguments.access_events.map(AccessEvents::rung),
         granule,
         duration: arguments.duration.map(Duration::from),
     };
@@ -266,6 +295,17 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             Ok(Prepared::Refused(exit)) => return Ok(exit),
             Err(error) => return refused(&format!("{error:#}"), 125),
         };
+        // A user's tracer takes its privileges from a program; root's leaves them to it.
+        let me = super::machine().status(std::process::id())?;
+        if let Some(gain) = privilege::gain(&path)?
+            && !me.can(Capability::SysPtrace)
+        {
+            let (bit, path) = (crate::program::gain(gain), path.display());
+            let why = format!(
+                "{path} is {bit}, and it gains nothing while it is traced by a user (run as root)"
+            );
+            return refused(&why, 125);
+        }
         let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
         let names = !arguments.no_names;
         match Traced::launch(super::machine(), options, &path, &command, name, names) {
@@ -293,6 +333,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         Ended::Killed(signal) => Some(128 + signal as u64),
         Ended::LetGo => None,
     };
+    let untraced = writer.meta_mut().accesses.as_ref().map_or(0, |setup| setup.untraced.len());
     let finished = match failure {
         Some(error) => Err(error),
         None => writer.finish(nanos(clock::monotonic())),
@@ -307,10 +348,14 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             eprintln!(
                 "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"
             );
+            if untraced > 0 {
+                eprintln!("{untraced} ranges or processes were not traced; the report lists them");
+            }
             eprintln!("next: pagemill report {path}");
         }
         Err(error) => {
-            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}")
+            let error = anyhow::Error::from(error);
+            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
         }
     }
     Ok(exit)

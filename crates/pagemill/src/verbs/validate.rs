@@ -23,6 +23,7 @@ use crate::exit::Exit;
 use crate::recorders::accesses::{Done, Traced};
 use crate::recorders::exact::{Emulated, Exact};
 use crate::sampler::nanos;
+use crate::verbs::record::AccessEvents;
 use crate::verbs::run::{self, Prepared};
 
 const EXAMPLES: &str = "\
@@ -48,6 +49,9 @@ pub struct Arguments {
     /// Length of an interval, in useful time.
     #[arg(long, default_value = "50ms", value_name = "TIME")]
     access_interval: Nanos,
+    /// How faults are told one by one [default: the best that works]
+    #[arg(long, value_name = "HOW", value_enum)]
+    access_events: Option<AccessEvents>,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -104,7 +108,8 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.args(rest);
     let interval = Duration::from(arguments.access_interval.max(Nanos(1_000_000)));
-    let options = pagemill_tracer::Options { interval, ..pagemill_tracer::Options::default() };
+    let events = arguments.access_events.map(AccessEvents::rung);
+    let options = pagemill_tracer::Options { interval, events, ..Default::default() };
     let traced =
         Traced::launch(super::machine(), options, Path::new(program), &command, program, false)?
             .with_context(|| format!("cannot execute {}", program.display()))?;

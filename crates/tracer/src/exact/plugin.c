@@ -114,10 +114,28 @@ static uint64_t monotonic(void)
     return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
+/* Counter and clock at one moment. A thread that loses its processor between the two readings has them
+ * milliseconds apart: such a pair is read again. */
+static bool both(uint64_t *ticks, uint64_t *now)
+{
+    enum { TRIES = 100, APART = 20000 };
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = __rdtsc();
+        *now = monotonic();
+        uint64_t after = __rdtsc();
+        *ticks = before + (after - before) / 2;
+        if (after - before < APART)
+            return true;
+    }
+    return false;
+}
+
+/* Without a good pair the line stays what it is. */
 static void calibrate(void)
 {
-    uint64_t before = __rdtsc(), now = monotonic(), after = __rdtsc();
-    slope = (double)(now - nanos0) / (double)((before + after) / 2 - ticks0);
+    uint64_t ticks, now;
+    if (both(&ticks, &now))
+        slope = (double)(now - nanos0) / (double)(ticks - ticks0);
 }
 
 static uint64_t nanos(uint64_t ticks) { return nanos0 + (int64_t)((double)(int64_t)(ticks - ticks0) * slope); }
@@ -602,9 +620,9 @@ VISIBLE int qemu_plugin_install(plugin_id id, const void *info, int argc, char *
                  follow_code) < 0)
         return 1;
     emulator = realpath("/proc/self/exe", NULL);
-    ticks0 = __rdtsc();
-    nanos0 = monotonic();
+    both(&ticks0, &nanos0);
     usleep(2000);
+    slope = 1;
     calibrate();
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     reach();

@@ -1,0 +1,97 @@
+//! A program's bytes, copied into the memory file while nobody writes them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::{Error, Result, memfd, page_size, process_vm};
+
+/// Bytes copied at a time; as many as [`memfd::data`] hands out.
+const COPY: u64 = 1 << 20;
+
+/// Copies the bytes of a mapping into the memory file: all pages of a file's, the populated ones of others.
+/// How many bytes.
+pub(crate) fn copy(
+    pid: u32,
+    mapping: &Mapping,
+    memory: &File,
+    offset: u64,
+    pagemap: &Pagemap,
+) -> Result<u64> {
+    let mut buffer = vec![0; COPY as usize];
+    let mut copied = 0;
+    let mut run = |start: u64, end: u64| -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let bytes = &mut buffer[..(end - at).min(COPY) as usize];
+            copied += bytes.len() as u64;
+            copy_run(pid, at, bytes, |bytes, more| {
+                fill(memory, bytes, offset + (at - mapping.start) + more)
+            })?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    };
+    if mapping.inode != 0 {
+        run(mapping.start, mapping.end)?;
+        return Ok(copied);
+    }
+    let mut populated = Vec::new();
+    let any = pagemap::PRESENT | pagemap::SWAPPED;
+    pagemap.scan_any(mapping.start, mapping.end, any, any, |region| {
+        populated.push((region.start, region.end));
+    })?;
+    populated.into_iter().try_for_each(|(start, end)| run(start, end.min(mapping.end)))?;
+    Ok(copied)
+}
+
+/// Copies what a private mapping of `from`, a sparse file, holds. How many bytes.
+pub(crate) fn copy_data(
+    pid: u32,
+    mapping: &Mapping,
+    from: &File,
+    into: &File,
+    offset: u64,
+) -> Result<u64> {
+    let mut buffer = vec![0; COPY as usize];
+    let mut copied = 0;
+    memfd::data(from, mapping.offset, mapping.offset + mapping.len(), |start, end| {
+        copied += end - start;
+        let at = start - mapping.offset;
+        let bytes = &mut buffer[..(end - start) as usize];
+        copy_run(pid, mapping.start + at, bytes, |bytes, more| {
+            fill(into, bytes, offset + at + more)
+        })
+    })?;
+    Ok(copied)
+}
+
+/// Reads bytes of a process and hands them to `write`, with their distance from `start`: at once, or, where
+/// not all can be read so, page by page what can.
+pub(crate) fn copy_run(
+    pid: u32,
+    start: u64,
+    buffer: &mut [u8],
+    mut write: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let page = page_size();
+    if process_vm::read(pid, start, buffer).is_ok() {
+        return write(buffer, 0);
+    }
+    // Memory without read access, or a file that ends before its mapping: by another way.
+    let path = format!("/proc/{pid}/mem");
+    let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+    for (index, bytes) in buffer.chunks_mut(page).enumerate() {
+        let at = (index * page) as u64;
+        if file.read_exact_at(bytes, start + at).is_ok() {
+            write(bytes, at)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes into a memory file.
+fn fill(memory: &File, bytes: &[u8], offset: u64) -> Result<()> {
+    memory.write_all_at(bytes, offset).map_err(|error| Error::io("fill", "the memory file", error))
+}

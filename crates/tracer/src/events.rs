@@ -1,0 +1,111 @@
+//! Faults one by one: who, when, which byte. The *ladder* of ways to be told of them, best first:
+//!
+//! | rung | tells | needs |
+//! |---|---|---|
+//! | `bpf` | all of it, inside system calls too | CAP_BPF and CAP_PERFMON, or root |
+//! | `perf-tracepoint` | the same, at a higher price | CAP_PERFMON, or root, and tracefs |
+//! | `perf-software` | not whether it was a write; for users, not inside system calls | `perf_event_paranoid` of 2 or less |
+//! | `scan` | nothing: the page tables alone | nothing |
+//!
+//! Pages do not depend on it: which were touched is what the page tables say. On the two lower rungs they say
+//! too which were written (`written`).
+
+use pagemill_kernel::access_faults::{Faults, Source};
+use pagemill_kernel::bpf::accesses::{Access, Accesses};
+use pagemill_kernel::{Linux, Result};
+
+/// A way to be told of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// BPF programs on the page fault tracepoints.
+    Bpf,
+    /// Samples of these tracepoints.
+    PerfTracepoint,
+    /// Samples of the software event for page faults.
+    PerfSoftware,
+    /// None.
+    Scan,
+}
+
+impl Rung {
+    /// All, best first.
+    pub const LADDER: [Self; 4] = [Self::Bpf, Self::PerfTracepoint, Self::PerfSoftware, Self::Scan];
+
+    /// Its name in the header of a recording.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bpf => "bpf",
+            Self::PerfTracepoint => "perf-tracepoint",
+            Self::PerfSoftware => "perf-software",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// Whether faults say if they were writes.
+    pub fn tells_writes(self) -> bool {
+        self <= Self::PerfTracepoint
+    }
+}
+
+/// Who tells of faults.
+pub(crate) enum Events {
+    Bpf(Accesses),
+    Perf(Faults),
+    None,
+}
+
+impl Events {
+    /// Takes the best rung that works, from `first` on down; why the ones above it do not.
+    pub(crate) fn best(linux: &Linux, first: Rung) -> (Self, Rung, Vec<String>) {
+        let mut not_used = Vec::new();
+        for rung in Rung::LADDER.into_iter().filter(|rung| *rung >= first) {
+            let found = match rung {
+                Rung::Bpf => Accesses::load().map(Self::Bpf),
+                Rung::PerfTracepoint => Faults::prepare(linux, Source::Tracepoint).map(Self::Perf),
+                Rung::PerfSoftware => Faults::prepare(linux, Source::Software).map(Self::Perf),
+                Rung::Scan => Ok(Self::None),
+            };
+            match found {
+                Ok(events) => return (events, rung, not_used),
+                Err(error) => not_used.push(format!("{}: {error}", rung.name())),
+            }
+        }
+        (Self::None, Rung::Scan, not_used)
+    }
+
+    /// Tells of `process` from now on.
+    pub(crate) fn follow(&mut self, process: u32) -> Result<()> {
+        match self {
+            Self::Bpf(accesses) => accesses.follow(process),
+            Self::Perf(faults) => faults.follow(process),
+            Self::None => Ok(()),
+        }
+    }
+
+    /// No more of `process`.
+    pub(crate) fn leave(&mut self, process: u32) {
+        match self {
+            Self::Bpf(accesses) => accesses.leave(process),
+            Self::Perf(faults) => faults.leave(process),
+            Self::None => {}
+        }
+    }
+
+    /// Hands on what was told since the last call.
+    pub(crate) fn read(&mut self, each: impl FnMut(Access)) {
+        match self {
+            Self::Bpf(accesses) => accesses.read(each),
+            Self::Perf(faults) => faults.read(each),
+            Self::None => {}
+        }
+    }
+
+    /// Faults that were lost.
+    pub(crate) fn lost(&self) -> Result<u64> {
+        match self {
+            Self::Bpf(accesses) => accesses.lost(),
+            Self::Perf(faults) => Ok(faults.lost()),
+            Self::None => Ok(0),
+        }
+    }
+}

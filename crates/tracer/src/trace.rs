@@ -1,0 +1,77 @@
+//! What a trace is to be like, who takes what it finds, and how it ends.
+
+use std::time::Duration;
+
+use pagemill_kernel::bpf::accesses::Access;
+use pagemill_kernel::maps::Mapping;
+
+use crate::Granule;
+use crate::events::Rung;
+use crate::process::Interval;
+
+/// What a trace is to be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Length of an interval in useful time: time that the program would have taken untraced.
+    pub interval: Duration,
+    /// At most this much slower, by longer intervals; `None`: intervals stay what they are.
+    pub budget: Option<f64>,
+    /// How faults are told one by one; `None`: the best way that works.
+    pub events: Option<Rung>,
+    /// What one fault brings into view.
+    pub granule: Granule,
+    /// Let the program go after this long.
+    pub duration: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(50),
+            budget: None,
+            events: None,
+            granule: Granule::Page,
+            duration: None,
+        }
+    }
+}
+
+/// A range of memory whose accesses are not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untraced {
+    /// Process.
+    pub process: u32,
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Why not.
+    pub why: String,
+}
+
+/// Who takes what the tracer finds.
+pub trait Sink {
+    /// A fault: the first access to a page in an interval, or its first write.
+    fn access(&mut self, access: &Access) -> std::result::Result<(), Stopped>;
+    /// The end of an interval of a process.
+    fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
+    /// A process is traced from now on; its memory was laid out like this.
+    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
+    /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
+    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped>;
+}
+
+/// The sink wants no more: the program goes on untraced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+    /// Not at all: it runs on by itself.
+    LetGo,
+}
