@@ -49,7 +49,7 @@ impl Rung {
 
 /// Who tells of faults.
 pub(crate) enum Events {
-    Bpf(Accesses),
+    Bpf(Box<Accesses>),
     Perf(Faults),
     None,
 }
@@ -60,7 +60,7 @@ impl Events {
         let mut not_used = Vec::new();
         for rung in Rung::LADDER.into_iter().filter(|rung| *rung >= first) {
             let found = match rung {
-                Rung::Bpf => Accesses::load().map(Self::Bpf),
+                Rung::Bpf => Accesses::load().map(|accesses| Self::Bpf(Box::new(accesses))),
                 Rung::PerfTracepoint => Faults::prepare(linux, Source::Tracepoint).map(Self::Perf),
                 Rung::PerfSoftware => Faults::prepare(linux, Source::Software).map(Self::Perf),
                 Rung::Scan => Ok(Self::None),
