@@ -23,12 +23,15 @@ pub const HIGH_FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 /// The number of huge pages in the reserved pool.
 pub const RESERVED_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
+/// How much rather memory of programs is swapped out than files are reclaimed; 0: only files, as long as there are some.
+pub const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
+
 /// Names of the loans of these settings, one for each group that is changed together: who borrows
 /// a file must do so under the one name, or two borrowers would put back each other's values.
 pub const COMPACTION_LOAN: &str = "compaction";
 /// See [`COMPACTION_LOAN`]: [`HIGH_FRACTION`].
 pub const LISTS_LOAN: &str = "pagelists";
-/// See [`COMPACTION_LOAN`]: [`RESERVED_HUGE_PAGES`].
+/// See [`COMPACTION_LOAN`]: [`RESERVED_HUGE_PAGES`] and [`SWAPPINESS`].
 pub const RESERVED_LOAN: &str = "hugepages";
 
 const COMPACT: &str = "/proc/sys/vm/compact_memory";

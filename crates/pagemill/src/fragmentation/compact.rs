@@ -14,14 +14,14 @@
 //! Free pages between pages that cannot move stay small whatever is done, and weigh the more the less memory is free. If asked to, the sweep
 //! therefore reclaims as much of clean files as it takes for them to be no more than the goal's share.
 //!
-//! Compacting and sweeping go on in turns while the score is above the goal and a round helps. Always true: the size of the pool is on
-//! loan, so that it is as found after any end.
+//! Compacting and sweeping go on in turns while the score is above the goal and a round helps. Always true: the size of the pool and the preference for swap are on
+//! loan, so that they are as found after any end.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
-use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN};
+use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN, SWAPPINESS};
 use pagemill_kernel::loan::Loan;
 use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_kernel::tracefs::{CompactionEnd, Trace};
@@ -230,7 +230,8 @@ fn missing(free: u64, small: u64, target: f64) -> Option<u64> {
 
 /// Has the pool of reserved huge pages fetch all that free memory could hold, and gives it back.
 fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
-    let loan = Loan::files(linux, &journals(linux), RESERVED_LOAN, &[RESERVED_HUGE_PAGES])?;
+    let borrowed = [RESERVED_HUGE_PAGES, SWAPPINESS];
+    let loan = Loan::files(linux, &journals(linux), RESERVED_LOAN, &borrowed)?;
     let Some(found) = loan.found().value(RESERVED_HUGE_PAGES) else {
         return Ok(Some(
             "this kernel has no pool of reserved huge pages (CONFIG_HUGETLBFS)".into(),
@@ -246,6 +247,10 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
         reclaimed = reclaimed.max(needed(linux, goal)?.unwrap_or(0) as f64);
     }
     let wanted = (free as f64 * (1.0 - LEFT_FREE) + reclaimed) as u64 / huge_size;
+    // What is reclaimed are files, not memory of programs, which would go to swap.
+    if loan.found().value(SWAPPINESS).is_some() {
+        loan.set(SWAPPINESS, "0")?;
+    }
     loan.set(RESERVED_HUGE_PAGES, &(found + wanted).to_string())?;
     let got = linux.reserved_huge_pages()?.saturating_sub(found);
     loan.give_back()?;
