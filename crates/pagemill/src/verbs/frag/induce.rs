@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, oom, page_size};
 use pagemill_model::{Bytes, Nanos};
@@ -75,14 +76,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
     let signals = Signals::block(&watched)?;
     let adjustment = Linux::live().oom_score_adj(std::process::id())?;
-    if before.unusable(arguments.order).value() > arguments.target && !arguments.no_compact {
-        let goal = compact::Goal {
-            order: arguments.order,
-            target: arguments.target,
-            sweep: true,
-            caches: compact::Caches::Kept,
-        };
-        compact::run(&linux, goal, |_| {})?;
+    if let Some((order, target)) = mended_first(&before, &linux, arguments)? {
+        let caches = compact::Caches::Kept;
+        compact::run(&linux, compact::Goal { order, target, sweep: true, caches }, |_| {})?;
     }
     let goal = Goal {
         order: arguments.order,
@@ -136,6 +132,27 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     drop(fragmenter);
     Ok(Exit::Ok)
+}
+
+/// Order and score to which memory is compacted first, if it must be: what is more fragmented than asked for; and for a small order, free memory in
+/// blocks that are large enough for it and too small to be a huge page, for only huge pages are broken up.
+fn mended_first(look: &Look, linux: &Linux, arguments: &Arguments) -> Result<Option<(usize, f64)>> {
+    let Arguments { order, target, .. } = *arguments;
+    let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
+    let huge = order.max(huge.trailing_zeros() as usize);
+    let blocks = look.blocks();
+    Ok(match arguments.no_compact {
+        true => None,
+        _ if look.unusable(order).value() > target => Some((order, target)),
+        _ if out_of_reach(&blocks, order, huge) > 1.0 - target => Some((huge, 1.0 - target)),
+        _ => None,
+    })
+}
+
+/// The share of free memory that lies in blocks of an order up to below that of a huge page.
+fn out_of_reach(blocks: &[u64], order: usize, huge: usize) -> f64 {
+    let between = pages_from(blocks, order) - pages_from(blocks, huge);
+    between as f64 / free_pages(blocks).max(1) as f64
 }
 
 /// Waits for a signal that ends programs.
@@ -245,7 +262,6 @@ fn report(
 }
 
 fn dry_run(linux: &Linux, arguments: &Arguments, look: &Look) -> Result<Exit> {
-    use pagemill_analysis::fragmentation::{free_pages, pages_from};
     let huge =
         usize::try_from(linux.thp_pmd_size().context("huge pages are needed")?)? / page_size();
     ensure!(huge > 1, "huge pages are as small as pages here");
@@ -269,4 +285,18 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &Look) -> Result<Exit> {
         println!("it is above that already: memory would be compacted first");
     }
     Ok(if units > have { Exit::Finding } else { Exit::Ok })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_between_the_order_and_a_huge_page_cannot_be_broken_up() {
+        // 16 pages in each of orders 0, 2, 3 and 4.
+        let blocks = [16, 0, 4, 2, 1];
+        assert_eq!(out_of_reach(&blocks, 2, 4), 0.5);
+        assert_eq!(out_of_reach(&blocks, 4, 4), 0.0);
+        assert_eq!(out_of_reach(&[0, 0], 0, 1), 0.0);
+    }
 }
