@@ -62,7 +62,9 @@ fn a_machine_without_its_alternate_tier_is_refused() {
     });
     let output = simulate(&["--machine", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("tier.alternate.channels"), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("tier.alternate: the whole table is missing"), "{text}");
+    assert!(text.contains("line ") && text.contains("channels, unloaded_ns"), "{text}");
 }
 
 #[test]
