@@ -247,7 +247,7 @@ fn a_program_that_cannot_be_preloaded_is_recorded_without_allocations_and_that_i
 /// Says when it has begun, waits for a file, and checks its memory until then.
 const KEEPS: &str = r#"
     my ($begun, $stop, $out) = @ARGV; my @a = map { $_ x 4000 } 1..300; my ($n, $wrong) = (0, 0);
-    open(my $f, '>', $begun); close $f; my $end = time + 100;
+    open(my $f, '>', $begun); close $f; my $end = time + 500;
     while (!-e $stop && time < $end) {
         for my $k (1..300) { $a[$k - 1] .= 'x'; $wrong++ if $a[$k - 1] ne ($k x 4000) . 'x'; chop $a[$k - 1] }
         $n++;
@@ -256,7 +256,7 @@ const KEEPS: &str = r#"
 
 /// Waits for a condition with a generous limit; whether it came.
 fn comes(what: impl Fn() -> bool) -> bool {
-    for _ in 0..1200 {
+    for _ in 0..4000 {
         if what() {
             return true;
         }
