@@ -325,72 +325,86 @@ pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
                 Shape::Numbers => format!("{}.list.element", column.name),
                 Shape::Number | Shape::Text => column.name.to_owned(),
             };
-            let cells = match paths.iter().position(|known| *known == path) {
-                Some(at) => read_column(group.get_column_reader(at)?, column, count)?,
-                None => vec![Cell::Absent; count],
-            };
-            for (at, (row, cell)) in rows[first..].iter_mut().zip(cells).enumerate() {
+            let mut at = 0;
+            let mut take = |cell: Cell| -> Outcome<()> {
+                let row = rows.get_mut(first + at).ok_or("a row too many")?;
                 if !row.set(number, cell) {
                     return Err(format!("row {at} is not whole").into());
                 }
+                at += 1;
+                Ok(())
+            };
+            match paths.iter().position(|known| *known == path) {
+                Some(place) => {
+                    read_column(group.get_column_reader(place)?, column, count, &mut take)?
+                }
+                None => (0..count).try_for_each(|_| take(Cell::Absent))?,
+            }
+            if at != count {
+                return Err(format!("column {} has {at} of {count} rows", column.name).into());
             }
         }
     }
     Ok(rows)
 }
 
-fn read_column(reader: ColumnReader, column: &Column, rows: usize) -> Outcome<Vec<Cell>> {
+/// Hands over the cells of a column of `rows` rows, in order.
+fn read_column(
+    reader: ColumnReader,
+    column: &Column,
+    rows: usize,
+    take: &mut impl FnMut(Cell) -> Outcome<()>,
+) -> Outcome<()> {
     let number =
         |value: i64| u64::try_from(value).map_err(|_| format!("{} is negative", column.name));
-    let cells = match (reader, column.shape) {
+    const MISSING: &str = "a value is missing";
+    match (reader, column.shape) {
         (ColumnReader::Int64ColumnReader(reader), Shape::Number) => {
             let (levels, values) = read_all::<Int64Type>(reader, rows)?;
             let mut values = values.into_iter();
-            let mut cell = |level: &i16| match level {
-                0 => Ok(Cell::Absent),
-                _ => Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Cell::Number(number(
-                    values.next().ok_or("a value is missing")?,
-                )?)),
-            };
-            levels.definition.iter().map(&mut cell).collect::<Outcome<Vec<_>>>()?
+            for level in levels.definition {
+                take(match level {
+                    0 => Cell::Absent,
+                    _ => Cell::Number(number(values.next().ok_or(MISSING)?)?),
+                })?;
+            }
         }
         (ColumnReader::ByteArrayColumnReader(reader), Shape::Text) => {
             let (levels, values) = read_all::<ByteArrayType>(reader, rows)?;
             let mut values = values.into_iter();
-            let mut cell = |level: &i16| -> Outcome<Cell> {
-                if *level == 0 {
-                    return Ok(Cell::Absent);
-                }
-                let value = values.next().ok_or("a value is missing")?;
-                Ok(Cell::Text(String::from_utf8_lossy(value.data()).into_owned()))
-            };
-            levels.definition.iter().map(&mut cell).collect::<Outcome<Vec<_>>>()?
+            for level in levels.definition {
+                take(match level {
+                    0 => Cell::Absent,
+                    _ => {
+                        let value = values.next().ok_or(MISSING)?;
+                        Cell::Text(String::from_utf8_lossy(value.data()).into_owned())
+                    }
+                })?;
+            }
         }
         (ColumnReader::Int64ColumnReader(reader), Shape::Numbers) => {
             let (levels, values) = read_all::<Int64Type>(reader, rows)?;
             let mut values = values.into_iter();
-            let mut cells: Vec<Cell> = Vec::with_capacity(rows);
+            let mut open: Option<Cell> = None;
             for (definition, repetition) in levels.definition.iter().zip(&levels.repetition) {
                 if *repetition == 0 {
+                    open.take().map_or(Ok(()), &mut *take)?;
                     let absent = *definition == 0;
-                    cells.push(if absent { Cell::Absent } else { Cell::Numbers(Vec::new()) });
+                    open = Some(if absent { Cell::Absent } else { Cell::Numbers(Vec::new()) });
                 }
                 if *definition > 1 {
-                    let value = number(values.next().ok_or("a value is missing")?)?;
-                    match cells.last_mut() {
+                    let value = number(values.next().ok_or(MISSING)?)?;
+                    match &mut open {
                         Some(Cell::Numbers(list)) => list.push(value),
                         _ => return Err(format!("{} goes on with no start", column.name).into()),
                     }
                 }
             }
-            cells
+            open.map_or(Ok(()), take)?;
         }
         _ => return Err(format!("column {} has another type", column.name).into()),
-    };
-    if cells.len() != rows {
-        return Err(format!("column {} has {} of {rows} rows", column.name, cells.len()).into());
     }
-    Ok(cells)
+    Ok(())
 }
 
 fn read_all<T: DataType>(

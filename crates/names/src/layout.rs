@@ -19,4 +19,4 @@ pub const WORDS: usize = HEADER + SLOT * SLOTS;
 /// Size of what is given back.
 pub const FREED: u64 = (1 << 56) - 1;
 /// Slots that follow that of a large allocation.
-pub const MORE: usize = 2;
+pub const MORE: usize = 1;

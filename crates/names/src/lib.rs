@@ -137,10 +137,12 @@ fn write(ring: *mut AtomicU64, address: u64, size: usize, stack: *const usize) {
     let slot = |n: usize| layout::HEADER + (ticket as usize + n) % layout::SLOTS * layout::SLOT;
     let put = |at: usize, value: u64| word(at).store(value, Ordering::Relaxed);
     let base = slot(0);
-    // A slot that will be written soon: its line is somewhere else by now.
-    let soon = ring.wrapping_add(slot(AHEAD)).cast::<i8>();
-    // SAFETY: a hint, which reads nothing.
-    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(soon) };
+    // Slots that will be written soon: their lines are somewhere else by now.
+    for n in 0..=more {
+        let soon = ring.wrapping_add(slot(AHEAD + n)).cast::<i8>();
+        // SAFETY: a hint, which reads nothing.
+        unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(soon) };
+    }
     word(base).store(0, Ordering::Release);
     // SAFETY: reads a counter.
     put(base + 1, unsafe { core::arch::x86_64::_rdtsc() });
@@ -149,7 +151,7 @@ fn write(ring: *mut AtomicU64, address: u64, size: usize, stack: *const usize) {
     put(base + 4, PID.load(Ordering::Relaxed));
     let mut kept = [0_u64; 3 + 7 * layout::MORE];
     if !freed {
-        let (words, room) = if more > 0 { (160, kept.len()) } else { (10, 3) };
+        let (words, room) = if more > 0 { (65, kept.len()) } else { (9, 3) };
         // SAFETY: the stack pointer at a call points to the caller's address; `callers` stays in its page.
         unsafe { callers(stack, words, &mut kept[..room]) };
     }
@@ -181,15 +183,47 @@ unsafe fn callers(stack: *const usize, words: usize, into: &mut [u64]) {
     let program = PROGRAM.load(Ordering::Relaxed);
     let mut found = 1;
     into[0] = caller as u64;
-    for at in 1..words.min(left) {
-        let value = read(at);
+    let mut keep = |value: usize| {
         if (value >> 32 == caller >> 32 || value >> 32 == program) && value & !0xffff != 0 {
             into[found] = value as u64;
             found += 1;
-            if found == into.len() {
-                return;
+        }
+        found < into.len()
+    };
+    let end = words.min(left);
+    let mut at = 1;
+    while at < end {
+        let group = (end - at).min(4);
+        // Most words are no addresses of code: four are looked at together, by their upper halves.
+        // SAFETY: words `at` to `at + 3` are before `end`, so in the page.
+        if group < 4 || unsafe { any_near(stack.add(at), caller >> 32, program) } {
+            for word in at..at + group {
+                if !keep(read(word)) {
+                    return;
+                }
             }
         }
+        at += group;
+    }
+}
+
+/// Whether the upper half of one of four words is one of these two.
+///
+/// # Safety
+/// Four words may be read at `words`.
+#[inline(always)]
+unsafe fn any_near(words: *const usize, one: usize, other: usize) -> bool {
+    use core::arch::x86_64::{
+        _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8,
+        _mm_or_si128, _mm_set1_epi32, _mm_shuffle_ps,
+    };
+    // SAFETY: the caller's promise; SSE2 is part of x86-64, and a load may be unaligned.
+    unsafe {
+        let low = _mm_castsi128_ps(_mm_loadu_si128(words.cast()));
+        let high = _mm_castsi128_ps(_mm_loadu_si128(words.add(2).cast()));
+        let upper = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(low, high));
+        let is = |half: usize| _mm_cmpeq_epi32(upper, _mm_set1_epi32(half as i32));
+        _mm_movemask_epi8(_mm_or_si128(is(one), is(other))) != 0
     }
 }
 

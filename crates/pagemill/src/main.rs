@@ -25,6 +25,7 @@ mod sampler;
 mod stats_page;
 mod summary;
 mod symbols;
+mod synthetic;
 mod tier;
 mod verbs;
 

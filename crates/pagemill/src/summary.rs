@@ -7,6 +7,7 @@
 //! Always true: a summary is used only for the parts that it was made of, and by the version of these folds that made
 //! it; without one everything works, slower. One that cannot be written is no error: the next reader tries again.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -99,6 +100,39 @@ pub fn read(recording: &Path, reader: &mut Reader) -> Option<Summary> {
     })
 }
 
+/// How far the reading of accesses is, on a terminal: millions take a while.
+pub struct Progress {
+    shown: bool,
+    read: u64,
+    all: u64,
+}
+
+impl Progress {
+    /// Of a recording whose rows are to be read.
+    pub fn new(reader: &Reader) -> Self {
+        let parts = &reader.meta().parts;
+        let all = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
+        Self { shown: std::io::stderr().is_terminal(), read: 0, all: all.sum() }
+    }
+
+    /// One more was read.
+    pub fn event(&mut self) {
+        self.read += 1;
+        if self.shown && self.read.is_multiple_of(1 << 20) {
+            let percent = self.read as f64 * 100.0 / self.all.max(1) as f64;
+            eprint!("\r\x1b[Kreading {} accesses, {:.0} %", self.all, percent.min(100.0));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown && self.read >= 1 << 20 {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
 /// The summary of a recording: the kept one, or a new one that is kept.
 pub fn of(recording: &Path) -> Result<Summary> {
     let mut reader = Reader::open(recording)?;
@@ -106,7 +140,9 @@ pub fn of(recording: &Path) -> Result<Summary> {
         return Ok(kept);
     }
     let mut folds = Folds::new(&reader);
+    let mut progress = Progress::new(&reader);
     while let Some(event) = reader.next_event()? {
+        progress.event();
         folds.event(&event);
     }
     Ok(folds.keep(recording, &reader))

@@ -28,6 +28,8 @@ pub(crate) trait Buffer: fmt::Debug + Send {
     fn len(&self) -> usize;
     /// All rows as the bytes of a part; none are left.
     fn encode(&mut self) -> Result<Vec<u8>>;
+    /// Room for rows of the same dataset.
+    fn empty(&self) -> Box<dyn Buffer>;
     /// Adds the rows of a part. The error says what is wrong with it.
     fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String>;
 }
@@ -42,7 +44,7 @@ impl<R> Default for Rows<R> {
     }
 }
 
-impl<R: Recorded + Clone + fmt::Debug + Send> Buffer for Rows<R> {
+impl<R: Recorded + Clone + fmt::Debug + Send + 'static> Buffer for Rows<R> {
     fn dataset(&self) -> &'static str {
         R::DATASET
     }
@@ -82,6 +84,10 @@ impl<R: Recorded + Clone + fmt::Debug + Send> Buffer for Rows<R> {
         })?;
         self.0.clear();
         Ok(bytes)
+    }
+
+    fn empty(&self) -> Box<dyn Buffer> {
+        Box::new(Self::default())
     }
 
     fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String> {

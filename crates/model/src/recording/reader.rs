@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, parse_part_name};
 use crate::error::{Error, Kind, Result};
@@ -12,8 +13,8 @@ use crate::event::{Event, buffers};
 use crate::flow::Source;
 use crate::units::Nanos;
 
-/// An open recording: its header, and its events as a [`Source`]. One part of each dataset is in
-/// memory at a time.
+/// An open recording: its header, and its events as a [`Source`]. Two parts of each dataset are in
+/// memory at a time: one that is being read, and the next, which is made ready meanwhile.
 #[derive(Debug)]
 pub struct Reader {
     meta: Meta,
@@ -28,12 +29,21 @@ struct Dataset {
     parts: VecDeque<(u64, PathBuf, u64)>,
     /// The rows of the part that is being read.
     rows: Box<dyn Buffer>,
+    /// The part after it, being decoded.
+    ahead: Option<Ahead>,
     /// What the header counts.
     counted: Parts,
     /// Numbers of parts that the header counts and that are not there.
     absent: Vec<Range<u64>>,
     /// Rows of the header's parts that were not read so far.
     unread: u64,
+}
+
+/// A part on its way into memory: its number, and its rows when they are there.
+#[derive(Debug)]
+struct Ahead {
+    number: u64,
+    rows: JoinHandle<Result<Box<dyn Buffer>>>,
 }
 
 /// What the header counts and the directory does not have.
@@ -77,6 +87,7 @@ impl Reader {
     pub fn pass_over(&mut self, dataset: &str) {
         for set in self.datasets.iter_mut().filter(|set| set.rows.dataset() == dataset) {
             set.parts.clear();
+            set.ahead = None;
             set.unread = 0;
         }
     }
@@ -156,7 +167,7 @@ impl Dataset {
             absent.extend(Some(gap).filter(|gap| !gap.is_empty()));
             next = number.saturating_add(1);
         }
-        Ok(Self { parts: parts.into(), rows, counted, absent, unread: counted.rows })
+        Ok(Self { parts: parts.into(), rows, ahead: None, counted, absent, unread: counted.rows })
     }
 
     /// When the next row happened; `None` if there are no more.
@@ -165,17 +176,37 @@ impl Dataset {
             if let Some(time) = self.rows.first() {
                 return Ok(Some(time));
             }
-            let Some((number, path, sum)) = self.parts.pop_front() else { return Ok(None) };
-            let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
-            if checksum(&bytes) != sum {
-                return Err(Error::damaged(&path, "its content does not match its checksum"));
+            let (number, rows) = match self.ahead.take() {
+                Some(Ahead { number, rows }) => {
+                    let rows = rows.join();
+                    (number, rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                }
+                None => match self.parts.pop_front() {
+                    Some((number, path, sum)) => (number, load(self.rows.empty(), &path, sum)),
+                    None => return Ok(None),
+                },
+            };
+            self.rows = rows?;
+            if let Some((number, path, sum)) = self.parts.pop_front() {
+                let rows = self.rows.empty();
+                let rows = std::thread::spawn(move || load(rows, &path, sum));
+                self.ahead = Some(Ahead { number, rows });
             }
-            self.rows.decode(bytes).map_err(|error| Error::damaged(&path, error))?;
             if number < self.counted.next {
                 self.unread = self.unread.saturating_sub(self.rows.len() as u64);
             }
         }
     }
+}
+
+/// The rows of a part.
+fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buffer>> {
+    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    if checksum(&bytes) != sum {
+        return Err(Error::damaged(path, "its content does not match its checksum"));
+    }
+    rows.decode(bytes).map_err(|error| Error::damaged(path, error))?;
+    Ok(rows)
 }
 
 fn no_recording(path: &Path, why: &str) -> Error {

@@ -30,6 +30,7 @@ pub struct Writer {
     meta: Meta,
     buffers: Vec<Box<dyn Buffer>>,
     part_age: Nanos,
+    part_age_max: Nanos,
     max_size: Option<Bytes>,
     /// Parts on disk, oldest first; the header counts them.
     parts: VecDeque<Part>,
@@ -71,6 +72,7 @@ impl Writer {
             meta,
             buffers: buffers(),
             part_age: Nanos(1_000_000_000),
+            part_age_max: PART_AGE_MAX,
             max_size,
             parts: VecDeque::new(),
             written: Bytes(0),
@@ -115,6 +117,11 @@ impl Writer {
             .map_err(|error| Error::io("write into", place, error))
     }
 
+    /// Closes parts when their first row is this old, from the first part to the last: what a kill loses at most.
+    pub fn flush_after(&mut self, age: Nanos) {
+        (self.part_age, self.part_age_max) = (age, age);
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -141,7 +148,7 @@ impl Writer {
             buffer.len() >= if many { PART_ROWS_OF_MANY } else { PART_ROWS }
         });
         if full || age >= self.part_age {
-            self.part_age = Nanos((self.part_age.0 * 2).min(PART_AGE_MAX.0));
+            self.part_age = Nanos((self.part_age.0 * 2).min(self.part_age_max.0));
             self.close_parts()?;
         }
         Ok(())

@@ -1,11 +1,26 @@
-//! `moca`: what complete traces of memory accesses cost and find, on the kernels that Moca and its rivals were
+//! `moca`: what traces of memory accesses cost and find, on the kernels that Moca and its rivals were
 //! compared on (Beniamine et al., 2016; per-kernel figures from the author's thesis).
 //!
 //! Each kernel runs as it is and under each back end in turn, as a process of its own. *Slowdown* is CPU time of
 //! the program by CPU time of the same run untraced; both are told by the program itself, so the tracer's own time is not in
-//! it. *Events* are recorded accesses, *pages* distinct pages. The sweep runs IS with intervals of the published
-//! lengths. The second interval of the original, after which its log is emptied, has no counterpart: events
-//! leave through a ring that is emptied all the time.
+//! it. *Events* are recorded accesses, *pages* distinct pages.
+//!
+//! | back end | stands beside | its trace has |
+//! |---|---|---|
+//! | `faults` | Moca | all pages of each interval, the first accesses to them |
+//! | `faults, names` | MocaPin | the same, and which code allocated what |
+//! | `exact` | TABARNAC | every access, in an emulator |
+//! | `sample` | Mitos, MemProf | samples; their source is `pebs`, `ibs` or `clock` |
+//!
+//! The emulator runs a smaller class. There too `validate` tells page by page whether the pages of `faults` are the right
+//! ones: the traced program and the emulator's account of it are one run. The share of pages of samples is by number, of
+//! those of `exact` in the same class.
+//!
+//! The sweep runs IS with the two intervals of the original: *monitor wake-up*, after which page table entries are
+//! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many
+//! wake-ups as the published run had, which took eight times as long for the same work.
+
+mod report;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,11 +29,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use pagemill_analysis::statistics::median;
 use pagemill_kernel::signal::Signals;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Table;
-use crate::report::chart::{Heat, HeatMap};
-use crate::report::html::Page;
 use crate::summary;
 
 /// Its name on the command line.
@@ -36,50 +48,125 @@ const KERNELS: [&str; 5] = ["cg", "ep", "ft", "is", "mg"];
 /// Tools whose slowdown was published.
 const TOOLS: [&str; 5] = ["Moca", "MocaPin", "TABARNAC", "Mitos", "MemProf"];
 
-/// Lengths of an interval in the published sweep, ms.
-const SWEEP: [u64; 3] = [20, 50, 100];
+/// Monitor wake-ups of the published sweep, ms.
+const MONITOR: [u64; 3] = [20, 50, 100];
 
-/// Back ends: name here, and the arguments that choose it.
-const BACK_ENDS: [(&str, &[&str]); 1] = [("faults", &[])];
+/// Log wake-ups of it: its ends and middle, ms.
+const LOG: [u64; 3] = [100, 500, 900];
+
+/// The intervals of the published defaults, ms.
+const DEFAULT: (u64, u64) = (50, 500);
+
+const FAULTS: &str = "faults";
+const NAMES: &str = "faults, names";
+const EXACT: &str = "exact";
+const SAMPLE: &str = "sample";
+
+/// What runs of each kernel: name here, the arguments that choose it, and whether on the smaller class.
+const ARMS: [(&str, &[&str], bool); 5] = [
+    (FAULTS, &["--no-names"], false),
+    (NAMES, &[], false),
+    (SAMPLE, &["--backend", "sample"], false),
+    (EXACT, &["--backend", "exact"], true),
+    (SAMPLE, &["--backend", "sample"], true),
+];
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     repetitions: u32,
     class: &'static str,
+    /// Of what runs in the emulator, and beside it.
+    smaller: &'static str,
     threads: usize,
+    log: &'static [u64],
 }
 
 impl Options {
     /// Class A, or W to be quick.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
-        let class = if quick { "W" } else { "A" };
-        Self { repetitions: repetitions.unwrap_or(if quick { 1 } else { 3 }), class, threads: 1 }
+        let (class, smaller) = if quick { ("W", "S") } else { ("A", "W") };
+        let repetitions = repetitions.unwrap_or(if quick { 1 } else { 3 });
+        let log = if quick { &LOG[1..2] } else { &LOG[..] };
+        Self { repetitions, class, smaller, threads: 1, log }
     }
 }
 
 /// One run under a back end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Traced {
     cpu: f64,
     events: u64,
     pages: u64,
+    intervals: u64,
     lost: u64,
 }
 
-/// A kernel, untraced and under one back end.
+/// A kernel under one back end, and untraced.
 #[derive(Clone, Debug)]
 struct Row {
     kernel: &'static str,
+    class: &'static str,
     back_end: &'static str,
     native: Vec<f64>,
     traced: Vec<Traced>,
+    /// Why it did not run.
+    missing: Option<String>,
 }
 
-/// IS with one length of interval.
+/// What `validate` found of a kernel: pages that the emulator saw, of them told by the tracer, and told ones that were
+/// not touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Checked {
+    kernel: &'static str,
+    touched: Found,
+    written: Found,
+    touched_in_intervals: Found,
+    written_in_intervals: Found,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Found {
+    exact: u64,
+    missing: u64,
+    extra: u64,
+}
+
+impl Found {
+    /// Sums the kinds of memory, or is one figure.
+    fn of(value: &Value) -> Self {
+        let number = |value: &Value, name| value[name].as_u64().unwrap_or(0);
+        let one = |value: &Value| Self {
+            exact: number(value, "exact"),
+            missing: number(value, "missing"),
+            extra: number(value, "extra"),
+        };
+        if value["exact"].is_u64() {
+            return one(value);
+        }
+        value.as_object().into_iter().flatten().map(|(_, kind)| one(kind)).fold(
+            Self::default(),
+            |sum, kind| Self {
+                exact: sum.exact + kind.exact,
+                missing: sum.missing + kind.missing,
+                extra: sum.extra + kind.extra,
+            },
+        )
+    }
+
+    /// Percent of the pages that are told.
+    fn share(self) -> f64 {
+        (self.exact - self.missing.min(self.exact)) as f64 * 100.0 / self.exact.max(1) as f64
+    }
+}
+
+/// IS with one pair of intervals.
 #[derive(Clone, Debug)]
 struct Step {
-    interval: u64,
+    /// Monitor wake-up, ms.
+    monitor: f64,
+    /// Log wake-up, ms.
+    log: u64,
     native: f64,
     traced: Traced,
 }
@@ -89,8 +176,12 @@ struct Step {
 pub struct Outcome {
     options: Options,
     rows: Vec<Row>,
+    checked: Vec<Checked>,
     sweep: Vec<Step>,
-    events_by: String,
+    /// Where the back ends had their events from.
+    events_by: Vec<(&'static str, String)>,
+    /// What did not run, and why.
+    skipped: Vec<String>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
 }
@@ -122,11 +213,6 @@ fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
     })
 }
 
-fn geomean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let logs: Vec<f64> = values.map(f64::ln).collect();
-    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
-}
-
 /// The program's own word on its CPU time; the kernel has checked its result.
 fn cpu(output: &[u8]) -> Result<f64> {
     let line: Value = serde_json::from_slice(output).context("the kernel's line of results")?;
@@ -140,7 +226,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn workload(&self, kernel: &str, class: &str, threads: usize) -> Vec<String> {
+    fn workload(kernel: &str, class: &str, threads: usize) -> Vec<String> {
         let words = [
             "workload",
             &format!("nas-{kernel}"),
@@ -167,14 +253,15 @@ impl Stage<'_> {
     fn traced(
         &self,
         back_end: &[&str],
-        interval: u64,
+        (monitor, log): (f64, u64),
         workload: &[String],
     ) -> Result<Result<(Traced, String), String>> {
         let recording = self.room.path().join("recording");
-        let interval = format!("{interval}ms");
+        let (monitor, log) = (format!("{:.0}us", monitor * 1e3), format!("{log}ms"));
         let mut command = Command::new(self.executable);
-        command.args(["record", "--with", "accesses", "--access-interval", &interval, "-f", "-o"]);
-        command.arg(&recording).args(back_end).arg("--").arg(self.executable).args(workload);
+        command.args(["record", "--with", "accesses", "--access-interval", &monitor]);
+        command.args(["--flush", &log, "-f", "-o"]).arg(&recording).args(back_end);
+        command.arg("--").arg(self.executable).args(workload);
         let output = self.output(&mut command)?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if matches!(output.status.code(), Some(3 | 4 | 125)) {
@@ -193,14 +280,43 @@ impl Stage<'_> {
             cpu: cpu(&output.stdout)?,
             events: summary.accesses.total.accesses,
             pages: summary.accesses.total.pages,
+            intervals: summary.accesses.intervals,
             lost: setup.lost,
         };
         Ok(Ok((traced, setup.back_end)))
     }
 
+    /// The pages of one run, by the tracer and by the emulator that the program ran in.
+    fn checked(&self, kernel: &'static str, class: &str) -> Result<Result<Checked, String>> {
+        let both = self.room.path().join(format!("both-{kernel}"));
+        let mut command = Command::new(self.executable);
+        command.args(["validate", "-o"]).arg(&both).arg("--").arg(self.executable);
+        let output = self.output(command.args(Self::workload(kernel, class, 1)))?;
+        if !both.join("exact").is_dir() || !matches!(output.status.code(), Some(0 | 1)) {
+            return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+        let output =
+            self.output(Command::new(self.executable).args(["validate", "--json"]).arg(&both))?;
+        let view: Value = serde_json::from_slice(&output.stdout).context("what validate says")?;
+        std::fs::remove_dir_all(&both)?;
+        let found = |name: &str| Found::of(&view[name]);
+        Ok(Ok(Checked {
+            kernel,
+            touched: found("touched"),
+            written: found("written"),
+            touched_in_intervals: found("touched_in_intervals"),
+            written_in_intervals: found("written_in_intervals"),
+        }))
+    }
+
     fn ended(&self) -> Result<bool> {
         Ok(self.signals.wait(Duration::ZERO)?.is_some())
     }
+}
+
+/// What a back end said when it did not run, in a line.
+fn last_line(said: &str) -> String {
+    said.lines().last().unwrap_or("it failed").trim_start_matches("pagemill: ").to_owned()
 }
 
 /// Runs it; `say` hears of each step. The inner error: accesses cannot be traced here, and why.
@@ -214,325 +330,105 @@ pub fn run(
     let mut outcome = Outcome {
         options,
         rows: Vec::new(),
+        checked: Vec::new(),
         sweep: Vec::new(),
-        events_by: String::new(),
+        events_by: Vec::new(),
+        skipped: Vec::new(),
         interrupted: false,
     };
+    let default = (DEFAULT.0 as f64, DEFAULT.1);
     for kernel in KERNELS {
-        let workload = stage.workload(kernel, options.class, options.threads);
-        let mut native = Vec::new();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows = ARMS.map(|(back_end, _, smaller)| Row {
+            kernel,
+            class: if smaller { options.smaller } else { options.class },
+            back_end,
+            native: Vec::new(),
+            traced: Vec::new(),
+            missing: None,
+        });
         for repetition in 0..options.repetitions {
-            if stage.ended()? {
-                outcome.interrupted = true;
-                return Ok(Ok(outcome));
-            }
-            say(&format!("{kernel}, class {}, run {}", options.class, repetition + 1));
-            native.push(stage.native(&workload)?);
-            for (at, (back_end, arguments)) in BACK_ENDS.into_iter().enumerate() {
-                let (traced, by) = match stage.traced(arguments, 50, &workload)? {
-                    Ok(traced) => traced,
-                    Err(why) => return Ok(Err(why)),
+            let mut native: Option<(&str, f64)> = None;
+            for (row, (back_end, arguments, smaller)) in rows.iter_mut().zip(ARMS) {
+                // The emulator's factor is large and varies little.
+                if row.missing.is_some() || smaller && repetition > 0 {
+                    continue;
+                }
+                if stage.ended()? {
+                    outcome.interrupted = true;
+                    return Ok(Ok(outcome));
+                }
+                let class = row.class;
+                say(&format!("{kernel}, class {class}, run {}, {back_end}", repetition + 1));
+                let workload = Stage::workload(kernel, class, options.threads);
+                let alone = match native {
+                    Some((of, seconds)) if of == class => seconds,
+                    _ => stage.native(&workload)?,
                 };
-                outcome.events_by = by;
-                match rows.get_mut(at) {
-                    Some(row) => row.traced.push(traced),
-                    None => rows.push(Row {
-                        kernel,
-                        back_end,
-                        native: Vec::new(),
-                        traced: vec![traced],
-                    }),
+                native = Some((class, alone));
+                row.native.push(alone);
+                match stage.traced(arguments, default, &workload)? {
+                    Ok((traced, by)) => {
+                        row.traced.push(traced);
+                        if !outcome.events_by.iter().any(|(known, _)| *known == back_end) {
+                            outcome.events_by.push((back_end, by));
+                        }
+                    }
+                    Err(why) if back_end == FAULTS => return Ok(Err(last_line(&why))),
+                    Err(why) => row.missing = Some(last_line(&why)),
                 }
             }
         }
-        rows.iter_mut().for_each(|row| row.native.clone_from(&native));
         outcome.rows.extend(rows);
     }
-    let workload = stage.workload("is", "A", options.threads);
-    for interval in SWEEP {
+    for row in &outcome.rows {
+        let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
+        outcome.skipped.extend(skipped.filter(|line| !outcome.skipped.contains(line)));
+    }
+    for kernel in KERNELS {
         if stage.ended()? {
             outcome.interrupted = true;
-            break;
+            return Ok(Ok(outcome));
         }
-        say(&format!("is, class A, intervals of {interval} ms"));
-        let native = stage.native(&workload)?;
-        if let Ok((traced, _)) = stage.traced(&[], interval, &workload)? {
-            outcome.sweep.push(Step { interval, native, traced });
+        say(&format!("{kernel}, class {}, pages held against the emulator's", options.smaller));
+        match stage.checked(kernel, options.smaller)? {
+            Ok(checked) => outcome.checked.push(checked),
+            Err(why) => {
+                outcome
+                    .skipped
+                    .push(format!("pages held against the emulator's: {}", last_line(&why)));
+                break;
+            }
         }
     }
+    stage.sweep(&mut outcome, &mut say)?;
     Ok(Ok(outcome))
 }
 
-fn ratio(value: Option<f64>) -> String {
-    value.map_or("-".into(), |value| format!("{value:.2}"))
-}
-
-fn count(value: Option<f64>) -> String {
-    value.map_or("-".into(), |value| format!("{value:.0}"))
-}
-
-impl Outcome {
-    fn slowdowns(&self) -> Table {
-        let mut rows: Vec<Vec<String>> = Vec::new();
-        for row in &self.rows {
-            let mut cells =
-                vec![row.kernel.to_uppercase(), row.back_end.to_owned(), ratio(row.slowdown())];
-            cells.extend(TOOLS.map(|tool| ratio(published("slowdown", row.kernel, tool))));
-            rows.push(cells);
+impl Stage<'_> {
+    fn sweep(&self, outcome: &mut Outcome, say: &mut impl FnMut(&str)) -> Result<()> {
+        let workload = Self::workload("is", "A", outcome.options.threads);
+        let mut steps: Vec<(f64, u64)> = Vec::new();
+        for log in outcome.options.log {
+            steps.extend(MONITOR.map(|monitor| (monitor as f64, *log)));
         }
-        let mut cells = vec!["geometric mean".to_owned(), String::new()];
-        cells.push(ratio(geomean(self.rows.iter().filter_map(Row::slowdown))));
-        cells.extend(TOOLS.map(|tool| {
-            ratio(geomean(
-                self.rows.iter().filter_map(|row| published("slowdown", row.kernel, tool)),
-            ))
-        }));
-        rows.push(cells);
-        let mut header = vec!["kernel", "back end", "here"];
-        header.extend(TOOLS);
-        let Options { class, threads, repetitions } = self.options;
-        let title = format!(
-            "slowdown: here class {class}, {threads} thread, medians of {repetitions}; published class A, 8 threads"
-        );
-        Table { title, header, rows }
-    }
-
-    /// The tables.
-    pub fn tables(&self) -> Vec<Table> {
-        let found = self.rows.iter().map(|row| {
-            let second = row.traced.iter().map(|run| run.events as f64 / run.cpu);
-            let lost: u64 = row.traced.iter().map(|run| run.lost).sum();
-            let share = |experiment, tool| ratio(published(experiment, row.kernel, tool));
-            vec![
-                row.kernel.to_uppercase(),
-                row.back_end.to_owned(),
-                count(row.pages()),
-                count(row.events()),
-                count(of(second)),
-                lost.to_string(),
-                share("pages", "Moca"),
-                share("pages", "Mitos"),
-                share("pages", "MemProf"),
-                share("events", "Mitos"),
-                share("events", "MemProf"),
-            ]
-        });
-        let found = Table {
-            title:
-                "pages and events here; published: pages in % of TABARNAC's, events in % of Moca's"
-                    .into(),
-            header: vec![
-                "kernel",
-                "back end",
-                "pages",
-                "events",
-                "events/s",
-                "lost",
-                "pages: Moca",
-                "Mitos",
-                "MemProf",
-                "events: Mitos",
-                "MemProf",
-            ],
-            rows: found.collect(),
-        };
-        let sweep = self.sweep.iter().map(|step| {
-            let subject = format!("{} ms", step.interval);
-            vec![
-                subject.clone(),
-                step.traced.events.to_string(),
-                format!("{:.2}", step.traced.cpu / step.native),
-                count(published("sweep", &subject, "events")),
-                ratio(published("sweep", &subject, "time")),
-            ]
-        });
-        let sweep = Table {
-            title: "IS, class A, by length of an interval (monitor wake-up); the log wake-up has no counterpart here".into(),
-            header: vec!["interval", "events here", "slowdown here", "events of Moca", "seconds of Moca"],
-            rows: sweep.collect(),
-        };
-        let claims = Table {
-            title: "what was published, and whether it is so here".into(),
-            header: vec!["claim", "published", "here", ""],
-            rows: self.claims(),
-        };
-        vec![self.slowdowns(), found, sweep, claims]
-    }
-
-    fn claims(&self) -> Vec<Vec<String>> {
-        let verdict = |holds: bool| if holds { "so here" } else { "not so here" }.to_owned();
-        let mut rows = Vec::new();
-        let slow: Vec<(&str, f64)> =
-            self.rows.iter().filter_map(|row| Some((row.kernel, row.slowdown()?))).collect();
-        let least = slow.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-        let most = slow.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        if let (Some(least), Some(most)) = (least, most)
-            && slow.len() == KERNELS.len()
-        {
-            let word = |(kernel, slowdown): &(&str, f64)| {
-                format!("{} {slowdown:.2}", kernel.to_uppercase())
-            };
-            rows.push(vec![
-                "a complete trace costs EP least".into(),
-                "EP 1.08".into(),
-                word(least),
-                verdict(least.0 == "ep"),
-            ]);
-            rows.push(vec![
-                "and MG most".into(),
-                "MG 617.80".into(),
-                word(most),
-                verdict(most.0 == "mg"),
-            ]);
+        // As often as the published run was woken up.
+        let native = self.native(&workload)?;
+        if let Some(seconds) = published("sweep", "50 ms", "time") {
+            let wake_ups = seconds * 1e3 / DEFAULT.0 as f64;
+            steps.push(((native * 1e3 / wake_ups).max(1.0), DEFAULT.1));
         }
-        if let [short, default, ..] = self.sweep.as_slice() {
-            let (few, many) = (default.traced.events, short.traced.events);
-            let published = |subject| published("sweep", subject, "events").unwrap_or(0.0);
-            rows.push(vec![
-                "50 ms give more than two thirds of the events of shorter intervals".into(),
-                format!("{:.0} of {:.0}", published("50 ms"), published("20 ms")),
-                format!("{few} of {many}"),
-                verdict(few * 3 > many * 2),
-            ]);
-        }
-        if let Some(step) = self.sweep.iter().find(|step| step.interval == 50) {
-            let theirs = published("sweep", "50 ms", "events").unwrap_or(0.0);
-            let times = step.traced.events as f64 / theirs;
-            rows.push(vec![
-                "events of IS at 50 ms, and our goal of three times as many".into(),
-                format!("{theirs:.0}"),
-                format!("{}, {times:.1} times", step.traced.events),
-                if times >= 3.0 { "goal met" } else { "goal missed" }.into(),
-            ]);
-        }
-        rows
-    }
-
-    /// Tables and the figure as one HTML page.
-    pub fn html(&self) -> String {
-        let mut page = Page::new("pagemill reproduce moca");
-        page.paragraph(TITLE);
-        let Table { header, rows, .. } = self.slowdowns();
-        let cell = |text: String| {
-            // 1 has no colour, 1000 all of it.
-            let shade = text.parse::<f64>().map_or(f64::NAN, |slowdown| slowdown.log10() / 3.0);
-            Heat { text, shade }
-        };
-        let chart = HeatMap {
-            title: "slowdown, by powers of ten".into(),
-            columns: header[2..].iter().map(|name| (*name).to_owned()).collect(),
-            rows: rows
-                .into_iter()
-                .map(|mut row| {
-                    let cells = row.split_off(2).into_iter().map(cell).collect();
-                    (row.join(" "), cells)
-                })
-                .collect(),
-        };
-        page.chart(&chart.svg());
-        for Table { title, header, rows } in self.tables() {
-            page.heading(&title).table(&header, &rows);
-        }
-        page.finish()
-    }
-
-    /// One row a run.
-    pub fn csv(&self) -> String {
-        let mut out = "kernel,class,threads,back_end,interval_ms,repetition,native_cpu_s,cpu_s,events,pages,lost\n".to_owned();
-        let Options { class, threads, .. } = self.options;
-        let line = |kernel: &str,
-                    class: &str,
-                    back_end: &str,
-                    interval: u64,
-                    at: usize,
-                    native: f64,
-                    run: &Traced| {
-            let Traced { cpu, events, pages, lost } = run;
-            format!(
-                "{kernel},{class},{threads},{back_end},{interval},{at},{native:.6},{cpu:.6},{events},{pages},{lost}\n"
-            )
-        };
-        for row in &self.rows {
-            for (at, (native, run)) in row.native.iter().zip(&row.traced).enumerate() {
-                out += &line(row.kernel, class, row.back_end, 50, at + 1, *native, run);
+        for step in steps {
+            if self.ended()? {
+                outcome.interrupted = true;
+                break;
+            }
+            let (monitor, log) = step;
+            say(&format!("is, class A, wake-ups of {monitor:.1} and {log} ms"));
+            let native = self.native(&workload)?;
+            if let Ok((traced, _)) = self.traced(ARMS[0].1, step, &workload)? {
+                outcome.sweep.push(Step { monitor, log, native, traced });
             }
         }
-        for step in &self.sweep {
-            out += &line("is", "A", "faults", step.interval, 1, step.native, &step.traced);
-        }
-        out
-    }
-
-    /// Every figure.
-    pub fn json(&self) -> Value {
-        let traced = |run: &Traced| json!({ "cpu_seconds": run.cpu, "events": run.events, "pages": run.pages, "lost": run.lost });
-        let rows = self.rows.iter().map(|row| {
-            let theirs = |tool| (tool, published("slowdown", row.kernel, tool));
-            json!({
-                "kernel": row.kernel, "back_end": row.back_end, "native_cpu_seconds": row.native,
-                "traced": row.traced.iter().map(traced).collect::<Vec<_>>(), "slowdown": row.slowdown(),
-                "published_slowdown": TOOLS.map(theirs).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-            })
-        });
-        let sweep = self.sweep.iter().map(|step| {
-            json!({ "interval_ms": step.interval, "native_cpu_seconds": step.native, "traced": traced(&step.traced) })
-        });
-        json!({
-            "schema": 1, "experiment": NAME, "interrupted": self.interrupted, "class": self.options.class,
-            "threads": self.options.threads, "events_by": self.events_by,
-            "kernels": rows.collect::<Vec<_>>(), "sweep": sweep.collect::<Vec<_>>(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn outcome() -> Outcome {
-        let traced = |cpu: f64, events: u64| Traced { cpu, events, pages: 7, lost: 0 };
-        let row = |(at, kernel): (usize, &&'static str)| Row {
-            kernel,
-            back_end: "faults",
-            native: vec![1.0],
-            traced: vec![traced(1.0 + at as f64, 100)],
-        };
-        let step = |interval: u64| Step {
-            interval,
-            native: 1.0,
-            traced: traced(1.5, 30_000_000 / interval),
-        };
-        Outcome {
-            options: Options::new(true, None),
-            rows: KERNELS.iter().enumerate().map(row).collect(),
-            sweep: SWEEP.map(step).to_vec(),
-            events_by: "bpf".into(),
-            interrupted: false,
-        }
-    }
-
-    #[test]
-    fn the_published_figures_of_every_kernel_are_found() {
-        for kernel in KERNELS {
-            for tool in TOOLS {
-                assert!(published("slowdown", kernel, tool).is_some(), "{kernel} {tool}");
-            }
-            assert!(published("pages", kernel, "Moca").is_some_and(|share| share > 99.0));
-        }
-        assert_eq!(published("slowdown", "mg", "Moca"), Some(617.8));
-        assert_eq!(published("sweep", "50 ms", "events"), Some(89000.0));
-    }
-
-    #[test]
-    fn what_is_not_so_here_is_said() {
-        let outcome = outcome();
-        let claims = outcome.claims();
-        let verdict = |at: usize| claims[at].last().unwrap().as_str();
-        // CG was least; MG, the last, most. 600,000 of 1,500,000 events; 6.7 times as many as Moca.
-        assert_eq!((verdict(0), verdict(1)), ("not so here", "so here"));
-        assert_eq!((verdict(2), verdict(3)), ("not so here", "goal met"));
-        assert!(super::super::as_text(NAME, TITLE, &outcome.tables()).contains("617.80"));
-        assert_eq!(outcome.csv().lines().count(), 1 + 5 + 3);
+        Ok(())
     }
 }

@@ -4,10 +4,11 @@
 //! access as they come, and says what lay where: mappings by the names they had before the tracer changed
 //! them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::maps::Mapping;
@@ -142,7 +143,10 @@ impl Traced {
             writer,
             linux: Linux::live(),
             page,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
+            recent: (0, 0..0),
+            heaps: HashMap::new(),
+            looked_again: Instant::now(),
             looked: HashMap::new(),
             latest: self.launched,
             faults: HashMap::new(),
@@ -206,6 +210,9 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(Rung, Vec<String>)> {
 /// Where memory of ours stands in a program.
 const OWN: std::ops::Range<u64> = resident::CODE..resident::OURS_END;
 
+/// Between two looks at mappings for the sake of an access.
+const AGAIN: Duration = Duration::from_millis(2);
+
 /// Notes of allocations are read after so many accesses, and at the end of each interval.
 const READ_AFTER: u64 = 1024;
 
@@ -215,7 +222,13 @@ struct Writing<'a> {
     linux: Linux,
     page: u64,
     /// Mappings that were told, by process and start.
-    known: HashMap<(u32, u64), (u64, String)>,
+    known: BTreeMap<(u32, u64), (u64, String)>,
+    /// That of the access before.
+    recent: (u32, std::ops::Range<u64>),
+    /// Where the heap of a process was at its last interval.
+    heaps: HashMap<u32, (u64, u64)>,
+    /// When mappings were looked at because of an access to none that was known.
+    looked_again: Instant,
     /// When the mappings of a process were looked at: what is new came after that.
     looked: HashMap<u32, Nanos>,
     /// End of the latest interval of any process.
@@ -247,6 +260,57 @@ impl Writing<'_> {
     fn tell_allocations(&mut self) -> std::result::Result<(), Stopped> {
         let read = self.allocations.as_mut().map_or_else(Vec::new, |ring| ring.read());
         read.into_iter().try_for_each(|row| self.write(&Event::Allocation(Box::new(row))))
+    }
+
+    /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
+    fn look(
+        &mut self,
+        pid: u32,
+        now: Nanos,
+        mappings: &[Mapping],
+    ) -> std::result::Result<(), Stopped> {
+        let since = self.looked.insert(pid, now).unwrap_or(self.latest);
+        let (heap_start, heap_end) = self.heaps.get(&pid).copied().unwrap_or_default();
+        for mapping in mappings.iter().filter(|mapping| !OWN.contains(&mapping.start)) {
+            let mut mapping = mapping.clone();
+            let original = self.known.get(&(pid, mapping.start));
+            if mapping.name.starts_with(OURS) {
+                // Its own name is that of the memory that it stands for.
+                (mapping.shared, mapping.inode) = (false, 0);
+                mapping.name = match original {
+                    Some((_, name)) => name.clone(),
+                    None if mapping.start >= heap_start && mapping.start < heap_end => {
+                        "[heap]".into()
+                    }
+                    None => String::new(),
+                };
+            }
+            self.tell(since, pid, &mapping)?;
+        }
+        Ok(())
+    }
+
+    /// Memory that may be gone at the end of the interval is looked at while it is there: an access to no known
+    /// mapping is followed by a look, if the last such was not just now.
+    fn look_again(&mut self, pid: u32, address: u64) -> std::result::Result<(), Stopped> {
+        if self.recent.0 == pid && self.recent.1.contains(&address) {
+            return Ok(());
+        }
+        let before = self.known.range(..=(pid, address)).next_back();
+        if let Some(((owner, start), (end, _))) = before
+            && *owner == pid
+            && address < *end
+        {
+            self.recent = (pid, *start..*end);
+            return Ok(());
+        }
+        // Where the heap is, is known from the first interval on.
+        if self.looked_again.elapsed() < AGAIN || !self.heaps.contains_key(&pid) {
+            return Ok(());
+        }
+        self.looked_again = Instant::now();
+        let mappings = self.linux.maps(pid).unwrap_or_default();
+        self.look(pid, now(), &mappings)
     }
 
     fn tell(
@@ -304,6 +368,7 @@ impl Sink for Writing<'_> {
         if self.accesses.is_multiple_of(READ_AFTER) {
             self.tell_allocations()?;
         }
+        self.look_again(pid, access.address)?;
         let bit = |set: bool, bit: u64| if set { bit } else { 0 };
         let execute = access.execute()
             || !access.kind_is_known()
@@ -336,33 +401,14 @@ impl Sink for Writing<'_> {
     fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped> {
         self.tell_allocations()?;
         let pid = interval.process;
-        let (heap_start, heap_end) = interval.heap;
-        // A new mapping may have come at any time since the last look.
-        let since = self.looked.insert(pid, Nanos(interval.ended)).unwrap_or(self.latest);
-        self.latest = Nanos(interval.ended);
+        self.heaps.insert(pid, interval.heap);
         let mappings = self.linux.maps(pid).unwrap_or_default();
         let range = |mapping: &Mapping| (mapping.start, mapping.end);
         // Ours may have been written to before they were made read-only, as relocated data is.
         let fixed = |mapping: &&Mapping| !mapping.write && !mapping.name.starts_with(OURS);
         let fixed: Vec<Pages> = mappings.iter().filter(fixed).map(range).collect();
-        for mut mapping in mappings {
-            if OWN.contains(&mapping.start) {
-                continue;
-            }
-            let original = self.known.get(&(pid, mapping.start));
-            if mapping.name.starts_with(OURS) {
-                // Its own name is that of the memory that it stands for.
-                (mapping.shared, mapping.inode) = (false, 0);
-                mapping.name = match original {
-                    Some((_, name)) => name.clone(),
-                    None if mapping.start >= heap_start && mapping.start < heap_end => {
-                        "[heap]".into()
-                    }
-                    None => String::new(),
-                };
-            }
-            self.tell(since, pid, &mapping)?;
-        }
+        self.look(pid, Nanos(interval.ended), &mappings)?;
+        self.latest = Nanos(interval.ended);
         self.intervals += 1;
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
         let mut touched: BTreeSet<u64> = interval.touched.iter().flat_map(numbers).collect();

@@ -2,15 +2,45 @@
 
 use super::summary::{Figure, Section, Summary, Table};
 use super::terminal;
-use crate::experiments::{colloid, huge_pages};
+use crate::experiments::{colloid, huge_pages, moca};
 use crate::report::chart::{Bar, BarChart, LineChart, Series};
 use crate::report::html::Page;
 
-/// The whole page; `huge` and `simulated` follow the experiments on allocators.
+/// What experiments that are no programs on allocators came to.
+#[derive(Clone, Copy, Default)]
+pub struct Outcomes<'a> {
+    /// Access traces.
+    pub traced: Option<&'a moca::Outcome>,
+    /// Huge page policies.
+    pub huge: Option<&'a huge_pages::Outcome>,
+}
+
+impl Outcomes<'_> {
+    fn render(self, page: &mut Page) {
+        if let Some(outcome) = self.traced {
+            outcome.page(page);
+        }
+        if let Some(outcome) = self.huge {
+            outcome.page(page);
+        }
+    }
+}
+
+/// A page of these alone; `None` if there are none.
+pub fn apart(outcomes: Outcomes<'_>) -> Option<String> {
+    let any = outcomes.traced.is_some() || outcomes.huge.is_some();
+    any.then(|| {
+        let mut page = Page::new("pagemill reproduce");
+        outcomes.render(&mut page);
+        page.finish()
+    })
+}
+
+/// The whole page; `outcomes` and `simulated` follow the experiments on allocators.
 pub fn render(
     summary: &Summary,
     simulated: Option<&colloid::Report>,
-    huge: Option<&huge_pages::Outcome>,
+    outcomes: Outcomes<'_>,
 ) -> String {
     let mut page = Page::new("pagemill reproduce");
     page.paragraph(
@@ -29,9 +59,7 @@ pub fn render(
     for section in &summary.sections {
         render_section(&mut page, section);
     }
-    if let Some(outcome) = huge {
-        outcome.page(&mut page);
-    }
+    outcomes.render(&mut page);
     if let Some(report) = simulated {
         colloid::page(&mut page, report);
     }

@@ -1,7 +1,8 @@
 //! `pagemill generate`: man pages and shell completions, from the same description of the command
-//! line that parses it. For packagers; hidden from the help.
+//! line that parses it; and recordings of any size, for who tries readers on them. Hidden from the help.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, ValueEnum};
@@ -9,12 +10,19 @@ use clap_complete::Shell;
 
 use crate::cli::Cli;
 use crate::exit::Exit;
+use crate::synthetic;
 
 /// What to print.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The kind of file
     target: Target,
+    /// A recording: how many accesses.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    events: u64,
+    /// A recording: directory to write.
+    #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"))]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -24,6 +32,8 @@ enum Target {
     Bash,
     Zsh,
     Fish,
+    /// A recording of accesses that nobody made, of any size: to try readers on
+    Recording,
 }
 
 /// Prints the file on standard output.
@@ -37,6 +47,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),
         Target::Zsh => clap_complete::generate(Shell::Zsh, &mut command, "pagemill", &mut text),
+        Target::Recording => {
+            let output = arguments.output.as_deref().context("-o names the directory to write")?;
+            synthetic::write(output, arguments.events)?;
+        }
         Target::Fish => clap_complete::generate(Shell::Fish, &mut command, "pagemill", &mut text),
     }
     io::stdout().write_all(&text).context("cannot write to standard output")?;

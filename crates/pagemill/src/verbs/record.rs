@@ -83,6 +83,9 @@ pub struct Arguments {
     /// Keep at most this much on disk: the oldest samples go first.
     #[arg(long, value_name = "SIZE")]
     max_size: Option<Bytes>,
+    /// Write to disk what is this old: what is lost at most if the recorder is killed [default: 1s, doubling up to 30s]
+    #[arg(long, value_name = "TIME")]
+    flush: Option<Nanos>,
     /// Page faults that take this long or longer are recorded one by one; all are counted.
     #[arg(long, default_value = "10us", value_name = "TIME")]
     threshold: Nanos,
@@ -319,6 +322,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let meta = meta(arguments, &stat, arguments.access_interval.into());
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
+    flush(arguments, &mut writer);
     let page = pagemill_kernel::page_size() as u64;
     let Done { ended, intervals, accesses, failure } = traced.record(signals, page, &mut writer)?;
     let exit = match ended {
@@ -507,6 +511,7 @@ fn record(
     }
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
+    flush(arguments, &mut writer);
     let begun = Instant::now();
     let end = arguments.duration.map(|duration| begun + Duration::from(duration));
     let mut due = vec![begun; recorders.len()];
@@ -660,6 +665,13 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
             .into_iter()
             .collect(),
         ..Meta::default()
+    }
+}
+
+/// Parts are written as often as was asked for.
+fn flush(arguments: &Arguments, writer: &mut Writer) {
+    if let Some(age) = arguments.flush {
+        writer.flush_after(age);
     }
 }
 

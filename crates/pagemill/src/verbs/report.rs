@@ -104,7 +104,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let known = kept::read(&arguments.recording, &mut reader);
     let folds = access_setup.is_some() && known.is_none();
     let mut accesses = folds.then(|| kept::Folds::new(&reader));
+    let mut progress = kept::Progress::new(&reader);
     while let Some(event) = reader.next_event()? {
+        progress.event();
         heap.event(&event);
         hugepages.event(&event);
         frag.event(&event);
@@ -115,6 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             faults.event(&event);
         }
     }
+    drop(progress);
     let faults = setup.zip(faults).map(|(setup, fold)| Faults {
         setup,
         view: fold.view(),

@@ -19,11 +19,12 @@ use crate::reproduce::arm::{self, Machine};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::{self, Experiment};
 use crate::reproduce::input::Inputs;
+use crate::reproduce::page::{self, Outcomes};
 use crate::reproduce::plan::{Options, Plan};
 use crate::reproduce::store::{self, Store};
 use crate::reproduce::summary::{self, Summary};
 use crate::reproduce::target::Stage;
-use crate::reproduce::{page, terminal};
+use crate::reproduce::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,16 +103,18 @@ impl Arguments {
         }
         let asked = |name: &str| self.experiments.iter().any(|one| one == name);
         let any = self.experiments.is_empty();
-        let (simulated, free_memory, huge_pages) = (
+        let (simulated, free_memory, huge_pages, traces) = (
             any || asked(SIMULATED),
             any || asked(fragmentation::NAME),
             any || asked(huge_pages::NAME),
+            any || asked(moca::NAME),
         );
         let names: Vec<String> = self
             .experiments
             .iter()
             .filter(|name| {
-                ![SIMULATED, fragmentation::NAME, huge_pages::NAME].contains(&name.as_str())
+                ![SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME]
+                    .contains(&name.as_str())
             })
             .cloned()
             .collect();
@@ -154,20 +157,28 @@ impl Arguments {
         });
         progress.clear();
         let (finished, mut interrupted) = run?;
+        let mut traced = None;
+        if traces && !interrupted {
+            traced = self.traces(&stage, &store)?;
+            interrupted = traced.as_ref().is_some_and(|outcome| outcome.interrupted);
+        }
+        let mut more = traced.as_ref().map_or(String::new(), moca::Outcome::text);
         // Last, for they break up the memory that the programs ran on.
         let mut huge = None;
         if huge_pages && !interrupted {
             huge = self.huge_pages(&stage, &inputs, &store)?;
             interrupted = huge.as_ref().is_some_and(|outcome| outcome.interrupted);
         }
-        let mut more = huge.as_ref().map_or(String::new(), huge_pages::Outcome::text);
+        more.push_str(&huge.as_ref().map_or(String::new(), huge_pages::Outcome::text));
         let failed = huge.as_ref().is_some_and(huge_pages::Outcome::has_failures);
         if free_memory && !interrupted {
             let free_memory = self.free_memory(&stage.linux, &signals, &store)?;
             interrupted = free_memory.as_ref().is_some_and(|outcome| outcome.interrupted);
             more.push_str(&free_memory.map_or(String::new(), |outcome| outcome.text()));
         }
+        let outcomes = Outcomes { traced: traced.as_ref(), huge: huge.as_ref() };
         if only_memory {
+            page::apart(outcomes).map_or(Ok(()), |page| store.write("report.html", &page))?;
             if !self.json {
                 print!("{more}");
             }
@@ -181,10 +192,10 @@ impl Arguments {
         let summary =
             summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
-        self.store(&store, &summary, &more, None, huge.as_ref())?;
+        self.store(&store, &summary, &more, None, outcomes)?;
         drop(signals);
         let report = (simulated && !interrupted).then(|| self.simulate()).transpose()?;
-        self.conclude(&store, &summary, &more, report.as_ref(), huge.as_ref())?;
+        self.conclude(&store, &summary, &more, report.as_ref(), outcomes)?;
         let failed = failed || finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
             () if interrupted => Exit::Code(130),
@@ -205,26 +216,11 @@ impl Arguments {
                 eprint!("\r\x1b[K{name}: {step}");
             }
         };
-        // Beside the tables, in place of files of the same name.
-        let mut more = Vec::new();
         let (title, tables, data, interrupted) = match name {
             overhead::NAME => {
                 let options = overhead::Options::new(self.quick, self.reps, self.seed);
                 let outcome = overhead::run(&linux, options, &signals, say)?;
                 (overhead::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
-            }
-            moca::NAME => {
-                let executable = std::env::current_exe().context("cannot find this binary")?;
-                let options = moca::Options::new(self.quick, self.reps);
-                let outcome = match moca::run(&executable, options, &signals, say)? {
-                    Ok(outcome) => outcome,
-                    Err(why) => {
-                        eprintln!("pagemill: {name} cannot run here: {why}");
-                        return Ok(Exit::Unsupported);
-                    }
-                };
-                more = vec![("moca.csv", outcome.csv()), ("moca.html", outcome.html())];
-                (moca::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
             }
             #[cfg(target_arch = "x86_64")]
             huge_slices::NAME => {
@@ -250,9 +246,6 @@ impl Arguments {
         store.write(&format!("{name}.json"), &data)?;
         store.write(&format!("{name}.txt"), &text)?;
         store.write(&format!("{name}.html"), &as_html(name, title, &tables))?;
-        for (file, content) in more {
-            store.write(file, &content)?;
-        }
         print!("{}", if self.json { &data } else { &text });
         eprintln!("pagemill: results in {}", store.directory().display());
         Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
@@ -278,6 +271,35 @@ impl Arguments {
         store.write("fragmentation.txt", &outcome.text())?;
         store.write("fragmentation.html", &outcome.html())?;
         if self.json && self.experiments == [fragmentation::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
+    fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
+        let options = moca::Options::new(self.quick, self.reps);
+        let talk = std::io::stderr().is_terminal();
+        let outcome = moca::run(&stage.executable, options, stage.signals, |step| {
+            if talk {
+                eprint!("\r\x1b[K{}: {step}", moca::NAME);
+            }
+        })?;
+        if talk {
+            eprint!("\r\x1b[K");
+        }
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                eprintln!("pagemill: skipped {}: {why}", moca::NAME);
+                return Ok(None);
+            }
+        };
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        store.write("moca.json", &data)?;
+        store.write("moca.csv", &outcome.csv())?;
+        store.write("moca.txt", &outcome.text())?;
+        if self.json && self.experiments == [moca::NAME] {
             print!("{data}");
         }
         Ok(Some(outcome))
@@ -389,7 +411,7 @@ impl Arguments {
         summary: &Summary,
         more: &str,
         simulated: Option<&colloid::Report>,
-        huge: Option<&huge_pages::Outcome>,
+        outcomes: Outcomes<'_>,
     ) -> Result<(String, String)> {
         let mut text =
             if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
@@ -402,7 +424,7 @@ impl Arguments {
         let data = serde_json::to_string_pretty(&data)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
-        store.write("report.html", &page::render(summary, simulated, huge))?;
+        store.write("report.html", &page::render(summary, simulated, outcomes))?;
         Ok((text, data))
     }
 
@@ -412,9 +434,9 @@ impl Arguments {
         summary: &Summary,
         more: &str,
         simulated: Option<&colloid::Report>,
-        huge: Option<&huge_pages::Outcome>,
+        outcomes: Outcomes<'_>,
     ) -> Result<()> {
-        let (text, data) = self.store(store, summary, more, simulated, huge)?;
+        let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
         let mut out = std::io::stdout().lock();
         // A reader that has seen enough (`| head`) is no failure of the run.
         let _ = out.write_all(if self.json { data.as_bytes() } else { text.as_bytes() });
@@ -440,7 +462,7 @@ const ENDING: &[i32] = &[2, 15, 1];
 const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
 
 /// Experiments that run only when they are named, each by itself.
-const ALONE: [&str; 3] = [overhead::NAME, HUGE_SLICES, moca::NAME];
+const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
 
 /// See `experiments::huge_slices`, which is built for x86-64 only.
 const HUGE_SLICES: &str = "huge-slices";
@@ -458,7 +480,7 @@ fn list(experiments: &[Experiment], simulated: bool) -> String {
     }
     text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
     text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
-    text.push_str(&format!("{:20} {}; by name only\n", moca::NAME, moca::TITLE));
+    text.push_str(&format!("{:20} {}\n", moca::NAME, moca::TITLE));
     #[cfg(target_arch = "x86_64")]
     text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
     text.push_str(&format!("{:20} {}\n", huge_pages::NAME, huge_pages::TITLE));

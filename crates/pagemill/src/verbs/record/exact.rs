@@ -48,6 +48,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
         Ok(writer) => writer,
         Err(error) => return refused(error.into()),
     };
+    super::flush(arguments, &mut writer);
     let page = pagemill_kernel::page_size() as u64;
     let mut sink = Exact::new(&mut writer, page, interval);
     let status = match emulated.record(signals, command, &mut sink)? {
