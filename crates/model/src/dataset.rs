@@ -174,6 +174,9 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// Columns of numbers that differ little from row to row and seldom repeat: their differences are stored.
 const DIFFERENCES: [&str; 2] = ["time_ns", "address"];
 
+/// The column that every row of every dataset has.
+const STAMP: &str = "time_ns";
+
 /// Rows as the bytes of one Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Outcome<Vec<u8>> {
     let mut file = FileWriter::create(Vec::new())?;
@@ -215,36 +218,17 @@ fn write_group<W: std::io::Write + Send, R: Row>(
     writer: &mut SerializedFileWriter<W>,
     rows: &[R],
 ) -> Outcome<()> {
-    let mut group = writer.next_row_group()?;
-    for (index, column) in R::COLUMNS.iter().enumerate() {
-        let Some(mut into) = group.next_column()? else { return Err("a column is missing".into()) };
-        let mut levels = Levels::default();
-        let mut numbers: Vec<i64> = Vec::new();
-        let mut texts: Vec<ByteArray> = Vec::new();
-        // More than 2^63 of anything does not occur; saturate rather than wrap.
-        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        for row in rows {
-            match row.cell(index) {
-                Cell::Absent => levels.push(0, 0),
-                Cell::Number(value) => {
-                    levels.push(1, 0);
-                    numbers.push(signed(value));
-                }
-                Cell::Text(value) => {
-                    levels.push(1, 0);
-                    texts.push(ByteArray::from(value.as_str()));
-                }
-                Cell::Numbers(values) => {
-                    if values.is_empty() {
-                        levels.push(1, 0);
-                    }
-                    for (at, value) in values.into_iter().enumerate() {
-                        levels.push(2, i16::from(at > 0));
-                        numbers.push(signed(value));
-                    }
-                }
-            }
+    // Row by row, for rows are larger than what their columns need of them: each is looked at once.
+    let mut columns: Vec<Cells> = R::COLUMNS.iter().map(|_| Cells::default()).collect();
+    for row in rows {
+        for (index, cells) in columns.iter_mut().enumerate() {
+            cells.push(row.cell(index));
         }
+    }
+    let mut group = writer.next_row_group()?;
+    for (column, cells) in R::COLUMNS.iter().zip(columns) {
+        let Some(mut into) = group.next_column()? else { return Err("a column is missing".into()) };
+        let Cells { levels, numbers, texts } = cells;
         let definition = Some(levels.definition.as_slice());
         let repetition = (column.shape == Shape::Numbers).then_some(levels.repetition.as_slice());
         match column.shape {
@@ -257,6 +241,41 @@ fn write_group<W: std::io::Write + Send, R: Row>(
     }
     group.close()?;
     Ok(())
+}
+
+/// A column on its way into a file.
+#[derive(Default)]
+struct Cells {
+    levels: Levels,
+    numbers: Vec<i64>,
+    texts: Vec<ByteArray>,
+}
+
+impl Cells {
+    fn push(&mut self, cell: Cell) {
+        // More than 2^63 of anything does not occur; saturate rather than wrap.
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        match cell {
+            Cell::Absent => self.levels.push(0, 0),
+            Cell::Number(value) => {
+                self.levels.push(1, 0);
+                self.numbers.push(signed(value));
+            }
+            Cell::Text(value) => {
+                self.levels.push(1, 0);
+                self.texts.push(ByteArray::from(value.as_str()));
+            }
+            Cell::Numbers(values) => {
+                if values.is_empty() {
+                    self.levels.push(1, 0);
+                }
+                for (at, value) in values.into_iter().enumerate() {
+                    self.levels.push(2, i16::from(at > 0));
+                    self.numbers.push(signed(value));
+                }
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -318,93 +337,107 @@ pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
         }
         let paths: Vec<String> =
             group.metadata().columns().iter().map(|column| column.column_path().string()).collect();
-        let first = rows.len();
-        rows.resize_with(first + count, R::default);
+        let mut columns = Vec::new();
         for (number, column) in R::COLUMNS.iter().enumerate() {
             let path = match column.shape {
                 Shape::Numbers => format!("{}.list.element", column.name),
                 Shape::Number | Shape::Text => column.name.to_owned(),
             };
-            let mut at = 0;
-            let mut take = |cell: Cell| -> Outcome<()> {
-                let row = rows.get_mut(first + at).ok_or("a row too many")?;
-                if !row.set(number, cell) {
+            // One that the file lacks stays as a row begins.
+            if let Some(at) = paths.iter().position(|known| *known == path) {
+                columns.push((number, Stored::read(group.get_column_reader(at)?, column, count)?));
+            }
+        }
+        if count > 0 && !columns.iter().any(|(number, _)| R::COLUMNS[*number].name == STAMP) {
+            return Err("row 0 is not whole".into());
+        }
+        rows.reserve(count);
+        for at in 0..count {
+            let mut row = R::default();
+            for (number, stored) in &mut columns {
+                let cell = stored.next()?.ok_or("a column is too short")?;
+                if !row.set(*number, cell) {
                     return Err(format!("row {at} is not whole").into());
                 }
-                at += 1;
-                Ok(())
-            };
-            match paths.iter().position(|known| *known == path) {
-                Some(place) => {
-                    read_column(group.get_column_reader(place)?, column, count, &mut take)?
-                }
-                None => (0..count).try_for_each(|_| take(Cell::Absent))?,
             }
-            if at != count {
-                return Err(format!("column {} has {at} of {count} rows", column.name).into());
+            rows.push(row);
+        }
+        for (number, stored) in &mut columns {
+            if stored.next()?.is_some() {
+                return Err(format!("column {} is too long", R::COLUMNS[*number].name).into());
             }
         }
     }
     Ok(rows)
 }
 
-/// Hands over the cells of a column of `rows` rows, in order.
-fn read_column(
-    reader: ColumnReader,
-    column: &Column,
-    rows: usize,
-    take: &mut impl FnMut(Cell) -> Outcome<()>,
-) -> Outcome<()> {
-    let number =
-        |value: i64| u64::try_from(value).map_err(|_| format!("{} is negative", column.name));
-    const MISSING: &str = "a value is missing";
-    match (reader, column.shape) {
-        (ColumnReader::Int64ColumnReader(reader), Shape::Number) => {
-            let (levels, values) = read_all::<Int64Type>(reader, rows)?;
-            let mut values = values.into_iter();
-            for level in levels.definition {
-                take(match level {
-                    0 => Cell::Absent,
-                    _ => Cell::Number(number(values.next().ok_or(MISSING)?)?),
-                })?;
+/// A column of a file, cell by cell.
+struct Stored {
+    name: &'static str,
+    shape: Shape,
+    definition: std::vec::IntoIter<i16>,
+    repetition: std::iter::Peekable<std::vec::IntoIter<i16>>,
+    numbers: std::vec::IntoIter<i64>,
+    texts: std::vec::IntoIter<ByteArray>,
+}
+
+impl Stored {
+    /// Reads the column, of `rows` rows.
+    fn read(reader: ColumnReader, column: &Column, rows: usize) -> Outcome<Self> {
+        let (levels, numbers, texts) = match (reader, column.shape) {
+            (ColumnReader::Int64ColumnReader(reader), Shape::Number | Shape::Numbers) => {
+                let (levels, numbers) = read_all::<Int64Type>(reader, rows)?;
+                (levels, numbers, Vec::new())
             }
-        }
-        (ColumnReader::ByteArrayColumnReader(reader), Shape::Text) => {
-            let (levels, values) = read_all::<ByteArrayType>(reader, rows)?;
-            let mut values = values.into_iter();
-            for level in levels.definition {
-                take(match level {
-                    0 => Cell::Absent,
-                    _ => {
-                        let value = values.next().ok_or(MISSING)?;
-                        Cell::Text(String::from_utf8_lossy(value.data()).into_owned())
-                    }
-                })?;
+            (ColumnReader::ByteArrayColumnReader(reader), Shape::Text) => {
+                let (levels, texts) = read_all::<ByteArrayType>(reader, rows)?;
+                (levels, Vec::new(), texts)
             }
-        }
-        (ColumnReader::Int64ColumnReader(reader), Shape::Numbers) => {
-            let (levels, values) = read_all::<Int64Type>(reader, rows)?;
-            let mut values = values.into_iter();
-            let mut open: Option<Cell> = None;
-            for (definition, repetition) in levels.definition.iter().zip(&levels.repetition) {
-                if *repetition == 0 {
-                    open.take().map_or(Ok(()), &mut *take)?;
-                    let absent = *definition == 0;
-                    open = Some(if absent { Cell::Absent } else { Cell::Numbers(Vec::new()) });
-                }
-                if *definition > 1 {
-                    let value = number(values.next().ok_or(MISSING)?)?;
-                    match &mut open {
-                        Some(Cell::Numbers(list)) => list.push(value),
-                        _ => return Err(format!("{} goes on with no start", column.name).into()),
-                    }
-                }
-            }
-            open.map_or(Ok(()), take)?;
-        }
-        _ => return Err(format!("column {} has another type", column.name).into()),
+            _ => return Err(format!("column {} has another type", column.name).into()),
+        };
+        Ok(Self {
+            name: column.name,
+            shape: column.shape,
+            definition: levels.definition.into_iter(),
+            repetition: levels.repetition.into_iter().peekable(),
+            numbers: numbers.into_iter(),
+            texts: texts.into_iter(),
+        })
     }
-    Ok(())
+
+    fn number(&mut self) -> Outcome<u64> {
+        let value = self.numbers.next().ok_or("a value is missing")?;
+        u64::try_from(value).map_err(|_| format!("{} is negative", self.name).into())
+    }
+
+    /// The next row's cell; `None` after the last.
+    fn next(&mut self) -> Outcome<Option<Cell>> {
+        let Some(definition) = self.definition.next() else { return Ok(None) };
+        if self.shape != Shape::Numbers {
+            return Ok(Some(match (definition, self.shape) {
+                (0, _) => Cell::Absent,
+                (_, Shape::Text) => {
+                    let value = self.texts.next().ok_or("a value is missing")?;
+                    Cell::Text(String::from_utf8_lossy(value.data()).into_owned())
+                }
+                _ => Cell::Number(self.number()?),
+            }));
+        }
+        if self.repetition.next() != Some(0) {
+            return Err(format!("{} goes on with no start", self.name).into());
+        }
+        if definition < 2 {
+            return Ok(Some(if definition == 0 { Cell::Absent } else { Cell::Numbers(Vec::new()) }));
+        }
+        let mut list = vec![self.number()?];
+        while self.repetition.next_if(|level| *level != 0).is_some() {
+            if self.definition.next() != Some(2) {
+                return Err(format!("{} has no entry where one follows", self.name).into());
+            }
+            list.push(self.number()?);
+        }
+        Ok(Some(Cell::Numbers(list)))
+    }
 }
 
 fn read_all<T: DataType>(
