@@ -279,15 +279,9 @@ impl Arguments {
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
     fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
         let options = moca::Options::new(self.quick, self.reps);
-        let talk = std::io::stderr().is_terminal();
-        let outcome = moca::run(&stage.executable, options, stage.signals, |step| {
-            if talk {
-                eprint!("\r\x1b[K{}: {step}", moca::NAME);
-            }
+        let outcome = progress(moca::NAME, |say| {
+            moca::run(&stage.executable, options, stage.signals, say)
         })?;
-        if talk {
-            eprint!("\r\x1b[K");
-        }
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(why) => {
