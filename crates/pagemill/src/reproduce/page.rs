@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_page_holds_figures_verdicts_charts_and_gaps() {
-        let html = render(&terminal::tests::summary(), None, None);
+        let html = render(&terminal::tests::summary(), None, Outcomes::default());
         for wanted in [
             "tiny: A tiny experiment",
             "About &lt;it&gt;.",
