@@ -427,7 +427,11 @@ impl Stored {
             return Err(format!("{} goes on with no start", self.name).into());
         }
         if definition < 2 {
-            return Ok(Some(if definition == 0 { Cell::Absent } else { Cell::Numbers(Vec::new()) }));
+            return Ok(Some(if definition == 0 {
+                Cell::Absent
+            } else {
+                Cell::Numbers(Vec::new())
+            }));
         }
         let mut list = vec![self.number()?];
         while self.repetition.next_if(|level| *level != 0).is_some() {

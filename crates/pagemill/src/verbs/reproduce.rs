@@ -279,9 +279,8 @@ impl Arguments {
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
     fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
         let options = moca::Options::new(self.quick, self.reps);
-        let outcome = progress(moca::NAME, |say| {
-            moca::run(&stage.executable, options, stage.signals, say)
-        })?;
+        let outcome =
+            progress(moca::NAME, |say| moca::run(&stage.executable, options, stage.signals, say))?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(why) => {
