@@ -181,9 +181,9 @@ pub fn advise(
             section,
             present: Figure::Measured(0),
             expected: mean.map_or(Figure::Absent, Figure::Modelled),
-            // Counted cycles are walks alone, as a published profile has them.
-            profile_huge: each.map_or(Figure::Absent, Figure::Measured),
-            unit: if each.is_some() { Unit::Cycles } else { Unit::Nanos },
+            // Counted cycles are walks alone, as a published profile has them; where none were counted, none are assumed.
+            profile_huge: each.map_or(Figure::Modelled(0), Figure::Measured),
+            unit: Unit::Cycles,
             ..*machine
         };
         if let Some((stall, _)) = regions.stall {
