@@ -10,13 +10,16 @@
 //!      and the CPU share stays within its bound
 //! ```
 //!
+//! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not, for so
+//! long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful is not left
+//! fragmented for ever, and what waiting costs is never more than a few times what a pass would (as in ski rental).
 //! Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do".
 //! After a pass that gained less than it cost the pause doubles; a good one halves it. It is the shortest again as soon
 //! as there is much more to save than the last pass left.
 //!
 //! Properties that always hold (tested): a request with anything to gain runs; more gain or less
-//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; poor passes make
-//! the next pause longer, up to a bound.
+//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting;
+//! poor passes make the next pause longer, up to a bound.
 
 /// What memory is worth: nanoseconds of one CPU for a GiB held for a second. Public clouds price a
 /// vCPU like 7.5 GiB (Google Compute Engine N2 on demand: $0.031611 a vCPU hour, $0.004237 a GiB hour).
@@ -25,6 +28,9 @@ pub const NS_PER_GIB_SECOND: u64 = 1_000_000_000 * 10 / 75;
 /// How long memory is expected to stay saved before anything was measured. A heap that is
 /// fragmented now was so for a while; a minute is short for a server and long for a script.
 pub const LIFETIME_PRIOR_S: u32 = 60;
+
+/// The longest that is expected.
+const LIFETIME_MAX_S: u32 = 3600;
 
 /// Share of the process's CPU time that compaction may use without pressure, in thousandths, beyond
 /// [`BURST_NS`]. The bound on server CPU is 1.15 in all, helper, un-merging and faults included.
@@ -192,8 +198,10 @@ pub struct History {
     pause_ns: u64,
     /// Bytes that it left although they could be expected to be saved.
     left_bytes: u64,
-    /// How long saved bytes stay saved, in seconds.
+    /// How long saved bytes stay saved, in seconds, as passes taught.
     lifetime_s: u32,
+    /// Bytes that could have been saved since the last pass, times the milliseconds for which they could.
+    unsaved: u128,
     /// Cost of the passes so far over their estimates, in thousandths.
     dearness: u32,
 }
@@ -212,13 +220,21 @@ impl History {
             pause_ns: PAUSE_NS,
             left_bytes: 0,
             lifetime_s: LIFETIME_PRIOR_S,
+            unsaved: 0,
             dearness: 1000,
         }
     }
 
+    /// Learns that `bytes` could have been saved for `elapsed_ns` and were not.
+    pub fn waited(&mut self, bytes: u64, elapsed_ns: u64) {
+        let more = u128::from(bytes) * u128::from(elapsed_ns / 1_000_000);
+        self.unsaved = self.unsaved.saturating_add(more);
+    }
+
     /// Learns from a pass that ended: bytes that it saved, what it took and what had been expected.
     pub fn record(&mut self, now_ns: u64, gained: u64, cost_ns: u64, expected_ns: u64) {
-        let poor = value_ns(gained, self.lifetime_s) < cost_ns;
+        let poor = self.worth(gained) < u128::from(cost_ns);
+        self.unsaved = 0;
         self.pause_ns = if poor { self.pause_ns * 2 } else { self.pause_ns / 2 };
         self.pause_ns = self.pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS);
         self.ended_ns = now_ns;
@@ -237,13 +253,25 @@ impl History {
         }
         let lost = saved.saturating_sub(kept).max(1);
         let lifetime_ms = u128::from(elapsed_ms) * u128::from(saved) / u128::from(lost);
-        let lifetime = lifetime_ms.div_ceil(1000).clamp(1, 3600) as u32;
+        let lifetime = lifetime_ms.div_ceil(1000).clamp(1, u128::from(LIFETIME_MAX_S)) as u32;
         self.lifetime_s = (self.lifetime_s + lifetime).div_ceil(2);
     }
 
-    /// How long saved bytes are expected to stay saved, in seconds.
-    pub fn lifetime_s(&self) -> u32 {
-        self.lifetime_s
+    /// How long `bytes` saved now are expected to stay saved, in seconds.
+    pub fn lifetime_s(&self, bytes: u64) -> u32 {
+        (self.byte_ms(bytes) / (u128::from(bytes.max(1)) * 1000)) as u32
+    }
+
+    /// What saving `bytes` now is expected to be worth, in nanoseconds of CPU time.
+    fn worth(&self, bytes: u64) -> u128 {
+        price(self.byte_ms(bytes))
+    }
+
+    /// Bytes times the milliseconds for which they are expected to stay saved.
+    fn byte_ms(&self, bytes: u64) -> u128 {
+        let for_seconds = |seconds: u32| u128::from(bytes) * u128::from(seconds) * 1000;
+        let waited = self.unsaved.min(for_seconds(LIFETIME_MAX_S));
+        for_seconds(self.lifetime_s).max(waited)
     }
 
     /// Learns what the pass that just ended left: bytes that a scan still expects to be saved.
@@ -260,16 +288,16 @@ impl History {
     }
 }
 
-/// What `bytes` for `seconds` are worth, in nanoseconds of CPU time.
-pub fn value_ns(bytes: u64, seconds: u32) -> u64 {
-    let product = u128::from(bytes) * u128::from(seconds) * u128::from(NS_PER_GIB_SECOND);
-    u64::try_from(product >> 30).unwrap_or(u64::MAX)
+/// What bytes times milliseconds are worth, in nanoseconds of CPU time.
+fn price(byte_ms: u128) -> u128 {
+    (byte_ms.saturating_mul(u128::from(NS_PER_GIB_SECOND)) / 1000) >> 30
 }
 
-/// Bytes that a microsecond of work must save for the time they stay saved: the price that
+/// Bytes that a microsecond of work must save for the time they stay saved, where `gain_bytes` can be saved: the price that
 /// [`crate::compact::Settings::work_price`] wants.
-pub fn work_price(history: &History, urgent: bool) -> u32 {
-    let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(history.lifetime_s);
+pub fn work_price(history: &History, gain_bytes: u64, urgent: bool) -> u32 {
+    let lifetime_s = history.lifetime_s(gain_bytes);
+    let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(lifetime_s);
     (if urgent { per_us / URGENCY } else { per_us }).clamp(1, 1 << 16) as u32
 }
 
@@ -350,12 +378,12 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if inputs.now_ns < history.rested_at(inputs.gain_bytes) {
         return gated(Gate::Resting);
     }
-    let worth = value_ns(inputs.gain_bytes, history.lifetime_s);
+    let worth = history.worth(inputs.gain_bytes);
     let cost = u128::from(inputs.cost_ns) * u128::from(history.dearness) / 1000;
     let (worth, cost) = if urgent {
-        (u128::from(worth) * u128::from(URGENCY), cost)
+        (worth.saturating_mul(u128::from(URGENCY)), cost)
     } else {
-        (u128::from(worth), cost * u128::from(RELUCTANCE))
+        (worth, cost * u128::from(RELUCTANCE))
     };
     if worth < cost {
         return gated(Gate::TooDear);
@@ -441,6 +469,7 @@ mod tests {
                 let mut history = History::new();
                 for (index, (gained, cost, expected)) in (1u64..).zip(passes) {
                     history.record(index * 1_000_000_000, gained, cost, expected);
+                    history.waited(cost, expected);
                 }
                 history
             },
@@ -468,6 +497,20 @@ mod tests {
                 ..inputs
             };
             prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&better, &history)));
+        }
+
+        #[test]
+        fn waiting_never_gates_and_ends(inputs in inputs(), history in histories(), seconds in 0u64..1 << 12) {
+            let mut later = history;
+            later.waited(inputs.gain_bytes, seconds * 1_000_000_000);
+            prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&inputs, &later)));
+            // Whatever was learned, a gain worth its cost within the longest time expected is not put off for ever.
+            later.waited(inputs.gain_bytes, u64::MAX);
+            let dear = later.worth(inputs.gain_bytes) / u128::from(RELUCTANCE * 10);
+            let cost_ns = u128::from(inputs.cost_ns).min(dear) as u64;
+            let affordable = Inputs { cost_ns, ..inputs };
+            let put_off = matches!(decide(&affordable, &later), Decision::Gated { by: Gate::TooDear, .. });
+            prop_assert!(!put_off);
         }
 
         #[test]
@@ -565,13 +608,22 @@ mod tests {
     #[test]
     fn memory_that_dies_young_is_worth_less() {
         let mut history = History::new();
-        let before = value_ns(1 << 20, history.lifetime_s());
+        let value = |history: &History| history.worth(1 << 20);
+        let before = value(&history);
         for _ in 0..8 {
             history.survived(1 << 20, 1 << 18, 1_000_000_000);
         }
-        assert!(history.lifetime_s() < 10, "{history:?}");
-        assert!(value_ns(1 << 20, history.lifetime_s()) < before);
-        assert!(work_price(&history, false) > work_price(&History::new(), false));
+        assert!(history.lifetime_s(1 << 20) < 10, "{history:?}");
+        assert!(value(&history) < before);
+        let price = |history: &History| work_price(history, 1 << 20, false);
+        assert!(price(&history) > price(&History::new()));
+        let mut waiting = history;
+        waiting.waited(1 << 20, 300_000_000_000);
+        assert_eq!(waiting.lifetime_s(1 << 20), 300, "it was there for five minutes");
+        assert_eq!(waiting.lifetime_s(3 << 20), 100, "the average counts");
+        assert!(price(&waiting) < price(&History::new()));
+        waiting.record(1, 0, 1, 1);
+        assert_eq!(waiting.lifetime_s(1 << 20), history.lifetime_s(1 << 20));
     }
 
     #[test]

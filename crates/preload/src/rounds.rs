@@ -51,6 +51,8 @@ pub(crate) struct Rounds {
     seen: (usize, usize),
     same_since: u64,
     rounds_same: u32,
+    /// Until when what could have been saved is reckoned up.
+    waited: u64,
     /// When the last pass ended, and the bytes that were saved then.
     ended: u64,
     kept: u64,
@@ -146,6 +148,7 @@ impl Rounds {
             seen: (0, 0),
             same_since: 0,
             rounds_same: 0,
+            waited: u64::MAX,
             ended: 0,
             kept: 0,
             dead_left: u64::MAX,
@@ -187,6 +190,8 @@ impl Rounds {
             self.looked = looked;
         }
         let inputs = self.inputs(now, asked);
+        self.history.waited(inputs.gain_bytes, now.saturating_sub(self.waited));
+        self.waited = now;
         let decision = self.decide(&inputs);
         helper::yield_hold();
         match decision {
@@ -358,7 +363,8 @@ impl Rounds {
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;
         }
-        self.engine.settings.work_price = trigger::work_price(&self.history, urgent);
+        let gain = scan.releasable_bytes + scan.mergeable_bytes;
+        self.engine.settings.work_price = trigger::work_price(&self.history, gain, urgent);
         if urgent {
             self.scan(true);
         }

@@ -118,6 +118,8 @@ pub struct Redis {
     pub pipeline: u64,
     /// From the first insertion to the final reading.
     pub window_seconds: f64,
+    /// From the last insertion to the final reading at least: a slow machine inserts for longer than the window.
+    pub rest_seconds: f64,
     /// Interval of the connection that measures reply times.
     pub ping_every_ms: u64,
     /// Memory is flat when it moved by less than this share …

@@ -8,6 +8,9 @@
 //!                                                                    final memory, CPU
 //! ```
 //!
+//! Where inserting takes so long that less than the rest (3 s) of the window is left, the window ends that much after the last
+//! insertion: read at the moment the load ends, memory says nothing of what compaction makes of it.
+//!
 //! Flat means: Pss moved by less than a share of itself during a given time, both in the file of
 //! the experiment; a server that does not become flat in time is reported as it was then.
 
@@ -48,6 +51,7 @@ pub fn scaled(load: &Redis, scale: f64, settle: Option<f64>) -> Redis {
         // An empty server takes a megabyte, which is part of maxmemory.
         maxmemory_mb: ((load.maxmemory_mb as f64 * scale).ceil() as u64).max(4),
         window_seconds: settle.unwrap_or(load.window_seconds),
+        rest_seconds: settle.map_or(load.rest_seconds, |asked| asked.min(load.rest_seconds)),
         ..load.clone()
     }
 }
@@ -167,7 +171,8 @@ fn measure<S: io::Read + io::Write>(
                 defragment(&mut client)?;
             }
             let window = Duration::from_secs_f64(load.window_seconds);
-            stage.wait(window.saturating_sub(began.elapsed()))
+            let rest = Duration::from_secs_f64(load.rest_seconds);
+            stage.wait(window.saturating_sub(began.elapsed()).max(rest))
         };
         let during = during();
         stop.store(true, Ordering::Relaxed);
