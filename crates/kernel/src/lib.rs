@@ -53,6 +53,7 @@ pub mod psi;
 pub mod ptrace;
 pub mod resident;
 #[cfg(target_arch = "x86_64")]
+pub mod scheduling;
 pub mod seccomp;
 pub mod shared_words;
 pub mod signal;

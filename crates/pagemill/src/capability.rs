@@ -19,7 +19,7 @@ use pagemill_kernel::psi::{Resource, Trigger, Who};
 use pagemill_kernel::thp::{self as thp_of_process, Disabled};
 use pagemill_kernel::userfaultfd::{self, Userfaultfd, Way, Writer};
 use pagemill_kernel::yama::PtraceScope;
-use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm};
+use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm, scheduling};
 use serde::Serialize;
 
 use crate::stats_page::{self, Snapshot};
@@ -114,6 +114,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
         cgroup,
     ),
     ("psi", "4.20", "compaction under memory pressure", psi),
+    (
+        "real-time",
+        "2.0",
+        "run: a helper whose freezes are short because it waits for nobody",
+        real_time,
+    ),
     ("thp", "2.6.38", "huge pages for the dense part of a heap", thp),
     (
         "fragmentation",
@@ -422,6 +428,18 @@ fn psi(linux: &Linux) -> Found {
         Err(error) => {
             Found::degraded(format!("{now}; {error}"), "use kernel 6.5 or newer, or run as root")
         }
+    }
+}
+
+fn real_time(_: &Linux) -> Found {
+    match scheduling::real_time_is_allowed() {
+        Ok(()) => Found::ok("the helper is a real-time thread of the lowest priority"),
+        Err(error) => Found::degraded(
+            format!(
+                "{error}: the helper has niceness -15 or the program's own; readers of smaps_rollup and top can make it, and who waits for it, wait"
+            ),
+            "run as root, or give the user a limit: echo \"$USER - rtprio 1\" | sudo tee /etc/security/limits.d/pagemill.conf",
+        ),
     }
 }
 
