@@ -10,13 +10,20 @@
 //! mean before the last step. Higher: go on, and from the second time on half as far again. Otherwise: turn round, half
 //! as far, but never less than [`LEAST`], so that a peak that moves is followed.
 //!
-//! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it.
+//! The rate rises and falls by a little where it is nearly flat, so the peak may be a small one with a greater below it. After some means at
+//! the least step (*rest*) a *leap* of [`LEAPS`] away from the default tier looks there, and goes back as soon as the rate is
+//! lower than at rest by [`LOWER`]. A leap that arrives higher is the beginning of another climb; after one that does not, the next rest is twice as long.
+//!
+//! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it; a peak below a
+//! smaller one is found where a leap reaches its slope.
 
 use super::colloid::{Shift, proportional};
 use crate::tier::Tier;
 
 /// The least step, as part of all reads.
 pub const LEAST: f64 = 0.01;
+/// The first step of a climb.
+const FIRST: f64 = 0.08;
 const GREATEST: f64 = 0.2;
 /// A share this close to its target has arrived.
 const ARRIVED: f64 = 0.004;
@@ -24,82 +31,154 @@ const ARRIVED: f64 = 0.004;
 const STILL: u32 = 10;
 /// How much more slowly the default tier may answer, as part of the alternate one's latency.
 pub const APART: f64 = 0.05;
+/// Lengths of the leaps, in turn.
+pub const LEAPS: [f64; 2] = [0.2, 0.4];
+/// The part of the rate at rest by which a leap may be lower on its way.
+pub const LOWER: f64 = 0.06;
+/// Means at rest before the first leap, and at most.
+const RESTS: (u32, u32) = (6, 256);
 
 /// The search.
 #[derive(Clone, Copy, Debug)]
 pub struct Climb {
     patience: u32,
+    /// Means at rest before the next leap, and leaps so far.
+    wait: u32,
+    leaps: usize,
+    path: Path,
+}
+
+/// Where a climb is.
+#[derive(Clone, Copy, Debug)]
+struct Path {
     target: Option<f64>,
     /// The share of the last quantum, and for how many it has not moved.
     seen: f64,
     still: u32,
-    sum: f64,
-    count: u32,
+    quanta: Mean,
     before: Option<f64>,
     direction: f64,
     step: f64,
     rose: bool,
+    /// Means at the least step.
+    rest: Mean,
+    /// Share and rate from which it leapt.
+    home: Option<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn value(self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+}
+
+impl Path {
+    const fn new(step: f64) -> Self {
+        Self {
+            target: None,
+            seen: f64::NAN,
+            still: 0,
+            quanta: Mean { sum: 0.0, count: 0 },
+            before: None,
+            direction: -1.0,
+            step,
+            rose: false,
+            rest: Mean { sum: 0.0, count: 0 },
+            home: None,
+        }
+    }
+
+    fn higher(&mut self) {
+        if self.rose {
+            self.step = (self.step * 1.5).min(GREATEST);
+        }
+        self.rose = true;
+    }
+
+    fn turn(&mut self) {
+        self.rose = false;
+        self.direction = -self.direction;
+        self.step = (self.step / 2.0).max(LEAST);
+    }
+
+    fn towards(&mut self, share: f64, target: f64) -> Shift {
+        let target = target.clamp(0.0, 1.0);
+        self.target = Some(target);
+        towards(share, target)
+    }
 }
 
 impl Climb {
     /// A search that takes the mean of `patience` quanta before each step.
     #[must_use]
     pub const fn new(patience: u32) -> Self {
-        Self {
-            patience,
-            target: None,
-            seen: f64::NAN,
-            still: 0,
-            sum: 0.0,
-            count: 0,
-            before: None,
-            direction: -1.0,
-            step: 0.08,
-            rose: false,
-        }
+        Self { patience, wait: RESTS.0, leaps: 0, path: Path::new(FIRST) }
     }
 
     /// Takes one quantum in, with the part of reads on the default tier, the program's rate in any unit and the tiers' latencies, and
     /// says what to shift.
     pub fn step(&mut self, share: f64, rate: f64, default_ns: f64, alternate_ns: f64) -> Shift {
         let share = share.clamp(0.0, 1.0);
-        self.still = if (share - self.seen).abs() < LEAST / 10.0 { self.still + 1 } else { 0 };
-        self.seen = share;
-        if default_ns > alternate_ns * (1.0 + APART) && self.still < STILL {
-            let least = Self { seen: share, still: self.still, ..Self::new(self.patience) };
-            *self = least;
+        let path = &mut self.path;
+        path.still = if (share - path.seen).abs() < LEAST / 10.0 { path.still + 1 } else { 0 };
+        path.seen = share;
+        if default_ns > alternate_ns * (1.0 + APART) && path.still < STILL {
+            // Close to the balance point the peak is not far below it.
+            *path = Path { seen: share, still: path.still, ..Path::new(2.0 * LEAST) };
             let shift = proportional(share, default_ns, alternate_ns);
             return Shift { size: shift.size.max(LEAST).min(share), ..shift };
         }
-        let target = *self.target.get_or_insert(share);
-        if (target - share).abs() > ARRIVED && self.still < STILL {
+        let lower = path.home.is_some_and(|(_, rested)| rate < rested * (1.0 - LOWER));
+        let target = if lower { share } else { path.target.unwrap_or(share) };
+        path.target = Some(target);
+        if (target - share).abs() > ARRIVED && path.still < STILL {
             return towards(share, target);
         }
-        self.sum += rate;
-        self.count += 1;
-        if self.count < self.patience.max(1) {
+        path.quanta.add(rate);
+        if path.quanta.count < self.patience.max(1) {
             return towards(share, share);
         }
-        let mean = self.sum / f64::from(self.count);
-        (self.sum, self.count, self.still) = (0.0, 0, 0);
-        match self.before {
-            Some(before) if mean > before => {
-                if self.rose {
-                    self.step = (self.step * 1.5).min(GREATEST);
-                }
-                self.rose = true;
+        let mean = std::mem::take(&mut path.quanta).value();
+        path.still = 0;
+        match (path.home.take(), path.before) {
+            (Some((_, rested)), _) if mean > rested => {
+                (path.step, path.rose) = (FIRST, true);
+                self.wait = RESTS.0;
             }
-            Some(_) => {
-                self.rose = false;
-                self.direction = -self.direction;
-                self.step = (self.step / 2.0).max(LEAST);
+            (Some((home, _)), _) => {
+                self.wait = (self.wait * 2).min(RESTS.1);
+                (path.before, path.step) = (None, LEAST);
+                return path.towards(share, home);
             }
-            None => {}
+            (None, Some(before)) if mean > before => path.higher(),
+            (None, Some(_)) => path.turn(),
+            (None, None) => {}
         }
-        self.before = Some(mean);
-        let target = (share + self.direction * self.step).clamp(0.0, 1.0);
-        self.target = Some(target);
-        towards(share, target)
+        path.before = Some(mean);
+        if path.step > LEAST {
+            path.rest = Mean::default();
+        } else {
+            path.rest.add(mean);
+        }
+        let leap = LEAPS[self.leaps % LEAPS.len()];
+        if path.rest.count >= self.wait && share >= LEAPS[0] {
+            self.leaps += 1;
+            path.home = Some((share, std::mem::take(&mut path.rest).value()));
+            path.direction = -1.0;
+            return path.towards(share, share - leap);
+        }
+        path.towards(share, share + path.direction * path.step)
     }
 }
 
@@ -144,6 +223,20 @@ mod tests {
             }
         }
         panic!("stayed at {share}");
+    }
+
+    #[test]
+    fn a_small_peak_is_left_for_a_greater_one_below_it() {
+        // Rises towards 0.1, with a dent at 0.5 that makes 0.6 a peak.
+        let rate = |share: f64| {
+            1.0 - 0.2 * (share - 0.1).abs() - if (0.45..0.55).contains(&share) { 0.03 } else { 0.0 }
+        };
+        let (mut search, mut share) = (Climb::new(1), 0.7);
+        for _ in 0..400 {
+            let shift = search.step(share, rate(share), 100.0, 100.0);
+            share += shift.size.min(0.02) * if shift.from == Tier::Default { -1.0 } else { 1.0 };
+        }
+        assert!((share - 0.1).abs() < 0.1, "{share}");
     }
 
     proptest! {
