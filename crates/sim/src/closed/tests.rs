@@ -57,6 +57,15 @@ fn no_tier_moves_more_than_its_bus() {
     assert!(outcome.lines_per_ns[0] * 64.0 <= 204.8 * 1.001, "{outcome:?}");
 }
 
+/// A single rank of three bank groups has no pairs of them: lines of a stream were sent to banks that do not exist.
+#[test]
+fn banks_that_cannot_be_paired_off_serve_streams() {
+    let machine = Machine::parse(ICELAKE).unwrap();
+    let machine = machine.with("dram.ranks", 1.0).with("dram.bank_groups", 3.0);
+    let outcome = run(&machine, &[crate::workload::antagonist(&machine, 1.0)], 1_000.0, 5_000.0, 1);
+    assert!(outcome.ops_per_ns[0] > 0.0, "{outcome:?}");
+}
+
 #[test]
 fn a_seed_is_an_outcome() {
     let machine = Machine::parse(ICELAKE).unwrap();

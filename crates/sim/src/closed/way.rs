@@ -36,7 +36,9 @@ pub(super) struct Split {
 
 impl Split {
     pub(super) fn new(channels: [usize; 2], shape: &Shape) -> Self {
-        let pair = (shape.groups as u64).min(2);
+        // What cannot be paired off is not.
+        let pairs = shape.groups > 1 && (shape.ranks * shape.groups).is_multiple_of(2);
+        let pair = if pairs { 2 } else { 1 };
         Self {
             channels: channels.map(|count| Divisor::new(count as u64)),
             pair: Divisor::new(pair),
