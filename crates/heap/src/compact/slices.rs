@@ -279,7 +279,7 @@ fn engine<'a>(
 #[test]
 fn a_pause_in_which_nobody_waits_is_no_stall() {
     for waited in [false, true] {
-        let world = World::new(&[(0, 30); 40], &mut random(5));
+        let world = World::new(&[(0, 30); if cfg!(miri) { 8 } else { 40 }], &mut random(5));
         world.waited.set(waited);
         let stats = StatsPage::zeroed();
         let mut engine = engine(&world, &stats);
@@ -310,6 +310,7 @@ fn slowed(slow: u64) -> (u64, u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
 fn what_is_frozen_for_long_is_let_go_and_frozen_again_later() {
     let (saved, quick) = slowed(0);
     assert!(saved > 0 && quick < 10_000, "the world's clock ticks once a reading: {quick}");

@@ -1,0 +1,108 @@
+//! The heap on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows neither the
+//! helper's `clone` nor userfaultfd, so nothing is compacted there: allocation, threads and fork are what is tested.
+//!
+//! What is not installed (the target of the compiler, the cross compiler, the emulator) is named, and the test is skipped.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const COMPILER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64";
+/// Where Debian keeps the C library of the other architecture.
+const ROOT: &str = "/usr/aarch64-linux-gnu";
+
+/// Why the test cannot run here.
+fn missing() -> Option<String> {
+    let answers = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
+    let sysroot = sysroot.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    let core = sysroot.map(|path| Path::new(&path).join("lib/rustlib").join(TARGET));
+    if !answers(COMPILER) {
+        Some(format!(
+            "{COMPILER} is not installed (sudo apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)"
+        ))
+    } else if !answers(EMULATOR) {
+        Some(format!("{EMULATOR} is not installed (sudo apt-get install qemu-user)"))
+    } else if !core.is_some_and(|path| path.is_dir()) {
+        Some(format!("the compiler has no {TARGET} (rustup target add {TARGET})"))
+    } else {
+        None
+    }
+}
+
+fn library() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload"])
+        .args(["--target", TARGET, "--target-dir"])
+        .arg(target)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .status()
+        .unwrap();
+    assert!(built.success(), "the preload library does not build for {TARGET}");
+    target.join(TARGET).join("preload/libpagemill.so")
+}
+
+fn program(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("aarch64-{name}.bin"));
+    let compiled = Command::new(COMPILER)
+        .args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"])
+        .args([&binary, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success(), "{name} does not compile");
+    binary
+}
+
+/// What the program prints in pages of this size, on the C library's heap or on ours.
+fn printed(program: &Path, page: &str, ours: Option<(&Path, &str)>) -> String {
+    let mut command = Command::new(EMULATOR);
+    command.args(["-p", page, "-L", ROOT]).env_remove("LD_PRELOAD");
+    if let Some((library, configuration)) = ours {
+        let preload = format!("LD_PRELOAD={}", library.display());
+        let configuration = format!("PAGEMILL_MESH={configuration}");
+        command.args(["-E", &preload, "-E", &configuration, "-E", "PAGEMILL_QUIET=1"]);
+    }
+    let output = command.arg(program).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{told}", output.status);
+    assert!(!told.contains("cannot be preloaded"), "{told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn programs_run_on_the_heap_in_pages_of_each_size() {
+    if let Some(why) = missing() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let library = library();
+    let (semantics, crossing) = (program("semantics.c"), program("crossing.c"));
+    // The emulator itself leaves an errno behind where its pages are not the machine's.
+    let answers = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with("success leaves errno"));
+        lines.map(str::to_owned).collect()
+    };
+    for page in ["4096", "16384", "65536"] {
+        let expected = answers(printed(&semantics, page, None));
+        assert!(expected.len() > 20, "{expected:?}");
+        for configuration in ["0n", "2y", "h"] {
+            let ours = Some((&*library, configuration));
+            assert_eq!(
+                answers(printed(&semantics, page, ours)),
+                expected,
+                "{page} {configuration}"
+            );
+            assert_eq!(
+                printed(&crossing, page, ours),
+                format!("damaged 0, child 0, page {page}\n"),
+                "{configuration}"
+            );
+        }
+    }
+}
