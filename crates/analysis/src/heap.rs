@@ -28,6 +28,8 @@ pub struct HeapView {
     pub samples: u64,
     /// From the first sample to the last.
     pub duration: Nanos,
+    /// Memory of the process: its proportional set size and what its memfds hold that no page table has.
+    pub memory: Option<Summary>,
     /// Proportional set size of the process.
     pub pss: Option<Summary>,
     /// Resident set size, which counts aliases twice.
@@ -142,6 +144,7 @@ pub struct HeapFold {
     first: Option<Nanos>,
     end: Nanos,
     epoch: Option<Nanos>,
+    memory: Series,
     pss: Series,
     rss: Series,
     cgroup: Series,
@@ -173,6 +176,8 @@ impl Fold for HeapFold {
         let at = sample.time.since(first).seconds();
         let bytes = |value: Option<Bytes>| value.map(|value| value.0 as f64);
         self.pss.push(at, bytes(sample.pss));
+        let memory = sample.pss.map(|pss| Bytes(pss.0 + sample.unmapped.unwrap_or_default().0));
+        self.memory.push(at, bytes(memory));
         self.rss.push(at, bytes(sample.rss));
         self.cgroup.push(at, bytes(sample.cgroup));
         self.cgroup_kernel.push(at, bytes(sample.cgroup_kernel));
@@ -211,6 +216,7 @@ impl Fold for HeapFold {
         HeapView {
             samples: self.samples,
             duration: self.end.since(self.first.unwrap_or_default()),
+            memory: self.memory.summary(),
             pss: self.pss.summary(),
             rss: self.rss.summary(),
             cgroup: self.cgroup.summary(),
@@ -400,6 +406,9 @@ mod tests {
     fn means_weigh_samples_by_their_time() {
         let pss = |seconds, bytes| HeapSample { pss: Some(Bytes(bytes)), ..at(seconds) };
         let view = fold([pss(10, 100), pss(11, 400), pss(20, 50)]);
+        assert_eq!(view.memory, view.pss);
+        let images = HeapSample { unmapped: Some(Bytes(7)), ..pss(21, 50) };
+        assert_eq!(fold([images]).memory.map(|memory| memory.last), Some(57.0));
         let summary = view.pss.unwrap();
         // 1 s of 100 and 9 s of 400.
         assert_eq!((summary.mean, summary.peak, summary.last), (370.0, 400.0, 50.0));

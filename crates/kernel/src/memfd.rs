@@ -1,10 +1,16 @@
 //! `memfd_create(2)`: a file in memory without a name, which can be mapped at several addresses.
+//!
+//! A page of it is memory from its first write on, whether or not a page table has it. `Pss` counts what page tables have, so a
+//! process that maps parts of a memfd anew and has not touched them since is charged for more than its `Pss` says.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 
-use crate::{Error, Result};
+use crate::maps::Mapping;
+use crate::{Error, Kind, Linux, Result};
 
 /// Creates an empty file in memory. `name` shows in `/proc/PID/maps` as `/memfd:name`.
 pub fn create(name: &CStr) -> Result<File> {
@@ -61,6 +67,54 @@ pub fn data(
     Ok(())
 }
 
+/// Unit of `st_blocks` (stat(2)), bytes.
+const BLOCK: u64 = 512;
+
+impl Linux {
+    /// Bytes that the memfds among these mappings of the process hold, each file once, by one of its mappings
+    /// (`/proc/PID/map_files`). A file whose mappings all went in the meantime holds nothing any more.
+    ///
+    /// # Errors
+    /// The process is another user's, or the caller lacks the right to look at `map_files` (root).
+    pub fn memfd_held(&self, pid: u32, maps: &[Mapping]) -> Result<u64> {
+        let mut held: HashMap<u64, u64> = HashMap::new();
+        for mapping in maps.iter().filter(|mapping| mapping.name.starts_with("/memfd:")) {
+            if held.contains_key(&mapping.inode) {
+                continue;
+            }
+            let range = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+            let link = self.process_file(pid, &range);
+            match std::fs::metadata(&link) {
+                Ok(file) => drop(held.insert(mapping.inode, file.blocks() * BLOCK)),
+                Err(error) => {
+                    let error = Error::io("look at", link.display(), error);
+                    if error.kind() != Kind::NotFound {
+                        return Err(error.advise("run as root"));
+                    }
+                }
+            }
+        }
+        Ok(held.values().sum())
+    }
+
+    /// Memory of the process, bytes: its `Pss` and what its memfds hold that no page table has, so that each page of a memfd
+    /// counts once. (Other shared memory that it maps is taken for a memfd's, so where it has both, less is added.) `None`
+    /// where the kernel does not say (`/proc/PID/smaps_rollup`, Linux 4.14).
+    ///
+    /// # Errors
+    /// The process has ended, or the caller may not look.
+    pub fn memory(&self, pid: u32) -> Result<Option<u64>> {
+        let usage = self.smaps_rollup(pid)?;
+        let held = self.memfd_held(pid, &self.maps(pid)?)?;
+        Ok(usage.pss.map(|pss| pss + unmapped(held, usage.pss_shmem)))
+    }
+}
+
+/// What of `held` bytes of memfds no page table has, where page tables have `mapped` bytes of shared memory.
+pub fn unmapped(held: u64, mapped: Option<u64>) -> u64 {
+    held.saturating_sub(mapped.unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +130,39 @@ mod tests {
         let mut bytes = [1; 4097];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!((bytes[0], bytes[4096]), (0, 7));
+    }
+
+    #[test]
+    fn pages_that_no_page_table_has_are_memory() {
+        const PAGES: usize = 64;
+        let file = create(c"unmapped").unwrap();
+        file.write_all_at(&[7; PAGES * 4096], 0).unwrap();
+        // SAFETY: a new mapping wherever the kernel has room.
+        let place = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGES * 4096,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(place, libc::MAP_FAILED);
+        let me = Linux::live();
+        let maps = me.maps(std::process::id()).unwrap();
+        let own: Vec<_> = maps.into_iter().filter(|map| map.name.contains("unmapped")).collect();
+        match me.memfd_held(std::process::id(), &own) {
+            Ok(held) => assert_eq!(held, PAGES as u64 * 4096),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Permission, "{error}");
+                eprintln!("skipped: {error}");
+            }
+        }
+        assert_eq!(me.memfd_held(std::process::id(), &[]).unwrap(), 0);
+        assert_eq!((unmapped(5, Some(3)), unmapped(5, Some(9)), unmapped(5, None)), (2, 0, 5));
+        // SAFETY: the mapping made above, which nothing refers to any more.
+        assert_eq!(unsafe { libc::munmap(place, PAGES * 4096) }, 0);
     }
 
     #[test]

@@ -112,6 +112,9 @@ row! {
         /// Shared memory part of `pss_bytes`, which holds the images of the remap back end
         /// (Pss_Shmem).
         pss_shmem: Option<Bytes> = "pss_shmem_bytes",
+        /// What the process's memfds hold that no page table has, bytes, and that is therefore in no process's Pss: images of
+        /// the remap back end before their next touch, and dead parts of them. 0 without a memfd.
+        unmapped: Option<Bytes> = "unmapped_bytes",
         /// Proportional swapped-out size, bytes (SwapPss).
         swap: Option<Bytes> = "swap_bytes",
         /// Charge of the process's memory cgroup, bytes, user and kernel memory.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::cgroup::Group;
-use pagemill_kernel::{Error, Kind, Linux, Result, clock};
+use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd};
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Event, HeapSample, Nanos, Source};
 
@@ -140,7 +140,16 @@ impl Sampler {
             Err(error) if error.kind() == Kind::Gone => return Ok(None),
             Err(error) => self.lacks("pss_bytes, rss_bytes, swap_bytes", error),
         }
-        sample.mappings = self.linux.maps(self.pid).ok().map(|maps| maps.len() as u64);
+        if let Ok(maps) = self.linux.maps(self.pid) {
+            sample.mappings = Some(maps.len() as u64);
+            match self.linux.memfd_held(self.pid, &maps) {
+                Ok(held) => {
+                    let mapped = sample.pss_shmem.map(|bytes| bytes.0);
+                    sample.unmapped = Some(Bytes(memfd::unmapped(held, mapped)));
+                }
+                Err(error) => self.lacks("unmapped_bytes", error),
+            }
+        }
         if let Some(group) = &self.cgroup {
             match group.charge() {
                 Ok(charge) => {

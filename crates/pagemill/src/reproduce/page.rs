@@ -153,7 +153,7 @@ fn timeline(table: &Table, case: &str) -> LineChart {
     LineChart {
         title: format!("{case}memory over time, first run of each arm"),
         x: "seconds".into(),
-        y: "Pss, MiB".into(),
+        y: "memory, MiB".into(),
         series: series.collect(),
     }
 }
@@ -173,7 +173,7 @@ mod tests {
             "better than published",
             "50.0 MiB",
             "memory over time, first run of each arm",
-            "Pss / jemalloc",
+            "memory / jemalloc",
             "FAILED tiny mesh #1: it crashed",
             "tiny mesh: MESH_LIB is not set",
         ] {

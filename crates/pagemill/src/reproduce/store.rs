@@ -4,7 +4,7 @@
 //!  results/20261121-040500/
 //!    run.json       what was run, on what, what was skipped and why
 //!    cells.csv      order,experiment,case,arm,repetition,name,value      one row a figure; failures too
-//!    samples/       EXPERIMENT-CASE-ARM-REPETITION.csv: seconds,pss_bytes,charge_bytes
+//!    samples/       EXPERIMENT-CASE-ARM-REPETITION.csv: seconds,memory_bytes,charge_bytes
 //!    summary.json   medians, ratios, intervals, verdicts
 //!    report.txt     the terminal's tables
 //!    report.html    the same with charts, one file
@@ -69,7 +69,7 @@ impl Store {
                     rows.push_str(&format!("{start},note,{}\n", quoted(note)));
                 }
                 let name = format!("samples/{experiment}-{case}-{arm}-{repetition}.csv");
-                let mut samples = String::from("seconds,pss_bytes,charge_bytes\n");
+                let mut samples = String::from("seconds,memory_bytes,charge_bytes\n");
                 for sample in &outcome.samples {
                     let charge = sample.charge.map_or(String::new(), |bytes| bytes.to_string());
                     samples.push_str(&format!("{:.4},{},{charge}\n", sample.seconds, sample.pss));
@@ -150,7 +150,7 @@ mod tests {
              2,e,c,glibc,2,failed,\"it said \"\"no\"\", twice\"\n"
         );
         let samples = fs::read_to_string(directory.join("samples/e-c-glibc-2.csv")).unwrap();
-        assert_eq!(samples, "seconds,pss_bytes,charge_bytes\n0.5000,7,\n");
+        assert_eq!(samples, "seconds,memory_bytes,charge_bytes\n0.5000,7,\n");
     }
 
     #[test]

@@ -276,7 +276,7 @@ fn sample(
     started: Instant,
     group: Option<&cgroup::Child>,
 ) -> Option<Sample> {
-    let pss = linux.smaps_rollup(pid).ok()?.pss?;
+    let pss = linux.memory(pid).ok()??;
     let charge = group.and_then(|group| group.charge().ok()).map(|charge| charge.current);
     // A process that is ending has no memory left but is still there.
     (pss > 0).then(|| Sample { seconds: started.elapsed().as_secs_f64(), pss, charge })

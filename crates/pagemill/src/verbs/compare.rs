@@ -84,6 +84,7 @@ fn look(path: &Path) -> Result<Side> {
     put("length", "s", meta.ended.map(|ended| ended.since(meta.started).seconds()));
     let view = heap.view();
     let memory = [
+        ("memory", &view.memory),
         ("Pss", &view.pss),
         ("cgroup charge", &view.cgroup),
         ("heap footprint", &view.footprint),

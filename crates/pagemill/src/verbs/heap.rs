@@ -332,11 +332,14 @@ impl Frame<'_> {
     fn kernel_rows(&self) -> Vec<Vec<String>> {
         let sample = self.sample;
         let mut rows = Rows::default();
+        rows.size("Pss", sample.pss, "a page shared by n mappings counts 1/n in each");
         rows.size(
-            "Pss",
-            sample.pss,
-            "a page shared by n mappings counts 1/n in each: the one to believe",
+            "unmapped images",
+            sample.unmapped,
+            "merged pages that no page table has until they are touched: in no Pss",
         );
+        let memory = sample.pss.zip(sample.unmapped).map(|(pss, more)| Bytes(pss.0 + more.0));
+        rows.size("memory", memory, "their sum: the one to believe");
         rows.size("Rss", sample.rss, "counts a merged page once for each alias, so too high");
         rows.size("swapped out", sample.swap.filter(|swap| swap.0 > 0), "");
         rows.size(

@@ -17,6 +17,7 @@ pub(super) fn value(report: &Report) -> Value {
     let view = &report.view;
     let mut fields = Map::new();
     let quantities = [
+        ("memory_bytes", &view.memory),
         ("pss_bytes", &view.pss),
         ("rss_bytes", &view.rss),
         ("cgroup_bytes", &view.cgroup),

@@ -107,6 +107,7 @@ pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
 /// Mean, peak and last of each quantity that was measured.
 pub(super) fn memory(view: &HeapView) -> Vec<Vec<String>> {
     let sizes = [
+        ("memory", &view.memory),
         ("Pss", &view.pss),
         ("cgroup charge", &view.cgroup),
         ("  kernel part", &view.cgroup_kernel),
@@ -132,6 +133,7 @@ pub(super) fn memory(view: &HeapView) -> Vec<Vec<String>> {
 pub(super) fn series(view: &HeapView) -> Vec<Series> {
     [
         ("Rss", &view.rss),
+        ("memory", &view.memory),
         ("Pss", &view.pss),
         ("heap footprint", &view.footprint),
         ("heap live", &view.live),
