@@ -192,10 +192,6 @@ extern "C" fn run() -> ! {
     sys::name_thread(c"pagemill-huge");
     let Some(process) = board::mine() else { fail() };
     confine::note_filters();
-    // Without the right to it the helper runs as the program does.
-    if !confine::filtered() {
-        let _ = sys::set_niceness(-15);
-    }
     let Some(mut regions) = Regions::new(process) else { fail() };
     confine::confine();
     process.set(Of::Running, 1);

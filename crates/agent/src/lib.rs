@@ -18,6 +18,7 @@
 
 mod board;
 mod calls;
+#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
 #[path = "../../preload/src/confine.rs"]
 mod confine;
 mod fork;

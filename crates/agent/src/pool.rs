@@ -15,7 +15,7 @@
 //! `plain` holds base pages on their way. The pool is not inherited by children and not part of core dumps.
 
 use pagemill_huge::board::{Of, Process};
-use pagemill_huge::frontier::{Grain, Outcome, Pages, Piece};
+use pagemill_huge::frontier::{Grain, Outcome, Pages, Piece, SEED};
 use pagemill_huge::{HUGE, PAGE};
 
 use crate::kernel::{self, EAGAIN, EEXIST, Linux};
@@ -137,7 +137,9 @@ impl Pool {
                 return Delivery::Gone;
             }
             let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-            counters.smooth(Of::BaseNs, took * 512 / (len / PAGE).max(1));
+            if piece.grain == Grain::Base {
+                counters.smooth(Of::BaseNs, took * 512 / (len / PAGE).max(1));
+            }
             counters.add(Of::BasePages, len / PAGE);
             return Delivery::Tried(Outcome::Provided);
         }
@@ -159,6 +161,22 @@ impl Pool {
             counters.add(Of::Refused, 1);
             counters.add(Of::BasePages, len / PAGE);
         }
+        Delivery::Tried(Outcome::Provided)
+    }
+
+    /// Makes the seed of a chunk, so that no huge page fits there; the chunk is advised by the caller, after this.
+    pub(crate) fn sow(piece: Piece, linux: &Linux, counters: Process<'_>) -> Delivery {
+        let there = linux.mapping_from(piece.start);
+        if !there.is_some_and(|map| map.start <= piece.start && piece.end <= map.end) {
+            return Delivery::Gone;
+        }
+        let began = sys::clock(sys::CLOCK_MONOTONIC);
+        if !kernel::populate(piece.start, SEED) {
+            return Delivery::Gone;
+        }
+        let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
+        counters.smooth(Of::BaseNs, took * (HUGE / SEED));
+        counters.add(Of::Seeds, 1);
         Delivery::Tried(Outcome::Provided)
     }
 
@@ -224,18 +242,21 @@ fn count_late(delivery: Delivery, counters: Process<'_>) {
 /// Makes a chunk of pages of 64 KiB, or smaller where the system does not give them. The first 64 KiB are base pages that are
 /// there before the chunk is advised, so that no huge page fits any more; then the advice, which the system asks for.
 fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
-    const MEDIUM: u64 = 64 << 10;
-    let head = piece.start + MEDIUM;
+    let head = piece.start + SEED;
     let first = piece.start + if piece.wire { PAGE } else { 0 };
     if advised {
-        kernel::want_base(piece.start, MEDIUM);
+        kernel::want_base(piece.start, SEED);
     }
     if !kernel::populate(first, head - first) {
         return false;
     }
     kernel::want_huge(piece.start, piece.end - piece.start);
     counters.add(Of::MediumChunks, 1);
-    kernel::populate(head, piece.end - head)
+    let began = sys::clock(sys::CLOCK_MONOTONIC);
+    let made = kernel::populate(head, piece.end - head);
+    let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
+    counters.smooth(Of::MediumNs, took * SEED / (piece.end - head));
+    made
 }
 
 /// Gives pages of the pool back.

@@ -63,6 +63,17 @@ pub(crate) struct Regions {
     mapped_ns: u64,
 }
 
+/// Has the kernel use huge pages in a range; whether it does. The program may have refused them since this was decided: what it
+/// says stands.
+fn advise(from: u64, to: u64) -> bool {
+    let done = kernel::want_huge(from, to - from);
+    if notes::is_refused(from, to) {
+        kernel::want_base(from, to - from);
+        return false;
+    }
+    done
+}
+
 impl Regions {
     /// Opens what it needs; `None` without a board or address space.
     pub(crate) fn new(process: Process<'static>) -> Option<Self> {
@@ -153,7 +164,7 @@ impl Regions {
         if piece.grain == Grain::Huge && piece.end > slot.advised {
             let from = slot.advised.max(piece.start);
             let to = slot.frontier.end().min(piece.end + AHEAD);
-            if kernel::want_huge(from, to - from) {
+            if advise(from, to) {
                 slot.advised = to;
             }
         }
@@ -209,11 +220,11 @@ impl Regions {
             let (start, end) = (slot.frontier.start(), slot.frontier.end());
             if slot.advised < end {
                 slot.advised = end;
-                kernel::want_huge(start, end - start);
+                advise(start, end);
             }
             return;
         }
-        if matches!(order, Order::Base | Order::Medium) {
+        if matches!(order, Order::Base | Order::Medium | Order::FaultMedium) {
             self.retract(number);
         }
         let others = self.untouched() - self.slots[number].frontier.untouched();
@@ -229,6 +240,9 @@ impl Regions {
             _ => len / 10_000 * lent,
         };
         let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
+        if order == Order::FaultMedium {
+            return self.sow(number, loan, now);
+        }
         for _ in 0..pieces {
             let frontier = &self.slots[number].frontier;
             let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
@@ -261,6 +275,27 @@ impl Regions {
         }
     }
 
+    /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the program is up to
+    /// the last of them.
+    fn sow(&mut self, number: usize, loan: u64, now: u64) {
+        let slot = &mut self.slots[number];
+        let from = slot.frontier.touched().max(slot.advised).next_multiple_of(PAGE);
+        let mut to = from;
+        while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
+            match Pool::sow(piece, &self.linux, self.process) {
+                Delivery::Gone => {
+                    slot.live = false;
+                    return;
+                }
+                Delivery::Tried(outcome) => slot.frontier.tried(piece, outcome),
+            }
+            to = piece.end;
+        }
+        if to > from && advise(from, to) {
+            slot.advised = to;
+        }
+    }
+
     /// Makes zeroed huge pages for the next pieces while something grows, and gives them back when nothing does.
     fn keep_store(&mut self, huge: bool, allowance: u64, now: u64) {
         const MOST: u64 = 4;
@@ -290,14 +325,19 @@ impl Regions {
 
     /// How long until something may be due.
     fn pause(&self, now: u64, rate: u64) -> u64 {
-        const LEAST_NS: u64 = 100_000;
+        const LEAST_NS: u64 = 500_000;
         const MOST_NS: u64 = 2_000_000;
+        /// Where the program's own faults bring what it needs there is little to do.
+        const IDLE_NS: u64 = 5_000_000;
         /// What a program has just mapped it mostly touches at once.
         const YOUNG_NS: u64 = 50_000_000;
         if self.process.get(Of::CollapseAt) != 0 {
             return MOST_NS;
         }
         if rate > 0 && now < self.grown_ns + KEEP_NS {
+            if self.untouched() == 0 {
+                return IDLE_NS;
+            }
             // A quarter of what the fastest regions have left.
             let left = self.untouched().max(LEAST) / rate.max(1) * 1_000_000;
             return (left / 4).clamp(LEAST_NS, MOST_NS);

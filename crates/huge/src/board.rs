@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -96,6 +96,10 @@ pub enum Of {
     Rounds,
     /// Chunks made of pages of 64 KiB, where the system gives them.
     MediumChunks,
+    /// Last costs of making 64 KiB where such pages are asked for, ns, smoothed.
+    MediumNs,
+    /// Chunks that got a seed, so that the program's own faults bring 64 KiB.
+    Seeds,
     /// Number of words of a process, regions apart.
     Words,
 }
@@ -165,6 +169,8 @@ pub enum Order {
     Pool = 4,
     /// Pages of 64 KiB ahead of its growth, where the system gives them to advised memory.
     Medium = 5,
+    /// Pages of 64 KiB by the program's own faults, where the system gives them to advised memory.
+    FaultMedium = 6,
 }
 
 impl Order {
@@ -176,6 +182,7 @@ impl Order {
             3 => Self::Fault,
             4 => Self::Pool,
             5 => Self::Medium,
+            6 => Self::FaultMedium,
             _ => Self::Nothing,
         }
     }

@@ -18,9 +18,12 @@
 //! A program that is faster than what is being made for it would be met at each page. So what it will have passed
 //! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings).
 //!
+//! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *seed*, the first 64 KiB: no
+//! huge page fits there any more. The page behind the seed is the chunk's wire.
+//!
 //! Properties (tested):
 //! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
-//!   than the loan.
+//!   than the loan. Of seeds, no more than eight lie ahead.
 //! - Pieces are provided in order, none twice, none outside the region, and no wire is ever provided.
 //! - A huge piece is one whole, aligned chunk.
 //! - The frontier never moves back.
@@ -33,6 +36,9 @@ const SLACK: u64 = HUGE;
 
 /// Wires of a region.
 const WIRES: usize = 8;
+
+/// Bytes of a seed, and of the pages that the program's faults bring behind it.
+pub const SEED: u64 = 16 * PAGE;
 
 /// The smallest piece of base pages that is worth its system calls.
 const LEAST: u64 = 16 * PAGE;
@@ -70,6 +76,8 @@ pub enum Grain {
     Medium,
     /// One huge page.
     Huge,
+    /// The first 64 KiB of a whole chunk, in base pages; the rest is the program's to fault in.
+    Seed,
 }
 
 /// What to provide next.
@@ -81,7 +89,7 @@ pub struct Piece {
     pub end: u64,
     /// What it is made of.
     pub grain: Grain,
-    /// Whether the first page stays out.
+    /// Whether the first page stays out; of a seed, the page behind it.
     pub wire: bool,
 }
 
@@ -270,6 +278,7 @@ impl Frontier {
             Order::Pool => (Grain::Base, Grain::Huge),
             Order::Medium => (Grain::Medium, Grain::Medium),
             Order::Base => (Grain::Base, Grain::Base),
+            Order::FaultMedium => return self.seed(loan),
             Order::Nothing | Order::Fault => return None,
         };
         let chunks = whole != Grain::Base;
@@ -318,6 +327,14 @@ impl Frontier {
         (enough && end - at > PAGE).then_some(Piece { start: at, end, grain, wire })
     }
 
+    /// The next chunk that gets a seed; before the first touch, as long as the loan pays for it.
+    fn seed(&self, loan: u64) -> Option<Piece> {
+        let start = self.provided.next_multiple_of(HUGE);
+        let room = if self.grows() { WIRES as u64 } else { loan / SEED };
+        let due = (self.wired as u64) < room.min(WIRES as u64) && start + HUGE <= self.end;
+        due.then_some(Piece { start, end: start + HUGE, grain: Grain::Seed, wire: true })
+    }
+
     /// Where the next piece may begin so that it is there before the program is.
     fn ahead_of_the_program(&self, rate: u64) -> u64 {
         let at = self.provided;
@@ -342,9 +359,10 @@ impl Frontier {
                     self.touched = self.touched.max(piece.start);
                 }
                 if piece.wire && outcome == Outcome::Provided && self.wired < WIRES {
-                    self.wires[self.wired] = piece.start;
+                    let seed = if piece.grain == Grain::Seed { SEED } else { 0 };
+                    self.wires[self.wired] = piece.start + seed;
                     self.wired += 1;
-                    self.last_wire = piece.start;
+                    self.last_wire = piece.start + seed;
                 }
             }
         }
@@ -401,15 +419,18 @@ mod tests {
             assert!(told, "what was not touched is called touched");
             while let Some(piece) = frontier.plan(order, allowance, loan, now) {
                 let room = if frontier.grows() { allowance } else { loan };
+                let seed = piece.grain == Grain::Seed;
+                let room = if seed { (1 + WIRES as u64) * HUGE } else { room };
                 assert!(piece.end <= frontier.touched() + room && piece.end <= end);
                 assert!(
                     piece.grain == Grain::Base
                         || piece.start.is_multiple_of(HUGE) && piece.end - piece.start == HUGE
                 );
                 assert!(pieces.last().is_none_or(|last| last.end <= piece.start));
-                let first = piece.start + if piece.wire { PAGE } else { 0 };
-                let late = (first..piece.end).step_by(PAGE as usize).any(|p| memory.is_present(p));
-                memory.fill(first, piece.end);
+                let first = piece.start + if piece.wire && !seed { PAGE } else { 0 };
+                let last = if seed { piece.start + SEED } else { piece.end };
+                let late = (first..last).step_by(PAGE as usize).any(|p| memory.is_present(p));
+                memory.fill(first, last);
                 huge += u64::from(piece.grain == Grain::Huge && !late);
                 frontier.tried(piece, if late { Outcome::Late } else { Outcome::Provided });
                 pieces.push(piece);
@@ -437,6 +458,18 @@ mod tests {
         let (faults, huge) = grow(Order::Base, 32, 64, 2 << 20, 0);
         assert!(faults < 32 * 512 / 20, "{faults} faults");
         assert_eq!(huge, 0);
+    }
+
+    #[test]
+    fn a_seed_is_sown_in_each_chunk_that_a_steady_program_comes_to() {
+        let (faults, huge) = grow(Order::FaultMedium, 32, 256, 0, 0);
+        // The first two chunks are passed before anybody looks.
+        assert!(faults <= 32 * 512 - 29 * SEED / PAGE, "{faults} faults");
+        assert_eq!(huge, 0);
+        let frontier = Frontier::new(START, START + 64 * HUGE, 0);
+        assert_eq!(frontier.plan(Order::FaultMedium, 64 << 20, 0, 1), None, "not touched yet");
+        let piece = frontier.plan(Order::FaultMedium, 0, SEED, 1).unwrap();
+        assert_eq!((piece.start, piece.end, piece.grain), (START, START + HUGE, Grain::Seed));
     }
 
     #[test]
@@ -526,7 +559,12 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_speed_the_properties_hold(
-            order in prop_oneof![Just(Order::Base), Just(Order::Medium), Just(Order::Huge)],
+            order in prop_oneof![
+                Just(Order::Base),
+                Just(Order::Medium),
+                Just(Order::Huge),
+                Just(Order::FaultMedium),
+            ],
             chunks in 1_u64..24,
             step in 1_u64..3000,
             allowance in 0_u64..(48 << 20),

@@ -39,6 +39,9 @@ impl Advice {
     }
 }
 
+// SAFETY: a mapping belongs to the process, to none of its threads; the pointer is this value's alone.
+unsafe impl Send for Anonymous {}
+
 /// An area of memory.
 #[derive(Debug)]
 pub struct Anonymous {

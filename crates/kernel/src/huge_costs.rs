@@ -48,6 +48,8 @@ pub struct HugeCosts {
     pub collapse: Option<u64>,
     /// Moving a huge page that is there into place (mremap(2)).
     pub deliver: Option<u64>,
+    /// What filling 2 MiB takes longer where another thread had the kernel provide it, a while ago.
+    pub fetch: Option<u64>,
     /// Share of fresh touches that were cold, thousandths.
     pub cold: Option<u64>,
     /// A dependent random read in 256 MiB of base pages, picoseconds.
@@ -91,6 +93,10 @@ pub fn measure(linux: &Linux) -> Result<HugeCosts> {
     let late = || clock::monotonic().saturating_sub(begun) > BUDGET;
     base(&mut costs)?;
     let huge = huge(linux, &mut costs)?;
+    match fetch() {
+        Ok(time) => costs.fetch = Some(time),
+        Err(error) => costs.not_measured.push(("fetch", error.to_string())),
+    }
     let skipped = |what: &'static str| (what, "the time for measuring was used up".to_owned());
     if late() {
         costs.not_measured.push(skipped("medium"));
@@ -196,6 +202,32 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
     Ok(())
 }
 
+/// How much longer it takes to fill memory that another thread has provided, mostly on another CPU, than memory that was just
+/// provided here: it is in another cache, or in none any more.
+fn fetch() -> Result<u64> {
+    const CHUNKS: usize = 16;
+    const LINE: usize = 64;
+    let fill = |area: &Anonymous, at: usize| {
+        let lines = (at * HUGE..(at + 1) * HUGE).step_by(LINE);
+        timed(|| lines.for_each(|line| area.write(line, 1)))
+    };
+    let area = Anonymous::map(CHUNKS * HUGE, 0)?;
+    // Refused where the kernel has no huge pages; base pages tell the same.
+    let _ = area.advise(0, area.len(), Advice::Huge);
+    let mut own = Vec::with_capacity(CHUNKS);
+    for at in 0..CHUNKS {
+        area.advise(at * HUGE, HUGE, Advice::Populate)?;
+        own.push(fill(&area, at));
+    }
+    area.advise(0, area.len(), Advice::DontNeed)?;
+    let provide = move || area.advise(0, area.len(), Advice::Populate).map(|()| area);
+    let other = std::thread::spawn(provide).join();
+    let area = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let mut others: Vec<u64> = (0..CHUNKS).map(|at| fill(&area, at)).collect();
+    let (own, others) = (median(&mut own).unwrap_or(0), median(&mut others).unwrap_or(0));
+    Ok(others.saturating_sub(own))
+}
+
 fn collapse(costs: &mut HugeCosts) -> Result<()> {
     let area = Anonymous::map(REGIONS / 4 * HUGE, 0)?;
     area.advise(0, area.len(), Advice::NoHuge)?;
@@ -293,6 +325,9 @@ mod tests {
                 costs.not_measured.iter().any(|(name, why)| *name == what && !why.is_empty());
             assert!(value.map_or(reason, |time| time > 0), "{what}: {costs:?}");
         }
+        assert!(
+            costs.fetch.is_some() || costs.not_measured.iter().any(|(name, _)| *name == "fetch")
+        );
         if let (Some(huge), Some(base)) = (costs.huge, costs.base) {
             assert!(huge > base, "{costs:?}");
         }

@@ -64,6 +64,8 @@ row! {
         bloat: Option<u64> = "bloat_permille",
         /// Chance that fresh memory is cold, thousandths.
         cold: Option<u64> = "cold_permille",
+        /// How fast the process's memory grows, bytes a millisecond.
+        growth: Option<u64> = "growth_bytes_per_ms",
         /// A fault that brings a base page, warm memory, ns.
         cost_base: Option<Nanos> = "cost_base_ns",
         /// The same from cold memory, ns.
@@ -80,10 +82,14 @@ row! {
         cost_deliver: Option<Nanos> = "cost_deliver_ns",
         /// What a huge page waits for when no block is free, ns.
         cost_stall: Option<Nanos> = "cost_stall_ns",
+        /// What filling a region takes longer where another thread has provided it, ns.
+        cost_fetch: Option<Nanos> = "cost_fetch_ns",
+        /// What a memory reference beyond the reach of the TLB takes longer on base pages, ns.
+        cost_walk: Option<Nanos> = "cost_walk_ns",
         /// Names of the columns above, separated by spaces, that were not measured on this machine.
         modelled: Option<String> = "modelled",
 
-        /// What was decided: `base`, `huge`, `pool`, `ahead-4k`, `ahead-64k`, `ahead-2m`, `collapse`, `demote`, `prezero` or `defragment`.
+        /// What was decided: `base`, `huge`, `pool`, `ahead-4k`, `ahead-64k`, `ahead-2m`, `fault-64k`, `fault-2m`, `collapse`, `demote`, `prezero` or `defragment`.
         action: Option<String> = "action",
         /// The action that cost and benefit are of, if it was turned down for `base`.
         weighed: Option<String> = "weighed",

@@ -1,12 +1,12 @@
 //! What huge pages cost on this machine and how it is doing: the machine's part of a huge page view.
 //!
-//! Costs are measured once a boot, in under two seconds, and kept in a file beside the journals (`/run/pagemill` for
+//! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has good and bad hours. They are kept in a file beside the journals (`/run/pagemill` for
 //! root, `$XDG_RUNTIME_DIR/pagemill` otherwise; see `loan::directory`). What could not be measured stays absent, with the
 //! reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
@@ -15,7 +15,10 @@ use pagemill_kernel::{Linux, loan};
 use pagemill_policy::huge::{Costs, Figure, View};
 use serde::{Deserialize, Serialize};
 
-/// Costs of a boot of a machine.
+/// How long they stand.
+const STANDS: Duration = Duration::from_secs(3600);
+
+/// Costs of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Calibration {
@@ -37,6 +40,8 @@ pub struct Calibration {
     pub collapse_ns: Option<u64>,
     /// Moving a huge page into place.
     pub deliver_ns: Option<u64>,
+    /// What filling 2 MiB takes longer where another thread has provided it.
+    pub fetch_ns: Option<u64>,
     /// Chance that fresh memory is cold, thousandths.
     pub cold_permille: Option<u64>,
     /// A dependent random read in 256 MiB of base pages.
@@ -61,6 +66,7 @@ impl Calibration {
             huge_cold_ns: costs.huge_cold,
             collapse_ns: costs.collapse,
             deliver_ns: costs.deliver,
+            fetch_ns: costs.fetch,
             cold_permille: costs.cold,
             read_base_ps: costs.read_base_ps,
             read_huge_ps: costs.read_huge_ps,
@@ -71,6 +77,11 @@ impl Calibration {
                 .collect(),
             took_ns: costs.took,
         }
+    }
+
+    /// What a reference beyond the reach of the TLB takes longer on base pages.
+    fn walk_ns(&self) -> Option<u64> {
+        Some(self.read_base_ps?.saturating_sub(self.read_huge_ps?) / 1000)
     }
 
     /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it
@@ -86,6 +97,8 @@ impl Calibration {
             collapse: figure(self.collapse_ns),
             deliver: figure(self.deliver_ns),
             stall: Figure::Absent,
+            fetch: figure(self.fetch_ns),
+            walk: figure(self.walk_ns()),
         }
     }
 }
@@ -98,13 +111,15 @@ fn files(linux: &Linux) -> Vec<PathBuf> {
     directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
 }
 
-/// The costs of this boot: those on file, or measured now. `fresh` measures in any case. Pages of 64 KiB have a cost only while
+/// The costs of this hour: those on file, or measured now. `fresh` measures in any case. Pages of 64 KiB have a cost only while
 /// the system gives them.
 pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
     let boot = linux.boot()?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let on_file = files(linux).into_iter().find_map(|path| {
         let known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (known.boot == boot).then_some(known)
+        let old = now.as_secs().saturating_sub(known.measured_unix_s) > STANDS.as_secs();
+        (known.boot == boot && !old).then_some(known)
     });
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
     if let Some(mut known) =
@@ -113,7 +128,6 @@ pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
         known.medium_ns = known.medium_ns.filter(|_| medium);
         return Ok(known);
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
     let known = Calibration::new(boot, now.as_secs(), costs);
     let text = serde_json::to_vec_pretty(&known)?;

@@ -26,6 +26,7 @@ macro_rules! figures {
             "used_permille" used number used,
             "bloat_permille" bloat number bloat,
             "cold_permille" cold number cold,
+            "growth_bytes_per_ms" growth number growth,
             "cost_base_ns" cost_base nanos costs.base,
             "cost_base_cold_ns" cost_base_cold nanos costs.base_cold,
             "cost_medium_ns" cost_medium nanos costs.medium,
@@ -34,6 +35,8 @@ macro_rules! figures {
             "cost_collapse_ns" cost_collapse nanos costs.collapse,
             "cost_deliver_ns" cost_deliver nanos costs.deliver,
             "cost_stall_ns" cost_stall nanos costs.stall,
+            "cost_fetch_ns" cost_fetch nanos costs.fetch,
+            "cost_walk_ns" cost_walk nanos costs.walk,
         }
     };
 }

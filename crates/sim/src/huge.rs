@@ -39,6 +39,9 @@ pub const WARM: Costs = {
         collapse: Modelled(620_000),
         deliver: Modelled(6_200),
         stall: Absent,
+        // No caches in this model.
+        fetch: Modelled(0),
+        walk: Absent,
     }
 };
 
@@ -488,6 +491,7 @@ impl Machine {
                 }
                 self.work(time);
             }
+            // The program's own fault is decided when it comes.
             _ => {}
         }
     }

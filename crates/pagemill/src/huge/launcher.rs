@@ -10,7 +10,8 @@
 //! | `pool` | the same, zeroed beforehand in the agent's pool and moved into place |
 //! | `ahead-64k` | the same with pages of 64 KiB, for which the system's setting is borrowed ([`super::isolate`]) |
 //! | `ahead-4k` | base pages ahead of it |
-//! | `huge` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
+//! | `fault-64k` | pages of 64 KiB at the program's own faults: chunks in which no huge page fits any more are advised |
+//! | `huge`, `fault-2m` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
 //! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
 //! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
 //!
@@ -39,7 +40,7 @@ use pagemill_policy::huge::{
 use serde_json::{Value, json};
 
 use super::isolate::{self, Isolation};
-use super::view::{self, Machine};
+use super::view::{self, Fresh, Machine};
 use crate::decisions;
 
 /// Time between two looks at the board. Each takes a CPU that the program may be using; between them the agent acts on its own.
@@ -87,12 +88,34 @@ struct Decided {
     at: Duration,
 }
 
+impl Member {
+    /// How fast the process grows, bytes a millisecond of a window.
+    fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
+        const WINDOW: Duration = Duration::from_millis(100);
+        let resident = process.get(Of::Resident);
+        let (then, before) = *self.resident.get_or_insert((now, resident));
+        if now >= then + WINDOW {
+            let passed = (now - then).as_millis() as u64;
+            let seen = resident.saturating_sub(before) / passed;
+            let smooth = self.growth.value().map_or(seen, |growth| (growth + seen) / 2);
+            self.growth = Figure::Measured(smooth);
+            self.resident = Some((now, resident));
+        }
+        self.growth
+    }
+}
+
 /// What is remembered of a process.
 #[derive(Debug, Default)]
 struct Member {
     decided: [Decided; REGIONS],
     huge: u64,
     made: Duration,
+    base: u64,
+    touched: Duration,
+    /// Resident bytes when growth was worked out last.
+    resident: Option<(Duration, u64)>,
+    growth: Figure,
     pages: Option<Pages>,
     top: u64,
     /// The last huge page whose zeros were counted.
@@ -268,7 +291,15 @@ impl Launcher {
                 member.huge = process.get(Of::HugePages);
                 member.made = now;
             }
-            let fresh = member.made + FRESH > now;
+            if process.get(Of::BasePages) + process.get(Of::Seeds) != member.base {
+                member.base = process.get(Of::BasePages) + process.get(Of::Seeds);
+                member.touched = now;
+            }
+            let fresh = Fresh {
+                huge: member.made + FRESH > now,
+                base: member.touched + FRESH > now,
+                growth: member.grown(process, now),
+            };
             for (number, region) in process.regions().enumerate() {
                 let generation = region.get(At::Generation);
                 if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
@@ -558,6 +589,8 @@ fn counters(process: Process<'_>) -> Value {
         "untouched_bytes": get(Of::Untouched),
         "rounds": get(Of::Rounds),
         "medium_chunks": get(Of::MediumChunks),
+        "medium_ns": get(Of::MediumNs),
+        "seeds": get(Of::Seeds),
     })
 }
 
@@ -596,7 +629,8 @@ fn order_for(action: Action) -> Order {
         Action::Pool => Order::Pool,
         Action::Ahead4k => Order::Base,
         Action::Ahead64k => Order::Medium,
-        Action::Huge => Order::Fault,
+        Action::Huge | Action::Fault2m => Order::Fault,
+        Action::Fault64k => Order::FaultMedium,
         Action::Base | Action::Collapse | Action::Demote | Action::Prezero | Action::Defragment => {
             Order::Nothing
         }

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | free blocks, memory in use | the machine, every 50 ms |
 //! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
-//! | costs | measured once a boot (`plan --costs`); of huge pages and collapses, what the agent measures as it works |
+//! | costs | measured once an hour (`plan --costs`); of pages and collapses, what the agent measures as it works |
+//! | growth | the agent |
 //! | a stall | [`STALL_NS`], modelled |
 //! | pages that will be touched | all, while a region grows in order; modelled |
 //! | stock, bloat | the agent |
@@ -22,6 +23,17 @@ use crate::costs;
 
 /// Half way between the median and the ninth decile of direct compaction for one huge page.
 const STALL_NS: u64 = 500_000;
+
+/// What is known of a process's latest doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh {
+    /// Its agent has made huge pages of late, so that it knows what they cost.
+    pub huge: bool,
+    /// The same of smaller pages.
+    pub base: bool,
+    /// How fast it grows, bytes a millisecond.
+    pub growth: Figure,
+}
 
 /// What holds for all processes, looked at now and then.
 #[derive(Debug)]
@@ -96,21 +108,28 @@ impl Machine {
         view
     }
 
-    /// The view of the next chunk of a region of `process`. `fresh`: it has made huge pages of late, so that it knows
-    /// what they cost.
+    /// The view of the next chunk of a region of `process`.
     pub fn of(
         &self,
         process: Process<'_>,
         region: Region<'_>,
         moment: Moment,
-        fresh: bool,
+        fresh: Fresh,
     ) -> View {
         let mut view = self.typical(moment, section(region));
         view.address = region.get(At::Touched) / REGION * REGION;
         let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);
-        if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh) {
+        if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh.huge) {
             view.costs.huge = huge;
         }
+        if let Some(base) = Some(process.get(Of::BaseNs) / PAGES).filter(|ns| *ns > 0 && fresh.base)
+        {
+            view.costs.base = Figure::Measured(base);
+        }
+        if let Some(medium) = measured(Of::MediumNs).filter(|_| fresh.base) {
+            view.costs.medium = medium;
+        }
+        view.growth = fresh.growth;
         if let Some(collapse) = measured(Of::CollapseNs) {
             view.costs.collapse = collapse;
         }

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -210,12 +210,8 @@ impl Arguments {
         // The tracer of huge-slices sleeps until its program stops.
         let watched = if name == HUGE_SLICES { &ENDING_AND_CHILD[..] } else { ENDING };
         let signals = signal::Signals::block(watched)?;
-        let talk = std::io::stderr().is_terminal();
-        let say = |step: &str| {
-            if talk {
-                eprint!("\r\x1b[K{name}: {step}");
-            }
-        };
+        let mut steps = Steps::new(name);
+        let say = |step: &str| steps.say(step);
         let (title, tables, data, interrupted) = match name {
             overhead::NAME => {
                 let options = overhead::Options::new(self.quick, self.reps, self.seed);
@@ -237,9 +233,7 @@ impl Arguments {
                 return Ok(Exit::Unsupported);
             }
         };
-        if talk {
-            eprint!("\r\x1b[K");
-        }
+        drop(steps);
         let store = Store::create(&self.directory(), self.force)?;
         let data = serde_json::to_string_pretty(&data)? + "\n";
         let text = as_text(name, title, &tables);
@@ -554,16 +548,41 @@ fn minutes(time: Duration) -> String {
 
 /// Does something whose steps are shown in one line of a terminal, which is gone in the end.
 fn progress<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T>) -> Result<T> {
-    let talk = std::io::stderr().is_terminal();
-    let done = work(&mut |step| {
-        if talk {
-            eprint!("\r\x1b[K{name}: {step}");
-        }
-    });
-    if talk {
-        eprint!("\r\x1b[K");
+    let mut steps = Steps::new(name);
+    work(&mut |step| steps.say(step))
+}
+
+/// What an experiment is at: one line that changes on a terminal, a line a minute elsewhere.
+struct Steps<'a> {
+    name: &'a str,
+    terminal: bool,
+    began: Instant,
+    said: Instant,
+}
+
+impl<'a> Steps<'a> {
+    fn new(name: &'a str) -> Self {
+        let now = Instant::now();
+        Self { name, terminal: std::io::stderr().is_terminal(), began: now, said: now }
     }
-    done
+
+    fn say(&mut self, step: &str) {
+        const MINUTE: Duration = Duration::from_secs(60);
+        if self.terminal {
+            eprint!("\r\x1b[K{}: {step}", self.name);
+        } else if self.said.elapsed() >= MINUTE {
+            self.said = Instant::now();
+            eprintln!("{}, {} on: {step}", self.name, minutes(self.began.elapsed()));
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,20 +3,27 @@
 //! ```text
 //!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free
 //!   faults    (expected - present) x a base fault here               what the program is spared
-//!   walks     by the profile; without one, [`REUSED`] for each page expected, modelled
+//!   walks     by the profile; without one, [`REUSED`] walks for each page expected, modelled
 //!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
-//!   helper    time of a helper x its price                           a quarter while CPUs are idle, else all of it
+//!   helper    time of a helper x its price                           half while a whole CPU is idle, all of it where none is, in between by the share
+//!   fetch     missing / 512 of what fetching a region from another cache costs here
 //!
 //!   action      benefits                  costs
 //!   huge        walks + faults            fresh + bloat              only while fresh <= the latency budget
 //!   pool        walks + faults            deliver + helper(fresh) + bloat
-//!   ahead-2m    walks + faults            helper(fresh) + bloat
-//!   ahead-4k    faults                    helper(faults)
-//!   ahead-64k   faults                    helper(pages of 64 KiB x medium)
+//!   ahead-2m    walks + faults            helper(fresh) + fetch + bloat
+//!   ahead-4k    faults                    helper(faults) + fetch
+//!   ahead-64k   faults                    helper(pages of 64 KiB x medium) + fetch
+//!   fault-2m    walks + faults            fresh + bloat              only while fresh <= the latency budget, or rare
+//!   fault-64k   faults                    pages of 64 KiB x medium
 //!   collapse    walks + faults            helper(collapse) + bloat
 //!   demote      zeros x base x pressure   walks + helper(collapse)
 //!   prezero     useful x (fresh - deliver)   helper(n x fresh)
 //! ```
+//!
+//! `fault-2m` and `fault-64k` are what the kernel's own settings `always` would do, in the program's own time: what those
+//! gain nobody needs a helper for. *Rare*: at the speed at which the process grows, zeroing takes at most
+//! [`CbmmPlus::stalled`] of its time; a program that spends more of it waiting has a tail worth a helper.
 //!
 //! Deviations from CBMM, each deliberate: base faults that a huge page spares count (there: not), so a dense region
 //! needs no profile (a profile in nanoseconds, as `plan` writes it, holds them already), and where nothing is known of walks
@@ -26,22 +33,26 @@
 //! collapsing and defragmenting can pay. A term whose figure is absent is left out if it speaks for the action; if
 //! it speaks against it, the action is not offered.
 
-use super::{Account, Action, Estimate, Figure, PAGES, Policy, Term, Unit, View, cbmm};
+use super::{Account, Action, Estimate, Figure, PAGES, Policy, REGION, Term, Unit, View};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: (u64, u64) = (700, 850);
 /// Base pages of a 64 KiB page.
 const MEDIUM: u64 = 16;
-/// Page walks that a base page on a huge page spares, ns, where no profile tells: it is used again sixteen times out of the
-/// order in which the processor would still know where it is, 10 ns each.
-const REUSED: u64 = 160;
+/// Page walks that a base page on a huge page spares, where no profile tells: it is used again so many times out of the
+/// order in which the processor would still know where it is.
+const REUSED: u64 = 16;
+/// What each costs where nobody has measured it, ns.
+const WALK: u64 = 10;
 
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CbmmPlus {
     /// The longest that a fault may take because of a huge page, ns.
     pub budget: u64,
-    /// Price of a helper's time while CPUs are idle, in thousandths.
+    /// Share of a growing program's time in which its faults may zero huge pages that take longer than that, in thousandths.
+    pub stalled: u64,
+    /// Price of a helper's time while a CPU is idle, in thousandths: it is often the other half of a core that is not.
     pub helper: u64,
     /// Untouched share of resident memory from which on sparse regions stay on base pages, in thousandths.
     pub bloat: u64,
@@ -49,7 +60,7 @@ pub struct CbmmPlus {
 
 impl Default for CbmmPlus {
     fn default() -> Self {
-        Self { budget: 200_000, helper: 250, bloat: 30 }
+        Self { budget: 200_000, stalled: 150, helper: 500, bloat: 30 }
     }
 }
 
@@ -86,13 +97,31 @@ impl CbmmPlus {
         Some(zeroing.saturating_add(stall))
     }
 
+    /// The price of a helper's time. It takes what others would use of the CPU that it runs on.
     fn helper(self, time: u64, view: &View) -> u64 {
-        part(time, if cbmm::idle(view) { self.helper } else { 1000 })
+        let others = view.cpus.saturating_sub(1).saturating_mul(100);
+        let taken = view.load.value().map_or(100, |load| load.saturating_sub(others).min(100));
+        part(time, self.helper + (1000 - self.helper.min(1000)) * taken / 100)
+    }
+
+    /// What the program waits longer for `pages` because they are in another cache.
+    fn fetch(pages: u64, view: &View) -> Option<u64> {
+        Some(part(view.costs.fetch.value()?, pages.min(PAGES) * 1000 / PAGES))
+    }
+
+    /// Whether the program may zero huge pages of this cost itself.
+    fn may_wait(self, fresh: u64, view: &View) -> bool {
+        // Nanoseconds a region times bytes a millisecond.
+        let whole = u128::from(REGION) * 1_000_000;
+        let spent = |growth| u128::from(fresh) * u128::from(growth);
+        let most = whole * u128::from(self.stalled) / 1000;
+        fresh <= self.budget || view.growth.value().is_some_and(|growth| spent(growth) <= most)
     }
 
     fn walks(view: &View) -> u64 {
         let Some(value) = view.profile_huge.value() else {
-            return Self::expected(view).unwrap_or(0) * REUSED;
+            let walk = view.costs.walk.value().unwrap_or(WALK);
+            return (Self::expected(view).unwrap_or(0) * REUSED).saturating_mul(walk);
         };
         match view.unit {
             Unit::Cycles if view.mhz > 0 => {
@@ -112,6 +141,11 @@ impl CbmmPlus {
     /// Base pages that the program has yet to fault in.
     fn missing(view: &View) -> u64 {
         Self::expected(view).unwrap_or(0).saturating_sub(view.present.value().unwrap_or(0))
+    }
+
+    /// What the missing pages cost in pages of 64 KiB.
+    fn medium(view: &View) -> Option<u64> {
+        Some(view.costs.medium.value()?.saturating_mul(Self::missing(view).div_ceil(MEDIUM)))
     }
 
     /// How much an unused page matters, in thousandths. Unknown use of memory counts in full.
@@ -158,20 +192,29 @@ impl Policy for CbmmPlus {
             ),
             Action::Ahead2m => (
                 none.with(Term::Helper, self.helper(Self::fresh(view)?, view))
+                    .with(Term::Fetch, Self::fetch(Self::missing(view), view)?)
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
             ),
             Action::Ahead4k => {
                 base?;
                 (
-                    none.with(Term::Helper, self.helper(faults, view)),
+                    none.with(Term::Helper, self.helper(faults, view))
+                        .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
                     none.with(Term::Faults, faults),
                 )
             }
-            Action::Ahead64k => {
-                let time =
-                    view.costs.medium.value()?.saturating_mul(Self::missing(view).div_ceil(MEDIUM));
-                (none.with(Term::Helper, self.helper(time, view)), none.with(Term::Faults, faults))
+            Action::Ahead64k => (
+                none.with(Term::Helper, self.helper(Self::medium(view)?, view))
+                    .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
+                none.with(Term::Faults, faults),
+            ),
+            Action::Fault2m => {
+                let fresh = Self::fresh(view).filter(|fresh| self.may_wait(*fresh, view))?;
+                (none.with(Term::Preparation, fresh).with(Term::Bloat, self.bloat(view)?), huge)
+            }
+            Action::Fault64k => {
+                (none.with(Term::Preparation, Self::medium(view)?), none.with(Term::Faults, faults))
             }
             Action::Collapse if !view.huge => (
                 none.with(Term::Helper, self.helper(view.costs.collapse.value()?, view))

@@ -155,7 +155,13 @@ impl Moment {
     pub const fn actions(self) -> &'static [Action] {
         match self {
             Self::Fault => &[Action::Pool, Action::Huge],
-            Self::Ahead => &[Action::Ahead4k, Action::Ahead64k, Action::Ahead2m],
+            Self::Ahead => &[
+                Action::Fault64k,
+                Action::Fault2m,
+                Action::Ahead4k,
+                Action::Ahead64k,
+                Action::Ahead2m,
+            ],
             Self::Scan => &[Action::Collapse, Action::Demote],
             Self::Idle => &[Action::Prezero, Action::Defragment],
         }
@@ -178,6 +184,10 @@ pub enum Action {
     Ahead64k,
     /// A helper has the region backed by a huge page before the program touches it.
     Ahead2m,
+    /// The kernel is asked to bring 64 KiB at each of the program's faults there.
+    Fault64k,
+    /// The kernel is asked to bring huge pages at the program's faults there.
+    Fault2m,
     /// A helper copies the base pages in use into a huge page.
     Collapse,
     /// The huge page is split and pages that hold only zeros are given back.
@@ -190,13 +200,15 @@ pub enum Action {
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Base,
         Self::Huge,
         Self::Pool,
         Self::Ahead4k,
         Self::Ahead64k,
         Self::Ahead2m,
+        Self::Fault64k,
+        Self::Fault2m,
         Self::Collapse,
         Self::Demote,
         Self::Prezero,
@@ -213,6 +225,8 @@ impl Action {
             Self::Ahead4k => "ahead-4k",
             Self::Ahead64k => "ahead-64k",
             Self::Ahead2m => "ahead-2m",
+            Self::Fault64k => "fault-64k",
+            Self::Fault2m => "fault-2m",
             Self::Collapse => "collapse",
             Self::Demote => "demote",
             Self::Prezero => "prezero",
@@ -223,7 +237,7 @@ impl Action {
     /// Whether the region is on a huge page after it.
     #[must_use]
     pub const fn makes_huge(self) -> bool {
-        matches!(self, Self::Huge | Self::Pool | Self::Ahead2m | Self::Collapse)
+        matches!(self, Self::Huge | Self::Pool | Self::Ahead2m | Self::Fault2m | Self::Collapse)
     }
 }
 
@@ -246,6 +260,10 @@ pub struct Costs {
     pub deliver: Figure,
     /// What a huge page allocation waits for when no block is free: compaction, reclaim.
     pub stall: Figure,
+    /// What filling a whole region takes longer where another thread has provided it: it is in another cache, or in none.
+    pub fetch: Figure,
+    /// What a memory reference beyond the reach of the TLB takes longer on base pages.
+    pub walk: Figure,
 }
 
 /// Everything a policy may look at.
@@ -297,6 +315,8 @@ pub struct View {
     pub bloat: Figure,
     /// Chance that fresh memory is cold, in thousandths.
     pub cold: Figure,
+    /// How fast the process's memory grows, bytes a millisecond.
+    pub growth: Figure,
     /// What the mechanisms cost here.
     pub costs: Costs,
 }
@@ -318,6 +338,8 @@ pub enum Term {
     Delivery,
     /// Time of a helper that others could have used.
     Helper,
+    /// Fetching what was provided from another cache, or from memory.
+    Fetch,
     /// Memory that would be resident and unused.
     Bloat,
     /// Memory given back.
@@ -338,6 +360,7 @@ impl Term {
             Self::Preparation => "preparation",
             Self::Delivery => "delivery",
             Self::Helper => "helper",
+            Self::Fetch => "fetch",
             Self::Bloat => "bloat",
             Self::Freed => "freed",
             Self::Allowance => "allowance",

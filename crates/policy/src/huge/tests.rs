@@ -5,7 +5,8 @@ use super::*;
 fn measured(costs: [u64; 8]) -> Costs {
     let [base, base_cold, medium, huge, huge_cold, collapse, deliver, stall] =
         costs.map(Figure::Measured);
-    Costs { base, base_cold, medium, huge, huge_cold, collapse, deliver, stall }
+    let (fetch, walk) = (Figure::Measured(0), Figure::Absent);
+    Costs { base, base_cold, medium, huge, huge_cold, collapse, deliver, stall, fetch, walk }
 }
 
 /// A machine as measured once: warm 1.1 us and 90 us, cold 11.3 us and 5.1 ms.
@@ -154,6 +155,51 @@ fn cbmm_plus_prefers_base_pages_ahead_where_a_huge_one_has_to_wait_long() {
     assert_eq!(decides("cbmm+", &ahead(5_000_000)), Action::Ahead4k);
 }
 
+/// A machine on which zeroing takes longer than the budget, a page of 64 KiB half as much for the same memory, and fetching
+/// a third of it.
+fn slow(load: u64, growth: Figure) -> View {
+    let view = View {
+        present: Figure::Measured(0),
+        expected: Figure::Modelled(512),
+        load: Figure::Measured(load),
+        growth,
+        ..machine(Moment::Ahead)
+    };
+    let costs = Costs {
+        huge: Figure::Measured(350_000),
+        medium: Figure::Measured(9_000),
+        fetch: Figure::Measured(120_000),
+        walk: Figure::Measured(80),
+        ..view.costs
+    };
+    View { costs, ..view }
+}
+
+#[test]
+fn cbmm_plus_leaves_rare_zeroing_to_the_program_and_spares_a_fast_one() {
+    // 0.4 GB/s: 350 us in 5 ms. 1.6 GB/s: in 1.3 ms.
+    let (rare, often) = (Figure::Measured(400_000), Figure::Measured(1_600_000));
+    assert_eq!(decides("cbmm+", &slow(150, rare)), Action::Fault2m);
+    assert_eq!(decides("cbmm+", &slow(150, often)), Action::Ahead2m);
+    assert_eq!(decides("cbmm+", &slow(100, often)), Action::Ahead2m);
+    assert_eq!(decides("cbmm+", &slow(150, Figure::Absent)), Action::Ahead2m, "nobody knows");
+    // Where a helper's pages are as near as one's own they are the better bargain.
+    let mut near = slow(100, rare);
+    near.costs.fetch = Figure::Measured(0);
+    assert_eq!(decides("cbmm+", &near), Action::Ahead2m);
+}
+
+#[test]
+fn cbmm_plus_has_the_program_fault_64_kib_where_huge_pages_are_dear_and_no_cpu_is_idle() {
+    let growth = Figure::Measured(400_000);
+    let dear = |load| {
+        let view = slow(load, growth);
+        View { costs: Costs { huge: Figure::Measured(3_000_000), ..view.costs }, ..view }
+    };
+    assert_eq!(decides("cbmm+", &dear(200)), Action::Fault64k);
+    assert_eq!(decides("cbmm+", &dear(100)), Action::Ahead64k);
+}
+
 #[test]
 fn cbmm_plus_stops_making_sparse_regions_huge_where_bloat_is_spent() {
     let scan = |present, bloat| View {
@@ -212,7 +258,7 @@ fn figure() -> impl Strategy<Value = Figure> {
 }
 
 fn views() -> impl Strategy<Value = View> {
-    let figures = prop::array::uniform24(figure());
+    let figures = prop::array::uniform25(figure());
     let moment = prop::sample::select(Moment::ALL.to_vec());
     let unit = prop::sample::select(vec![Unit::Cycles, Unit::Nanos]);
     (figures, moment, unit, (any::<bool>(), any::<bool>()), (0..9u64, 0..5000u64, 0..99u64))
@@ -247,7 +293,10 @@ fn views() -> impl Strategy<Value = View> {
                 collapse: f[19],
                 deliver: f[20],
                 stall: f[21],
+                fetch: f[22],
+                walk: f[23],
             },
+            growth: f[24],
             ..View::default()
         })
 }
@@ -267,6 +316,31 @@ proptest! {
                 prop_assert!(policy.worth(&decision.estimate));
                 prop_assert!(decision.estimate.gain() > 0);
             }
+        }
+    }
+
+    /// Less idle time never makes a helper's work more attractive.
+    #[test]
+    fn a_busier_machine_never_makes_the_helper_cheaper(view in views(), load in 0..400u64, more in 0..400u64) {
+        let policy = cbmm_plus::CbmmPlus::default();
+        for action in [Action::Ahead4k, Action::Ahead64k, Action::Ahead2m] {
+            let cost = |load| {
+                let view = View { load: Figure::Measured(load), ..view };
+                policy.estimate(action, &view).map(|estimate| estimate.cost())
+            };
+            prop_assert!(cost(load) <= cost(load + more));
+        }
+    }
+
+    /// Whatever a huge page costs, the program zeroes beyond the budget only while that is rare.
+    #[test]
+    fn a_program_waits_beyond_the_budget_only_if_that_is_rare(view in views()) {
+        let policy = cbmm_plus::CbmmPlus::default();
+        if let Some(estimate) = policy.estimate(Action::Fault2m, &view) {
+            let (_, fresh) = estimate.costs.terms().next().unwrap();
+            let growth = u128::from(view.growth.value().unwrap_or(u64::MAX));
+            let rare = u128::from(fresh) * growth <= u128::from(REGION) * 1_000 * u128::from(policy.stalled);
+            prop_assert!(fresh <= policy.budget || rare);
         }
     }
 

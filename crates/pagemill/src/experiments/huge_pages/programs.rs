@@ -191,7 +191,7 @@ impl Bench<'_> {
             "xz" => {
                 let text = self.at("xz.txt");
                 if !text.exists() {
-                    let rows = self.scaled(400_000);
+                    let rows = self.scaled(60_000);
                     generate::sql_script(&mut std::io::BufWriter::new(file("xz.txt")?), rows, 1)?;
                 }
                 let mut all = vec![find("xz", "xz-utils")?.into()];

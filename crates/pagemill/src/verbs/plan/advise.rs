@@ -45,7 +45,7 @@ impl Advice {
     fn row(&self) -> Option<Row> {
         let decision = self.decision?;
         let kind = match decision.action {
-            Action::Ahead2m => Kind::Huge,
+            Action::Ahead2m | Action::Fault2m => Kind::Huge,
             Action::Ahead4k | Action::Ahead64k => Kind::Eager,
             _ => return None,
         };
@@ -346,7 +346,12 @@ mod tests {
             used: figure(800),
             free_huge: figure(50),
             cold: figure(0),
-            costs: Costs { base: figure(1_100), huge: figure(90_000), ..Costs::default() },
+            costs: Costs {
+                base: figure(1_100),
+                huge: figure(90_000),
+                fetch: figure(0),
+                ..Costs::default()
+            },
             ..View::default()
         }
     }

@@ -22,6 +22,7 @@ pub fn run(json: bool) -> Result<Exit> {
         ("huge page, cold", known.huge_cold_ns),
         ("collapse 512 base pages", known.collapse_ns),
         ("move a huge page into place", known.deliver_ns),
+        ("fetch 2 MiB provided elsewhere", known.fetch_ns),
     ];
     for (what, value) in times {
         match value {
