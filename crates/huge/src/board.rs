@@ -290,10 +290,12 @@ impl<'a> Process<'a> {
         self.set(word, self.get(word).wrapping_add(more));
     }
 
-    /// Moves a word that only the caller writes an eighth of the way to `value`; the first value is taken whole.
+    /// Moves a word that only the caller writes an eighth of the way to `value`; the first value is taken whole. One that is more than
+    /// twice what came before counts as twice: the one page for which a host took long says little of the next.
     pub fn smooth(&self, word: Of, value: u64) {
         let before = self.get(word);
-        self.set(word, if before == 0 { value } else { before - before / 8 + value / 8 });
+        let told = value.min(before.saturating_mul(2));
+        self.set(word, if before == 0 { value } else { before - before / 8 + told / 8 });
     }
 
     /// The region with this number.
@@ -392,6 +394,20 @@ mod tests {
         left.set(Of::Pid, 0);
         let place = board.process(board.join(999).unwrap());
         assert_eq!((place.get(Of::Pid), place.get(Of::Late)), (999, 0));
+    }
+
+    #[test]
+    fn a_cost_follows_what_lasts_and_not_what_happens_once() {
+        let words = words();
+        let process = Board::new(&words).unwrap().process(0);
+        process.smooth(Of::HugeNs, 80_000);
+        assert_eq!(process.get(Of::HugeNs), 80_000);
+        process.smooth(Of::HugeNs, 40_000_000);
+        assert_eq!(process.get(Of::HugeNs), 90_000);
+        for _ in 0..100 {
+            process.smooth(Of::HugeNs, 5_000_000);
+        }
+        assert!(process.get(Of::HugeNs) > 4_000_000, "all of them take long now");
     }
 
     #[test]

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_measured_once_a_boot() {
+    fn costs_are_measured_once_an_hour_of_a_boot() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -202,8 +202,13 @@ mod tests {
             "Node 0, zone      DMA 1 0 0 0 0 0 0 0 0 1 2\nNode 0, zone   Normal 4 0 0 0 0 0 0 0 0 3 1\n",
         );
         let linux = Linux::at(root.path());
-        let known =
-            Calibration { boot: "one".into(), base_ns: Some(1100), ..Calibration::default() };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let known = Calibration {
+            boot: "one".into(),
+            base_ns: Some(1100),
+            measured_unix_s: now,
+            ..Calibration::default()
+        };
         let path = files(&linux).remove(0);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, serde_json::to_vec(&known).unwrap()).unwrap();
@@ -212,6 +217,9 @@ mod tests {
         assert_eq!((view.load, view.used), (Figure::Measured(10), Figure::Measured(600)));
         assert_eq!((view.mhz, view.free_huge), (2000, Figure::Measured(4)));
         assert_eq!((view.costs.base, view.costs.stall), (Figure::Measured(1100), Figure::Absent));
+        let old = Calibration { measured_unix_s: now - 4000, ..known };
+        fs::write(&path, serde_json::to_vec(&old).unwrap()).unwrap();
+        assert!(calibrate(&linux, false).unwrap().measured_unix_s >= now);
 
         put("proc/sys/kernel/random/boot_id", "two\n");
         let again = calibrate(&linux, false).unwrap();

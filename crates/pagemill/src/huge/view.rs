@@ -81,8 +81,10 @@ impl Machine {
         let idle_cpus =
             (idle.saturating_sub(before)) as f64 / TICKS_A_SECOND / passed.as_secs_f64();
         let helper_cpus = helpers.saturating_sub(helped).as_secs_f64() / passed.as_secs_f64();
-        let busy = (self.now.cpus as f64 - idle_cpus - helper_cpus).max(0.0);
-        self.busy = Figure::Measured((busy * 100.0) as u64);
+        let busy = (self.now.cpus as f64 - idle_cpus - helper_cpus).max(0.0) * 100.0;
+        // With the window before: a program comes and goes by milliseconds.
+        let before = self.busy.value().map_or(busy, |before| before as f64);
+        self.busy = Figure::Measured(((busy + before) / 2.0) as u64);
         self.counted = (Instant::now(), idle, helpers);
     }
 

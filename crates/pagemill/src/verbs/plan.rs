@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Directory that `pagemill record` or `pagemill run --huge` wrote; with --perturb, a profile.
     #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure"])]
     input: Option<PathBuf>,
-    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for this boot.
+    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of this boot.
     #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
     costs: bool,
     /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they are worth
