@@ -13,7 +13,7 @@ use pagemill_model::{Access, Event, Fold, MappingSample, Nanos, Touched};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::label;
-use crate::heat::Table;
+use crate::heat::{Recent, Table};
 
 /// How often memory was accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub struct AccessFold {
     mappings: BTreeMap<(u64, u64), MappingSample>,
     touched: Table<(u64, u64), bool>,
     accesses: Table<(u64, u64), Counts>,
-    threads: Table<u64, (Counts, Table<u64, ()>)>,
+    threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
     kept: u64,
 }
@@ -71,7 +71,7 @@ impl AccessFold {
             mappings: BTreeMap::new(),
             touched: Table::default(),
             accesses: Table::default(),
-            threads: Table::default(),
+            threads: Recent::default(),
             working_set: Vec::new(),
             kept: 0,
         }
@@ -113,7 +113,7 @@ impl AccessFold {
         };
         let number = row.address.unwrap_or(0) / self.page;
         self.accesses.entry((row.pid.unwrap_or(0), number)).or_default().add(one);
-        let (counts, pages) = self.threads.entry(row.tid.unwrap_or(0)).or_default();
+        let (counts, pages) = self.threads.of(row.tid.unwrap_or(0));
         counts.add(one);
         counts.pages += u64::from(pages.insert(number, ()).is_none());
     }

@@ -144,6 +144,39 @@ impl Hasher for Mixed {
 
 pub(crate) type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mixed>>;
 
+/// A table in which the same key is looked up again and again: the latest is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Recent<K, V> {
+    places: Table<K, usize>,
+    entries: Vec<(K, V)>,
+    latest: usize,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { places: Table::default(), entries: Vec::new(), latest: 0 }
+    }
+}
+
+impl<K: Copy + Eq + std::hash::Hash, V: Default> Recent<K, V> {
+    /// The value of a key; new ones begin as the default.
+    pub(crate) fn of(&mut self, key: K) -> &mut V {
+        if self.entries.get(self.latest).is_none_or(|entry| entry.0 != key) {
+            let entries = &mut self.entries;
+            self.latest = *self.places.entry(key).or_insert_with(|| {
+                entries.push((key, V::default()));
+                entries.len() - 1
+            });
+        }
+        &mut self.entries[self.latest].1
+    }
+
+    /// All of them, in the order in which they came.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(K, V)> {
+        self.entries.iter()
+    }
+}
+
 /// Who first touched a page of an object, and whether it was written.
 #[derive(Clone, Copy, Debug)]
 struct First {
@@ -161,11 +194,11 @@ pub struct HeatFold<S> {
     events: bool,
     step: u64,
     last: u64,
-    cells: Table<(usize, u64, u64), Heat>,
+    cells: Recent<(usize, u64, u64), Heat>,
     pages: Table<(usize, u64, u64), First>,
-    sizes: Table<usize, u64>,
-    lines: Table<(usize, u64, u64), (u64, u64)>,
-    threads: Table<u64, usize>,
+    sizes: Recent<usize, u64>,
+    lines: Recent<(usize, u64, u64), (u64, u64)>,
+    threads: Recent<u64, Option<usize>>,
     order: Vec<u64>,
     working_set: Vec<u64>,
     accesses: u64,
@@ -183,11 +216,11 @@ impl<S: Symbols> HeatFold<S> {
             events,
             step: 1_000_000,
             last: 0,
-            cells: Table::default(),
+            cells: Recent::default(),
             pages: Table::default(),
-            sizes: Table::default(),
-            lines: Table::default(),
-            threads: Table::default(),
+            sizes: Recent::default(),
+            lines: Recent::default(),
+            threads: Recent::default(),
             order: Vec::new(),
             working_set: Vec::new(),
             accesses: 0,
@@ -201,8 +234,8 @@ impl<S: Symbols> HeatFold<S> {
         while since / self.step >= STEPS {
             self.step *= 2;
             let cells = std::mem::take(&mut self.cells);
-            for ((object, slice, step), heat) in cells {
-                self.cells.entry((object, slice, step / 2)).or_default().add(&heat);
+            for ((object, slice, step), heat) in cells.iter() {
+                self.cells.of((*object, *slice, step / 2)).add(heat);
             }
             self.working_set = self
                 .working_set
@@ -218,7 +251,7 @@ impl<S: Symbols> HeatFold<S> {
 
     fn thread(&mut self, tid: u64) -> usize {
         let (threads, order) = (&mut self.threads, &mut self.order);
-        *threads.entry(tid).or_insert_with(|| {
+        *threads.of(tid).get_or_insert_with(|| {
             order.push(tid);
             order.len() - 1
         })
@@ -252,7 +285,7 @@ impl<S: Symbols> HeatFold<S> {
         let write = flags.has(Flags::WRITE);
         let object = self.count(row.time, pid, address, thread, write);
         let line = if flags.has(Flags::IN_KERNEL) { KERNEL } else { row.instruction.unwrap_or(0) };
-        let counts = self.lines.entry((object, pid, line)).or_default();
+        let counts = self.lines.of((object, pid, line));
         *(if write { &mut counts.1 } else { &mut counts.0 }) += 1;
     }
 
@@ -260,7 +293,7 @@ impl<S: Symbols> HeatFold<S> {
     fn count(&mut self, time: Nanos, pid: u64, address: u64, thread: usize, write: bool) -> usize {
         let step = self.step_of(time);
         let Place { object, offset, size } = self.place(pid, address);
-        let known = self.sizes.entry(object).or_default();
+        let known = self.sizes.of(object);
         *known = size.max(*known);
         let (slices, bytes) = self.slices(size);
         let slice = (offset / bytes).min(slices - 1);
@@ -272,7 +305,7 @@ impl<S: Symbols> HeatFold<S> {
         })
         .written |= write;
         self.accesses += 1;
-        self.cells.entry((object, slice, step)).or_default().add(&Heat {
+        self.cells.of((object, slice, step)).add(&Heat {
             reads: (!write).into(),
             writes: write.into(),
             first,
@@ -352,6 +385,7 @@ impl<S: Symbols> Fold for HeatFold<S> {
         let mut groups: HashMap<(Kind, &str), usize> = HashMap::new();
         let mut objects: Vec<ObjectHeat> = Vec::new();
         let mut group = vec![0; names.len()];
+        let sizes: HashMap<usize, u64> = self.sizes.iter().copied().collect();
         for (number, (name, kind, detail)) in names.iter().enumerate() {
             let at = *groups.entry((*kind, name)).or_insert_with(|| {
                 let word = format!("{kind:?}").to_lowercase();
@@ -365,10 +399,10 @@ impl<S: Symbols> Fold for HeatFold<S> {
                 objects.len() - 1
             });
             group[number] = at;
-            let size = self.sizes.get(&number).copied().unwrap_or(0);
+            let size = sizes.get(&number).copied().unwrap_or(0);
             objects[at].bytes = objects[at].bytes.max(size);
         }
-        for ((number, ..), heat) in &self.cells {
+        for ((number, ..), heat) in self.cells.iter() {
             objects[group[*number]].total.add(heat);
         }
         let mut order: Vec<usize> = (0..objects.len()).collect();
@@ -393,7 +427,7 @@ impl<S: Symbols> Fold for HeatFold<S> {
         let last = kept.len().saturating_sub(1);
         let at = |number: usize| rank[group[number]].min(last);
         let mut cells: Vec<HashMap<(u64, u64), Heat>> = vec![HashMap::new(); kept.len()];
-        for ((number, slice, step), heat) in &self.cells {
+        for ((number, slice, step), heat) in self.cells.iter() {
             cells[at(*number)].entry((*slice, *step)).or_default().add(heat);
         }
         let mut first_by: Vec<HashMap<usize, u64>> = vec![HashMap::new(); kept.len()];
@@ -407,7 +441,7 @@ impl<S: Symbols> Fold for HeatFold<S> {
         let mut line_names: HashMap<(u64, u64), String> = HashMap::new();
         let mut lines: HashMap<String, (u64, u64)> = HashMap::new();
         let mut by_object: Vec<HashMap<String, (u64, u64)>> = vec![HashMap::new(); kept.len()];
-        for ((number, pid, instruction), (reads, writes)) in &self.lines {
+        for ((number, pid, instruction), (reads, writes)) in self.lines.iter() {
             let key = (*pid, *instruction);
             let name = line_names
                 .entry(key)

@@ -13,7 +13,7 @@ pub mod faults;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{HashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent};
 use aya::{Btf, Ebpf, EbpfLoader};
 
@@ -146,6 +146,7 @@ impl AsFd for Ring {
 }
 
 type Set = HashMap<MapData, u32, u32>;
+type Bits = Array<MapData, u64>;
 type Histogram = PerCpuHashMap<MapData, [u32; 2], u64>;
 type Counters = PerCpuArray<MapData, u64>;
 

@@ -50,6 +50,8 @@ pub const CLONE: u64 = CODE;
 pub const LIST: u64 = CODE + 64;
 /// Entry: one system call, then a trap.
 pub const SYSCALL: u64 = CODE + 128;
+/// Entry: `inside`, a function of the C interface that threads of the program call for a plain mmap or munmap.
+pub const INSIDE: u64 = CODE + 192;
 
 /// Address ranges in one batch of [`Control::ranges`].
 pub const RANGES: usize = 4096;
@@ -60,6 +62,7 @@ pub const LOG: usize = 8192;
 /// Read-only private mappings of files that are remembered.
 pub const PRIVATE: usize = 2048;
 const SCAN: usize = 512;
+const HOLES: usize = 64;
 
 /// The machine code, or why this build has none.
 pub fn code() -> Result<&'static [u8]> {
@@ -202,6 +205,10 @@ pub struct Control {
     foreign: Notification,
     lock: AtomicU32,
     pub arm: AtomicU32,
+    put_off_bytes: AtomicU64,
+    split: AtomicU64,
+    put_off_count: AtomicU64,
+    put_off: [Range; HOLES],
 }
 
 impl Control {
@@ -404,4 +411,4 @@ const _: () = assert!(size_of::<Notification>() == 80);
 const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
 const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
 const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
-const _: () = assert!(size_of::<Control>() == 323_928);
+const _: () = assert!(size_of::<Control>() == 324_976);

@@ -75,9 +75,61 @@ pub fn timed(pages: usize) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
+/// What a fault costs whose page is in memory: CPU time of this thread, user and system, for each write to one of
+/// `pages` pages that were dropped before, in ns, once for each round. The memory is shared, so nothing is made zero.
+pub fn again(pages: usize, rounds: usize) -> Result<Vec<f64>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let (flags, length) = (libc::MAP_SHARED | libc::MAP_ANONYMOUS, pages * page_size());
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(Error::last("map", format_args!("{length} bytes")));
+    }
+    let memory = Fresh { start: start.cast(), length };
+    let mut costs = Vec::with_capacity(rounds);
+    for round in 0..=rounds {
+        memory.forget();
+        let begun = crate::clock::of_thread();
+        for page in 0..pages {
+            memory.write(page * page_size());
+        }
+        let took = crate::clock::of_thread().saturating_sub(begun);
+        // The first round's pages come into being.
+        if round > 0 {
+            costs.push(took.as_nanos() as f64 / pages as f64);
+        }
+    }
+    Ok(costs)
+}
+
+/// What mapping `bytes` of private memory and unmapping them again takes, `count` times.
+pub fn mapped_and_unmapped(bytes: usize, count: usize) -> Result<Duration> {
+    let begun = Instant::now();
+    for _ in 0..count {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new private mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last("map", format_args!("{bytes} bytes")));
+        }
+        drop(Fresh { start: start.cast(), length: bytes });
+    }
+    Ok(begun.elapsed())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_that_are_dropped_are_faults_again() {
+        let before = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        assert_eq!(again(100, 3).unwrap().len(), 3);
+        mapped_and_unmapped(1 << 16, 5).unwrap();
+        let after = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        assert!(after - before >= 400, "{} faults", after - before);
+    }
 
     #[test]
     fn each_page_is_touched_and_timed_once() {

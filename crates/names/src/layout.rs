@@ -2,12 +2,16 @@
 //
 //  word 0       VERSION
 //  word 1       tickets given out so far
-//  word 8       slots of 8 words: ticket + 1 (written last), time stamp counter, address, size, process, 3 of the stack
+//  word 2       where a traced program has code for plain calls of mmap and munmap; 0: nowhere
+//  word 8       slots of 8 words: ticket + 1 (written last), time stamp counter or 0, address, size, process, 3 of
+//               the stack
 //
 // A slot whose size has a number in its top byte is followed by so many with 7 more words of the stack each.
 
 /// What the first word says.
 pub const VERSION: u64 = 0x7061_6765_0000_0001;
+/// The word that says where `inside` is.
+pub const INSIDE: usize = 2;
 /// Words before the slots.
 pub const HEADER: usize = 8;
 /// Words of a slot.

@@ -5,7 +5,10 @@
 //!  malloc, calloc, realloc, free, … ──► the program's own ──► note ──► ring (shared with the recorder)
 //! ```
 //!
-//! A note has the time stamp counter, address, size, process, and what the stack held: the caller's address, and of the
+//! Where the recorder traces the program's memory, plain calls of `mmap` and `munmap` are made by the recorder's own code in
+//! the program (`kernel/src/resident`), which spares each of them the way to another process and back.
+//!
+//! A note has the time stamp counter (when memory is given back), address, size, process, and what the stack held: the caller's address, and of the
 //! words above it those that may be addresses of code. Only words of the page that the stack pointer is in are read, which
 //! is there for certain; which of them are callers is found out later from the program's code. (A caller that has
 //! returned may have left its address behind: it cannot be told from one that has not.)
@@ -50,6 +53,8 @@ const AHEAD: usize = 16;
 /// The ring's words; null: none.
 static RING: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU64 = AtomicU64::new(0);
+/// The recorder's code for mmap and munmap; null: none.
+static INSIDE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Top bits of addresses in the program itself.
 static PROGRAM: AtomicUsize = AtomicUsize::new(0);
 
@@ -76,6 +81,8 @@ symbols! {
     MEMALIGN = c"memalign",
     ALIGNED_ALLOC = c"aligned_alloc",
     POSIX_MEMALIGN = c"posix_memalign",
+    MMAP = c"mmap",
+    MUNMAP = c"munmap",
 }
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
@@ -144,8 +151,9 @@ fn write(ring: *mut AtomicU64, address: u64, size: usize, stack: *const usize) {
         unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(soon) };
     }
     word(base).store(0, Ordering::Release);
+    // The counter takes a third of a note's time. When memory is taken it may be left out: until then nobody had it.
     // SAFETY: reads a counter.
-    put(base + 1, unsafe { core::arch::x86_64::_rdtsc() });
+    put(base + 1, if freed { unsafe { core::arch::x86_64::_rdtsc() } } else { 0 });
     put(base + 2, address);
     put(base + 3, size.min(layout::FREED as usize) as u64 | (more as u64) << 56);
     put(base + 4, PID.load(Ordering::Relaxed));
@@ -183,22 +191,24 @@ unsafe fn callers(stack: *const usize, words: usize, into: &mut [u64]) {
     let program = PROGRAM.load(Ordering::Relaxed);
     let mut found = 1;
     into[0] = caller as u64;
-    let mut keep = |value: usize| {
-        if (value >> 32 == caller >> 32 || value >> 32 == program) && value & !0xffff != 0 {
-            into[found] = value as u64;
-            found += 1;
-        }
-        found < into.len()
-    };
+    let near = |value: usize| value >> 32 == caller >> 32 || value >> 32 == program;
     let end = words.min(left);
     let mut at = 1;
     while at < end {
         let group = (end - at).min(4);
         // Most words are no addresses of code: four are looked at together, by their upper halves.
-        // SAFETY: words `at` to `at + 3` are before `end`, so in the page.
-        if group < 4 || unsafe { any_near(stack.add(at), caller >> 32, program) } {
-            for word in at..at + group {
-                if !keep(read(word)) {
+        let mut found_here = match group {
+            // SAFETY: words `at` to `at + 3` are before `end`, so in the page.
+            4 => unsafe { which_near(stack.add(at), caller >> 32, program) },
+            _ => (0..group).fold(0, |mask, word| mask | u32::from(near(read(at + word))) << word),
+        };
+        while found_here != 0 {
+            let value = read(at + found_here.trailing_zeros() as usize);
+            found_here &= found_here - 1;
+            if value & !0xffff != 0 {
+                into[found] = value as u64;
+                found += 1;
+                if found == into.len() {
                     return;
                 }
             }
@@ -207,14 +217,14 @@ unsafe fn callers(stack: *const usize, words: usize, into: &mut [u64]) {
     }
 }
 
-/// Whether the upper half of one of four words is one of these two.
+/// A bit for each of four words whose upper half is one of these two.
 ///
 /// # Safety
 /// Four words may be read at `words`.
 #[inline(always)]
-unsafe fn any_near(words: *const usize, one: usize, other: usize) -> bool {
+unsafe fn which_near(words: *const usize, one: usize, other: usize) -> u32 {
     use core::arch::x86_64::{
-        _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8,
+        _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_ps,
         _mm_or_si128, _mm_set1_epi32, _mm_shuffle_ps,
     };
     // SAFETY: the caller's promise; SSE2 is part of x86-64, and a load may be unaligned.
@@ -223,7 +233,7 @@ unsafe fn any_near(words: *const usize, one: usize, other: usize) -> bool {
         let high = _mm_castsi128_ps(_mm_loadu_si128(words.add(2).cast()));
         let upper = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(low, high));
         let is = |half: usize| _mm_cmpeq_epi32(upper, _mm_set1_epi32(half as i32));
-        _mm_movemask_epi8(_mm_or_si128(is(one), is(other))) != 0
+        _mm_movemask_ps(_mm_castsi128_ps(_mm_or_si128(is(one), is(other)))) as u32
     }
 }
 
@@ -362,6 +372,92 @@ extern "C" fn posix_memalign_from(
     result
 }
 
+/// Has the recorder's code make a call that maps; `None`: it is to be made as ever.
+#[inline(always)]
+fn inside(number: i64, arguments: [u64; 6]) -> Option<i64> {
+    type Inside = unsafe extern "C" fn(i64, *const u64, *mut i64) -> c_int;
+    let address = INSIDE.load(Ordering::Acquire);
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the recorder said that its function of this type is there, and `find_inside` that memory is.
+    let inside = unsafe { core::mem::transmute::<*mut c_void, Inside>(address) };
+    let mut result = 0;
+    // SAFETY: it reads the arguments and writes the result; mapping is what the caller wants.
+    (unsafe { inside(number, arguments.as_ptr(), &raw mut result) } != 0).then_some(result)
+}
+
+/// `mmap(2)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    address: Pointer,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> Pointer {
+    type Real = unsafe extern "C" fn(Pointer, usize, c_int, c_int, c_int, i64) -> Pointer;
+    let words = [address.addr() as u64, length as u64, protection as u64, flags as u64];
+    let [a, b, c, d] = words;
+    if let Some(mapped) = inside(9, [a, b, c, d, fd as u64, offset as u64]) {
+        return core::ptr::with_exposed_provenance_mut(mapped as usize);
+    }
+    match real!(MMAP, Real) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(address, length, protection, flags, fd, offset) },
+        None => core::ptr::without_provenance_mut(usize::MAX),
+    }
+}
+
+/// `mmap64(3)`: the same where offsets have 64 bits.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    address: Pointer,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> Pointer {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(address, length, protection, flags, fd, offset) }
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(address: Pointer, length: usize) -> c_int {
+    if inside(11, [address.addr() as u64, length as u64, 0, 0, 0, 0]).is_some() {
+        return 0;
+    }
+    match real!(MUNMAP, unsafe extern "C" fn(Pointer, usize) -> c_int) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(address, length) },
+        None => -1,
+    }
+}
+
+/// Looks whether the recorder's code is in this program: it may have been executed after the trace ended.
+fn find_inside(address: usize) {
+    const MINCORE: usize = 27;
+    const PAGE: usize = 4096;
+    let mut page = 0_u8;
+    let call = [address / PAGE * PAGE, PAGE, (&raw mut page).expose_provenance(), 0, 0, 0];
+    // SAFETY: the kernel writes one byte, for one page.
+    if address != 0 && !sys::failed(unsafe { sys::call(MINCORE, call) }) {
+        INSIDE.store(core::ptr::with_exposed_provenance_mut(address), Ordering::Release);
+    }
+}
+
 /// Maps the ring at `path`, if it is one.
 fn open(path: &CStr) {
     const MAP_SHARED: usize = 1;
@@ -387,6 +483,9 @@ fn open(path: &CStr) {
         if mapped as usize == PLACE {
             PID.store(sys::pid().into(), Ordering::Relaxed);
             RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);
+            // SAFETY: a word of the ring that was just mapped; all access to it is atomic.
+            let word = unsafe { &*RING.load(Ordering::Relaxed).add(layout::INSIDE) };
+            find_inside(word.load(Ordering::Relaxed) as usize);
         }
     }
     sys::close(fd as i32);

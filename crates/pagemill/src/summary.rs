@@ -1,20 +1,24 @@
 //! What the accesses of a recording add up to, kept beside them so that they are read once.
 //!
-//! `record` makes the file when it ends, else the first `report` does. It holds the views of the folds over
+//! `record` folds while it records ([`Live`]) and writes the file when it ends; else the first `report` makes it. It holds the views of the folds over
 //! accesses, with all names found, so that a recording opens as fast as its summary is read, and keeps its names when
 //! programs are replaced later.
 //!
 //! Always true: a summary is used only for the parts that it was made of, and by the version of these folds that made
 //! it; without one everything works, slower. One that cannot be written is no error: the next reader tries again.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{HeatFold, HeatView};
+use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, SUMMARY, State};
-use pagemill_model::{Event, Fold as _, Source as _};
+use pagemill_model::{Event, Fold as _, Nanos, Source as _};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
@@ -50,11 +54,35 @@ impl Folds {
         let meta = reader.meta();
         let page = meta.page_size.0;
         let events = meta.parts.get("accesses").is_some_and(|parts| parts.rows > 0);
+        Self { fingerprint: reader.fingerprint(), ..Self::of(meta.started, page, events) }
+    }
+
+    /// Of a recording in the making.
+    fn of(started: Nanos, page: u64, events: bool) -> Self {
         Self {
-            fingerprint: reader.fingerprint(),
-            accesses: AccessFold::new(meta.started, page),
-            heat: HeatFold::new(meta.started, page, events, Files::default()),
+            fingerprint: String::new(),
+            accesses: AccessFold::new(started, page),
+            heat: HeatFold::new(started, page, events, Files::default()),
         }
+    }
+
+    /// Takes in what happened to a process up to some moment, all of it.
+    fn batch(&mut self, mut batch: Batch) {
+        batch.accesses.sort_by_key(|access| access.time);
+        batch.others.sort_by_key(Event::time);
+        let mut others = batch.others.into_iter().peekable();
+        let mut event = Event::Access(Box::default());
+        for brief in batch.accesses {
+            // What lies there comes before who accesses it.
+            while let Some(other) = others.next_if(|other| other.time() <= brief.time) {
+                self.event(&other);
+            }
+            if let Event::Access(row) = &mut event {
+                **row = brief.row();
+            }
+            self.event(&event);
+        }
+        others.for_each(|other| self.event(&other));
     }
 
     /// Takes in an event.
@@ -63,16 +91,175 @@ impl Folds {
         self.heat.event(event);
     }
 
+    fn summary(self) -> Summary {
+        let Self { fingerprint, accesses, heat } = self;
+        Summary { version: VERSION, fingerprint, accesses: accesses.view(), heat: heat.view() }
+    }
+
     /// The summary, kept in the recording if that is whole.
     pub fn keep(self, recording: &Path, reader: &Reader) -> Summary {
-        let Self { fingerprint, accesses, heat } = self;
-        let summary =
-            Summary { version: VERSION, fingerprint, accesses: accesses.view(), heat: heat.view() };
-        if reader.meta().state == State::Finished && reader.missing().is_none() {
-            // A recording that may only be read is as good.
-            let _ = write(recording, &summary);
-        }
+        let summary = self.summary();
+        keep(recording, reader, &summary);
         summary
+    }
+}
+
+/// An access without what is not folded.
+#[derive(Clone, Copy, Debug)]
+struct Brief {
+    time: Nanos,
+    address: u64,
+    instruction: u64,
+    pid: u32,
+    tid: u32,
+    flags: Option<u32>,
+}
+
+impl Brief {
+    /// Of a row that counts as one access; `None` if it is more, or does not fit.
+    fn of(row: &Access) -> Option<Self> {
+        let small = |value: Option<u64>| u32::try_from(value.unwrap_or(0)).ok();
+        Some(Self {
+            time: row.time,
+            address: row.address?,
+            instruction: row.instruction.unwrap_or(0),
+            pid: small(row.pid)?,
+            tid: small(row.tid)?,
+            flags: row.flags.map(u32::try_from).transpose().ok()?,
+        })
+        .filter(|_| row.count.is_none())
+    }
+
+    fn row(self) -> Access {
+        Access {
+            time: self.time,
+            pid: Some(self.pid.into()),
+            tid: Some(self.tid.into()),
+            address: Some(self.address),
+            instruction: Some(self.instruction),
+            flags: self.flags.map(u64::from),
+            ..Access::default()
+        }
+    }
+}
+
+/// What happened to one process.
+#[derive(Debug, Default)]
+struct Batch {
+    accesses: Vec<Brief>,
+    others: Vec<Event>,
+}
+
+/// Accesses that may wait to be folded; then the folds are given up, and the recording is read for them when it ends.
+const WAITING: usize = 4 << 20;
+
+/// The folds of a recording in the making, in a thread of their own, so that the recorder need not wait for them.
+///
+/// Mappings are told after the accesses to them, as of an earlier moment. So what happened to a process is folded, by
+/// time, when its interval has ended and all of it is known.
+#[derive(Debug)]
+pub struct Live {
+    thread: JoinHandle<Summary>,
+    /// None: given up.
+    to: Option<SyncSender<Batch>>,
+    /// By process.
+    pending: BTreeMap<u64, Batch>,
+    /// Complete, while the folds are busy.
+    ready: VecDeque<Batch>,
+    waiting: usize,
+    /// Accesses handed in.
+    accesses: u64,
+}
+
+impl Live {
+    /// Nothing yet. `events`: whether accesses will be told one by one.
+    pub fn begin(started: Nanos, page: u64, events: bool) -> Self {
+        let (to, from) = sync_channel::<Batch>(2);
+        let thread = std::thread::spawn(move || {
+            let mut folds = Folds::of(started, page, events);
+            from.iter().for_each(|batch| folds.batch(batch));
+            folds.summary()
+        });
+        let (pending, ready) = (BTreeMap::new(), VecDeque::new());
+        Self { thread, to: Some(to), pending, ready, waiting: 0, accesses: 0 }
+    }
+
+    /// Takes in an event that was written.
+    pub fn event(&mut self, event: &Event) {
+        if self.to.is_none() {
+            return;
+        }
+        let pid = match event {
+            Event::Access(row) => row.pid,
+            Event::Touched(row) => row.pid,
+            Event::Mapping(row) => row.pid,
+            Event::Allocation(row) => row.pid,
+            _ => return,
+        };
+        let batch = self.pending.entry(pid.unwrap_or(0)).or_default();
+        match event {
+            Event::Access(row) => match Brief::of(row) {
+                Some(brief) => batch.accesses.push(brief),
+                None => self.to = None,
+            },
+            _ => batch.others.push(event.clone()),
+        }
+        self.accesses += u64::from(matches!(event, Event::Access(_)));
+        self.waiting += 1;
+        if self.waiting > WAITING {
+            self.to = None;
+        }
+        if self.to.is_none() {
+            (self.pending, self.ready) = (BTreeMap::new(), VecDeque::new());
+        }
+    }
+
+    /// All that happened to a process so far has been handed in. `wait` for the folds, if they are behind.
+    pub fn settled(&mut self, pid: u64, wait: bool) {
+        self.ready.extend(self.pending.remove(&pid));
+        let Some(to) = &self.to else { return };
+        while let Some(batch) = self.ready.pop_front() {
+            let size = batch.accesses.len() + batch.others.len();
+            let sent = match wait {
+                true => to.send(batch).map_err(|error| TrySendError::Disconnected(error.0)),
+                false => to.try_send(batch),
+            };
+            match sent {
+                Ok(()) => self.waiting = self.waiting.saturating_sub(size),
+                Err(TrySendError::Full(batch)) => return self.ready.push_front(batch),
+                Err(TrySendError::Disconnected(_)) => return self.to = None,
+            }
+        }
+    }
+
+    /// The recording at `path` is whole: its summary is kept, or made from it.
+    pub fn finish(mut self, recording: &Path) -> Result<Summary> {
+        for pid in self.pending.keys().copied().collect::<Vec<_>>() {
+            self.settled(pid, true);
+        }
+        self.settled(0, true);
+        let whole = self.to.take().is_some();
+        // A panic of the folds is no reason to lose more than their time.
+        let made = self.thread.join().ok().filter(|_| whole);
+        let reader = Reader::open(recording)?;
+        let meta = reader.meta();
+        let rows = meta.parts.get("accesses").map_or(0, |parts| parts.rows);
+        match made {
+            Some(mut summary) if rows == self.accesses && meta.losses.removed_samples == 0 => {
+                summary.fingerprint = reader.fingerprint();
+                keep(recording, &reader, &summary);
+                Ok(summary)
+            }
+            _ => of(recording),
+        }
+    }
+}
+
+/// Puts the summary into a recording that is whole.
+fn keep(recording: &Path, reader: &Reader, summary: &Summary) {
+    if reader.meta().state == State::Finished && reader.missing().is_none() {
+        // A recording that may only be read is as good.
+        let _ = write(recording, summary);
     }
 }
 
@@ -146,4 +333,109 @@ pub fn of(recording: &Path) -> Result<Summary> {
         folds.event(&event);
     }
     Ok(folds.keep(recording, &reader))
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::access::Touched;
+    use pagemill_model::fault::Flags;
+    use pagemill_model::recording::{Meta, Writer};
+    use pagemill_model::{Allocation, Bytes, MappingSample};
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    /// Two processes; each interval's mappings are told after its accesses, as of its beginning.
+    fn told() -> Vec<Event> {
+        let mut events = Vec::new();
+        for interval in 0..3 {
+            let began = interval * 1_000_000;
+            for pid in [7, 8] {
+                let base = 0x10_0000 * (interval + 1);
+                for page in 0..50 {
+                    events.push(Event::Access(Box::new(Access {
+                        time: Nanos(began + 1000 + page * 7 + pid),
+                        pid: Some(pid),
+                        tid: Some(pid + page % 3),
+                        address: Some(base + page * PAGE + 8),
+                        instruction: Some(0x1000 + page % 5),
+                        flags: Some(if page % 2 == 0 { Flags::WRITE } else { 0 }),
+                        ..Access::default()
+                    })));
+                }
+                events.push(Event::Mapping(Box::new(MappingSample {
+                    time: Nanos(began),
+                    pid: Some(pid),
+                    start: Some(base),
+                    end: Some(base + 40 * PAGE),
+                    name: Some(format!("/file {interval}")),
+                    ..MappingSample::default()
+                })));
+                events.push(Event::Allocation(Box::new(Allocation {
+                    time: Nanos(began + 1),
+                    pid: Some(pid),
+                    address: Some(base + 30 * PAGE),
+                    size: Some(5 * PAGE),
+                    stack: Some(vec![0x1000]),
+                })));
+                events.push(Event::Touched(Box::new(Touched {
+                    time: Nanos(began + 1_000_000),
+                    pid: Some(pid),
+                    number: Some(interval),
+                    starts: Some(vec![base]),
+                    pages: Some(vec![50]),
+                    ..Touched::default()
+                })));
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn what_is_folded_while_it_is_recorded_is_what_a_reading_gives() {
+        let room = tempfile::tempdir().unwrap();
+        let meta = Meta { page_size: Bytes(PAGE), ..Meta::default() };
+        let mut writer = Writer::create(room.path().join("one"), meta, false, None).unwrap();
+        let mut live = Live::begin(Nanos(0), PAGE, true);
+        for event in told() {
+            live.event(&event);
+            writer.event(&event).unwrap();
+            if let Event::Touched(row) = &event {
+                live.settled(row.pid.unwrap(), true);
+            }
+        }
+        let path = writer.finish(Nanos(4_000_000)).unwrap();
+        let mut folded = live.finish(&path).unwrap();
+        assert_eq!((folded.heat.accesses, folded.accesses.total.pages), (300, 300));
+        let kept = read(&path, &mut Reader::open(&path).unwrap()).unwrap();
+        assert_eq!(kept.heat, folded.heat);
+        std::fs::remove_file(path.join(SUMMARY)).unwrap();
+        let mut again = of(&path).unwrap();
+        // Threads have other numbers, by which of the processes was folded first.
+        for summary in [&mut folded, &mut again] {
+            let heat = &mut summary.heat;
+            heat.threads.sort_unstable();
+            for object in &mut heat.objects {
+                object.first_by.clear();
+                object.cells.iter_mut().for_each(|cell| cell.2.threads = 0);
+                object.total.threads = 0;
+            }
+        }
+        assert_eq!((&again.accesses, &again.heat), (&folded.accesses, &folded.heat));
+    }
+
+    #[test]
+    fn folds_that_fall_behind_are_given_up_and_made_by_reading() {
+        let room = tempfile::tempdir().unwrap();
+        let meta = Meta { page_size: Bytes(PAGE), ..Meta::default() };
+        let mut writer = Writer::create(room.path().join("one"), meta, false, None).unwrap();
+        let mut live = Live::begin(Nanos(0), PAGE, true);
+        for event in told() {
+            writer.event(&event).unwrap();
+        }
+        live.to = None;
+        let path = writer.finish(Nanos(4_000_000)).unwrap();
+        assert_eq!(live.finish(&path).unwrap().heat.accesses, 300);
+    }
 }

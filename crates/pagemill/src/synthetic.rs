@@ -14,7 +14,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Allocation, Bytes, Event, MappingSample, Nanos};
 
-use crate::summary;
+use crate::summary::Live;
 
 const PAGE: u64 = 4096;
 const PID: u64 = 4711;
@@ -64,7 +64,8 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
         }),
         ..Meta::default()
     };
-    let mut writer = Writer::create(path, meta, false, None)?;
+    let live = Live::begin(meta.started, PAGE, events > 0);
+    let mut to = To { writer: Writer::create(path, meta, false, None)?, live };
     let mapping = |start: u64, end: u64, name: &str, permissions: &str| {
         Event::Mapping(Box::new(MappingSample {
             pid: Some(PID),
@@ -75,10 +76,10 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
             ..MappingSample::default()
         }))
     };
-    writer.event(&mapping(CODE, CODE + 64 * PAGE, "/synthetic", "r-xp"))?;
-    writer.event(&mapping(BASE, array(ARRAYS), "", "rw-p"))?;
+    to.event(&mapping(CODE, CODE + 64 * PAGE, "/synthetic", "r-xp"))?;
+    to.event(&mapping(BASE, array(ARRAYS), "", "rw-p"))?;
     for number in 0..ARRAYS {
-        writer.event(&Event::Allocation(Box::new(Allocation {
+        to.event(&Event::Allocation(Box::new(Allocation {
             pid: Some(PID),
             address: Some(array(number)),
             size: Some(PAGES * PAGE),
@@ -88,17 +89,30 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
     }
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for number in 0..events.div_ceil(INTERVAL) {
-        interval(&mut writer, &mut random, number, (events - number * INTERVAL).min(INTERVAL))?;
+        interval(&mut to, &mut random, number, (events - number * INTERVAL).min(INTERVAL))?;
     }
     let ended = Nanos(events.div_ceil(INTERVAL) * LENGTH.0);
-    let path = writer.finish(ended)?;
-    summary::of(&path)?;
+    let path = to.writer.finish(ended)?;
+    to.live.finish(&path)?;
     eprintln!("next: pagemill report {}", path.display());
     Ok(())
 }
 
+/// The recording, and what it adds up to.
+struct To {
+    writer: Writer,
+    live: Live,
+}
+
+impl To {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        self.live.event(event);
+        Ok(self.writer.event(event)?)
+    }
+}
+
 /// One interval: `events` accesses, and the pages.
-fn interval(writer: &mut Writer, random: &mut Random, number: u64, events: u64) -> Result<()> {
+fn interval(to: &mut To, random: &mut Random, number: u64, events: u64) -> Result<()> {
     // One array for twenty intervals, going on where the one before ended.
     let (which, from) = (number / 20 % ARRAYS, number * (INTERVAL / 2));
     let began = number * LENGTH.0;
@@ -108,7 +122,7 @@ fn interval(writer: &mut Writer, random: &mut Random, number: u64, events: u64) 
         let drawn = random.next();
         let write = at % 2 == 1;
         let thread = page * THREADS / PAGES;
-        writer.event(&Event::Access(Box::new(Access {
+        to.event(&Event::Access(Box::new(Access {
             time: Nanos(began + at * gap + drawn % gap),
             pid: Some(PID),
             tid: Some(PID + thread),
@@ -128,7 +142,7 @@ fn interval(writer: &mut Writer, random: &mut Random, number: u64, events: u64) 
     let runs = runs.iter().filter(|run| run.1 > 0);
     let starts: Vec<u64> = runs.clone().map(|run| array(which) + run.0 * PAGE).collect();
     let lengths: Vec<u64> = runs.map(|run| run.1).collect();
-    writer.event(&Event::Touched(Box::new(Touched {
+    to.event(&Event::Touched(Box::new(Touched {
         time: Nanos(began + LENGTH.0),
         pid: Some(PID),
         number: Some(number),
@@ -140,6 +154,7 @@ fn interval(writer: &mut Writer, random: &mut Random, number: u64, events: u64) 
         written_pages: Some(lengths),
         kept: Some(0),
     })))?;
+    to.live.settled(PID, true);
     Ok(())
 }
 
@@ -152,7 +167,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("made-up");
         write(&path, 120_001).unwrap();
-        let summary = summary::of(&path).unwrap();
+        let summary = crate::summary::of(&path).unwrap();
         assert_eq!(summary.accesses.total.accesses, 120_001);
         assert_eq!(summary.accesses.intervals, 3);
         // Every page of the first array, read and written by the thread whose part it is in.

@@ -71,6 +71,69 @@ fn every_page_that_a_program_touches_is_in_the_recording_and_no_other() {
     assert!(text.out.contains("working set of an interval"), "{}", text.out);
 }
 
+/// Threads, forked children and a timer's handler map memory, cut it, let it grow again and give it back; whatever is new reads
+/// as zeros and whatever was written stays.
+const MAPS: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { PAGE = 4096 };
+static volatile int wrong;
+static char *map(size_t pages) { return mmap(0, pages * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+static void fresh(char *at, int pages, char mark) {
+    for (int i = 0; i < pages; i++) { if (at[i * PAGE]) wrong++; at[i * PAGE] = mark; }
+}
+static void handler(int number) { char *at = map(2); fresh(at, 2, number); munmap(at, 2 * PAGE); }
+static void *work(void *rounds) {
+    for (long round = 0; round < (long)rounds; round++) {
+        char *at = map(16), mark = 1 + round % 100;
+        fresh(at, 16, mark);
+        munmap(at + 8 * PAGE, 8 * PAGE);
+        at = mremap(at, 8 * PAGE, 24 * PAGE, MREMAP_MAYMOVE);
+        fresh(at + 8 * PAGE, 16, mark);
+        for (int i = 0; i < 24; i++) if (at[i * PAGE] != mark) wrong++;
+        munmap(at, 24 * PAGE);
+    }
+    return 0;
+}
+int main(void) {
+    pthread_t threads[3];
+    struct itimerval every = { { 0, 2000 }, { 0, 2000 } };
+    signal(SIGALRM, handler);
+    setitimer(ITIMER_REAL, &every, 0);
+    for (int i = 0; i < 3; i++) pthread_create(threads + i, 0, work, (void *)800L);
+    for (int i = 0; i < 8; i++) {
+        char *at = map(4);
+        fresh(at, 4, 7);
+        pid_t child = fork();
+        if (!child) { for (int i = 0; i < 4; i++) if (at[i * PAGE] != 7) wrong++; work((void *)20L); _exit(wrong); }
+        memset(at, 9, 4 * PAGE);
+        munmap(at, 4 * PAGE);
+        int status;
+        while (waitpid(child, &status, 0) < 0) {}
+        if (status) wrong++;
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+    printf("wrong %d\n", wrong);
+    return 5;
+}
+"#;
+
+#[test]
+fn memory_that_threads_map_and_unmap_is_what_it_is_without_a_tracer() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "maps", MAPS, &["-O1", "-pthread"]) else { return };
+    let recording = directory.path().join("rec");
+    let Some(run) = recorded(&program, &recording) else { return };
+    assert_eq!((run.code(), run.out.as_str()), (Some(5), "wrong 0\n"), "{run:?}");
+}
+
 #[test]
 fn what_cannot_be_recorded_is_said_before_the_program_starts() {
     let missing = ran(pagemill().args(["record", "--with", "accesses", "--", "no-such-program"]));

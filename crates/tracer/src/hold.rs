@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_kernel::resident;
 
 use crate::follow::Tracer;
 
@@ -14,6 +15,14 @@ use crate::follow::Tracer;
 pub(crate) const SOON: Duration = Duration::from_millis(20);
 /// A fork that has not happened by then has failed, or its thread was killed.
 const FORK: Duration = Duration::from_millis(300);
+
+/// A call on the spot (`resident.c`) takes some microseconds.
+const MOMENT: Duration = Duration::from_micros(50);
+
+fn in_our_code(thread: u32) -> bool {
+    let ours = resident::CODE..resident::CONTROL;
+    ptrace::registers(thread).is_ok_and(|registers| ours.contains(&registers.rip))
+}
 
 impl Tracer {
     /// The threads of a process, but one.
@@ -60,6 +69,13 @@ impl Tracer {
         if let Stop::Signal(number) = stop {
             // Any stop takes the place of the one that was asked for.
             let _ = ptrace::resume(thread, number);
+            let _ = ptrace::interrupt(thread);
+            return false;
+        }
+        // One that is in our code may have begun to map memory as this process did until now: it comes out first.
+        if stop == Stop::Interrupted && in_our_code(thread) {
+            let _ = ptrace::resume(thread, 0);
+            std::thread::sleep(MOMENT);
             let _ = ptrace::interrupt(thread);
             return false;
         }

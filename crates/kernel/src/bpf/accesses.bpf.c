@@ -11,7 +11,7 @@
 char terms[] SEC("license") = "Dual MIT/GPL";
 
 /* Mirrored in `bpf::accesses`. The low bits are the processor's error code. */
-enum { IN_KERNEL = 1u << 31, CPU_SHIFT = 16 };
+enum { IN_KERNEL = 1u << 31, CPU_SHIFT = 16, PROCESSES = 1 << 22 };
 
 struct access {
 	u64 time;
@@ -26,11 +26,12 @@ struct pt_regs {
 	unsigned long ip;
 } KERNEL;
 
+/* A bit for each number that a process can have: looking one up is an addition, not a hash. */
 struct {
-	VALUE(type, MAP_HASH);
-	VALUE(max_entries, 8192);
+	VALUE(type, MAP_ARRAY);
+	VALUE(max_entries, PROCESSES / 64);
 	TYPE(key, u32);
-	TYPE(value, u32);
+	TYPE(value, u64);
 } processes SEC(".maps");
 
 struct {
@@ -48,8 +49,9 @@ struct {
 inline_ void note(unsigned long address, struct pt_regs *registers, unsigned long error, u32 in_kernel)
 {
 	u64 ids = current_ids();
-	u32 process = ids >> 32, zero = 0;
-	if (!map_lookup(&processes, &process))
+	u32 process = ids >> 32, zero = 0, at = process / 64;
+	u64 *followed = map_lookup(&processes, &at);
+	if (!followed || !(*followed >> (process % 64) & 1))
 		return;
 	struct access *access = ring_reserve(&accesses, sizeof(*access), 0);
 	if (!access) {

@@ -1,6 +1,6 @@
 //! The programs of `accesses.bpf.c`: page faults of some processes, one record each.
 
-use super::{Counters, Object, Ring, Set, objects};
+use super::{Bits, Counters, Object, Ring, objects};
 use crate::Result;
 
 /// One fault, that is, the first access to a page since it was dropped, or its first write since then.
@@ -86,7 +86,7 @@ impl Access {
 /// The programs at work. Dropping it detaches them.
 pub struct Accesses {
     _object: Object,
-    processes: Set,
+    processes: Bits,
     lost: Counters,
     ring: Ring,
 }
@@ -107,14 +107,24 @@ impl Accesses {
 
     /// Writes the faults of `process` down from now on.
     pub fn follow(&mut self, process: u32) -> Result<()> {
-        let added = self.processes.insert(process, process, 0);
-        added.map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
+        let set = self.set(process, true);
+        set.map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
     }
 
     /// No more of `process`.
     pub fn leave(&mut self, process: u32) {
         // One that was not followed need not be left.
-        let _ = self.processes.remove(&process);
+        let _ = self.set(process, false);
+    }
+
+    fn set(
+        &mut self,
+        process: u32,
+        followed: bool,
+    ) -> std::result::Result<(), aya::maps::MapError> {
+        let (at, bit) = (process / 64, 1 << (process % 64));
+        let word = self.processes.get(&at, 0)?;
+        self.processes.set(at, if followed { word | bit } else { word & !bit }, 0)
     }
 
     /// Hands each access since the last call to `each`. Those of one processor are in order.

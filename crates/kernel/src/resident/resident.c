@@ -3,6 +3,9 @@
  *   servant   runs system calls for the tracer: a batch at a time, handed over by a futex
  *   mapper    answers the program's seccomp notifications: calls that change its mappings
  *
+ * and as a function that threads of the program call (libpagemill_names.so): plain mmap and munmap are then done
+ * on the spot (`inside`), which spares them the way to the mapper and back.
+ *
  * A private writable mapping is made a shared mapping of one sparse file in memory (`memory_fd`), each
  * at a fresh offset, so that a page table entry can be dropped at any time without losing data. Before a
  * page leaves the address space, the mapper writes down (`log`) that it was touched: the next scan could
@@ -22,6 +25,8 @@ typedef int32_t i32;
 
 #define CONTROL 0x2a0000010000ul
 #define PAGE 4096ul
+/* What munmap on the spot may leave in the file until the mapper is awake again. */
+#define PUT_OFF (8ul << 20)
 /* Room for a mapping to grow in place, in the file. */
 #define STRIDE (1ul << 36)
 
@@ -66,12 +71,17 @@ struct control {
 	struct range ranges[RANGES];
 	struct notification foreign;
 	u32 lock, arm;
+	/* Parts of the file that nobody maps any more, still to be punched. */
+	u64 put_off_bytes;
+	/* A mapping has lost its middle: what is left on either side is of one part of the file. */
+	u64 split;
+	struct holes { u64 count; struct range at[HOLES]; } put_off;
 };
 
 _Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
 _Static_assert(offsetof(struct control, log) == 33024, "resident.rs says so too");
 _Static_assert(offsetof(struct control, commands) == 241920, "resident.rs says so too");
-_Static_assert(sizeof(struct control) == 323928, "resident.rs says so too");
+_Static_assert(sizeof(struct control) == 324976, "resident.rs says so too");
 
 #define control ((struct control *)CONTROL)
 
@@ -105,6 +115,9 @@ __asm__(
 	"	syscall\n"
 	"	int3\n"
 	"	hlt\n"
+	/* 192: a thread of the program calls. */
+	"	.balign 64\n"
+	"	jmp inside\n"
 	".text\n");
 
 static i64 call(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
@@ -222,11 +235,11 @@ struct scan_argument {
 #define FILE_PAGE 4
 #define WRITTEN 2
 
-/* Writes the touched pages of a range into the log. */
-static void note(u64 start, u64 end)
+/* Writes the touched pages of a range into the log; whether all of them are there. It may `wait` for room. */
+static int note(u64 start, u64 end, int wait)
 {
 	if (load(&control->orphan))
-		return;
+		return 1;
 	while (start < end) {
 		struct scan_argument scan = {
 			.size = sizeof scan, .start = start, .end = end,
@@ -235,25 +248,26 @@ static void note(u64 start, u64 end)
 		};
 		i64 found = call3(__NR_ioctl, control->pagemap_fd, PAGEMAP_SCAN, &scan);
 		if (failed(found))
-			return;
+			return 0;
 		for (i64 i = 0; i < found; i++) {
 			u32 tail = control->log_tail;
 			if (tail - load(&control->log_head) == LOG) {
+				if (!wait)
+					return 0;
 				control->notification.number = -1;
 				if (!ask())
-					return;
+					return 0;
 			}
 			struct region *entry = &control->log[tail % LOG];
 			*entry = control->scan[i];
 			store(&control->log_tail, tail + 1);
 		}
 		if (found < SCAN)
-			return;
+			return 1;
 		start = scan.walk_end;
 	}
+	return 1;
 }
-
-struct holes { u32 count; struct range at[HOLES]; };
 
 static void punch(u64 offset, u64 length)
 {
@@ -278,6 +292,8 @@ static u64 leave(u64 start, u64 end, struct holes *holes)
 			holes->at[holes->count].base = query.offset + (from - query.start);
 			holes->at[holes->count].length = to - from;
 			holes->count++;
+			if (from > query.start && to < query.end)
+				control->split = 1;
 		}
 		at = query.end;
 	}
@@ -288,6 +304,33 @@ static void punch_all(struct holes *holes)
 {
 	for (u32 i = 0; i < holes->count; i++)
 		punch(holes->at[i].base, holes->at[i].length);
+}
+
+static u64 bytes_of(struct holes *holes)
+{
+	u64 bytes = 0;
+	for (u32 i = 0; i < holes->count; i++)
+		bytes += holes->at[i].length;
+	return bytes;
+}
+
+static int room_to_put_off(struct holes *holes)
+{
+	return control->put_off.count + holes->count <= HOLES && control->put_off_bytes + bytes_of(holes) <= PUT_OFF;
+}
+
+static void put_off(struct holes *holes)
+{
+	for (u32 i = 0; i < holes->count; i++)
+		control->put_off.at[control->put_off.count++] = holes->at[i];
+	control->put_off_bytes += bytes_of(holes);
+}
+
+/* Before anything that may map such a part again: a mapping that grows in place. */
+static void punch_put_off(void)
+{
+	punch_all(&control->put_off);
+	control->put_off.count = control->put_off_bytes = 0;
 }
 
 /* ---- the calls */
@@ -350,7 +393,7 @@ static int do_mmap(u64 *a, i64 *result)
 	if (private && !anonymous && protection & PROT_WRITE)
 		return FORWARD;
 	if (flags & MAP_FIXED) {
-		note(a[0], a[0] + up(length));
+		note(a[0], a[0] + up(length), 1);
 		if (leave(a[0], a[0] + up(length), &holes) != a[0] + up(length))
 			return FORWARD;
 	}
@@ -376,7 +419,7 @@ static int do_munmap(u64 *a, i64 *result)
 	struct holes holes;
 	if (start & (PAGE - 1) || !a[1] || end < start)
 		return GO_ON;
-	note(start, end);
+	note(start, end, 1);
 	*result = 0;
 	while (start < end) {
 		u64 next = leave(start, end, &holes);
@@ -386,6 +429,57 @@ static int do_munmap(u64 *a, i64 *result)
 		punch_all(&holes);
 		start = next;
 	}
+	return DONE;
+}
+
+/* The same without the mapper: where nothing has to wait. */
+static int unmap_here(u64 *a, i64 *result)
+{
+	u64 start = a[0], end = a[0] + up(a[1]);
+	struct holes holes;
+	if (start & (PAGE - 1) || !a[1] || end < start || !note(start, end, 0))
+		return GO_ON;
+	if (leave(start, end, &holes) != end || !room_to_put_off(&holes))
+		return GO_ON;
+	*result = call3(__NR_munmap, start, end - start, 0);
+	if (!failed(*result))
+		put_off(&holes);
+	return DONE;
+}
+
+/* Whether a mapping of ours may not grow into the file behind it: something lies there that is not its own zeros. It may
+ * be a neighbour's, or what could not be punched when it left because a child read it. */
+static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
+{
+	struct query next;
+	u64 behind = query->offset + (old - query->start) + old_length;
+	i64 data = call3(__NR_lseek, control->memory_fd, behind, 3);
+	return control->split || (!failed(data) && (u64)data < behind + length - old_length) ||
+	       old + old_length < query->end ||
+	       (find(query->end, &next) > 0 && next.start == query->end && ours(&next) &&
+		next.offset == query->offset + (query->end - query->start));
+}
+
+/* Grows such a mapping by moving it, bytes and all, to a fresh part of the file. */
+static int grow_elsewhere(struct query *query, u64 old, u64 old_length, u64 length, u64 flags, i64 *result)
+{
+	u64 argument[2] = { old, old_length };
+	i64 done;
+	*result = -12;
+	/* Only if it may move, anywhere, and can be read and written. */
+	if ((flags & 3) != 1 || (query->vma_flags & 3) != 3 || query->end < old + old_length)
+		return DONE;
+	i64 to = call(__NR_mmap, 0, (i64)length, (i64)(query->vma_flags & 7), MAP_SHARED, control->memory_fd,
+		      (i64)fresh(length));
+	if (failed(to))
+		return DONE;
+	volatile u64 *from = (volatile u64 *)old, *into = (volatile u64 *)to;
+	for (u64 word = 0; word < old_length / 8; word++)
+		into[word] = from[word];
+	zap((u64)to, length);
+	watch((u64)to, length);
+	do_munmap(argument, &done);
+	*result = to;
 	return DONE;
 }
 
@@ -403,9 +497,11 @@ static int do_mremap(u64 *a, i64 *result)
 		*result = -22;
 		return DONE;
 	}
-	note(old, old + old_length);
+	if (ours(&query) && length > old_length && blocked(&query, old, old_length, length))
+		return grow_elsewhere(&query, old, old_length, length, flags, result);
+	note(old, old + old_length, 1);
 	if (flags & 2) {
-		note(a[4], a[4] + length);
+		note(a[4], a[4] + length, 1);
 		if (leave(a[4], a[4] + length, &holes) != a[4] + length)
 			return FORWARD;
 	}
@@ -430,7 +526,7 @@ static int do_brk(u64 *a, i64 *result)
 	u64 wanted = up(a[0]), end = control->break_end;
 	struct holes holes = { 0 };
 	if (a[0] && wanted < end && wanted >= control->break_start) {
-		note(wanted, end);
+		note(wanted, end, 1);
 		if (leave(wanted, end, &holes) != end)
 			return FORWARD;
 	}
@@ -462,7 +558,7 @@ static int do_madvise(u64 *a, i64 *result)
 	/* DONTFORK, DOFORK, WIPEONFORK, KEEPONFORK: what a shared mapping does not do by itself. */
 	if (advice == 10 || advice == 11 || advice == 18 || advice == 19)
 		return FORWARD;
-	note(at, end);
+	note(at, end, 1);
 	*result = 0;
 	while (at < end) {
 		int found = find(at, &query);
@@ -549,6 +645,7 @@ static int decide(struct notification *notification, i64 *result)
 {
 	u64 *a = notification->argument;
 	u32 orphan = load(&control->orphan);
+	punch_put_off();
 	if (orphan && notification->number == __NR_close_range)
 		return same_memory() ? do_close_range(a, result) : GO_ON;
 	if (orphan)
@@ -567,7 +664,7 @@ static int decide(struct notification *notification, i64 *result)
 	}
 }
 
-/* One of mapper and servant decides at a time: they share the log and the end of the heap. */
+/* One of mapper, servant and threads at a time: they share the log and the end of the heap. */
 static int take(void) { return !__atomic_exchange_n(&control->lock, 1, __ATOMIC_ACQUIRE); }
 static void leave_off(void) { __atomic_store_n(&control->lock, 0, __ATOMIC_RELEASE); }
 
@@ -591,6 +688,31 @@ static void run(struct command *commands, u32 count)
 		i64 *a = commands[i].argument;
 		commands[i].result = a[0] == DECIDE ? foreign() : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 	}
+}
+
+/* A plain mmap or munmap, by a thread of the program; whether it is done. If not, the thread makes the call as ever.
+ * Nothing is punched here: a fork may be under way, whose child reads the file from now on, and only the mapper's
+ * calls are ordered with forks. Signals wait, for a handler may map too. */
+__attribute__((used)) int inside(i64 number, u64 *a, i64 *result)
+{
+	u64 all = ~0ul, before;
+	int what = GO_ON;
+	/* A forked child has our memory and none of its own yet. */
+	if (load(&control->orphan) || call3(__NR_getpid, 0, 0, 0) != control->process)
+		return 0;
+	u64 flags = a[3], special = MAP_FIXED | MAP_GROWSDOWN | MAP_HUGETLB;
+	if (number == __NR_mmap && ((flags & 15) != MAP_PRIVATE || !(flags & MAP_ANONYMOUS) || flags & special))
+		return 0;
+	if (failed(call(__NR_rt_sigprocmask, 2, (i64)&all, (i64)&before, 8, 0, 0)))
+		return 0;
+	if (take()) {
+		if (!load(&control->orphan))
+			what = number == __NR_mmap ? do_mmap(a, result) : unmap_here(a, result);
+		leave_off();
+	}
+	call(__NR_rt_sigprocmask, 2, (i64)&before, 0, 8, 0, 0);
+	/* What fails may fail otherwise, or not, in the kernel's own words. */
+	return what == DONE && !failed(*result);
 }
 
 static int traced(void)
@@ -638,8 +760,14 @@ __attribute__((used)) void mapper(void)
 		int what = FORWARD;
 		/* Another process of the same filter is the tracer's to answer. */
 		if (copy.pid == (u32)control->process || !failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
-			while (!take())
-				call3(__NR_sched_yield, 0, 0, 0);
+			/* Whoever holds it may be of lower priority. */
+			for (u32 tries = 0; !take(); tries++) {
+				i64 moment[2] = { 0, 50000 };
+				if (tries < 100)
+					call3(__NR_sched_yield, 0, 0, 0);
+				else
+					call3(__NR_nanosleep, moment, 0, 0);
+			}
 			what = decide(&copy, &result);
 			if (what != FORWARD)
 				respond(copy.id, result, what == GO_ON);

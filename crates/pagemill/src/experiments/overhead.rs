@@ -1,21 +1,23 @@
-//! What measuring costs: a program that does nothing but take page faults, with each back end of `record --with faults`; and the
-//! NAS kernels with every access recorded.
+//! What measuring costs: a program that does nothing but take page faults, with each back end of `record --with faults`; and
+//! programs whose accesses are recorded ([`accesses`]).
 //!
 //! ```text
 //!  faults     pagemill [record --with faults …] workload touch      arms in seeded random order, `repetitions` times
-//!  accesses   pagemill [record --with accesses …] workload nas-…    in turn
 //! ```
 //!
 //! A touch is timed by the program itself; what a back end adds is the difference of the medians. Whether the back ends agree is
 //! told by the median that each recorded in the kernel.
 //!
-//! Always true: an arm that does not run here is in the table with the reason.
+//! Always true: an arm that does not run here is in the table with the reason; of what a signal ends early, the tables have
+//! what was measured by then and say so.
+
+mod accesses;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -41,10 +43,7 @@ pub struct Options {
     pub repetitions: u32,
     /// Scale of the program that touches memory.
     pub scale: &'static str,
-    /// Class of the NAS kernels.
-    pub class: &'static str,
-    /// The kernels.
-    pub kernels: &'static [&'static str],
+    accesses: accesses::Options,
     /// Seed of the order.
     pub seed: u64,
 }
@@ -53,22 +52,19 @@ impl Options {
     /// As in the documentation, or in a minute.
     pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
         let kernels: &[&str] = &["nas-is", "nas-cg", "nas-mg", "nas-ft", "nas-ep"];
-        match quick {
-            true => Self {
-                repetitions: repetitions.unwrap_or(3),
-                scale: "0.2",
-                class: "S",
-                kernels: &kernels[..3],
-                seed,
-            },
-            false => Self {
-                repetitions: repetitions.unwrap_or(6),
-                scale: "1",
-                class: "W",
-                kernels,
-                seed,
-            },
-        }
+        let (repetitions, runs) = match repetitions {
+            Some(all) => (all, all),
+            None if quick => (3, 1),
+            None => (6, 3),
+        };
+        let (scale, class, of_steps, opened) = match quick {
+            true => ("0.2", "S", "0.2", 200_000),
+            false => ("1", "A", "1", 20_000_000),
+        };
+        let kernels = if quick { &kernels[..3] } else { kernels };
+        let accesses =
+            accesses::Options { repetitions: runs, class, kernels, scale: of_steps, opened };
+        Self { repetitions, scale, accesses, seed }
     }
 }
 
@@ -117,14 +113,10 @@ struct Run {
 /// An arm's runs, or why it has none.
 type Runs = std::result::Result<Vec<Run>, String>;
 
-/// Seconds of a kernel without and with every access recorded, or why not.
-type Times = std::result::Result<(Vec<f64>, Vec<f64>), String>;
-
 /// What came of it.
 pub struct Outcome {
     faults: Vec<(&'static str, Runs)>,
-    /// By kernel.
-    accesses: Vec<(&'static str, Times)>,
+    accesses: accesses::Outcome,
     options: Options,
     /// Whether a signal ended it early.
     pub interrupted: bool,
@@ -145,7 +137,7 @@ pub fn run(
     let mut random = Random::seeded(options.seed);
     let mut outcome = Outcome {
         faults: ARMS.iter().map(|arm| (arm.name, Ok(Vec::new()))).collect(),
-        accesses: Vec::new(),
+        accesses: accesses::Outcome::new(options.accesses),
         options,
         interrupted: false,
     };
@@ -165,38 +157,32 @@ pub fn run(
                 continue;
             }
             match bench.faults(arm, options.scale)? {
-                Ok(run) => done.push(run),
-                Err(why) => *runs = Err(why),
-            }
-        }
-    }
-    for &kernel in options.kernels {
-        let (mut plain, mut recorded) = (Vec::new(), Vec::new());
-        let mut failure = None;
-        for _ in 0..options.repetitions.min(3) {
-            if signals.wait(Duration::ZERO)?.is_some() {
-                outcome.interrupted = true;
-                return Ok(outcome);
-            }
-            say(&format!("{kernel}, class {}", options.class));
-            match (
-                bench.kernel(kernel, options.class, false)?,
-                bench.kernel(kernel, options.class, true)?,
-            ) {
-                (Ok(without), Ok(with)) => {
-                    plain.push(without);
-                    recorded.push(with);
-                }
-                (Err(why), _) | (_, Err(why)) => {
-                    failure = Some(why);
-                    break;
+                Measured::Run(run) => done.push(run),
+                Measured::Failed(why) => *runs = Err(why),
+                Measured::Interrupted => {
+                    outcome.interrupted = true;
+                    return Ok(outcome);
                 }
             }
         }
-        let of = failure.map_or(Ok((plain, recorded)), Err);
-        outcome.accesses.push((kernel, of));
     }
+    outcome.interrupted = outcome.accesses.run(&bench, &mut say)?;
     Ok(outcome)
+}
+
+/// What became of a command that prints one line of JSON.
+enum Ran {
+    Said(Value),
+    Failed(String),
+    /// By a signal to us, which the command may have got, too.
+    Interrupted,
+}
+
+/// What became of a run of an arm.
+enum Measured {
+    Run(Run),
+    Failed(String),
+    Interrupted,
 }
 
 /// What all runs have in common.
@@ -207,27 +193,47 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs a command that may record into `recording`; its one line of JSON, or why it failed.
-    fn once(
-        &self,
-        mut command: Command,
-        recording: &Path,
-    ) -> Result<std::result::Result<Value, String>> {
-        // What an earlier run has left.
-        let _ = fs::remove_dir_all(recording);
+    /// Where accesses are recorded to.
+    fn recording(&self) -> PathBuf {
+        self.room.join("accesses")
+    }
+
+    /// This program, or this program recording its own accesses in that way.
+    fn recorded(&self, how: Option<&[&str]>) -> Command {
+        let mut command = Command::new(&self.executable);
+        if let Some(how) = how {
+            command.args(["record", "--with", "accesses", "-o"]).arg(self.recording());
+            command.args(how).arg("--").arg(&self.executable);
+        }
+        command
+    }
+
+    /// What a command printed; `None` if a signal came meanwhile.
+    fn output(&self, mut command: Command) -> Result<Option<Output>> {
+        if self.signals.wait(Duration::ZERO)?.is_some() {
+            return Ok(None);
+        }
         thp::switch_off_in(&mut command);
         self.signals.restore_in(&mut command);
         let output = command.stdin(Stdio::null()).current_dir(&self.room).output()?;
+        Ok(self.signals.wait(Duration::ZERO)?.is_none().then_some(output))
+    }
+
+    /// Runs a command that may record into `recording`.
+    fn once(&self, command: Command, recording: &Path) -> Result<Ran> {
+        // What an earlier run has left.
+        let _ = fs::remove_dir_all(recording);
+        let Some(output) = self.output(command)? else { return Ok(Ran::Interrupted) };
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Ok(Err(said.lines().last().unwrap_or("it failed").to_owned()));
+            return Ok(Ran::Failed(said.lines().last().unwrap_or("it failed").to_owned()));
         }
         let line =
             serde_json::from_slice(&output.stdout).context("the workload printed no JSON")?;
-        Ok(Ok(line))
+        Ok(Ran::Said(line))
     }
 
-    fn faults(&self, arm: &Arm, scale: &str) -> Result<std::result::Result<Run, String>> {
+    fn faults(&self, arm: &Arm, scale: &str) -> Result<Measured> {
         let recording = self.room.join(if arm.nobody { "nobody" } else { "recording" });
         let mut command = Command::new(&self.executable);
         if let Some([back_end, threshold]) = arm.how {
@@ -240,8 +246,9 @@ impl Bench<'_> {
             command.uid(NOBODY).gid(NOBODY);
         }
         let line = match self.once(command, &recording)? {
-            Ok(line) => line,
-            Err(why) => return Ok(Err(why)),
+            Ran::Said(line) => line,
+            Ran::Failed(why) => return Ok(Measured::Failed(why)),
+            Ran::Interrupted => return Ok(Measured::Interrupted),
         };
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let metrics = &line["metrics"];
@@ -256,32 +263,13 @@ impl Bench<'_> {
             (run.counted, run.lost) = (setup.counted, setup.lost + setup.lost_rows);
             (run.untimed, run.accounted) = (setup.untimed, setup.accounted);
             let mut report = Command::new(&self.executable);
-            self.signals.restore_in(&mut report);
-            let report = report.args(["report", "--json"]).arg(&recording).output()?;
+            report.args(["report", "--json"]).arg(&recording);
+            let Some(report) = self.output(report)? else { return Ok(Measured::Interrupted) };
             let report: Value =
                 serde_json::from_slice(&report.stdout).context("the report is no JSON")?;
             run.kernel = report["faults"]["all"]["p50_ns"].as_f64();
         }
-        Ok(Ok(run))
-    }
-
-    /// Seconds of a kernel, as it tells them.
-    fn kernel(
-        &self,
-        kernel: &str,
-        class: &str,
-        recorded: bool,
-    ) -> Result<std::result::Result<f64, String>> {
-        let recording = self.room.join("accesses");
-        let mut command = Command::new(&self.executable);
-        if recorded {
-            command.args(["record", "--with", "accesses", "-o"]).arg(&recording);
-            command.arg("--").arg(&self.executable);
-        }
-        command.args(["workload", kernel, "--threads", "1", "--class", class]);
-        let line = self.once(command, &recording)?;
-        Ok(line
-            .and_then(|line| line["seconds"].as_f64().ok_or_else(|| "it told no time".to_owned())))
+        Ok(Measured::Run(run))
     }
 }
 
@@ -340,30 +328,18 @@ impl Outcome {
             self.options.repetitions
         );
         let faults = Table { title, header, rows: rows.collect() };
-        let rows = self.accesses.iter().map(|(kernel, of)| match of {
-            Ok((plain, recorded)) => {
-                let (without, with) = (median(plain), median(recorded));
-                let ratio = without.zip(with).map(|(without, with)| with / without);
-                vec![
-                    (*kernel).to_owned(),
-                    shown(without, 3),
-                    shown(with, 3),
-                    shown(ratio, 2),
-                    String::new(),
-                ]
-            }
-            Err(why) => vec![(*kernel).to_owned(), "-".into(), "-".into(), "-".into(), why.clone()],
-        });
-        let title = format!(
-            "every access of the NAS kernels, class {}, one thread, intervals of 50 ms",
-            self.options.class
-        );
-        let header = vec!["kernel", "seconds", "recorded", "times", ""];
-        let accesses = Table { title, header, rows: rows.collect() };
         let title = "goals".to_owned();
         let goals =
             Table { title, header: vec!["goal", "at most", "here", ""], rows: self.goals() };
-        vec![faults, accesses, goals]
+        let mut tables = vec![faults];
+        tables.extend(self.accesses.tables());
+        tables.push(goals);
+        if self.interrupted {
+            for table in &mut tables {
+                table.title.push_str(" (interrupted: what was measured by then)");
+            }
+        }
+        tables
     }
 
     fn goals(&self) -> Vec<Vec<String>> {
@@ -386,7 +362,7 @@ impl Outcome {
             (low.min(*value), high.max(*value))
         });
         let spread = (medians.len() > 1).then(|| (high / low - 1.0) * 100.0);
-        vec![
+        let mut goals = vec![
             most("BPF adds to a fault, us", "bpf-tracepoints", 0.6),
             most("unprivileged, us", "perf, user nobody", 1.2),
             row("faults lost", "0", Some(lost as f64), 0, (timed > 0).then_some(lost == 0)),
@@ -404,7 +380,12 @@ impl Outcome {
                 1,
                 spread.map(|spread| spread <= 5.0),
             ),
-        ]
+        ];
+        let accesses = self.accesses.goals().into_iter();
+        goals.extend(
+            accesses.map(|(goal, most, here, digits, met)| row(&goal, &most, here, digits, met)),
+        );
+        goals
     }
 
     /// Every figure.
@@ -421,15 +402,9 @@ impl Outcome {
             }),
             Err(why) => json!({ "arm": name, "not_run": why }),
         });
-        let accesses = self.accesses.iter().map(|(kernel, of)| match of {
-            Ok((plain, recorded)) => {
-                json!({ "kernel": kernel, "seconds": plain, "recorded_seconds": recorded })
-            }
-            Err(why) => json!({ "kernel": kernel, "not_run": why }),
-        });
         json!({
-            "schema": 1, "experiment": NAME, "interrupted": self.interrupted,
-            "faults": faults.collect::<Vec<_>>(), "accesses": accesses.collect::<Vec<_>>(),
+            "schema": 2, "experiment": NAME, "interrupted": self.interrupted,
+            "faults": faults.collect::<Vec<_>>(), "accesses": self.accesses.json(),
         })
     }
 }
@@ -457,13 +432,14 @@ mod tests {
                 ("perf, user nobody", runs(&[3.0, 2.9, 3.1], 1100.0)),
                 ("bpf-fexit", Err("refused".into())),
             ],
-            accesses: Vec::new(),
+            accesses: accesses::Outcome::new(Options::new(true, None, 1).accesses),
             options: Options::new(true, None, 1),
             interrupted: false,
         };
         let goals = outcome.goals();
         let verdicts: Vec<&str> = goals.iter().map(|row| row[3].as_str()).collect();
-        assert_eq!(verdicts, ["met", "MISSED", "met", "met", "MISSED"], "{goals:?}");
+        assert_eq!(verdicts[..5], ["met", "MISSED", "met", "met", "MISSED"], "{goals:?}");
+        assert!(verdicts[5..].iter().all(|verdict| *verdict == "not measured"), "{goals:?}");
         assert_eq!(goals[0][2], "0.300");
         assert_eq!(goals[4][2], "10.0");
         assert_eq!(outcome.json()["faults"][3]["not_run"], "refused");

@@ -25,6 +25,7 @@ use super::code::{Code, LONGEST};
 use super::mappings::layout;
 use super::written::{End, Fault, Written};
 use crate::program::Words;
+use crate::summary::Live;
 
 /// The tracer's name for memory that it made droppable.
 pub(super) const OURS: &str = "/memfd:pagemill";
@@ -52,6 +53,8 @@ pub struct Done {
     pub accesses: u64,
     /// Why writing stopped before the program did.
     pub failure: Option<pagemill_model::Error>,
+    /// What was written, folded.
+    pub live: Live,
 }
 
 impl Traced {
@@ -138,7 +141,9 @@ impl Traced {
             let what = "allocations: which code asked for memory".into();
             writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
         }
+        let live = Live::begin(writer.meta_mut().started, page, self.tracer.rung() != Rung::Scan);
         let mut sink = Writing {
+            live,
             allocations: self.allocations.as_mut().ok(),
             writer,
             linux: Linux::live(),
@@ -161,7 +166,7 @@ impl Traced {
         // The last ones; where writing has failed there is no more to say.
         let _ = sink.tell_allocations();
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
-        let later = sink.untraced;
+        let (later, live) = (sink.untraced, sink.live);
         if let Ok(ring) = &self.allocations
             && ring.lost() > 0
         {
@@ -172,7 +177,7 @@ impl Traced {
         setup.untraced =
             setup.untraced.into_iter().chain(later).collect::<BTreeSet<_>>().into_iter().collect();
         writer.meta_mut().accesses = Some(setup);
-        Ok(Done { ended, intervals, accesses, failure })
+        Ok(Done { ended, intervals, accesses, failure, live })
     }
 }
 
@@ -219,6 +224,7 @@ const READ_AFTER: u64 = 1024;
 struct Writing<'a> {
     allocations: Option<&'a mut Allocations>,
     writer: &'a mut Writer,
+    live: Live,
     linux: Linux,
     page: u64,
     /// Mappings that were told, by process and start.
@@ -251,6 +257,7 @@ impl Writing<'_> {
         if self.failure.is_some() {
             return Err(Stopped);
         }
+        self.live.event(event);
         self.writer.event(event).map_err(|error| {
             self.failure = Some(error);
             Stopped
@@ -444,7 +451,9 @@ impl Sink for Writing<'_> {
             written_starts,
             written_pages,
             kept: Some(interval.kept),
-        })))
+        })))?;
+        self.live.settled(pid.into(), false);
+        Ok(())
     }
 
     fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {

@@ -1,9 +1,11 @@
 //! Which code of a traced program asks for memory: the ring that `libpagemill_names.so` writes in it, read.
 //!
-//! The library notes each call with the time stamp counter, which costs the program a few nanoseconds; it is turned into
-//! the recording's clock here, by the two clocks looked at together at the beginning and at each reading.
+//! What is given back has the time stamp counter; it is turned into the recording's clock here, by the two clocks looked at
+//! together at the beginning and at each reading. What is taken has no time of its own, for looking at the counter costs as
+//! much as the rest of a note: it is told at the latest moment that is known to be before, which is the note before it or the
+//! reading before.
 //!
-//! Always true: notes come out in the order of their tickets; one that was overwritten before it was read is counted
+//! Always true: notes come out in the order of their tickets, and their times in that order too; one that was overwritten before it was read is counted
 //! as lost. What is taken and given back between two readings and smaller than a page is left out: it names nearly no
 //! access, and there are millions of it.
 
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::shared_words::SharedWords;
-use pagemill_kernel::{Linux, clock};
+use pagemill_kernel::{Linux, clock, resident};
 use pagemill_model::{Allocation, Nanos};
 
 use crate::library;
@@ -40,6 +42,8 @@ pub struct Allocations {
     lost: u64,
     waited: u32,
     began: (u64, Nanos),
+    /// Of the latest note that was read, and when that reading began.
+    latest: Nanos,
 }
 
 /// A moment on both clocks.
@@ -71,13 +75,17 @@ impl Allocations {
         let ring: PathBuf = directory.join(format!("{NAME}{}", std::process::id()));
         let shared =
             SharedWords::create(&ring, layout::WORDS).context("the ring of allocations")?;
+        shared.words()[layout::INSIDE].store(resident::INSIDE, Ordering::Relaxed);
         shared.words()[0].store(layout::VERSION, Ordering::Release);
         let before = std::env::var_os("LD_PRELOAD");
         let variables = vec![
             ("LD_PRELOAD".into(), library::preload(&library, before.as_deref())),
             ("PAGEMILL_NAMES".into(), ring.into_os_string()),
         ];
-        Ok((Self { shared, next: 0, lost: 0, waited: 0, began: both() }, variables))
+        Ok((
+            Self { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) },
+            variables,
+        ))
     }
 
     /// Notes that were overwritten before they could be read.
@@ -87,12 +95,16 @@ impl Allocations {
 
     /// What was noted since the last reading.
     pub fn read(&mut self) -> Vec<Allocation> {
-        let time = self.clock();
+        let (time, begun) = (self.clock(), nanos(clock::monotonic()));
         let mut read: Vec<Option<Allocation>> = Vec::new();
         let mut live: HashMap<(u64, u64), usize> = HashMap::new();
         while let Some((note, cycles)) = self.note() {
             let Some(mut note) = note else { continue };
-            note.time = time(cycles);
+            self.latest = match cycles {
+                0 => Nanos(self.latest.0 + 1),
+                _ => time(cycles).max(self.latest),
+            };
+            note.time = self.latest;
             let key = (note.pid.unwrap_or(0), note.address.unwrap_or(0));
             let short = match note.size {
                 Some(size) if size < SMALL => {
@@ -107,6 +119,8 @@ impl Allocations {
                 None => read.push(Some(note)),
             }
         }
+        // What comes later was not there yet.
+        self.latest = self.latest.max(begun);
         read.into_iter().flatten().collect()
     }
 
@@ -180,7 +194,7 @@ mod tests {
 
     fn ring(room: &Path) -> Allocations {
         let shared = SharedWords::create(&room.join("ring"), layout::WORDS).unwrap();
-        Allocations { shared, next: 0, lost: 0, waited: 0, began: both() }
+        Allocations { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) }
     }
 
     /// Writes a note as the library does.
@@ -188,7 +202,7 @@ mod tests {
         let words = ring.shared.words();
         let at = layout::HEADER + ticket as usize % layout::SLOTS * layout::SLOT;
         let store = |at: usize, value| words[at].store(value, Ordering::Relaxed);
-        store(at + 1, clock::cycles());
+        store(at + 1, if size == layout::FREED { clock::cycles() } else { 0 });
         store(at + 2, address);
         store(at + 3, size);
         store(at + 4, 7);
@@ -210,7 +224,8 @@ mod tests {
         let told: Vec<_> = read.iter().map(|one| (one.address.unwrap(), one.size)).collect();
         assert_eq!(told, [(0x2000, Some(64)), (0x9000, Some(5000)), (0x9000, None)]);
         assert_eq!(read[0].stack, Some(vec![0xc]));
-        assert!(read.windows(2).all(|two| two[0].time <= two[1].time));
+        assert!(read.windows(2).all(|two| two[0].time < two[1].time));
+        assert!(read[1].time > ring.began.1, "not before what was given back before it");
         assert!(ring.read().is_empty());
         put(&ring, 5, 0x2000, layout::FREED, &[]);
         assert_eq!(ring.read().len(), 1, "given back at a later reading");

@@ -324,7 +324,8 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     flush(arguments, &mut writer);
     let page = pagemill_kernel::page_size() as u64;
-    let Done { ended, intervals, accesses, failure } = traced.record(signals, page, &mut writer)?;
+    let Done { ended, intervals, accesses, failure, live } =
+        traced.record(signals, page, &mut writer)?;
     let exit = match ended {
         Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
         Ended::Killed(signal) => Exit::Signal(signal),
@@ -345,7 +346,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     match finished {
         Ok(path) => {
             // While the files of the program are what they were.
-            if let Err(error) = crate::summary::of(&path) {
+            if let Err(error) = live.finish(&path) {
                 eprintln!("pagemill: {error:#}");
             }
             let (comm, path) = (stat.comm, path.display());

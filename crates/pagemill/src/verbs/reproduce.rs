@@ -241,6 +241,9 @@ impl Arguments {
         store.write(&format!("{name}.txt"), &text)?;
         store.write(&format!("{name}.html"), &as_html(name, title, &tables))?;
         print!("{}", if self.json { &data } else { &text });
+        if interrupted {
+            eprintln!("pagemill: {name} was interrupted; what was measured by then is kept");
+        }
         eprintln!("pagemill: results in {}", store.directory().display());
         Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
     }

@@ -12,6 +12,7 @@
 //! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
 //! | `canneal` | a circuit placed by simulated annealing: random reads over a large netlist | PARSEC |
 //! | `touch` | first touches of new memory, page by page; each timed | `thp_ubmk` |
+//! | `steps` | programs started, memory mapped, blocks allocated, dropped pages touched | what tracing makes dearer |
 //!
 //! All of them are written from the description of the shape, not from the original text, so
 //! their absolute times compare with nothing but themselves under another allocator.
@@ -25,6 +26,7 @@ mod glibc_simple;
 mod larson;
 pub mod pauses;
 pub mod slices;
+mod steps;
 mod touch;
 mod unfragmented;
 mod xmalloc;
@@ -104,7 +106,7 @@ pub struct Program {
 }
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 10] = [
+pub const PROGRAMS: [Program; 11] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -154,6 +156,11 @@ pub const PROGRAMS: [Program; 10] = [
         name: "touch",
         summary: "first touches of new memory, each timed: what a page fault costs (fixed work)",
         run: touch::run,
+    },
+    Program {
+        name: "steps",
+        summary: "programs started, memory mapped, blocks allocated, dropped pages touched (fixed work)",
+        run: steps::run,
     },
 ];
 
