@@ -41,9 +41,9 @@ pub const PRESSURE: (u64, u64) = (700, 850);
 const MEDIUM: u64 = 16;
 /// Page walks that a base page on a huge page spares, where no profile tells: it is used again so many times out of the
 /// order in which the processor would still know where it is.
-const REUSED: u64 = 16;
+const REUSED: u64 = 4;
 /// What each costs where nobody has measured it, ns.
-const WALK: u64 = 10;
+const WALK: u64 = 40;
 
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
