@@ -204,6 +204,9 @@ fn geometric_mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| (sum / values.len() as f64).exp())
 }
 
+/// Goal, limit, figure, digits, whether it is met.
+pub(super) type Goal = (String, String, Option<f64>, usize, Option<bool>);
+
 /// What Moca had of IS, class A, with wake-ups every 50 ms: accesses, and seconds of the run.
 const MOCA: (f64, f64) = (89_000.0, 4.3);
 
@@ -292,8 +295,7 @@ impl Outcome {
         vec![kernels, steps, opened]
     }
 
-    /// Goal, limit, figure, digits, whether it is met.
-    pub(super) fn goals(&self) -> Vec<(String, String, Option<f64>, usize, Option<bool>)> {
+    pub(super) fn goals(&self) -> Vec<Goal> {
         let at_most = |goal: &str, most: f64, here: Option<f64>, digits| {
             (goal.to_owned(), format!("{most}"), here, digits, here.map(|here| here <= most))
         };
