@@ -158,7 +158,8 @@ impl Climb {
             }
             (Some((home, _)), _) => {
                 self.wait = (self.wait * 2).min(RESTS.1);
-                (path.before, path.step) = (None, LEAST);
+                // What lies below is lower.
+                (path.before, path.step, path.direction) = (None, LEAST, 1.0);
                 return path.towards(share, home);
             }
             (None, Some(before)) if mean > before => path.higher(),
