@@ -15,6 +15,7 @@
 //! - It is wiped and waits in a first-in first-out quarantine, bounded in bytes and in number. A slot that leaves it and is
 //!   not as it was wiped names a **use after free**; the others become free.
 //! - Slots are taken one at a time from a random place; caches stay empty, so no fast path runs.
+//! - A sized free (C23, C++) that names another size than was asked for: **wrong size**.
 //! - Large objects end (up to their alignment) at the guard page and are unmapped when they are freed: a later use faults.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -147,6 +148,14 @@ impl<O: Os> Heap<O> {
             self.os.misuse(Misuse::Overflow, object)
         }
         len - TAIL - slack
+    }
+
+    /// Checks the size that a sized free names. (An object of no bytes may have room for some.)
+    pub fn check_size(&self, object: *const u8, size: usize) {
+        let checked = self.is_hardened() && !object.is_null() && size != 0;
+        if checked && self.usable_size(object) != size {
+            self.os.misuse(Misuse::WrongSize, object.cast_mut())
+        }
     }
 
     /// Checks what follows a large object.

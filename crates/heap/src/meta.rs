@@ -73,7 +73,7 @@ impl Meta {
         let mut inner = self.inner.lock(os);
         if inner.left < len {
             let block = len.max(BLOCK).next_multiple_of(os.page_size());
-            let start = os.map(block, os.page_size());
+            let start = os.map_tables(block, os.page_size());
             if start.is_null() {
                 return null_mut();
             }
@@ -91,7 +91,7 @@ impl Meta {
 
     /// Maps a table that is used in part; null if there is no memory.
     pub fn map_table<O: Os>(&self, os: &O, len: usize) -> *mut u8 {
-        os.map(len.next_multiple_of(os.page_size()), os.page_size())
+        os.map_tables(len.next_multiple_of(os.page_size()), os.page_size())
     }
 
     /// A descriptor in state `Busy`; `None` if there is no memory.

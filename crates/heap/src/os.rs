@@ -17,6 +17,8 @@ pub enum Misuse {
     Overflow,
     /// A freed object was written (hardened mode).
     UseAfterFree,
+    /// A sized free named another size than the object was allocated with (hardened mode).
+    WrongSize,
 }
 
 /// The operating system, as the heap sees it.
@@ -27,6 +29,11 @@ pub trait Os: Sync {
     /// Takes `len` bytes of zeroed, private, anonymous memory at a multiple of `align` (both
     /// multiples of the page size); null if there is none.
     fn map(&self, len: usize, align: usize) -> *mut u8;
+
+    /// As [`Os::map`], for the heap's own tables: they are reserved at once and taken as needed.
+    fn map_tables(&self, len: usize, align: usize) -> *mut u8 {
+        self.map(len, align)
+    }
 
     /// As [`Os::map`], for chunks: memory that compaction may work on and that is never [remapped](Os::remap).
     fn map_chunks(&self, len: usize, align: usize) -> *mut u8 {

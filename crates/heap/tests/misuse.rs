@@ -159,6 +159,18 @@ fn hardened_mode_names_writes_past_the_end() {
 }
 
 #[test]
+fn hardened_mode_names_sized_frees_of_another_size() {
+    for (size, named) in [(100, 4000), (4000, 3999), (70_001, 70_000), (24, 25)] {
+        // SAFETY: plain use.
+        is_named("h", "WrongSize", |heap, cache| unsafe {
+            let object = heap.allocate(cache, size);
+            heap.check_size(object, size);
+            heap.check_size(object, named);
+        });
+    }
+}
+
+#[test]
 fn hardened_mode_names_writes_after_a_free() {
     // SAFETY: the write is the error that the test is about; the memory is still mapped.
     is_named("h", "UseAfterFree", |heap, cache| unsafe {
@@ -194,7 +206,13 @@ fn hardened_mode_reports_exact_sizes() {
         unsafe {
             let object = heap.allocate(std::ptr::null_mut(), size);
             assert_eq!(heap.usable_size(object), size);
+            heap.check_size(object, size);
             heap.free(std::ptr::null_mut(), object);
+            for align in [32, 256, 8192] {
+                let object = heap.allocate_aligned(std::ptr::null_mut(), align, size);
+                heap.check_size(object, size);
+                heap.free(std::ptr::null_mut(), object);
+            }
         }
     }
 }

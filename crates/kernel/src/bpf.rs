@@ -24,7 +24,8 @@ mod objects {
     include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 }
 
-const ADVICE: &str = "run as root, or with CAP_BPF and CAP_PERFMON; see pagemill doctor";
+const ADVICE: &str =
+    "needs root, or CAP_BPF and CAP_PERFMON, and a kernel that has this kind of program";
 
 /// Whether this build has BPF programs; else why not.
 pub fn built() -> std::result::Result<(), &'static str> {

@@ -11,7 +11,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
     let known = [
         (
             degraded::NO_MEMFD,
-            "no memfd: remapping is off (allow memfd_create in the seccomp filter)",
+            "no memfd: remapping is off (raise ulimit -n, or allow memfd_create in the sandbox)",
         ),
         (
             degraded::NO_BARRIER,
@@ -20,7 +20,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::NO_THREAD,
-            "the helper thread could not be started (raise RLIMIT_NPROC or pids.max)",
+            "the helper thread could not be started (raise RLIMIT_NPROC or pids.max; allow clone in the sandbox)",
         ),
         (
             degraded::VMA_BUDGET,
@@ -32,7 +32,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::NO_KSM,
-            "KSM was asked for and is not available (run as root on a kernel with CONFIG_KSM)",
+            "KSM was asked for and nobody runs ksmd, or the kernel has none (run --ksm as root, on a kernel with CONFIG_KSM)",
         ),
         (
             degraded::PINS,

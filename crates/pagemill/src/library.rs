@@ -75,7 +75,9 @@ impl Library {
             Some(path) => std::path::absolute(&path)
                 .ok()
                 .filter(|path| path.is_file())
-                .with_context(|| format!("{variable} is {path:?}, and there is no such file"))?,
+                .with_context(|| {
+                    format!("{variable} is {path:?}, and there is no such file (set it to {name}, or unset it)")
+                })?,
             None => {
                 let program =
                     env::current_exe().context("cannot find out where this program is")?;
@@ -84,9 +86,10 @@ impl Library {
                 let found = places.into_iter().find(|path| path.is_file());
                 found.and_then(|path| path.canonicalize().ok()).with_context(|| {
                     format!(
-                        "there is no {name} next to {} (run: cargo build --profile preload -p {package}, \
-                         and set {variable} to the file)",
-                        program.display()
+                        "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile preload \
+                         -p {package}, and set {variable} to the file)",
+                        program.display(),
+                        directory.join("../lib").display()
                     )
                 })?
             }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
-use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
 use pagemill_kernel::privilege::{self, Gain};
 
@@ -291,7 +291,13 @@ fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
         if is_loader(path) {
             return None;
         }
-        return Some(if is_go {
+        return Some(if is_library(&file, image) {
+            Refusal {
+                kind: "library",
+                reason: "it is a shared library, not a program".into(),
+                way: "name the program that uses it".into(),
+            }
+        } else if is_go {
             Refusal {
                 kind: "go",
                 reason: "it is a static Go program, whose runtime manages its memory without malloc".into(),
@@ -405,6 +411,30 @@ fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
         kind: "interpreter-not-executable",
         reason: format!("its interpreter {path} is not an executable file"),
         way: format!("run: chmod +x {path}, or name another one in the script's first line"),
+    }
+}
+
+/// Whether the file is a shared library: it has a name of its own, and nothing that says it is a program (`DF_1_PIE`).
+fn is_library(file: &ElfFile64<'_, Endianness>, image: &[u8]) -> bool {
+    let endian = file.endian();
+    let sections = file.elf_header().sections(endian, image);
+    let Ok(Ok(Some((entries, _)))) = sections.map(|sections| sections.dynamic(endian, image))
+    else {
+        return false;
+    };
+    let program = entries.iter().any(|entry| {
+        entry.d_tag(endian) == elf::DT_FLAGS_1
+            && entry.d_val(endian) & u64::from(elf::DF_1_PIE.0) != 0
+    });
+    !program && entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME)
+}
+
+/// Why the file at `path` cannot be executed, and what to do about it.
+pub fn not_executable(path: &Path) -> (&'static str, String) {
+    if path.is_dir() {
+        ("it is a directory", "name a program in it".to_owned())
+    } else {
+        ("it is not an executable file", format!("run: chmod +x {}", path.display()))
     }
 }
 

@@ -54,6 +54,7 @@ fn the_names_of_the_rows_are_stable() {
             "max-map-count",
             "cgroup",
             "psi",
+            "real-time",
             "thp",
             "fragmentation",
             "prefault",

@@ -69,7 +69,7 @@ fn text_has_the_table_the_chart_the_costs_and_what_is_missing() {
         "50 %            4.1 us to    8.2 us",
         "longest, exact  6.0 us",
         "child processes: not followed",
-        "* Rss   o Pss   + heap footprint   x heap live",
+        "* Rss   o memory   + heap footprint   x heap live",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(squeezed(&out).contains(&squeezed(line)), "{line} in\n{out}");

@@ -211,13 +211,15 @@ export! {
     "pvalloc" as pvalloc, "__libc_pvalloc" as libc_pvalloc = fn(size: usize) -> Object {
         whole_pages(size)
     }
-    /// `free_sized(3)` of C23. The sizes are not needed and not checked.
-    "free_sized" as free_sized = fn(object: Object, _size: usize) {
+    /// `free_sized(3)` of C23. The size is not needed, and hardened mode checks it.
+    "free_sized" as free_sized = fn(object: Object, size: usize) {
+        HEAP.check_size(object, size);
         // SAFETY: the program gives the object up.
         unsafe { release(object) }
     }
     /// `free_aligned_sized(3)` of C23.
-    "free_aligned_sized" as free_aligned_sized = fn(object: Object, _align: usize, _size: usize) {
+    "free_aligned_sized" as free_aligned_sized = fn(object: Object, _align: usize, size: usize) {
+        HEAP.check_size(object, size);
         // SAFETY: the program gives the object up.
         unsafe { release(object) }
     }

@@ -17,7 +17,7 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 
-use crate::{c, libc, say, sys};
+use crate::{HEAP, c, libc, say, sys};
 
 extern "C" fn allocate(size: usize) -> *mut u8 {
     c::allocate(size)
@@ -206,14 +206,32 @@ macro_rules! delete {
 delete! {
     "_ZdlPv" as delete;
     "_ZdaPv" as delete_array;
-    "_ZdlPvm" as delete_sized;
-    "_ZdaPvm" as delete_array_sized;
     "_ZdlPvRKSt9nothrow_t" as delete_nothrow;
     "_ZdaPvRKSt9nothrow_t" as delete_array_nothrow;
     "_ZdlPvSt11align_val_t" as delete_aligned;
     "_ZdaPvSt11align_val_t" as delete_array_aligned;
-    "_ZdlPvmSt11align_val_t" as delete_sized_aligned;
-    "_ZdaPvmSt11align_val_t" as delete_array_sized_aligned;
     "_ZdlPvSt11align_val_tRKSt9nothrow_t" as delete_aligned_nothrow;
     "_ZdaPvSt11align_val_tRKSt9nothrow_t" as delete_array_aligned_nothrow;
+}
+
+macro_rules! delete_sized {
+    ($($name:literal as $function:ident;)*) => {$(
+        /// Frees an object as the C++ operator of that (mangled) name; hardened mode checks the size.
+        ///
+        /// # Safety
+        /// As for the C++ operator.
+        #[unsafe(export_name = $name)]
+        pub unsafe extern "C" fn $function(object: *mut u8, size: usize) {
+            HEAP.check_size(object, size);
+            // SAFETY: the program gives the object up.
+            unsafe { c::release(object) }
+        }
+    )*};
+}
+
+delete_sized! {
+    "_ZdlPvm" as delete_sized;
+    "_ZdaPvm" as delete_array_sized;
+    "_ZdlPvmSt11align_val_t" as delete_sized_aligned;
+    "_ZdaPvmSt11align_val_t" as delete_array_sized_aligned;
 }

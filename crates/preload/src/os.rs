@@ -64,13 +64,19 @@ impl Os for Linux {
     }
 
     fn map(&self, len: usize, align: usize) -> *mut u8 {
+        let start = self.map_tables(len, align);
+        if !start.is_null() {
+            let mapped = self.mapped.fetch_add(len, Ordering::Relaxed) + len;
+            helper::wanted(mapped);
+        }
+        start
+    }
+
+    fn map_tables(&self, len: usize, align: usize) -> *mut u8 {
         fork::repair_if_copied();
         let start = map_aligned(len, align, self.page_size());
         if start.is_null() {
             pagemill_stats.degraded.fetch_or(degraded::NO_MEMORY, Ordering::Relaxed);
-        } else {
-            let mapped = self.mapped.fetch_add(len, Ordering::Relaxed) + len;
-            helper::wanted(mapped);
         }
         start
     }
@@ -164,6 +170,9 @@ impl Os for Linux {
             Misuse::DoubleFree => ("double free of", "this object was freed before"),
             Misuse::WildFree => ("wild free of", "no object of this heap starts here"),
             Misuse::Overflow => ("overflow of", "memory past the end of this object was written"),
+            Misuse::WrongSize => {
+                ("wrong size at the free of", "this object was allocated with another size")
+            }
             Misuse::UseAfterFree => {
                 ("use after free of", "this object was written after it was freed")
             }

@@ -33,6 +33,9 @@ const JUDGE_MS: u32 = 2_000;
 /// Least time between two refreshes of the statistics that look at every span.
 const REFRESH_NS: u64 = 1_000_000_000;
 
+/// How long pages may wait for `ksmd` before it is said that nobody runs it.
+const PATIENCE_NS: u64 = 5_000_000_000;
+
 /// The engine outlives the thread that made it: a forked child finds its parent's here and goes on with it.
 struct Shared(UnsafeCell<Option<Engine>>);
 
@@ -64,6 +67,8 @@ pub(crate) struct Rounds {
     /// When the statistics that look at every span were refreshed.
     refreshed: u64,
     said: u64,
+    /// Since when pages wait for a `ksmd` that rests; `u64::MAX`: none do.
+    ksmd_awaited: u64,
 }
 
 fn add(counter: &AtomicU64) {
@@ -154,7 +159,8 @@ impl Rounds {
             dead_left: u64::MAX,
             looked: 0,
             refreshed: 0,
-            said: pagemill_stats.degraded.load(Relaxed),
+            said: 0,
+            ksmd_awaited: u64::MAX,
         }
     }
 
@@ -229,6 +235,7 @@ impl Rounds {
         pagemill_stats.helper_cpu_ns.store(cpu, Relaxed);
         pagemill_stats.refreshed_ns.store(self.engine.kernel().now_ns(), Relaxed);
         helper::release();
+        self.await_ksmd();
         self.tell();
         self.sleep_ns(looked)
     }
@@ -381,11 +388,25 @@ impl Rounds {
         self.kept = self.engine.saved_bytes();
     }
 
+    /// Notes that KSM is asked for and nobody runs `ksmd`: a `run --ksm` that has borrowed it starts it when it is time.
+    fn await_ksmd(&mut self) {
+        let waits = self.backend == Backend::Ksm
+            && pagemill_stats.ksm_pending.load(Relaxed) > 0
+            && self.said & degraded::NO_KSM == 0
+            && !ksm_runs()
+            && !ksm_is_lent();
+        let now = self.engine.kernel().now_ns();
+        self.ksmd_awaited = if waits { self.ksmd_awaited.min(now) } else { u64::MAX };
+        if now.saturating_sub(self.ksmd_awaited) >= PATIENCE_NS {
+            pagemill_stats.degraded.fetch_or(degraded::NO_KSM, Relaxed);
+        }
+    }
+
     /// Has the program's next thread say what the engine has found to be missing.
     fn tell(&mut self) {
         let found = pagemill_stats.degraded.load(Relaxed);
-        // Memory that was refused the program is told by malloc, and whoever asks by the statistics.
-        let news = found & !self.said & !degraded::NO_MEMORY;
+        // Memory that was refused the program is told by malloc, and whoever asks by the statistics; a setting was told at once.
+        let news = found & !self.said & !(degraded::NO_MEMORY | degraded::BAD_CONFIG);
         self.said = found;
         if news != 0 {
             say::later(news, 0);

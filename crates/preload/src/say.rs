@@ -120,14 +120,16 @@ const HAD_TO_LEAVE: &str = "the program has put all its threads under a seccomp 
 fn why(reason: u64) -> &'static str {
     match reason {
         degraded::NO_MEMFD => {
-            "memfd_create is refused here, so no memory is merged; allow it in the sandbox, or use PAGEMILL_BACKEND=ksm"
+            "no memfd can be made here, so no memory is merged; raise the limit on open files (ulimit -n), \
+             allow memfd_create in the sandbox, or run: pagemill run --ksm as root"
         }
         degraded::NO_BARRIER => {
             "no userfaultfd that also stops kernel writers, so no memory is merged; \
              run: setfacl -m u:$USER:rw /dev/userfaultfd (see pagemill doctor)"
         }
         degraded::NO_THREAD => {
-            "the helper thread cannot be started, so the heap does not compact; it needs Linux 5.11 and leave to clone"
+            "the helper thread cannot be started, so the heap does not compact; it needs Linux 5.11, leave to clone \
+             and room below the limit on processes (ulimit -u)"
         }
         degraded::VMA_BUDGET => {
             "the share of vm.max_map_count for merging is used up; run: sysctl vm.max_map_count=1048576"

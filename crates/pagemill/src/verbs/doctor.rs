@@ -105,9 +105,9 @@ fn program_row(name: &OsStr) -> ProgramRow {
             return row;
         }
         Err(NoProgram::NotExecutable(path)) => {
-            (row.kind, row.finding) =
-                (Some("not-executable"), "it is not an executable file".to_owned());
-            row.fix = Some(format!("chmod +x {}", path.display()));
+            let (why, fix) = program::not_executable(&path);
+            (row.kind, row.finding) = (Some("not-executable"), why.to_owned());
+            row.fix = Some(fix);
             return row;
         }
     };

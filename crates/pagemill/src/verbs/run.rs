@@ -363,10 +363,8 @@ pub(super) fn plain(command: &[OsString]) -> Result<Prepared> {
             return Ok(Prepared::Refused(Exit::Code(127)));
         }
         Err(NoProgram::NotExecutable(path)) => {
-            let path = path.display();
-            eprintln!(
-                "pagemill: cannot run {path}: it is not an executable file (run: chmod +x {path})"
-            );
+            let (why, fix) = program::not_executable(&path);
+            eprintln!("pagemill: cannot run {}: {why} ({fix})", path.display());
             return Ok(Prepared::Refused(Exit::Code(126)));
         }
     };

@@ -134,7 +134,6 @@ pub(super) fn series(view: &HeapView) -> Vec<Series> {
     [
         ("Rss", &view.rss),
         ("memory", &view.memory),
-        ("Pss", &view.pss),
         ("heap footprint", &view.footprint),
         ("heap live", &view.live),
     ]
