@@ -335,12 +335,17 @@ impl Regions {
             return MOST_NS;
         }
         if rate > 0 && now < self.grown_ns + KEEP_NS {
-            if self.untouched() == 0 {
-                return IDLE_NS;
-            }
-            // A quarter of what the fastest regions have left.
-            let left = self.untouched().max(LEAST) / rate.max(1) * 1_000_000;
-            return (left / 4).clamp(LEAST_NS, MOST_NS);
+            // A quarter of the time that what is provided lasts where it lasts least. Regions without growth wait for nothing.
+            let ahead = self
+                .slots
+                .iter()
+                .filter(|slot| slot.live)
+                .map(|slot| (slot.frontier.untouched(), slot.frontier.rate(now)));
+            let least = ahead
+                .filter(|(untouched, rate)| *untouched > 0 && *rate > 0)
+                .map(|(untouched, rate)| untouched.max(LEAST).saturating_mul(1_000_000) / rate)
+                .min();
+            return least.map_or(IDLE_NS, |left| (left / 4).clamp(LEAST_NS, MOST_NS));
         }
         if self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
             return MOST_NS / 8;
