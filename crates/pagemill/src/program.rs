@@ -423,8 +423,7 @@ fn is_library(file: &ElfFile64<'_, Endianness>, image: &[u8]) -> bool {
         return false;
     };
     let program = entries.iter().any(|entry| {
-        entry.d_tag(endian) == elf::DT_FLAGS_1
-            && entry.d_val(endian) & u64::from(elf::DF_1_PIE.0) != 0
+        entry.d_tag(endian) == elf::DT_FLAGS_1 && entry.d_val(endian) & elf::DF_1_PIE.0 != 0
     });
     !program && entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME)
 }
