@@ -114,7 +114,7 @@ fn a_tiny_experiment_measures_compares_and_leaves_its_results() {
     let output = pagemill(&arguments, directory.path());
     assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
     assert!(stderr(&output).contains("skipped pauses mesh: MESH_LIB is not set"));
-    assert!(stdout(&output).contains("Pss at the end"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("memory at the end"), "{}", stdout(&output));
     let out = directory.path().join("out");
     let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
 

@@ -173,7 +173,7 @@ mod tests {
             "better than published",
             "50.0 MiB",
             "memory over time, first run of each arm",
-            "memory / jemalloc",
+            "Pss / jemalloc",
             "FAILED tiny mesh #1: it crashed",
             "tiny mesh: MESH_LIB is not set",
         ] {
