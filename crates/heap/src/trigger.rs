@@ -84,7 +84,7 @@ const TELLING_NS: u64 = 5_000_000;
 const RELUCTANCE: u64 = 2;
 
 /// How long a fork may take with compaction, in tenths of what it would take without.
-const FORK_TENTHS: u64 = 15;
+const FORK_TENTHS: u64 = 13;
 
 /// What pressure multiplies the value of memory by.
 const URGENCY: u64 = 16;
@@ -331,7 +331,7 @@ pub struct Mappings {
 }
 
 /// Mappings that compaction may hold: half of the limit less what others hold (a range may split a mapping in
-/// two, so it counts as two), and so few that a fork takes at most half as long again as it would without compaction (as a rule it is shorter: fewer pages). A
+/// two, so it counts as two), and so few that a fork takes a third longer at most than it would without compaction. A
 /// thousand are always allowed by the second bound: they cost a millisecond at most.
 pub fn mapping_budget(now: &Mappings) -> MappingBudget {
     let others = now.present.saturating_sub(now.held);
