@@ -189,6 +189,19 @@ fn a_process_without_the_heap_is_told_how_to_get_one() {
 }
 
 #[test]
+fn a_thread_of_the_kernel_is_told_from_a_process_that_has_ended() {
+    // Process 2 is the parent of the kernel's threads, except where another PID namespace hides them.
+    let kernel = std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
+    if !kernel {
+        eprintln!("skipped: threads of the kernel are not visible here");
+        return;
+    }
+    let (code, _, err) = run(pagemill().args(["heap", "2"]));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("process 2 (kthreadd) is a thread of the kernel"), "{err}");
+}
+
+#[test]
 fn another_users_process_is_a_matter_of_permission() {
     if !root_or_skip("looking at root's process as another user") {
         return;

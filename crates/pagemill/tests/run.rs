@@ -263,8 +263,13 @@ fn the_help_begins_with_examples() {
 
 #[test]
 fn contradictions_are_refused() {
-    for arguments in [["--ksm", "--mesh", "0n"], ["--ksm", "--backend", "remap"]] {
-        let run = pagemill_with(&[&["run"], &arguments[..], &["--", "true"]].concat());
+    let contradictions: [&[&str]; 3] = [
+        &["--ksm", "--mesh", "0n"],
+        &["--ksm", "--backend", "remap"],
+        &["--mesh", "0n", "--backend", "remap"],
+    ];
+    for arguments in contradictions {
+        let run = pagemill_with(&[&["run"], arguments, &["--", "true"]].concat());
         assert_eq!(run.code(), Some(125), "{run:?}");
     }
 }

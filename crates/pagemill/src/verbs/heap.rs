@@ -87,7 +87,12 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
     }
     let pid = sampler.pid();
     if first.is_none() {
-        bail!("process {pid} has ended");
+        match linux.stat(pid) {
+            Ok(stat) if stat.kernel_thread => {
+                bail!("process {pid} ({}) is a thread of the kernel: it has no heap", stat.comm)
+            }
+            _ => bail!("process {pid} has ended"),
+        }
     }
     if sampler.page().is_none() {
         let below = heaps_below(&linux, pid);

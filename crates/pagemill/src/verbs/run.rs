@@ -393,6 +393,7 @@ pub(super) fn configuration(flag: Option<String>) -> Result<String> {
 
 /// The back end that the flags ask for, or else the environment.
 fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
+    let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
     if !arguments.ksm {
         let named = match (arguments.backend, variable("PAGEMILL_BACKEND")) {
             (Some(backend), _) => backend,
@@ -406,9 +407,13 @@ fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
             })?,
             (None, None) => Backend::Auto,
         };
+        anyhow::ensure!(
+            compacts || !matches!(arguments.backend, Some(Backend::Remap | Backend::Ksm)),
+            "--backend {} has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)",
+            named.name()
+        );
         return Ok(named);
     }
-    let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
     anyhow::ensure!(
         compacts,
         "--ksm has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)"
