@@ -10,6 +10,9 @@
 //!      and the CPU share stays within its bound
 //! ```
 //!
+//! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need it: what
+//! is merged then is soon freed or filled again, and what is merged when the program rests stays.
+//!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not, for so
 //! long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful is not left
 //! fragmented for ever, and what waiting costs is never more than a few times what a pass would (as in ski rental).
@@ -18,7 +21,7 @@
 //! as there is much more to save than the last pass left.
 //!
 //! Properties that always hold (tested): a request with anything to gain runs; more gain or less
-//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting;
+//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting, nor that the program rests;
 //! poor passes make the next pause longer, up to a bound.
 
 /// What memory is worth: nanoseconds of one CPU for a GiB held for a second. Public clouds price a
@@ -179,6 +182,8 @@ pub struct Inputs {
     pub gain_bytes: u64,
     /// CPU time that this is expected to take.
     pub cost_ns: u64,
+    /// The same for all that could be merged, where a pass may be a part of it.
+    pub whole_ns: u64,
     /// Time since the heap started.
     pub age_ns: u64,
     /// CPU time of the process so far.
@@ -324,9 +329,9 @@ pub struct Mappings {
     pub present: usize,
     /// How many compaction made of these, by its own count.
     pub held: usize,
-    /// Pages of the heap that a fork copies now.
+    /// Pages of the heap that a fork will copy when what is free is given back.
     pub resident_pages: u64,
-    /// Pages that it no longer copies: given back, or in an alias, whose page table entries no fork copies.
+    /// Pages that it will no longer copy: given back, or in an alias, whose page table entries no fork copies.
     pub spared_pages: u64,
 }
 
@@ -389,7 +394,7 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
         return gated(Gate::TooDear);
     }
     // An estimate may be too high, so half of it must fit.
-    if !urgent && inputs.spent_ns + inputs.cost_ns / 2 >= allowed_ns(inputs) {
+    if !urgent && inputs.cost_ns / 2 >= room_ns(inputs) {
         return gated(Gate::CpuShare);
     }
     Decision::Run { why, urgent }
@@ -400,14 +405,21 @@ fn allowed_ns(inputs: &Inputs) -> u64 {
     BURST_NS + inputs.process_ns / 1000 * inputs.share + inputs.age_ns / 1000 * TIME_SHARE
 }
 
+/// CPU time that compaction may use now without pressure.
+fn room_ns(inputs: &Inputs) -> u64 {
+    let allowed = allowed_ns(inputs);
+    let rests = inputs.idle_ns >= IDLE_NS;
+    let left_over = if rests { 0 } else { inputs.whole_ns.min(allowed / 2) };
+    (allowed - left_over).saturating_sub(inputs.spent_ns)
+}
+
 /// Pages that may be offered to `ksmd` now, which works for each: as many as the share of CPU time has room
 /// for, all when memory is short. 0 if that is so little, of `pages`, that it is better to wait.
 pub fn offers(inputs: &Inputs, urgent: bool, pages: u64) -> u64 {
     if urgent {
         return u64::MAX;
     }
-    let room = allowed_ns(inputs).saturating_sub(inputs.spent_ns);
-    let offers = room / (cost::OFFER_NS + cost::KSMD_NS);
+    let offers = room_ns(inputs) / (cost::OFFER_NS + cost::KSMD_NS);
     if offers >= (pages / 4).min(4096) { offers } else { 0 }
 }
 
@@ -456,6 +468,7 @@ mod tests {
                 cgroup_limit: limit.unwrap_or(u64::MAX),
                 gain_bytes,
                 cost_ns,
+                whole_ns: cost_ns.saturating_mul(2),
                 process_ns,
                 spent_ns,
                 share: CPU_SHARE,
@@ -494,6 +507,7 @@ mod tests {
             let better = Inputs {
                 gain_bytes: inputs.gain_bytes + more,
                 cost_ns: inputs.cost_ns.saturating_sub(less),
+                whole_ns: inputs.whole_ns.saturating_sub(less),
                 ..inputs
             };
             prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&better, &history)));
@@ -517,6 +531,22 @@ mod tests {
         fn pressure_never_gates(inputs in inputs(), history in histories()) {
             let pressed = Inputs { psi: PSI, ..inputs };
             prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&pressed, &history)));
+        }
+
+        #[test]
+        fn that_the_program_rests_never_gates(inputs in inputs(), history in histories()) {
+            let resting = Inputs { idle_ns: IDLE_NS, ..inputs };
+            prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&resting, &history)));
+        }
+
+        #[test]
+        fn a_pass_is_left_over_for_when_the_program_rests(inputs in inputs()) {
+            let busy = Inputs { idle_ns: 0, ..inputs };
+            let resting = Inputs { idle_ns: IDLE_NS, ..inputs };
+            // What may be spent beside it leaves room for all that could be merged, or half of the share.
+            let spent = Inputs { spent_ns: busy.spent_ns + room_ns(&busy), ..resting };
+            let allowed = allowed_ns(&busy);
+            prop_assert!(busy.spent_ns > allowed / 2 || room_ns(&spent) >= busy.whole_ns.min(allowed / 2));
         }
 
         #[test]
@@ -566,12 +596,13 @@ mod tests {
             now_ns: 1 << 40,
             request: false,
             score: 600,
-            idle_ns: 0,
+            idle_ns: IDLE_NS,
             psi: 0,
             cgroup_usage: 0,
             cgroup_limit: u64::MAX,
             gain_bytes: 1 << 30,
             cost_ns: 1,
+            whole_ns: 1 << 33,
             process_ns: 2_000_000_000,
             spent_ns: 15_000_000,
             share: KSM_SHARE,
@@ -579,6 +610,8 @@ mod tests {
         // A tenth of two seconds, 7.6 us a page.
         assert_eq!(offers(&inputs, false, 1 << 20), 26_315);
         assert_eq!(offers(&inputs, true, 1 << 20), u64::MAX);
+        let busy = Inputs { idle_ns: 0, ..inputs };
+        assert_eq!(offers(&busy, false, 1 << 20), 12_171, "half of it");
         let spent = Inputs { spent_ns: 207_400_000, ..inputs };
         assert_eq!(offers(&spent, false, 1 << 20), 0, "1,000 pages of a million");
         assert_eq!(offers(&spent, false, 2000), 1000);
@@ -639,6 +672,7 @@ mod tests {
             cgroup_limit: u64::MAX,
             gain_bytes: 1 << 30,
             cost_ns: 1,
+            whole_ns: 1,
             process_ns: 1 << 40,
             spent_ns: 0,
             share: CPU_SHARE,

@@ -261,7 +261,8 @@ impl Rounds {
             cgroup_usage,
             cgroup_limit,
             gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
-            cost_ns: self.expected_cost(),
+            cost_ns: self.expected_cost(self.engine.settings.offers),
+            whole_ns: self.expected_cost(usize::MAX),
             age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
             process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
             spent_ns: self.spent_ns(),
@@ -290,7 +291,11 @@ impl Rounds {
         self.engine.settings.offers = if in_part { offers as usize } else { usize::MAX };
         let part = if in_part { u128::from(offers) } else { u128::from(pages.max(1)) };
         let gain = u128::from(inputs.gain_bytes) * part / u128::from(pages.max(1));
-        let inputs = Inputs { gain_bytes: gain as u64, cost_ns: self.expected_cost(), ..*inputs };
+        let inputs = Inputs {
+            gain_bytes: gain as u64,
+            cost_ns: self.expected_cost(self.engine.settings.offers),
+            ..*inputs
+        };
         trigger::decide(&inputs, &self.history)
     }
 
@@ -300,14 +305,15 @@ impl Rounds {
         self.engine.kernel().cpu_ns() + offered * trigger::cost::KSMD_NS
     }
 
-    fn expected_cost(&self) -> u64 {
+    /// What a pass is expected to take that offers `offers` pages at most.
+    fn expected_cost(&self, offers: usize) -> u64 {
         let scan = self.engine.last_scan();
         let page = HEAP.os().page_size() as u64;
         let merge = match self.backend {
             Backend::Ksm => trigger::cost::OFFER_NS + trigger::cost::KSMD_NS,
             Backend::Remap | Backend::None => trigger::cost::REMAP_NS,
         };
-        let pages = scan.mergeable_pages.min(self.engine.settings.offers as u64);
+        let pages = scan.mergeable_pages.min(offers as u64);
         // Planning looks at the spans again, and so does the scan that ends a pass.
         2 * self.looked + trigger::expected_cost(scan.releasable_bytes / page, pages, merge)
     }
@@ -352,7 +358,7 @@ impl Rounds {
         let saved = || {
             pagemill_stats.released_bytes.load(Relaxed) + pagemill_stats.saved_bytes.load(Relaxed)
         };
-        let (before, expected) = (saved(), self.expected_cost());
+        let (before, expected) = (saved(), self.expected_cost(self.engine.settings.offers));
         let began = self.spent_ns();
         let page = HEAP.os().page_size() as u64;
         let scan = self.engine.last_scan();
@@ -362,8 +368,8 @@ impl Rounds {
                 limit: kernel.max_map_count(),
                 present: kernel.map_count(),
                 held: pagemill_stats.vmas.load(Relaxed) as usize,
-                resident_pages: scan.resident_bytes / page,
-                spared_pages: scan.absent_pages,
+                resident_pages: (scan.resident_bytes - scan.releasable_bytes) / page,
+                spared_pages: scan.absent_pages + scan.releasable_bytes / page,
             });
             let idle = now.saturating_sub(self.same_since);
             self.engine.settings.mapping_price = trigger::mapping_price(idle, urgent);
