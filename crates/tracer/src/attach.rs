@@ -156,7 +156,9 @@ impl Tracer {
             how,
             &mut self.untraced,
         )?;
-        process.began = now();
+        // What is in its page tables by now was touched before.
+        process.tick(now, false)?;
+        process.intervals = 0;
         for child in self.linux.children(pid)? {
             // Ours are its children, too.
             if child != process.servant && child != process.mapper {

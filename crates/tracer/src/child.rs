@@ -215,15 +215,15 @@ impl Process {
 }
 
 impl Tracer {
-    /// A child was forked; both are stopped.
-    pub(crate) fn forked(&mut self, parent: u32, child: u32) -> Result<()> {
+    /// A child was forked by a thread of `parent`; both are stopped.
+    pub(crate) fn forked(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
         self.events.follow(child)?;
         // A child of a child that is not adopted yet reads the same file.
         let owner = self.reads.get(&parent).copied().unwrap_or(parent);
         let (from, watched) = if let Some(elder) = self.children.get(&parent) {
             (elder.inherited()?, None)
         } else if let Some(process) = self.processes.get_mut(&owner) {
-            let watched = process.freeze(&self.linux, child, self.options.granule)?;
+            let watched = process.freeze(&self.linux, (forker, child), self.options.granule)?;
             (process.inherited()?, watched)
         } else {
             return Ok(());

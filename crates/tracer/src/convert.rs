@@ -15,6 +15,7 @@
 //! Always true: until the last mapping is changed the program has not run, and what it sees then is
 //! what was there before.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -207,6 +208,7 @@ impl Conversion<'_> {
                 mapper: changed.mapper,
                 sharers: Vec::new(),
                 fork_advice: changed.fork_advice,
+                fork_words: BTreeMap::new(),
                 pending: Vec::new(),
                 written: Vec::new(),
                 protected: Vec::new(),

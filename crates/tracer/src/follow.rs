@@ -409,6 +409,9 @@ impl Tracer {
         let forks = self.processes.get(&pid).is_some_and(|process| process.forks(question));
         if forks {
             self.hold_others(pid, question.thread);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.note_words(question);
+            }
         }
         let own_fds = u64::from(self.session.own_fds);
         let answer = match self.processes.get_mut(&pid) {
@@ -615,7 +618,7 @@ impl Tracer {
         if process != owner {
             let shares = stop == Stop::Vfork || stop == Stop::Clone && same_memory(owner, child);
             if !shares {
-                self.forked(owner, child)?;
+                self.forked(owner, (parent, child))?;
             }
         }
         self.go_on(child, 0);

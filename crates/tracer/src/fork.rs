@@ -9,6 +9,10 @@
 //! ```
 //!
 //! While frozen, a copied page cannot be dropped; it is told as kept in every interval.
+//!
+//! Between the fork and the freeze the kernel writes: the child's number into the child's memory, as every C
+//! library asks for, and numbers into the parent's. Through memory that is still shared either would reach the
+//! other side. So the words are noted when the fork is asked for, and put right in the freeze.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +22,7 @@ use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
 
 use crate::Granule;
+use crate::ask::{self, Question};
 use crate::convert::{OURS, protection, watch_all};
 use crate::inject::{Injection, refused};
 use crate::process::Process;
@@ -32,7 +37,72 @@ const FIXED: i64 = 0x10;
 const ANONYMOUS: i64 = 0x20;
 const WIPE_ON_FORK: u64 = 18;
 
+/// Words that the kernel writes at a fork, by address and with what they held before.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    child: Vec<(u64, u32)>,
+    parent: Vec<(u64, u32)>,
+}
+
 impl Process {
+    /// A thread is about to fork: notes what the kernel will write.
+    pub(crate) fn note_words(&mut self, question: &Question) {
+        const PIDFD: u64 = 0x1000;
+        const PARENT: u64 = 0x0010_0000;
+        const CHILD: u64 = 0x0100_0000;
+        let [first, _, third, fourth, ..] = question.argument;
+        let (flags, pidfd, child, parent) = match question.number {
+            ask::CLONE => (first, third, fourth, third),
+            ask::CLONE3 => {
+                let mut bytes = [0; 32];
+                if process_vm::read(self.pid, first, &mut bytes).is_err() {
+                    return;
+                }
+                let word = |at: usize| {
+                    u64::from_ne_bytes(std::array::from_fn(|index| bytes[8 * at + index]))
+                };
+                (word(0), word(1), word(2), word(3))
+            }
+            _ => return,
+        };
+        let held = |address: u64| {
+            let mut bytes = [0; 4];
+            let read = process_vm::read(self.pid, address, &mut bytes);
+            read.ok().map(|()| (address, u32::from_ne_bytes(bytes)))
+        };
+        let asked = |flag: u64, address: u64| (flags & flag != 0).then_some(address);
+        let words = Words {
+            child: asked(CHILD, child).and_then(held).into_iter().collect(),
+            parent: [asked(PARENT, parent), asked(PIDFD, pidfd)]
+                .into_iter()
+                .flatten()
+                .filter_map(held)
+                .collect(),
+        };
+        self.fork_words.insert(question.thread, words);
+    }
+
+    /// Gives the parent back what the kernel wrote over for the child; what the child's memory is to hold
+    /// once it is its own.
+    fn separate(&self, words: &Words, shared: &[Mapping]) -> Result<Vec<(u64, u32)>> {
+        let place = |address: u64| {
+            let holds = |mapping: &&Mapping| mapping.start <= address && address + 4 <= mapping.end;
+            shared.iter().find(holds).map(|mapping| mapping.offset + (address - mapping.start))
+        };
+        let failed = |error| Error::io("fill", "the memory file", error);
+        let mut of_child = Vec::new();
+        for &(address, before) in &words.child {
+            let Some(offset) = place(address) else { continue };
+            let mut bytes = [0; 4];
+            self.memory.read_exact_at(&mut bytes, offset).map_err(failed)?;
+            self.memory.write_all_at(&before.to_ne_bytes(), offset).map_err(failed)?;
+            of_child.push((address, u32::from_ne_bytes(bytes)));
+        }
+        let others = words.parent.iter().filter(|(address, _)| place(*address).is_some());
+        of_child.extend(others);
+        Ok(of_child)
+    }
+
     /// Its mappings of the memory file.
     pub(crate) fn mappings(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
         let mut maps = linux.maps(pid)?;
@@ -58,7 +128,7 @@ impl Process {
     pub(crate) fn freeze(
         &mut self,
         linux: &Linux,
-        child: u32,
+        (forker, child): (u32, u32),
         granule: Granule,
     ) -> Result<Option<Watched>> {
         // The entries go with the shared mappings, and their protection.
@@ -70,10 +140,13 @@ impl Process {
             mappings.retain(|mapping| mapping.shared);
             Ok(mappings)
         };
+        let (own, of_child) = (shared(self.pid)?, shared(child)?);
+        let words = self.fork_words.remove(&forker).unwrap_or_default();
+        let words = self.separate(&words, &of_child)?;
         let private = |mappings: &[Mapping]| -> Vec<[i64; 7]> {
             mappings.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect()
         };
-        let (own, of_child) = (shared(self.pid)?, private(&shared(child)?));
+        let of_child = private(&of_child);
         let calls = private(&own);
         let mut in_child = of_child.clone();
         for &(start, end, advice) in &self.fork_advice {
@@ -99,6 +172,9 @@ impl Process {
             if result != call[1] {
                 return Err(refused("make the memory private of a fork of", self.pid, result));
             }
+        }
+        for (address, value) in words {
+            process_vm::write(child, address, &value.to_ne_bytes())?;
         }
         // New private mappings are not registered any more.
         for mapping in &own {

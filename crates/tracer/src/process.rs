@@ -1,5 +1,6 @@
 //! A traced process: its memory file, its servant, and the scan of an interval.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, signal};
 
 use crate::ask::Question;
+use crate::fork::Words;
 use crate::inject::refused;
 use crate::{Granule, PATIENCE, Untraced};
 
@@ -69,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) sharers: Vec<u32>,
     /// What a fork shall do with ranges: MADV_DONTFORK or MADV_WIPEONFORK.
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
+    /// Forks that were asked for, by thread: what the kernel writes.
+    pub(crate) fork_words: BTreeMap<u32, Words>,
     /// Touched, and already gone from the page tables.
     pub(crate) pending: Vec<Pages>,
     /// Written, as far as the page tables say so.

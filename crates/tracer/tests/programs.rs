@@ -154,6 +154,28 @@ for k in range(3):
     );
 }
 
+/// At a fork the kernel writes the child's number where the parent has its own: a mutex that knows its owner
+/// can still be unlocked by it, on both sides of the fork what it is natively.
+#[test]
+fn a_thread_that_forks_still_knows_its_own_number() {
+    same_output(
+        "python3 -c '
+import ctypes, os
+c = ctypes.CDLL(None)
+attribute, mutex = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+c.pthread_mutexattr_init(attribute)
+c.pthread_mutexattr_settype(attribute, 2)
+c.pthread_mutex_init(mutex, attribute)
+for k in range(3):
+    c.pthread_mutex_lock(mutex)
+    p = os.fork()
+    if p == 0:
+        os._exit(c.pthread_mutex_unlock(mutex))
+    print(os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]), c.pthread_mutex_unlock(mutex), flush=True)
+'",
+    );
+}
+
 /// A parent and its child write the same memory until the child has been told of three times; each sees its
 /// own, and the child is traced from the fork on, then in memory of its own.
 #[test]
