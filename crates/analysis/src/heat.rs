@@ -283,14 +283,23 @@ impl<S: Symbols> HeatFold<S> {
         let flags = Flags(row.flags.unwrap_or(0));
         let thread = self.thread(row.tid.unwrap_or(0));
         let write = flags.has(Flags::WRITE);
-        let object = self.count(row.time, pid, address, thread, write);
+        // A row may stand for many accesses of one kind.
+        let times = row.count.unwrap_or(1);
+        let object = self.count(row.time, pid, address, thread, (write, times));
         let line = if flags.has(Flags::IN_KERNEL) { KERNEL } else { row.instruction.unwrap_or(0) };
         let counts = self.lines.of((object, pid, line));
-        *(if write { &mut counts.1 } else { &mut counts.0 }) += 1;
+        *(if write { &mut counts.1 } else { &mut counts.0 }) += times;
     }
 
-    /// Counts one access and says to which object.
-    fn count(&mut self, time: Nanos, pid: u64, address: u64, thread: usize, write: bool) -> usize {
+    /// Counts accesses of one kind, whether they write and how many they are, and says to which object.
+    fn count(
+        &mut self,
+        time: Nanos,
+        pid: u64,
+        address: u64,
+        thread: usize,
+        (write, times): (bool, u64),
+    ) -> usize {
         let step = self.step_of(time);
         let Place { object, offset, size } = self.place(pid, address);
         let known = self.sizes.of(object);
@@ -304,10 +313,10 @@ impl<S: Symbols> HeatFold<S> {
             First { thread, written: false }
         })
         .written |= write;
-        self.accesses += 1;
+        self.accesses += times;
         self.cells.of((object, slice, step)).add(&Heat {
-            reads: (!write).into(),
-            writes: write.into(),
+            reads: if write { 0 } else { times },
+            writes: if write { times } else { 0 },
             first,
             threads: 1 << thread.min(63),
         });
@@ -334,7 +343,8 @@ impl<S: Symbols> HeatFold<S> {
         for (list, write) in [(touched, false), (written, true)] {
             for (start, pages) in list {
                 for number in 0..pages {
-                    self.count(row.time, pid, start + number * self.page, thread, write);
+                    let address = start + number * self.page;
+                    self.count(row.time, pid, address, thread, (write, 1));
                 }
             }
         }

@@ -123,6 +123,8 @@ row! {
         address: Option<u64> = "address",
         /// 1 for a write.
         write: Option<u64> = "write",
+        /// Accesses that the row stands for.
+        count: Option<u64> = "count",
         /// 1 if it was inside a system call.
         in_kernel: Option<u64> = "in_kernel",
         /// The object that it belongs to.
@@ -135,5 +137,9 @@ row! {
         instruction: Option<u64> = "ip",
         /// Its function, file and line.
         line: Option<String> = "line",
+        /// How long it took, cycles of the processor, where the processor says so.
+        latency: Option<u64> = "latency_cycles",
+        /// Where the data came from, as perf has it.
+        data_source: Option<u64> = "data_source",
     }
 }

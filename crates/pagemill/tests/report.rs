@@ -163,7 +163,7 @@ fn a_recording_with_deleted_parts_shows_what_is_left_and_says_what_is_gone() {
     assert!(out.contains("10.0 s, 8 samples\n") && out.contains("fragmentation score"), "{out}");
     for text in [&out, &err] {
         assert!(
-            text.contains("3 samples are gone: the recording was written with part 1 "),
+            text.contains("3 rows are gone: the recording was written with part 1 of heap "),
             "{text}"
         );
     }

@@ -131,6 +131,8 @@ impl Tracer {
             let _ = signal::send(root, 9);
             return Err(error);
         }
+        // What was told so far is of the process that was to become it.
+        tracer.events.read(|_| {});
         tracer.go_on(root, 0);
         tracer.pace = tracer.start_interval();
         Ok(Ok(tracer))

@@ -66,6 +66,9 @@ pub struct Meta {
     pub losses: Losses,
     /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.
     pub exit_status: Option<u64>,
+    /// Signal that ended the command, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<u64>,
 }
 
 /// Whether the writer has finished.

@@ -49,8 +49,8 @@ struct Ahead {
 /// What the header counts and the directory does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Numbers of the parts whose files are gone, ascending.
-    pub parts: Vec<Range<u64>>,
+    /// Numbers of the parts whose files are gone, ascending, with the dataset that they are of.
+    pub parts: Vec<(&'static str, Range<u64>)>,
     /// The rows that were in them.
     pub rows: u64,
 }
@@ -99,7 +99,9 @@ impl Reader {
             for (number, path, content) in &set.parts {
                 let place = format!("{}/{number}", path.display());
                 let name = place.rsplit('/').take(3).collect::<Vec<_>>().join("/");
-                sum = sum.rotate_left(7) ^ checksum(name.as_bytes()) ^ content;
+                // One that was cut off has another size.
+                let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+                sum = sum.rotate_left(7) ^ checksum(name.as_bytes()) ^ content ^ size;
             }
             sum ^= set.counted.rows.rotate_left(32) ^ set.absent.len() as u64;
         }
@@ -116,7 +118,11 @@ impl Reader {
     /// The finished parts whose files are gone; their rows are known once all events have been
     /// read. `None` for a recording that has them all, or whose writer did not count them.
     pub fn missing(&self) -> Option<Missing> {
-        let parts: Vec<_> = self.datasets.iter().flat_map(|set| set.absent.clone()).collect();
+        let named = |set: &Dataset| {
+            let dataset = set.rows.dataset();
+            set.absent.clone().into_iter().map(move |range| (dataset, range))
+        };
+        let parts: Vec<_> = self.datasets.iter().flat_map(named).collect();
         let rows = self.datasets.iter().map(|set| set.unread).sum();
         (!parts.is_empty()).then_some(Missing { parts, rows })
     }

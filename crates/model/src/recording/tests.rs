@@ -189,9 +189,9 @@ fn parts_that_were_deleted_are_missed_by_number_and_row() {
         while reader.next_event().unwrap().is_some() {
             rows += 1;
         }
-        let missing = reader
-            .missing()
-            .map(|missing| (missing.parts.into_iter().flatten().collect::<Vec<_>>(), missing.rows));
+        let missing = reader.missing().map(|missing| {
+            (missing.parts.into_iter().flat_map(|part| part.1).collect::<Vec<_>>(), missing.rows)
+        });
         (rows, missing)
     };
     assert_eq!(missing(), (100, None));

@@ -112,7 +112,18 @@ impl Writer {
         let place = place.unwrap_or(Path::new("."));
         let name = format!(".pagemill-probe.{}", std::process::id());
         let probe = place.join(name);
-        fs::create_dir(&probe)
+        // A full disk may still take an empty directory.
+        let file = probe.join("probe");
+        let tried = fs::create_dir(&probe).and_then(|()| {
+            let tried = fs::write(&file, [1; 64 << 10]);
+            tried.and(fs::remove_file(&file))
+        });
+        if tried.is_err() {
+            // As far as they were made.
+            let _ = fs::remove_file(&file);
+            let _ = fs::remove_dir(&probe);
+        }
+        tried
             .and_then(|()| fs::remove_dir(&probe))
             .map_err(|error| Error::io("write into", place, error))
     }

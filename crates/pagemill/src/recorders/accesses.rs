@@ -285,11 +285,9 @@ impl Writing<'_> {
                 // Its own name is that of the memory that it stands for.
                 (mapping.shared, mapping.inode) = (false, 0);
                 mapping.name = match original {
-                    Some((_, name)) => name.clone(),
-                    None if mapping.start >= heap_start && mapping.start < heap_end => {
-                        "[heap]".into()
-                    }
-                    None => String::new(),
+                    Some((_, name)) if !name.is_empty() => name.clone(),
+                    _ if mapping.start >= heap_start && mapping.start < heap_end => "[heap]".into(),
+                    _ => String::new(),
                 };
             }
             self.tell(since, pid, &mapping)?;
@@ -311,8 +309,7 @@ impl Writing<'_> {
             self.recent = (pid, *start..*end);
             return Ok(());
         }
-        // Where the heap is, is known from the first interval on.
-        if self.looked_again.elapsed() < AGAIN || !self.heaps.contains_key(&pid) {
+        if self.looked_again.elapsed() < AGAIN {
             return Ok(());
         }
         self.looked_again = Instant::now();
@@ -488,7 +485,13 @@ impl Sink for Writing<'_> {
                 ..MappingSample::default()
             })))?;
         }
-        Ok(())
+        // And what its parent mapped since it was looked at last.
+        if let Some(heap) = self.heaps.get(&parent).copied() {
+            self.heaps.insert(child, heap);
+        }
+        self.looked.insert(child, self.latest);
+        let mappings = self.linux.maps(child).unwrap_or_default();
+        self.look(child, now(), &mappings)
     }
 }
 

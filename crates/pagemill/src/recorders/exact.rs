@@ -211,7 +211,7 @@ impl<'a> Exact<'a> {
         for (number, uses) in std::mem::take(&mut self.waiting) {
             self.close(number, uses);
         }
-        self.tell_mappings();
+        self.tell_mappings(crate::sampler::nanos(clock::monotonic()));
         let untraced = self.not_followed.iter().map(|process| {
             format!(
                 "process {process}: a program that it executed and that the emulator does not run"
@@ -222,15 +222,15 @@ impl<'a> Exact<'a> {
         }
     }
 
-    fn tell_mappings(&mut self) {
-        let now = crate::sampler::nanos(clock::monotonic());
+    /// Tells mappings that are new, as of `since`.
+    fn tell_mappings(&mut self, since: Nanos) {
         let mut rows = Vec::new();
         for (&pid, known) in &mut self.processes {
             for mapping in known.named() {
                 let value = (mapping.end, mapping.name.clone());
                 if known.told.get(&mapping.start) != Some(&value) {
                     known.told.insert(mapping.start, value);
-                    rows.push(layout(now, pid, &mapping));
+                    rows.push(layout(since, pid, &mapping));
                 }
             }
         }
@@ -241,7 +241,8 @@ impl<'a> Exact<'a> {
 
     /// The end of an interval.
     fn close(&mut self, number: u64, mut uses: Vec<Use>) {
-        self.tell_mappings();
+        // What is there by now lay there before it was accessed.
+        self.tell_mappings(Nanos((self.began + number * self.interval).saturating_sub(1)));
         uses.sort_unstable_by_key(|one| (one.first, one.thread));
         let mut touched: BTreeMap<u32, (BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
         for one in &uses {

@@ -111,7 +111,7 @@ pub struct Arguments {
     #[arg(long, default_value = "50ms", value_name = "TIME")]
     access_interval: Nanos,
     /// Accesses: longer intervals, so that the command takes at most this many times as long.
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
     budget: Option<f64>,
     /// Accesses: how much one fault brings into view, 4K or 64K; more is cheaper and less exact.
     #[arg(long, default_value = "4K", value_name = "SIZE")]
@@ -187,10 +187,31 @@ const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
 /// How often the progress line is written.
 const PROGRESS: Duration = Duration::from_millis(500);
 
+/// How many times as long: `1.5` or `1.5x`.
+fn factor(text: &str) -> std::result::Result<f64, String> {
+    let number = text.strip_suffix(['x', 'X']).unwrap_or(text).parse::<f64>();
+    number
+        .ok()
+        .filter(|factor| (1.01..=1000.0).contains(factor))
+        .ok_or_else(|| "expected 1.01 to 1000, such as 1.5 or 1.5x".into())
+}
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(file) = &arguments.import {
         return import::import(arguments, file);
+    }
+    let of_accesses = [
+        ("--backend", arguments.backend != AccessBackEnd::Faults),
+        ("--access-events", arguments.access_events.is_some()),
+        ("--budget", arguments.budget.is_some()),
+        ("--every", arguments.every),
+    ];
+    if let Some((option, _)) = of_accesses.iter().find(|option| option.1)
+        && !arguments.with.contains(&What::Accesses)
+    {
+        eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
+        return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
@@ -249,9 +270,6 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     };
     if arguments.with.len() > 1 {
         return refused("accesses are recorded by themselves (run it once for each)", 125);
-    }
-    if arguments.budget.is_some_and(|budget| !(1.01..=1000.0).contains(&budget)) {
-        return refused("--budget must be 1.01 to 1000", 125);
     }
     let granule = match arguments.granule.0 {
         0x1000 => Granule::Page,
@@ -321,7 +339,16 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let stat = super::machine().stat(pid)?;
     let meta = meta(arguments, &stat, arguments.access_interval.into());
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
-    let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
+    let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
+        Ok(writer) => writer,
+        Err(error) => {
+            if arguments.pid.is_none() {
+                // It was started to be recorded, a moment ago.
+                let _ = signal::send(pid, 9);
+            }
+            return refused(&error.to_string(), if arguments.pid.is_some() { 2 } else { 125 });
+        }
+    };
     flush(arguments, &mut writer);
     let page = pagemill_kernel::page_size() as u64;
     let Done { ended, intervals, accesses, failure, live } =
@@ -338,6 +365,9 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         Ended::Killed(signal) => Some(128 + signal as u64),
         Ended::LetGo => None,
     };
+    if let Ended::Killed(signal) = ended {
+        writer.meta_mut().exit_signal = Some(signal as u64);
+    }
     let untraced = writer.meta_mut().accesses.as_ref().map_or(0, |setup| setup.untraced.len());
     let finished = match failure {
         Some(error) => Err(error),
@@ -353,6 +383,9 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             eprintln!(
                 "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"
             );
+            if let Ended::Killed(signal) = ended {
+                eprintln!("{comm} was ended by signal {signal}");
+            }
             if untraced > 0 {
                 eprintln!("{untraced} ranges or processes were not traced; the report lists them");
             }
@@ -573,6 +606,7 @@ fn record(
     }
     let meta = writer.meta_mut();
     meta.exit_status = status.map(|status| u64::from(code_of(status)));
+    meta.exit_signal = status.and_then(|status| status.signal()).map(|signal| signal as u64);
     let comm = meta.comm.clone();
     let path = writer.finish(nanos(clock::monotonic()))?;
     eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());

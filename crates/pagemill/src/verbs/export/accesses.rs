@@ -26,6 +26,9 @@ struct Named<'a> {
     row: &'a Access,
     since: u64,
     write: bool,
+    /// Accesses that the row stands for.
+    count: u64,
+    fetch: bool,
     in_kernel: bool,
     object: &'a str,
     kind: &'a str,
@@ -92,11 +95,13 @@ pub(super) fn write(
                 let instruction = if in_kernel { KERNEL } else { row.instruction.unwrap_or(0) };
                 let line =
                     lines.entry((pid, instruction)).or_insert_with(|| names.line(pid, instruction));
-                count += 1;
+                count += row.count.unwrap_or(1);
                 writing.access(&Named {
                     row,
                     since: row.time.since(meta.started).0,
                     write: flags.has(Flags::WRITE),
+                    count: row.count.unwrap_or(1),
+                    fetch: flags.has(Flags::EXECUTE),
                     in_kernel,
                     object,
                     kind,
@@ -139,12 +144,15 @@ impl<W: Write + Send> Writing for Parquet<W> {
             cpu: row.cpu,
             address: row.address,
             write: Some(access.write.into()),
+            count: Some(access.count),
             in_kernel: Some(access.in_kernel.into()),
             object: Some(access.object.to_owned()),
             kind: Some(access.kind.to_owned()),
             offset: Some(access.offset),
             instruction: row.instruction,
             line: Some(access.line.to_owned()),
+            latency: row.latency,
+            data_source: row.data_source,
         });
         if self.rows.len() >= GROUP { self.flush() } else { Ok(()) }
     }
@@ -187,7 +195,7 @@ impl<W: Write> Writing for Moca<W> {
         let page = row.address.unwrap_or(0) / self.page * self.page;
         let key = (row.pid.unwrap_or(0), page, row.tid.unwrap_or(0));
         let counts = self.pages.entry(key).or_default();
-        *(if access.write { &mut counts.1 } else { &mut counts.0 }) += 1;
+        *(if access.write { &mut counts.1 } else { &mut counts.0 }) += access.count;
         counts.2 |= 1 << row.cpu.unwrap_or(0).min(63);
         self.last = access.since;
         Ok(())
@@ -232,6 +240,10 @@ struct Tabarnac<W> {
 
 impl<W: Write> Writing for Tabarnac<W> {
     fn access(&mut self, access: &Named<'_>) -> Result<()> {
+        // It counts what instructions load and store, not what they are loaded from.
+        if access.fetch {
+            return Ok(());
+        }
         let tid = access.row.tid.unwrap_or(0);
         let thread = self.threads.iter().position(|known| *known == tid).unwrap_or_else(|| {
             self.threads.push(tid);
@@ -239,7 +251,7 @@ impl<W: Write> Writing for Tabarnac<W> {
         });
         let page = access.row.address.unwrap_or(0) / self.page.max(1);
         let (_, counts) = self.pages.entry(page).or_insert_with(|| (thread, Default::default()));
-        *counts[usize::from(access.write)].entry(thread).or_default() += 1;
+        *counts[usize::from(access.write)].entry(thread).or_default() += access.count;
         Ok(())
     }
 
@@ -290,7 +302,7 @@ impl<W: Write> Writing for Mitos<W> {
         let number = |value: Option<u64>| value.unwrap_or(0);
         writeln!(
             self.0,
-            "{},{line},{},1,{:#x},{},{},1,{},0,0,{},{},{},{:#x},{},0,0",
+            "{},{line},{},1,{:#x},{},{},1,{},0,0,{},{},{},{:#x},{},{},{}",
             field(source),
             if access.write { "W" } else { "R" },
             number(row.instruction),
@@ -302,6 +314,8 @@ impl<W: Write> Writing for Mitos<W> {
             access.since,
             number(row.address),
             number(row.cpu),
+            number(row.latency),
+            number(row.data_source),
         )?;
         Ok(())
     }
@@ -336,12 +350,15 @@ impl<W: Write> Writing for Perfetto<W> {
     fn access(&mut self, access: &Named<'_>) -> Result<()> {
         let row = access.row;
         let counts = self.counts.entry(row.pid.unwrap_or(0)).or_default();
-        *(if access.write { &mut counts.1 } else { &mut counts.0 }) += 1;
+        *(if access.write { &mut counts.1 } else { &mut counts.0 }) += access.count;
         let address = format!("{:#x}", row.address.unwrap_or(0));
         self.put(&json!({
             "name": access.object, "cat": if access.write { "write" } else { "read" }, "ph": "i", "s": "t",
             "ts": access.since as f64 / 1e3, "pid": row.pid, "tid": row.tid,
-            "args": { "address": address, "offset": access.offset, "line": access.line, "cpu": row.cpu },
+            "args": {
+                "address": address, "offset": access.offset, "line": access.line, "cpu": row.cpu,
+                "count": access.count,
+            },
         }))
     }
 
@@ -389,7 +406,8 @@ struct Thread {
     /// Stacks by frame and the stack below.
     stacks: HashMap<(usize, Option<usize>), usize>,
     stack_rows: Vec<(usize, Option<usize>)>,
-    samples: Vec<(usize, f64)>,
+    /// Stack, time and accesses.
+    samples: Vec<(usize, f64, u64)>,
 }
 
 impl Thread {
@@ -418,7 +436,8 @@ impl Thread {
             "unregisterTime": null, "pausedRanges": [], "name": format!("thread {tid}"),
             "isMainThread": tid == main, "pid": self.pid.to_string(), "tid": tid,
             "samples": {
-                "weightType": "samples", "weight": null, "length": samples,
+                "weightType": "samples", "length": samples,
+                "weight": self.samples.iter().map(|sample| sample.2).collect::<Vec<_>>(),
                 "stack": self.samples.iter().map(|sample| sample.0).collect::<Vec<_>>(),
                 "time": self.samples.iter().map(|sample| sample.1).collect::<Vec<_>>(),
             },
@@ -477,7 +496,7 @@ impl<W: Write> Writing for Firefox<W> {
         let below = thread.stack(access.line, None);
         let word = if access.write { "write" } else { "read" };
         let stack = thread.stack(&format!("{} [{word}]", access.object), Some(below));
-        thread.samples.push((stack, access.since as f64 / 1e6));
+        thread.samples.push((stack, access.since as f64 / 1e6, access.count));
         Ok(())
     }
 

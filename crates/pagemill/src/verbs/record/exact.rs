@@ -58,6 +58,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure.take());
     let meta = writer.meta_mut();
     meta.exit_status = Some(super::code_of(status).into());
+    meta.exit_signal = status.signal().map(|signal| signal as u64);
     if let (Some(setup), Some(signal)) = (&mut meta.accesses, status.signal()) {
         setup.untraced.push(format!(
             "the last {} ms of each thread: the program was ended by signal {signal}",

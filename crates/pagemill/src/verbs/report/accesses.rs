@@ -232,8 +232,13 @@ impl Accesses {
 
     /// How long was recorded.
     pub(super) fn length(&self) -> String {
-        let seconds = self.view.working_set.last().map_or(0.0, |point| point.0);
-        Nanos((seconds * 1e9) as u64).to_string().trim().to_owned()
+        let steps = Nanos(self.heat.step * self.heat.steps);
+        let length = match self.view.working_set.last() {
+            Some(point) => Nanos((point.0 * 1e9) as u64),
+            // Samples have no intervals.
+            None => steps,
+        };
+        length.to_string().trim().to_owned()
     }
 
     /// The section as JSON.

@@ -55,7 +55,7 @@ pub(super) fn value(report: &Report) -> Value {
         "meta": report.reader.meta(),
         "truncated_at_ns": report.reader.truncated_at().map(|at| at.0),
         "missing": report.reader.missing().map(|missing| {
-            let ranges: Vec<_> = missing.parts.iter().map(|range| [range.start, range.end - 1]).collect();
+            let ranges: Vec<_> = missing.parts.iter().map(|(_, range)| [range.start, range.end - 1]).collect();
             json!({ "samples": missing.rows, "heap_parts": ranges })
         }),
         "view": fields,

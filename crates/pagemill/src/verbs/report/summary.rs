@@ -85,7 +85,13 @@ pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
     }
     lines.push(("length", length));
     if let Some(status) = meta.exit_status {
-        lines.push(("exit", status.to_string()));
+        lines.push((
+            "exit",
+            match meta.exit_signal {
+                Some(signal) => format!("{status}, ended by signal {signal}{}", name_of(signal)),
+                None => status.to_string(),
+            },
+        ));
     }
     if let Some(last) = &view.last {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
@@ -227,6 +233,27 @@ pub(super) fn not_measured(report: &Report) -> Vec<String> {
     lines.map(|missing| format!("{}: {}", missing.what, missing.why)).collect()
 }
 
+/// The name of a signal that ends programs, in parentheses.
+fn name_of(signal: u64) -> String {
+    // The numbers of x86-64 and most others.
+    const NAMES: [(u64, &str); 12] = [
+        (1, "HUP"),
+        (2, "INT"),
+        (3, "QUIT"),
+        (4, "ILL"),
+        (5, "TRAP"),
+        (6, "ABRT"),
+        (7, "BUS"),
+        (8, "FPE"),
+        (9, "KILL"),
+        (11, "SEGV"),
+        (13, "PIPE"),
+        (15, "TERM"),
+    ];
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(String::new, |(_, name)| format!(" (SIG{name})"))
+}
+
 pub(super) fn losses(report: &Report) -> Vec<String> {
     let losses = report.reader.meta().losses;
     let counted = [
@@ -241,13 +268,13 @@ pub(super) fn losses(report: &Report) -> Vec<String> {
 /// What the recording once had and does not have any more.
 pub(super) fn gone(report: &Report) -> Option<String> {
     let missing = report.reader.missing()?;
-    let name = |range: &std::ops::Range<u64>| match range.end - range.start {
-        1 => range.start.to_string(),
-        _ => format!("{} to {}", range.start, range.end - 1),
+    let name = |(dataset, range): &(&str, std::ops::Range<u64>)| match range.end - range.start {
+        1 => format!("part {} of {dataset}", range.start),
+        _ => format!("parts {} to {} of {dataset}", range.start, range.end - 1),
     };
     let parts: Vec<String> = missing.parts.iter().map(name).collect();
     let (parts, rows) = (parts.join(", "), missing.rows);
     Some(format!(
-        "{rows} samples are gone: the recording was written with part {parts} of its dataset heap and does not have them any more"
+        "{rows} rows are gone: the recording was written with {parts} and does not have them any more"
     ))
 }
