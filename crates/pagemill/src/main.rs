@@ -16,6 +16,7 @@ mod fragmentation;
 mod governor;
 mod heap_words;
 mod huge;
+mod input;
 mod library;
 mod program;
 mod recorders;

@@ -86,3 +86,62 @@ fn output_says_that_it_is_modelled_and_nothing_is_written_to_a_piped_stderr() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("modelled"));
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn what_would_be_passed_over_in_silence_is_refused() {
+    for (arguments, valid) in [
+        (
+            &["gups", "--move-at", "9", "--seconds", "3"][..],
+            "--move-at 9 is out of range; valid: 0 to 3",
+        ),
+        (&["gups", "--move-at", "-1"], "--move-at -1 is out of range"),
+        (&["zipf", "--move-at", "1"], "no hot set that moves; valid: gups, moving or a recording"),
+        (&["gups", "--antagonist-at", "1"], "with --antagonist STEPS"),
+        (&["gups", "--antagonist", "1", "--antagonist-at", "900"], "valid: 0 to 120"),
+        (&["gups", "--antagonist", "-1"], "--antagonist -1 is out of range; valid: 0 to 100"),
+        (&["gups", "--seconds", "nan"], "--seconds NaN is out of range"),
+        (&["gups", "--as", "zipf"], "gups is none"),
+        (&["gups", "--policy", "hemem", "--scale", "1024"], "36 pages of 2.0 MiB; valid: 1 to 36"),
+        (&["gups", "--tiers", "fast=1G,slow=2G"], "72.0 GiB of gups do not fit into 3.0 GiB"),
+        (&["--machine", "/dev/zero"], "/dev/zero is longer than 1 MiB"),
+    ] {
+        let output = simulate(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(valid), "{arguments:?}: {}", stderr(&output));
+    }
+    let small = machine_file(|text| {
+        text.replacen("capacity_gib = { value = 96", "capacity_gib = { value = 1", 1)
+    });
+    let output = simulate(&["--machine", small.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("72.0 GiB of gups do not fit"), "{}", stderr(&output));
+}
+
+fn rows(arguments: &[&str]) -> serde_json::Value {
+    let output = simulate(&[arguments, &["--policy", "none", "--json"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The evaluation gave Silo 19.3 GiB of the default tier, and so did `--tiers`, whatever it said.
+#[test]
+fn tiers_are_as_large_as_asked_for_and_programs_have_the_threads_asked_for() {
+    let silo = rows(&["silo", "--tiers", "fast=64G,slow=1G", "--seconds", "0.1"]);
+    assert!((silo[0]["share"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{silo}");
+    let chase = |threads| rows(&["chase", "--seconds", "0.1", "--threads", threads]);
+    let rate = |rows: serde_json::Value| rows[0]["units_per_s"].as_f64().unwrap();
+    let (one, four) = (rate(chase("1")), rate(chase("4")));
+    assert!(four > one * 3.0, "{one} and {four}");
+}
+
+#[test]
+fn a_machine_with_larger_pages_moves_fewer_of_them() {
+    let file = machine_file(|text| {
+        text.replacen("page_kib = { value = 4,", "page_kib = { value = 64,", 1)
+    });
+    // 2 MiB of 64 KiB pages are too few where those of 4 KiB would do.
+    let asked = ["chase", "--policy", "tpp", "--seconds", "0.1", "--scale", "1000"];
+    let output = simulate(&[&asked[..], &["--machine", file.path().to_str().unwrap()]].concat());
+    assert!(stderr(&output).contains("131 pages of 64.0 KiB"), "{}", stderr(&output));
+    assert!(simulate(&asked).status.success());
+}

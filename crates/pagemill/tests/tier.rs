@@ -113,6 +113,10 @@ fn status_shows_the_nodes_where_no_daemon_runs() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["nodes"][1]["read_latency_ns"], 135);
     assert_eq!(json["daemons"], serde_json::json!([]));
+    let output = on(&fixture("two-nodes"), &["tier", "status", "--prometheus"]);
+    let text = said(&output);
+    assert!(text.contains("\npagemill_tier_daemons 0\n"), "{text}");
+    assert!(text.contains("\npagemill_tier_node_firmware_latency_ns{node=\"1\"} 135\n"), "{text}");
 }
 
 /// What a daemon would have recorded: 16 pages, those of the second half hot and then not.

@@ -8,6 +8,7 @@
 //! | [`closed`] | cores in a closed loop over both tiers, request by request |
 //! | [`stream`] | a core that reads consecutive lines, and its prefetcher |
 //! | [`wheel`] | events in time order |
+//! | [`parallel`] | independent pieces of work on all processors |
 //! | [`surface`] | what `closed` says, tabulated over the share of the default tier |
 //! | [`buddy`] | the page allocator of a zone: free blocks by order, mobility, compaction |
 //! | [`cache`] | which page table reads miss the last level cache |
@@ -17,7 +18,8 @@
 //! | [`tlb`], [`huge`] | a TLB; huge page policies on it and on the buddy allocator |
 //! | [`run`] | a run: quanta of the page level under a policy |
 //!
-//! No kernel, no clock, no threads, no floating point whose order depends on anything but the seed.
+//! No kernel, no clock, no floating point whose order depends on anything but the seed; threads only side by side, for work whose
+//! pieces share nothing.
 #![forbid(unsafe_code)]
 
 pub mod buddy;
@@ -27,6 +29,7 @@ pub mod dram;
 pub mod huge;
 pub mod machine;
 pub mod pages;
+pub mod parallel;
 pub mod pieces;
 pub mod random;
 pub mod recorded;

@@ -40,7 +40,9 @@ impl Parameter {
         ) || (self.section == "core" && self.unit == "lines")
     }
 
-    fn name(&self) -> String {
+    /// Its section and key, dotted.
+    #[must_use]
+    pub fn name(&self) -> String {
         format!("{}.{}", self.section, self.key)
     }
 
@@ -156,6 +158,14 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         "kernel",
+        "page_kib",
+        "KiB",
+        4.0,
+        2048.0,
+        "page that the kernel's tiering (tpp, none) moves",
+    ),
+    parameter(
+        "kernel",
         "scan_mib",
         "MiB",
         1.0,
@@ -222,6 +232,7 @@ pub const PARAMETERS: &[Parameter] = &[
         1.0,
         "part of the node that is free when no threshold is applied",
     ),
+    parameter("hemem", "page_kib", "KiB", 4.0, 2048.0, "page that the sampled systems move"),
     parameter(
         "hemem",
         "copy_gb_per_s",
@@ -302,6 +313,11 @@ impl Machine {
         if low >= high {
             let what = format!("{low} is not below dram.write_high, {high}");
             return fail("dram.write_low", what, format!("0 to {} lines", high - 1.0));
+        }
+        let (busy, interval) = (self.get("dram.rfc"), self.get("dram.refi"));
+        if busy >= interval {
+            let what = format!("{interval} is not above dram.rfc, {busy}: nothing but refreshes");
+            return fail("dram.refi", what, format!("{} to 100000 clocks", busy + 1.0));
         }
         let dram =
             ["dram.rcd", "dram.cl", "dram.burst"].map(|key| self.get(key)).iter().sum::<f64>()
@@ -507,6 +523,8 @@ mod tests {
         };
         let error = wrong("channels = { value = 8,", "channels = { value = 8.5,");
         assert!(error.contains("a whole number, 1 to 64 channels"), "{error}");
+        let error = wrong("refi = { value = 12480,", "refi = { value = 880,");
+        assert!(error.contains("881 to 100000 clocks"), "{error}");
         let error = wrong("write_low = { value = 16,", "write_low = { value = 40,");
         assert!(error.contains("0 to 39 lines"), "{error}");
         // rcd, cl and a burst: 48 clocks of 0.625 ns.

@@ -135,19 +135,17 @@ impl Surfaces {
 }
 
 const QUANTUM_NS: f64 = 1e7;
+/// A page of a split huge page.
 const SMALL: f64 = 4096.0;
-const HUGE: f64 = 2_097_152.0;
 const FAULT_WHEEL: usize = 4096;
 
 impl Setup {
-    /// Bytes of a page under this policy: HeMem and MEMTIS manage 2 MiB pages, TPP 4 KiB ones.
+    /// Bytes of a page under this policy, as the machine has them: the kernel's own tiering moves base pages, HeMem and MEMTIS
+    /// huge ones.
     #[must_use]
     pub fn page_bytes(&self) -> f64 {
-        if self.policy.starts_with("hemem") || self.policy.starts_with("memtis") {
-            HUGE
-        } else {
-            SMALL
-        }
+        let sampled = self.policy.starts_with("hemem") || self.policy.starts_with("memtis");
+        self.machine.get(if sampled { "hemem.page_kib" } else { "kernel.page_kib" }) * 1024.0
     }
 
     /// The workload as this policy's pages see it, and the heat inside of a page that may be split.
@@ -369,7 +367,8 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
     match setup.policy.as_str() {
         "none" => Engine::Still,
         "tpp" | "tpp+colloid" => {
-            let per_second = machine.get("kernel.promote_mb_per_s") * 1e6 / SMALL / setup.scale;
+            let per_second =
+                machine.get("kernel.promote_mb_per_s") * 1e6 / setup.page_bytes() / setup.scale;
             let config = Config {
                 threshold_ms: machine.get("kernel.hot_threshold_ms"),
                 pages_per_second: per_second as u64,

@@ -7,6 +7,7 @@ use pagemill_policy::tier::{Load, Loads};
 
 use crate::closed::{self, Group, Kind, Walks};
 use crate::machine::Machine;
+use crate::parallel;
 use crate::workload::{Workload, antagonist};
 
 /// One point.
@@ -81,22 +82,16 @@ impl Surface {
         effort: Effort,
         tick: &mut dyn FnMut(usize, usize),
     ) -> Self {
-        let mut requests = 0;
-        let mut made = 0;
-        let layers = [0.0, COPIED].map(|copied| {
-            SHARES
-                .iter()
-                .map(|&share| {
-                    let (point, served) =
-                        point(machine, workload, steps, walks, share, copied, effort);
-                    requests += served;
-                    made += 1;
-                    tick(made, SHARES.len() * 2);
-                    point
-                })
-                .collect()
-        });
-        Self { layers, requests }
+        let places: Vec<(f64, f64)> =
+            [0.0, COPIED].iter().flat_map(|&copied| SHARES.map(|share| (copied, share))).collect();
+        let at = |&(copied, share): &(f64, f64)| {
+            point(machine, workload, steps, walks, share, copied, effort)
+        };
+        let points = parallel::map(&places, at, &mut |made| tick(made, places.len()));
+        let requests = points.iter().map(|(_, served)| served).sum();
+        let mut points = points.into_iter().map(|(point, _)| point);
+        let still = points.by_ref().take(SHARES.len()).collect();
+        Self { layers: [still, points.collect()], requests }
     }
 
     /// A table without copy traffic: half the work, where nothing moves.
@@ -108,15 +103,10 @@ impl Surface {
         walks: Walks,
         effort: Effort,
     ) -> Self {
-        let mut requests = 0;
-        let layer: Vec<Point> = SHARES
-            .iter()
-            .map(|&share| {
-                let (point, served) = point(machine, workload, steps, walks, share, 0.0, effort);
-                requests += served;
-                point
-            })
-            .collect();
+        let at = |&share: &f64| point(machine, workload, steps, walks, share, 0.0, effort);
+        let points = parallel::map(&SHARES, at, &mut |_| ());
+        let requests = points.iter().map(|(_, served)| served).sum();
+        let layer: Vec<Point> = points.into_iter().map(|(point, _)| point).collect();
         Self { layers: [layer.clone(), layer], requests }
     }
 

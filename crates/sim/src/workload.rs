@@ -16,6 +16,7 @@ use crate::pieces::Inside;
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 const LINE: f64 = 64.0;
 const PTE: f64 = 8.0;
+const HUGE: f64 = 2_097_152.0;
 
 /// Pages read equally often.
 #[derive(Clone, Debug)]
@@ -431,7 +432,7 @@ impl Workload {
     /// The last level cache admits what is expected to be read again: page table lines and [`Self::reused`] share it.
     #[must_use]
     pub fn walk_misses(&self, machine: &Machine, page_bytes: f64) -> Vec<f64> {
-        if page_bytes > 4096.0 || self.step.walked <= 0.0 {
+        if page_bytes >= HUGE || self.step.walked <= 0.0 {
             return vec![0.0; self.classes.len()];
         }
         let lines: Vec<Lines> = self
@@ -448,11 +449,11 @@ impl Workload {
         missed
     }
 
-    /// How long a walk takes whose last line is in a cache, in nanoseconds: the last level cache for pages of 4 KiB,
-    /// the L2 cache for larger ones.
+    /// How long a walk takes whose last line is in a cache, in nanoseconds: the L2 cache for pages of 2 MiB, the last level
+    /// cache for smaller ones.
     #[must_use]
     pub fn walk_hit_ns(&self, machine: &Machine, page_bytes: f64) -> f64 {
-        let level = if page_bytes > 4096.0 { "core.l2_cycles" } else { "core.llc_cycles" };
+        let level = if page_bytes >= HUGE { "core.l2_cycles" } else { "core.llc_cycles" };
         machine.cycles_ns(machine.get(level))
     }
 

@@ -14,15 +14,17 @@
 
 use anyhow::Result;
 use pagemill_sim::machine::Machine;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 mod figures;
+mod kept;
 mod page;
 mod regret;
 mod sensitivity;
 mod text;
 
 use figures::Bench;
+pub use kept::Kept;
 pub use page::render as page;
 
 /// The published numbers: `experiment,subject,metric,unit,value,note`.
@@ -50,7 +52,7 @@ pub struct Options {
 }
 
 /// One cell of a table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Cell {
     /// Its figure.
     pub figure: String,
@@ -60,7 +62,8 @@ pub struct Cell {
     pub column: String,
     /// What it counts.
     pub metric: String,
-    /// Ours, modelled.
+    /// Ours, modelled; infinite (in JSON: null) where a run did not get there.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub modelled: f64,
     /// The published number.
     pub published: Option<f64>,
@@ -90,7 +93,7 @@ impl Cell {
 }
 
 /// How the cells of a figure compare.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Score {
     /// The figure and metric.
     pub what: String,
@@ -105,7 +108,7 @@ pub struct Score {
 }
 
 /// A run over time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Line {
     /// Its chart.
     pub chart: String,
@@ -118,7 +121,7 @@ pub struct Line {
 }
 
 /// What one parameter does to the cells of 6c.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Influence {
     /// The parameter.
     pub key: String,
@@ -135,7 +138,7 @@ impl Influence {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
     /// All cells.
     pub cells: Vec<Cell>,
@@ -149,11 +152,34 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// Runs the figures. `progress` is told what begins and how much of all is done.
+fn null_is_infinite<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or(f64::INFINITY))
+}
+
+impl Report {
+    fn add(&mut self, part: Self) {
+        self.cells.extend(part.cells);
+        self.scores.extend(part.scores);
+        self.sensitivity.extend(part.sensitivity);
+        self.lines.extend(part.lines);
+        self.notes.extend(part.notes);
+    }
+}
+
+/// Runs the figures. `progress` is told what begins and how much of all is done; `finished` gets the report so far after each
+/// figure. What is kept of an earlier run of the same kind is not made again.
 ///
 /// # Errors
-/// For a figure that is none of [`FIGURES`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> Result<Report> {
+/// For a figure that is none of [`FIGURES`]; from `finished`; where a part cannot be written.
+pub fn run(
+    options: &Options,
+    kept: Option<&Kept>,
+    progress: &mut dyn FnMut(&str, f64),
+    finished: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<Report> {
+    if let Some(unknown) = options.figures.iter().find(|name| !FIGURES.contains(&name.as_str())) {
+        anyhow::bail!("no figure '{unknown}'; valid: {}", FIGURES.join(", "));
+    }
     let mut report = Report::default();
     let mut bench = Bench::new(options);
     let all = (options.figures.len() + usize::from(options.sensitivity)) as f64;
@@ -161,24 +187,28 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str, f64)) -> Result<Rep
         let mut tick = |what: &str, part: f64| {
             progress(&format!("figure {figure}: {what}"), (at as f64 + part) / all);
         };
-        match figure.as_str() {
-            "6a" => bench.gups("6a", "hemem", &mut report, &mut tick),
-            "6b" => bench.gups("6b", "memtis", &mut report, &mut tick),
-            "6c" => bench.gups("6c", "tpp", &mut report, &mut tick),
-            "setup" => bench.facts(&mut report, &mut tick),
-            "4" => bench.loads(&mut report, &mut tick),
-            "7" => bench.dynamics(&mut report, &mut tick),
-            "8a" => bench.application("8a", "pagerank", &mut report, &mut tick),
-            "8b" => bench.application("8b", "silo", &mut report, &mut tick),
-            "8c" => bench.application("8c", "cachelib", &mut report, &mut tick),
-            "regret" => regret::run(options, &mut report, &mut tick),
-            other => anyhow::bail!("no figure '{other}'; valid: {}", FIGURES.join(", ")),
-        }
+        report.add(kept::part(kept, figure, || {
+            let mut part = Report::default();
+            match figure.as_str() {
+                "6a" => bench.gups("6a", "hemem", &mut part, &mut tick),
+                "6b" => bench.gups("6b", "memtis", &mut part, &mut tick),
+                "6c" => bench.gups("6c", "tpp", &mut part, &mut tick),
+                "setup" => bench.facts(&mut part, &mut tick),
+                "4" => bench.loads(&mut part, &mut tick),
+                "7" => bench.dynamics(&mut part, &mut tick),
+                "8a" => bench.application("8a", "pagerank", &mut part, &mut tick),
+                "8b" => bench.application("8b", "silo", &mut part, &mut tick),
+                "8c" => bench.application("8c", "cachelib", &mut part, &mut tick),
+                _ => regret::run(options, &mut part, &mut tick),
+            }
+            part
+        })?);
+        finished(&report)?;
     }
     if options.sensitivity {
-        sensitivity::run(options, &mut report, &mut |what, part| {
+        sensitivity::run(options, kept, &mut report, &mut |what, part| {
             progress(&format!("sensitivity: {what}"), (all - 1.0 + part) / all);
-        });
+        })?;
     }
     Ok(report)
 }
@@ -261,7 +291,7 @@ mod tests {
             sensitivity: false,
             seed: 1,
         };
-        let error = run(&options, &mut |_, _| {}).unwrap_err().to_string();
+        let error = run(&options, None, &mut |_, _| {}, &mut |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("6c") && error.contains("9z"), "{error}");
     }
 }

@@ -211,6 +211,9 @@ pub fn run(
     drop(actuator);
     drop(tracker);
     status.remove(&journals);
+    if options.verbose {
+        conclude(&status);
+    }
     let writer = sink.borrow_mut().writer.take();
     if let Some(writer) = writer {
         let path = writer.finish(nanos(clock::monotonic()))?;
@@ -403,6 +406,29 @@ fn standing(
         })
         .collect();
     Ok(())
+}
+
+/// What came of it, also where nothing did.
+fn conclude(status: &Status) {
+    let bytes = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+    let tracked = status.tiers.iter().map(|tier| tier.tracked_bytes).sum::<u64>();
+    let moved = status.tiers.iter().map(|tier| tier.came_bytes).sum::<u64>();
+    let would = if status.dry { "would have moved" } else { "moved" };
+    let kept: Vec<String> =
+        status.kept.iter().map(|(why, pages)| format!("{pages} stayed: {why}")).collect();
+    eprintln!(
+        "{} quanta, {} tracked, {would} {}; at the end: {}{}{}",
+        status.quantum + 1,
+        bytes(tracked),
+        bytes(moved),
+        if tracked == 0 && status.tracker != "none" {
+            "no private anonymous memory was seen"
+        } else {
+            &status.why
+        },
+        if kept.is_empty() { "" } else { "; pages that " },
+        kept.join(", ")
+    );
 }
 
 fn say(status: &Status, outcome: &TierOutcome) {

@@ -21,6 +21,7 @@ use pagemill_kernel::tier_latency::TierCounters;
 
 use super::Tiers;
 use super::probe::Chase;
+use crate::input;
 
 /// The names of the sources.
 pub const SOURCES: &str = "auto, uncore, amd-l3, probe, replay:FILE or none";
@@ -202,9 +203,7 @@ const KEYS: [&str; 5] =
 
 impl Script {
     fn read(path: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("{}", path.display()))
+        Self::parse(&input::text(path)?).with_context(|| format!("{}", path.display()))
     }
 
     /// Reads a script; the error names line, key and valid values.

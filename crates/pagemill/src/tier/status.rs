@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pagemill_kernel::Linux;
+use pagemill_kernel::nodes::Node;
 use serde::{Deserialize, Serialize};
 
 /// One daemon. Fields are only ever added.
@@ -133,8 +134,8 @@ pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
     all
 }
 
-/// All daemons in the text format of Prometheus.
-pub fn prometheus(daemons: &[Status]) -> String {
+/// All daemons and nodes in the text format of Prometheus.
+pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
     let mut text = String::new();
     let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
@@ -147,7 +148,8 @@ pub fn prometheus(daemons: &[Status]) -> String {
             "# HELP pagemill_tier_{name} {help}\n# TYPE pagemill_tier_{name} {kind}"
         );
         for (labels, value) in values {
-            let _ = writeln!(text, "pagemill_tier_{name}{{{labels}}} {value}");
+            let braced = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+            let _ = writeln!(text, "pagemill_tier_{name}{braced} {value}");
         }
     };
     let daemon = |status: &Status| format!("daemon=\"{}\"", status.pid);
@@ -177,6 +179,25 @@ pub fn prometheus(daemons: &[Status]) -> String {
     let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
         daemons.iter().filter_map(|status| Some((daemon(status), value(status)?))).collect()
     };
+    let by_node = |value: &dyn Fn(&Node) -> Option<u64>| -> Vec<(String, f64)> {
+        let row = |node: &Node| Some((format!("node=\"{}\"", node.id), value(node)? as f64));
+        nodes.iter().filter_map(row).collect()
+    };
+    metric("daemons", "gauge", "Daemons that run.", vec![(String::new(), daemons.len() as f64)]);
+    let total = by_node(&|node| Some(node.total));
+    metric("node_total_bytes", "gauge", "Memory of the node.", total);
+    metric(
+        "node_free_bytes",
+        "gauge",
+        "Free memory of the node.",
+        by_node(&|node| Some(node.free)),
+    );
+    let firmware = by_node(&|node| node.access.read_latency);
+    metric("node_firmware_latency_ns", "gauge", "Mean time of a read, by firmware.", firmware);
+    let promoted = by_node(&Node::promoted);
+    metric("node_promoted_pages_total", "counter", "Promoted to it by the kernel.", promoted);
+    let demoted = by_node(&Node::demoted);
+    metric("node_demoted_pages_total", "counter", "Demoted from it by the kernel.", demoted);
     metric("latency_ns", "gauge", "Mean time of a read.", tiers(&|tier| tier.latency_ns));
     let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.0));
     metric("latency_low_ns", "gauge", "Lower end of its 95 % interval.", low);
@@ -256,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_metric_has_its_help_and_labels_are_escaped() {
-        let text = prometheus(&[status()]);
+        let text = prometheus(&Linux::live().memory_nodes().unwrap(), &[status()]);
         let me = std::process::id();
         let line = format!(
             "pagemill_tier_latency_ns{{daemon=\"{me}\",tier=\"default\",node=\"0\"}} 108.5\n"
@@ -265,6 +286,7 @@ mod tests {
         let tier = format!("{{daemon=\"{me}\",tier=\"default\",node=\"0\"}}");
         let process = format!("{{daemon=\"{me}\",pid=\"7\",comm=\"a\\\"b\"}}");
         for (name, labels, value) in [
+            ("daemons", &String::new(), "1"),
             ("latency_low_ns", &tier, "107"),
             ("latency_high_ns", &tier, "110"),
             ("tier_came_bytes_total", &tier, "3"),
@@ -279,9 +301,10 @@ mod tests {
             let line = format!("\npagemill_tier_{name}{labels} {value}\n");
             assert!(text.contains(&line), "{line} in {text}");
         }
+        assert!(text.contains("\npagemill_tier_node_total_bytes{node=\"0\"} "), "{text}");
         assert!(!text.contains("reads_per_second"), "what is not known has no line");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let name = line.split('{').next().unwrap();
+            let name = line.split(['{', ' ']).next().unwrap();
             assert!(text.contains(&format!("# TYPE {name} ")), "{line}");
         }
     }

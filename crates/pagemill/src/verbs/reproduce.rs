@@ -1,7 +1,7 @@
 //! `pagemill reproduce`: published experiments, run again.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -147,7 +147,7 @@ impl Arguments {
         let mut store = Store::create(&directory, self.force)?;
         let facts = machine_facts();
         store.write("run.json", &self.run_json(&plan, &facts)?)?;
-        self.announce(&plan);
+        self.announce(&plan, simulated, &directory);
         let every = Duration::from_millis(100);
         let linux = Linux::live();
         let mut stage = Stage { linux, executable, signals: &signals, every };
@@ -194,7 +194,12 @@ impl Arguments {
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         self.store(&store, &summary, &more, None, outcomes)?;
         drop(signals);
-        let report = (simulated && !interrupted).then(|| self.simulate()).transpose()?;
+        let mut finished_figure = |part: &colloid::Report| {
+            self.store(&store, &summary, &more, Some(part), outcomes).map(drop)
+        };
+        let report = (simulated && !interrupted)
+            .then(|| self.simulate(&directory, &mut finished_figure))
+            .transpose()?;
         self.conclude(&store, &summary, &more, report.as_ref(), outcomes)?;
         let failed = failed || finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
@@ -363,35 +368,49 @@ impl Arguments {
     }
 
     /// Says what is about to happen and what is not.
-    fn announce(&self, plan: &Plan) {
+    fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) {
         for skip in &plan.skipped {
             let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
             eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
         }
-        eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
+        if plan.cells() > 0 || !simulated {
+            eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
+        }
+        if simulated {
+            let seconds = if self.quick { SIMULATED_QUICK } else { SIMULATED_FULL };
+            let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+            eprintln!(
+                "pagemill: {SIMULATED}: {} figures{}, about {} on {processors} processors; ended before, it goes on with -f -o {}",
+                self.figures().len(),
+                if self.quick { "" } else { " and sensitivity" },
+                minutes(seconds / processors),
+                directory.display()
+            );
+        }
     }
 
-    /// The published evaluation of Colloid on the simulated machine.
-    fn simulate(&self) -> Result<colloid::Report> {
-        let chosen = if self.quick { QUICK_FIGURES } else { colloid::FIGURES };
+    fn figures(&self) -> &'static [&'static str] {
+        if self.quick { QUICK_FIGURES } else { colloid::FIGURES }
+    }
+
+    /// The published evaluation of Colloid on the simulated machine; figures that an ended run left in `directory` are taken.
+    fn simulate(
+        &self,
+        directory: &Path,
+        finished: &mut dyn FnMut(&colloid::Report) -> Result<()>,
+    ) -> Result<colloid::Report> {
         let options = colloid::Options {
             machine: pagemill_sim::machine::Machine::parse(ICELAKE)
                 .context("the built-in machine")?,
-            figures: chosen.iter().map(|figure| (*figure).to_owned()).collect(),
+            figures: self.figures().iter().map(|figure| (*figure).to_owned()).collect(),
             quick: self.quick,
             sensitivity: !self.quick,
             seed: self.seed,
         };
-        let shown = std::io::stderr().is_terminal();
-        let report = colloid::run(&options, &mut |what, part| {
-            if shown {
-                eprint!("\r\x1b[K[simulated] {:3.0} %  {what}", part * 100.0);
-            }
-        });
-        if shown {
-            eprint!("\r\x1b[K");
-        }
-        report
+        let kept = colloid::Kept::new(directory, &options)?;
+        let mut steps = Steps::new("simulated");
+        let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
+        colloid::run(&options, Some(&kept), &mut say, finished)
     }
 
     /// Writes the files of the run.
@@ -441,6 +460,12 @@ impl Arguments {
 
 /// The experiment on the simulated machine.
 const SIMULATED: &str = "colloid";
+
+/// Processor time of its figures, as measured on one machine.
+const SIMULATED_FULL: Duration = Duration::from_secs(60 * 60);
+
+/// Likewise, with `--quick`.
+const SIMULATED_QUICK: Duration = Duration::from_secs(60);
 
 /// Its figures with `--quick`: those with published numbers, and regret.
 const QUICK_FIGURES: &[&str] = &["setup", "6c", "8b", "regret"];

@@ -18,12 +18,14 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::experiments::colloid;
+use crate::input;
 
 /// Runs a workload on a simulated machine with two memory tiers, under one or more placement policies.
 ///
 /// Everything it prints is modelled.
 #[derive(Debug, Args)]
-#[command(before_help = "Examples:
+#[command(
+    before_help = "Examples:
   pagemill simulate gups --policy tpp,tpp+colloid --antagonist 3
   pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
   pagemill simulate moving --policy hemem+watermark --move-at 50
@@ -31,7 +33,9 @@ use crate::experiments::colloid;
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
   pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
   pagemill simulate --figure 6c,8b --sensitivity
-  pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml")]
+  pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml",
+    after_help = "Exit status: 0 ok, 2 usage or error: of a wrong machine file the line, the key and the valid values."
+)]
 pub struct Arguments {
     /// The workload: gups, silo, pagerank, cachelib, chase, zipf, moving or scattered, or a recording that
     /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
@@ -39,35 +43,39 @@ pub struct Arguments {
     workload: String,
     #[command(flatten)]
     huge: huge::Options,
-    /// Policies, separated by commas.
+    /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as shipped), the last
+    /// two +watermark (the paper's search) and +climb (uphill along the program's own rate).
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
     /// Sizes of the tiers, default first, instead of the machine's: fast=2G,slow=8G.
     #[arg(long, value_name = "TIERS")]
     tiers: Option<String>,
-    /// With a recording: what cores do between two reads is not recorded, so it is as in this workload.
-    #[arg(long = "as", value_name = "WORKLOAD", default_value = "zipf")]
-    like: String,
+    /// With a recording: what cores do between two reads is not recorded, so it is as in this workload [default: zipf].
+    #[arg(long = "as", value_name = "WORKLOAD")]
+    like: Option<String>,
+    /// Threads that the program runs on, instead of the workload's (15 for most; with a recording, those of --as).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// A machine file; the built-in one is that of the published evaluation.
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Unloaded latency of the alternate tier in nanoseconds, instead of the machine's.
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", allow_negative_numbers = true)]
     unloaded: Option<f64>,
     /// Background load on the default tier, in steps of the machine's antagonist cores.
-    #[arg(long, value_name = "STEPS", default_value_t = 0.0)]
+    #[arg(long, value_name = "STEPS", default_value_t = 0.0, allow_negative_numbers = true)]
     antagonist: f64,
     /// The background load starts at this second rather than at once.
-    #[arg(long, value_name = "SECOND")]
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
     antagonist_at: Option<f64>,
-    /// The hot set moves at this second.
-    #[arg(long, value_name = "SECOND")]
+    /// The hot set moves at this second [default: half of the run for moving and recordings, never for gups].
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
     move_at: Option<f64>,
     /// Length of the run.
-    #[arg(long, default_value_t = 120.0)]
+    #[arg(long, default_value_t = 120.0, allow_negative_numbers = true)]
     seconds: f64,
     /// One page in so many is simulated; 1 simulates them all.
-    #[arg(long, value_name = "PAGES")]
+    #[arg(long, value_name = "PAGES", allow_negative_numbers = true)]
     scale: Option<f64>,
     /// Seed: the same seed gives the same run.
     #[arg(long, default_value_t = 1)]
@@ -89,8 +97,15 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Pages below which a run says little: one of them holds too much heat for a policy to place the rest.
+const FEWEST: f64 = 1000.0;
+
 #[derive(Serialize)]
 struct Row {
+    workload: &'static str,
+    antagonist: f64,
+    seed: u64,
+    modelled: bool,
     policy: String,
     units_per_s: f64,
     unit: &'static str,
@@ -124,22 +139,14 @@ impl Arguments {
         }
         let machine = self.sized(machine)?;
         let load = self.load(&machine)?;
+        self.fits(&machine, &load)?;
         let recorded = load.name == "recording";
         if let Some(unknown) = self.policy.iter().find(|name| !POLICIES.contains(&name.as_str())) {
             bail!("no policy '{unknown}'; valid: {}", POLICIES.join(", "));
         }
-        for (flag, value, least) in [
-            ("--antagonist", self.antagonist, 0.0),
-            ("--seconds", self.seconds, 0.02),
-            ("--scale", self.scale.unwrap_or(1.0), 1.0),
-        ] {
-            if !(least..=1e6).contains(&value) {
-                bail!("{flag} {value} is out of range; valid: {least} to 1000000");
-            }
-        }
+        self.in_range(&load)?;
         let mut rows = Vec::new();
         for policy in &self.policy {
-            let huge = policy.starts_with("hemem") || policy.starts_with("memtis");
             let setup = Setup {
                 machine: machine.clone(),
                 workload: load.clone(),
@@ -147,16 +154,28 @@ impl Arguments {
                 steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
                 later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
                 // The second half of a recording is where its hot set has moved to.
-                moves_at: self.move_at.or(recorded.then_some(self.seconds / 2.0)),
+                moves_at: self
+                    .move_at
+                    .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
                 seconds: self.seconds,
-                scale: self.scale.unwrap_or(match (recorded, huge) {
-                    (true, _) => (load.bytes() / 4096.0 / f64::from(1 << 20)).max(1.0),
-                    (_, true) => 8.0,
-                    _ => 64.0,
-                }),
+                scale: 1.0,
                 seed: self.seed,
                 effort: Effort { seed: self.seed, ..Effort::default() },
             };
+            let pages = load.bytes() / setup.page_bytes();
+            let coarsest = (pages / FEWEST).floor().max(1.0);
+            let scale = match self.scale {
+                Some(scale) if scale > coarsest => bail!(
+                    "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
+                    pages / scale,
+                    Bytes(setup.page_bytes() as u64).to_string().trim(),
+                ),
+                Some(scale) => scale,
+                None if recorded => (pages / f64::from(1 << 20)).max(1.0),
+                None if setup.page_bytes() > 65_536.0 => coarsest.min(8.0),
+                None => coarsest.min(64.0),
+            };
+            let setup = Setup { scale, ..setup };
             let mut progress = Progress::new();
             let prepared = setup.prepare(&mut |at, of| {
                 progress.show(&format!("{policy}: memory at {at} of {of} points"));
@@ -165,7 +184,7 @@ impl Arguments {
                 progress.show(&format!("{policy}: second {second:.0} of {:.0}", self.seconds));
             });
             progress.clear();
-            rows.push(row(policy, load.unit, &report));
+            rows.push(self.row(policy, &load, &report));
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&rows)?);
@@ -175,12 +194,62 @@ impl Arguments {
         Ok(Exit::Ok)
     }
 
+    /// Refuses what would be passed over in silence.
+    fn in_range(&self, load: &workload::Workload) -> Result<()> {
+        for (flag, value, least, most) in [
+            ("--antagonist", Some(self.antagonist), 0.0, 100.0),
+            ("--seconds", Some(self.seconds), 0.02, 1e6),
+            ("--scale", self.scale, 1.0, 1e6),
+            ("--move-at", self.move_at, 0.0, self.seconds),
+            ("--antagonist-at", self.antagonist_at, 0.0, self.seconds),
+        ] {
+            if let Some(value) = value
+                && !(least..=most).contains(&value)
+            {
+                bail!("{flag} {value} is out of range; valid: {least} to {most}");
+            }
+        }
+        if self.antagonist_at.is_some() && self.antagonist == 0.0 {
+            bail!("--antagonist-at: there is no antagonist; valid: with --antagonist STEPS");
+        }
+        if self.like.is_some() && load.name != "recording" {
+            bail!("--as says what a recording does not; {} is none", load.name);
+        }
+        if self.move_at.is_some() && load.classes.iter().all(|class| class.later == class.weight) {
+            bail!(
+                "--move-at: {} has no hot set that moves; valid: gups, moving or a recording",
+                load.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether the memory of both tiers is enough.
+    fn fits(&self, machine: &Machine, load: &workload::Workload) -> Result<()> {
+        let room =
+            machine.get("tier.default.capacity_gib") + machine.get("tier.alternate.capacity_gib");
+        if load.bytes() <= room * workload::GIB {
+            return Ok(());
+        }
+        let whose = match (&self.tiers, &self.machine) {
+            (Some(tiers), _) => format!("--tiers {tiers}"),
+            (None, Some(file)) => format!("{}: tier.*.capacity_gib", file.display()),
+            (None, None) => "the machine (--tiers sets its sizes)".to_owned(),
+        };
+        let bytes = |bytes: f64| Bytes(bytes as u64).to_string().trim().to_owned();
+        bail!(
+            "{whose}: {} of {} do not fit into {}",
+            bytes(load.bytes()),
+            load.name,
+            bytes(room * workload::GIB)
+        );
+    }
+
     fn machine(&self) -> Result<Machine> {
         let machine = match &self.machine {
             None => Machine::parse(ICELAKE).context("the built-in machine")?,
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
+                let text = input::text(path)?;
                 Machine::parse(&text).with_context(|| format!("{}", path.display()))?
             }
         };
@@ -195,6 +264,17 @@ impl Arguments {
 
     /// A workload by name, or a recording.
     fn load(&self, machine: &Machine) -> Result<workload::Workload> {
+        let mut load = self.program(machine)?;
+        load.cores = self.threads.map_or(load.cores, usize::from);
+        // What the evaluation gave a workload holds on its machine only.
+        let size = |machine: &Machine| machine.get("tier.default.capacity_gib");
+        if self.tiers.is_some() || size(machine) != size(&Machine::parse(ICELAKE)?) {
+            load.default_gib = None;
+        }
+        Ok(load)
+    }
+
+    fn program(&self, machine: &Machine) -> Result<workload::Workload> {
         let named = |name: &str| {
             let names = workload::NAMES.join(", ");
             workload::named(name, machine)
@@ -224,7 +304,7 @@ impl Arguments {
             after: heat.after,
         };
         let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
-        recorded::workload(&pages, &named(&self.like)?).with_context(|| {
+        recorded::workload(&pages, &named(self.like.as_deref().unwrap_or("zipf"))?).with_context(|| {
             format!(
                 "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
                  pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
@@ -257,18 +337,6 @@ impl Arguments {
             }
             machine = machine.with(key, size.0 as f64 / workload::GIB);
         }
-        let load = self.load(&machine)?;
-        let room =
-            machine.get("tier.default.capacity_gib") + machine.get("tier.alternate.capacity_gib");
-        if load.bytes() > room * workload::GIB {
-            let bytes =
-                |gib: f64| Bytes((gib * workload::GIB) as u64).to_string().trim().to_owned();
-            bail!(
-                "--tiers {text}: {} do not fit into {}",
-                bytes(load.bytes() / workload::GIB),
-                bytes(room)
-            );
-        }
         Ok(machine)
     }
 
@@ -281,9 +349,10 @@ impl Arguments {
             seed: self.seed,
         };
         let mut progress = Progress::new();
-        let report = colloid::run(&options, &mut |what, part| {
+        let mut show = |what: &str, part: f64| {
             progress.show(&format!("{:3.0} %  {what}", part * 100.0));
-        })?;
+        };
+        let report = colloid::run(&options, None, &mut show, &mut |_| Ok(()))?;
         progress.clear();
         if self.json {
             println!("{}", report.json()?);
@@ -291,6 +360,34 @@ impl Arguments {
             print!("{}", report.text());
         }
         Ok(Exit::Ok)
+    }
+
+    fn row(&self, policy: &str, load: &workload::Workload, report: &Report) -> Row {
+        let last = report.last;
+        Row {
+            workload: load.name,
+            antagonist: self.antagonist,
+            seed: self.seed,
+            modelled: true,
+            policy: policy.to_owned(),
+            units_per_s: last.units_per_s,
+            unit: load.unit,
+            share: last.share,
+            default_ns: last.default_ns,
+            alternate_ns: last.alternate_ns,
+            promoted_per_s: last.promoted,
+            demoted_per_s: last.demoted,
+            best_share: report.best.0,
+            best_units_per_s: report.best.1,
+            regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
+            simulated_bytes_per_page: report.bytes_per_page,
+            split: report.split,
+            timeline: report
+                .samples
+                .iter()
+                .map(|s| [s.second, s.units_per_s, s.share, s.default_ns, s.alternate_ns])
+                .collect(),
+        }
     }
 
     fn print(&self, load: &workload::Workload, rows: &[Row]) {
@@ -335,30 +432,6 @@ impl Arguments {
         println!(
             "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
         );
-    }
-}
-
-fn row(policy: &str, unit: &'static str, report: &Report) -> Row {
-    let last = report.last;
-    Row {
-        policy: policy.to_owned(),
-        units_per_s: last.units_per_s,
-        unit,
-        share: last.share,
-        default_ns: last.default_ns,
-        alternate_ns: last.alternate_ns,
-        promoted_per_s: last.promoted,
-        demoted_per_s: last.demoted,
-        best_share: report.best.0,
-        best_units_per_s: report.best.1,
-        regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
-        simulated_bytes_per_page: report.bytes_per_page,
-        split: report.split,
-        timeline: report
-            .samples
-            .iter()
-            .map(|s| [s.second, s.units_per_s, s.share, s.default_ns, s.alternate_ns])
-            .collect(),
     }
 }
 

@@ -171,7 +171,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Some(Look::Status { json, prometheus }) => {
             let daemons = status::all(&linux, &loan::directory(&linux));
             if *prometheus {
-                print!("{}", status::prometheus(&daemons));
+                print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
             } else {
                 show::status(&linux.memory_nodes()?, &daemons, *json)?;
             }

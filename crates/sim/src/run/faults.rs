@@ -4,7 +4,7 @@ use pagemill_policy::tier::Loads;
 use pagemill_policy::tier::drive::FaultDriven;
 use pagemill_policy::tier::track::tpp::Verdict;
 
-use super::{FAULT_WHEEL, QUANTUM_NS, SMALL, State};
+use super::{FAULT_WHEEL, QUANTUM_NS, State};
 use crate::workload::GIB;
 
 impl State<'_> {
@@ -19,7 +19,8 @@ impl State<'_> {
         let quantum_ms = QUANTUM_NS / 1e6;
         // Watermarks are parts of the node, of which the workload may use some frames only: low, high and the
         // mark up to which kswapd frees when it makes room for promotions lie one margin apart.
-        let node = machine.get("kernel.node_gib") * GIB / SMALL / self.setup.scale;
+        let node =
+            machine.get("kernel.node_gib") * GIB / self.setup.page_bytes() / self.setup.scale;
         let margin = (machine.get("kernel.watermark_part") * node).max(1.0);
         let frames = self.pages.default_frames();
         let mark = |margins: f64| ((margins * margin) as usize).min(frames / 8 * margins as usize);
@@ -82,7 +83,7 @@ impl State<'_> {
             return;
         }
         let chunk = machine.get("kernel.scan_mib") * 1024.0 * 1024.0;
-        self.scan_debt += chunk / SMALL / self.setup.scale;
+        self.scan_debt += chunk / self.setup.page_bytes() / self.setup.scale;
         while self.scan_debt >= 1.0 {
             self.scan_debt -= 1.0;
             let page = self.cursor as u32;

@@ -5,7 +5,7 @@ use pagemill_policy::tier::track::hemem;
 use pagemill_policy::tier::track::split::{BASE, Splitter};
 use pagemill_policy::tier::{Loads, Page, Tier};
 
-use super::{HUGE, QUANTUM_NS, State};
+use super::{QUANTUM_NS, State};
 use crate::workload::GIB;
 
 impl State<'_> {
@@ -47,11 +47,12 @@ impl State<'_> {
                 self.sampled += 1.0;
             }
         }
-        let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / HUGE;
+        let page = self.setup.page_bytes();
+        let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / page;
         self.copy_debt = (self.copy_debt + per_quantum / self.setup.scale).min(8.0 * per_quantum);
         let tiers: Vec<Tier> =
             (0..self.pages.len() as u32).map(|page| self.pages.tier(page)).collect();
-        let alternate = self.setup.machine.get("tier.alternate.capacity_gib") * GIB / HUGE;
+        let alternate = self.setup.machine.get("tier.alternate.capacity_gib") * GIB / page;
         let swaps = driver.decide(
             loads,
             Placement {
@@ -61,7 +62,7 @@ impl State<'_> {
             },
             Limits {
                 pages: self.copy_debt as usize,
-                page_bytes: HUGE * self.setup.scale,
+                page_bytes: page * self.setup.scale,
                 quantum_ns: QUANTUM_NS,
             },
         );

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::Machine;
+use pagemill_sim::parallel;
 use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
 use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};
@@ -44,6 +45,11 @@ pub(super) fn setup(
     }
 }
 
+/// A set-up without and with Colloid.
+pub(super) fn both(base: &Setup) -> [Setup; 2] {
+    [base.clone(), Setup { policy: format!("{}+colloid", base.policy), ..base.clone() }]
+}
+
 /// Runs figures; policies with the same page size share what the request level said.
 pub(super) struct Bench<'a> {
     options: &'a Options,
@@ -55,30 +61,36 @@ impl<'a> Bench<'a> {
         Self { options, prepared: HashMap::new() }
     }
 
-    fn prepared(&mut self, setup: &Setup) -> &Prepared {
-        let key = format!(
+    fn key(setup: &Setup) -> String {
+        format!(
             "{} {} {} {} {:?}",
             setup.workload.name,
             setup.machine.get("tier.alternate.unloaded_ns"),
             setup.steps,
             setup.page_bytes(),
             setup.later_steps
-        );
-        self.prepared.entry(key).or_insert_with(|| setup.prepare(&mut |_, _| {}))
+        )
     }
 
-    /// One run; its throughput is that of the whole run for programs that end, of the last 30 seconds for those that do
-    /// not, as in the published runs.
-    fn run(&mut self, setup: &Setup) -> (f64, Outcome) {
-        let outcome = setup.run(self.prepared(setup), &mut |_| {});
-        let ends = setup.workload.length.is_some();
-        (if ends { outcome.whole } else { outcome.last.units_per_s }, outcome)
+    /// Runs side by side. The throughput of each is that of the whole run for programs that end, of the last 30 seconds for
+    /// those that do not, as in the published runs.
+    pub(super) fn runs(&mut self, setups: &[Setup]) -> Vec<(f64, Outcome)> {
+        for setup in setups {
+            let key = Self::key(setup);
+            self.prepared.entry(key).or_insert_with(|| setup.prepare(&mut |_, _| {}));
+        }
+        let run = |setup: &Setup| {
+            let outcome = setup.run(&self.prepared[&Self::key(setup)], &mut |_| {});
+            let ends = setup.workload.length.is_some();
+            (if ends { outcome.whole } else { outcome.last.units_per_s }, outcome)
+        };
+        parallel::map(setups, run, &mut |_| ())
     }
 
     /// Without and with Colloid.
     fn pair(&mut self, base: &Setup) -> [(f64, Outcome); 2] {
-        let with = Setup { policy: format!("{}+colloid", base.policy), ..base.clone() };
-        [self.run(base), self.run(&with)]
+        let runs = self.runs(&both(base));
+        runs.try_into().expect("two set-ups make two runs")
     }
 
     pub(super) fn gups(
@@ -196,7 +208,7 @@ impl<'a> Bench<'a> {
                 } else {
                     setup.later_steps = Some((3.0, begins));
                 }
-                let (_, outcome) = self.run(&setup);
+                let Some((_, outcome)) = self.runs(&[setup]).pop() else { continue };
                 let best = outcome.best.1;
                 let after: Vec<_> =
                     outcome.samples.iter().filter(|sample| sample.second > begins).collect();

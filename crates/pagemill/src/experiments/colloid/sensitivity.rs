@@ -1,13 +1,18 @@
 //! What a tenth more or less of each parameter does to each cell of 6c and 8b.
 //!
-//! Cells are those at rest, without page dynamics: the packed share against the balanced one, which is found by bisection and, in the last
-//! interval, by a line between the two ends.
+//! For the machine's parameters cells are those at rest, without page dynamics: the packed share against the balanced one, which is found by
+//! bisection and, in the last interval, by a line between the two ends. The kernel's parameters are in page dynamics only: for them
+//! the whole runs are made, on tables of the machine as it is.
 
-use pagemill_sim::machine::{Machine, PARAMETERS};
+use anyhow::Result;
+use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
+use pagemill_sim::parallel;
+use pagemill_sim::run::Setup;
 use pagemill_sim::surface::{self, Effort, Point};
 use pagemill_sim::workload::{self, Workload};
 
-use super::figures::setup;
+use super::figures::{Bench, both, setup};
+use super::kept::{self, Kept};
 use super::{Influence, LATENCIES, LOADS, Options, Report};
 
 /// A load and what it changes: the ratio of 6c in a row, or the two throughputs of 8b.
@@ -61,23 +66,46 @@ impl Case {
         rows.into_iter().map(|row| (row, format!("{}x", self.steps))).collect()
     }
 
+    /// The machine of its row: the row's latency, scaled as the machine's own was.
+    fn machine(self, machine: &Machine, options: &Options) -> Machine {
+        let key = "tier.alternate.unloaded_ns";
+        match self.latency {
+            Some(latency) => {
+                machine.with(key, latency * machine.get(key) / options.machine.get(key))
+            }
+            None => machine.clone(),
+        }
+    }
+
+    /// Its run under TPP, pages and all.
+    fn whole_run(self, machine: &Machine, options: &Options) -> Setup {
+        let machine = self.machine(machine, options);
+        let load = match self.latency {
+            Some(_) => workload::gups(64.0),
+            None => workload::silo(&machine),
+        };
+        setup(options, &machine, load, "tpp", self.steps)
+    }
+
     fn values(self, machine: &Machine, options: &Options, effort: Effort) -> Vec<f64> {
-        let Some(latency) = self.latency else {
+        if self.latency.is_none() {
             let (packed, balanced) =
                 steady(machine, workload::silo(machine), self.steps, options, effort);
             return vec![packed, balanced];
-        };
-        let key = "tier.alternate.unloaded_ns";
-        // The row's latency, scaled as the machine's own was.
-        let scaled = latency * machine.get(key) / options.machine.get(key);
-        let machine = machine.with(key, scaled);
+        }
+        let machine = self.machine(machine, options);
         let (packed, balanced) =
             steady(&machine, workload::gups(64.0), self.steps, options, effort);
         vec![balanced / packed]
     }
 }
 
-pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
+pub(super) fn run(
+    options: &Options,
+    kept: Option<&Kept>,
+    report: &mut Report,
+    tick: &mut dyn FnMut(&str, f64),
+) -> Result<()> {
     let rows: Vec<Option<f64>> = if options.quick {
         vec![Some(LATENCIES[0])]
     } else {
@@ -87,11 +115,7 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
     let cases: Vec<Case> =
         rows.into_iter().flat_map(|latency| LOADS.map(|steps| Case { latency, steps })).collect();
     let names: Vec<(String, String)> = cases.iter().flat_map(|case| case.cells()).collect();
-    let values = |machine: &Machine, effort: Effort| -> Vec<f64> {
-        cases.iter().flat_map(|case| case.values(machine, options, effort)).collect()
-    };
-    let frozen = values(&options.machine, effort);
-    let influence = |key: &str, less: &[f64], more: &[f64]| Influence {
+    let influence = |key: &str, frozen: &[f64], [less, more]: [Vec<f64>; 2]| Influence {
         key: key.to_owned(),
         cells: names
             .iter()
@@ -102,29 +126,75 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
             })
             .collect(),
     };
-    let [one, two] =
-        [1, 2].map(|more| values(&options.machine, Effort { seed: options.seed + more, ..effort }));
-    let noise = influence("(other seeds: the noise)", &one, &two);
-    let keys: Vec<(String, bool)> = PARAMETERS
+    let changed = |key: &str, whole: bool, sign: f64| {
+        let value = options.machine.get(key);
+        let step = if whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
+        options.machine.with(key, value + sign * step)
+    };
+    // The sampled systems are in none of these cells, which are TPP's; a tenth of a page is no page.
+    let (kernel, rest): (Vec<&Parameter>, Vec<&Parameter>) = PARAMETERS
         .iter()
-        .filter(|p| p.section != "kernel" && p.section != "hemem")
-        .map(|p| (format!("{}.{}", p.section, p.key), p.whole()))
-        .filter(|(key, _)| options.machine.get(key) != 0.0)
-        .collect();
-    for (at, (key, whole)) in keys.iter().enumerate() {
-        tick(key, at as f64 / keys.len() as f64);
-        let [less, more] = [-1.0_f64, 1.0].map(|sign| {
-            let value = options.machine.get(key);
-            let step = if *whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
-            values(&options.machine.with(key, value + sign * step), effort)
-        });
-        report.sensitivity.push(influence(key, &less, &more));
+        .filter(|p| p.section != "hemem" && p.key != "page_kib")
+        .filter(|p| options.machine.get(&p.name()) != 0.0)
+        .partition(|p| p.section == "kernel");
+    let all = (kernel.len() + rest.len() + 2) as f64;
+
+    tick("as it is", 0.0);
+    let rest_of = |machine: &Machine, effort: Effort| -> Vec<f64> {
+        let values = |case: &Case| case.values(machine, options, effort);
+        parallel::map(&cases, values, &mut |_| ()).concat()
+    };
+    let frozen = kept::part(kept, "at-rest", || rest_of(&options.machine, effort))?;
+    let noise = kept::part(kept, "at-rest-noise", || {
+        let seeds = [1, 2].map(|more| Effort { seed: options.seed + more, ..effort });
+        let values = seeds.map(|effort| rest_of(&options.machine, effort));
+        influence("(at rest: other seeds, the noise)", &frozen, values)
+    })?;
+    let mut found = Vec::new();
+    for (at, one) in rest.iter().enumerate() {
+        let key = one.name();
+        tick(&key, (at + 1) as f64 / all);
+        found.push(kept::part(kept, &key, || {
+            let values = [-1.0, 1.0].map(|sign| rest_of(&changed(&key, one.whole(), sign), effort));
+            influence(&key, &frozen, values)
+        })?);
     }
-    report.sensitivity.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
-    report.sensitivity.insert(0, noise);
+
+    tick("whole runs as they are", (rest.len() + 1) as f64 / all);
+    let small = Options { quick: true, ..options.clone() };
+    let mut bench = Bench::new(&small);
+    let mut runs = |machine: &Machine, seed: u64| -> Vec<f64> {
+        let options = Options { seed, ..small.clone() };
+        let setups: Vec<Setup> =
+            cases.iter().flat_map(|case| both(&case.whole_run(machine, &options))).collect();
+        let throughputs: Vec<f64> = bench.runs(&setups).into_iter().map(|run| run.0).collect();
+        let cells = |(case, pair): (&Case, &[f64])| match case.latency {
+            Some(_) => vec![pair[1] / pair[0]],
+            None => pair.to_vec(),
+        };
+        cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
+    };
+    let frozen = kept::part(kept, "whole-runs", || runs(&options.machine, options.seed))?;
+    let noise_of_runs = kept::part(kept, "whole-runs-noise", || {
+        let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
+        influence("(kernel: other seeds, the noise)", &frozen, values)
+    })?;
+    for (at, one) in kernel.iter().enumerate() {
+        let key = one.name();
+        tick(&key, (rest.len() + 2 + at) as f64 / all);
+        found.push(kept::part(kept, &key, || {
+            let values =
+                [-1.0, 1.0].map(|sign| runs(&changed(&key, one.whole(), sign), options.seed));
+            influence(&key, &frozen, values)
+        })?);
+    }
+    found.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
+    report.sensitivity = [noise, noise_of_runs].into_iter().chain(found).collect();
     report.notes.push(
-        "sensitivity: cells at rest (packed share against balanced share; Silo's computing time as it is), each parameter \
-         a tenth less and more, small counts by at least one"
+        "sensitivity: each parameter a tenth less and more, small counts by at least one; Silo's computing time as it is. The \
+         machine's parameters: cells at rest (packed share against balanced share). The kernel's: whole runs of 600 s, one \
+         page in 512"
             .to_owned(),
     );
+    Ok(())
 }
