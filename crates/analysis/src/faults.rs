@@ -198,11 +198,14 @@ impl FaultFold {
         }
     }
 
-    /// What lay at an address.
+    /// What lay at an address. Between the heap and the next mapping known above it there is nothing but what the heap has grown by
+    /// since the last look.
     fn label(&self, pid: u64, address: u64) -> String {
         let below = self.layout.range(..=(pid, address)).next_back();
         match below {
-            Some(((of, _), (end, name))) if *of == pid && address < *end => name.clone(),
+            Some(((of, _), (end, name))) if *of == pid && (address < *end || name == "[heap]") => {
+                name.clone()
+            }
             _ => "unknown".into(),
         }
     }

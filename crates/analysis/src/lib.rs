@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accesses;
+pub mod decisions;
 pub mod faults;
 pub mod fragmentation;
 pub mod heap;
@@ -14,6 +15,7 @@ pub mod latency;
 pub mod objects;
 pub mod page_heat;
 pub mod regions;
+pub mod sites;
 pub mod slices;
 pub mod statistics;
 pub mod validate;

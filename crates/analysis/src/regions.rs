@@ -4,13 +4,17 @@
 //! huge page says nothing about the other 511. The memory that a mapping had says how many pages of it were touched on
 //! average, which stands in where faults have no rows.
 //!
+//! Where the recording says which code asked for memory (`record --with sites`), an address has that site.
+//!
 //! Always true: no more pages are touched than a region has; only memory that a program may write and that no file
 //! backs counts.
 
 use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Event, Fault, Fold, MappingSample};
+use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
+
+use crate::sites::{Images, Made};
 
 /// Bytes of a region.
 pub const REGION: u64 = 2 << 20;
@@ -57,7 +61,7 @@ pub struct Region {
 }
 
 /// What the recording says.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Regions {
     /// Anonymous mappings by process and address.
     pub areas: Vec<(u64, Area)>,
@@ -67,8 +71,25 @@ pub struct Regions {
     pub rows: u64,
     /// All faults that were counted.
     pub counted: u64,
+    /// Which code made what, by process.
+    pub sites: BTreeMap<u64, Sites>,
     /// Mean time that faults which compacted or reclaimed spent on it, ns, and how many did.
     pub stall: Option<(u64, u64)>,
+}
+
+/// Which code made the memory of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    images: Images,
+    /// By call stack.
+    made: Made<Vec<u64>>,
+}
+
+impl Sites {
+    /// The site of the memory at an address or right behind it.
+    pub fn at(&self, address: u64) -> Option<String> {
+        self.images.site(self.made.at(address, 4096)?)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -84,6 +105,7 @@ pub struct RegionFold {
     touched: BTreeMap<(u64, u64), Touched>,
     areas: BTreeMap<(u64, u64), Area>,
     tops: BTreeMap<u64, u64>,
+    sites: BTreeMap<u64, Sites>,
     rows: u64,
     counted: u64,
     stalls: (u64, u64),
@@ -112,6 +134,7 @@ impl RegionFold {
         if name.starts_with('/') {
             let top = self.tops.entry(pid).or_default();
             *top = (*top).max(end);
+            self.sites.entry(pid).or_default().images.map(start, end, name);
         }
         let private = sample
             .permissions
@@ -154,6 +177,19 @@ impl RegionFold {
     }
 }
 
+impl RegionFold {
+    fn allocation(&mut self, made: &Allocation) {
+        let (Some(start), Some(size), Some(stack)) = (made.address, made.size, &made.stack) else {
+            return;
+        };
+        // What is smaller than a region shares it with others.
+        if size >= REGION / 2 {
+            let sites = self.sites.entry(made.pid.unwrap_or(0)).or_default();
+            sites.made.insert(start, start.saturating_add(size), stack.clone());
+        }
+    }
+}
+
 impl Fold for RegionFold {
     type View = Regions;
 
@@ -161,6 +197,7 @@ impl Fold for RegionFold {
         match event {
             Event::Fault(fault) => self.fault(fault),
             Event::Mapping(sample) => self.mapping(sample),
+            Event::Allocation(made) => self.allocation(made),
             Event::FaultCounts(counts) => {
                 self.counted += counts.counts.iter().flatten().sum::<u64>();
             }
@@ -188,6 +225,7 @@ impl Fold for RegionFold {
         Regions {
             areas,
             tops: self.tops.clone(),
+            sites: self.sites.clone(),
             rows: self.rows,
             counted: self.counted,
             stall: (self.stalls.1 > 0).then(|| (self.stalls.0 / self.stalls.1, self.stalls.1)),
@@ -258,6 +296,31 @@ mod tests {
             (base - REGION, base + REGION, Some(8192))
         );
         assert_eq!(regions.tops[&7], base + 9 * REGION);
+    }
+
+    #[test]
+    fn large_memory_has_the_site_of_who_asked_for_it() {
+        let base = 64 * REGION;
+        let made = |address, size| {
+            let stack = Some(vec![0x5010]);
+            let (address, size) = (Some(address), Some(size));
+            Event::Allocation(Box::new(Allocation {
+                pid: Some(7),
+                address,
+                size,
+                stack,
+                ..Allocation::default()
+            }))
+        };
+        let regions = fold(&[
+            mapping(base, base + 4 * REGION, "", 4096),
+            made(base + 16, 2 * REGION),
+            made(base + 3 * REGION, 4096),
+            mapping(0x5000, 0x6000, "/bin/x", 0),
+        ]);
+        let at = |address| regions.sites[&7].at(address);
+        assert_eq!(at(base), Some("x+0x10".into()));
+        assert_eq!(at(base + 3 * REGION), None, "too small to be a region's");
     }
 
     #[test]

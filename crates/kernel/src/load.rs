@@ -49,6 +49,14 @@ impl Linux {
         }
     }
 
+    /// Threads that run or wait for a CPU right now, the caller's among them.
+    pub fn runnable(&self) -> Result<u64> {
+        let text = self.read("/proc/stat")?;
+        let count = text.lines().find_map(|line| line.strip_prefix("procs_running "));
+        let count = count.and_then(|count| count.trim().parse().ok());
+        count.ok_or_else(|| Error::malformed("/proc/stat", "no line procs_running"))
+    }
+
     /// A name of this boot (random(4), `boot_id`).
     pub fn boot(&self) -> Result<String> {
         self.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())

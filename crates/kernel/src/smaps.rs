@@ -132,6 +132,8 @@ fn parse(text: &str) -> std::result::Result<Vec<MappingUsage>, String> {
     let mut entries: Vec<MappingUsage> = Vec::new();
     for line in text.lines() {
         if let Some(mapping) = Mapping::parse(line) {
+            // One that grew while the file was read may be listed again.
+            entries.pop_if(|last| last.mapping.start >= mapping.start);
             entries.push(MappingUsage { mapping, usage: Usage::default(), flags: Vec::new() });
             continue;
         }
@@ -178,6 +180,14 @@ mod tests {
         let text = "1000-2000 rw-p 00000000 00:00 0 \nRss:  4 kB\nTHPeligible:  0\n";
         let usage = parse(text).unwrap().pop().unwrap().usage;
         assert_eq!((usage.rss, usage.pss, usage.ksm), (Some(4096), None, None));
+    }
+
+    #[test]
+    fn a_mapping_that_is_listed_twice_counts_once() {
+        let text = "1000-2000 rw-p 00000000 00:00 0 [heap]\nRss:  4 kB\n1000-3000 rw-p 00000000 00:00 0 [heap]\nRss:  8 kB\n";
+        let entries = parse(text).unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].usage.rss, Some(8192));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //  word 0       VERSION
 //  word 1       tickets given out so far
 //  word 2       where a traced program has code for plain calls of mmap and munmap; 0: nowhere
+//  word 3       smallest size that is noted; if it is not 0, what is given back is not noted, and mmap is
 //  word 8       slots of 8 words: ticket + 1 (written last), time stamp counter or 0, address, size, process, 3 of
 //               the stack
 //
@@ -12,6 +13,8 @@
 pub const VERSION: u64 = 0x7061_6765_0000_0001;
 /// The word that says where `inside` is.
 pub const INSIDE: usize = 2;
+/// The word that says which size is noted.
+pub const LEAST: usize = 3;
 /// Words before the slots.
 pub const HEADER: usize = 8;
 /// Words of a slot.

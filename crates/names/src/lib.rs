@@ -55,6 +55,8 @@ static RING: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static PID: AtomicU64 = AtomicU64::new(0);
 /// The recorder's code for mmap and munmap; null: none.
 static INSIDE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// What is smaller is not noted; if there is such a size, what is given back is not either.
+static LEAST: AtomicUsize = AtomicUsize::new(0);
 /// Top bits of addresses in the program itself.
 static PROGRAM: AtomicUsize = AtomicUsize::new(0);
 
@@ -129,6 +131,10 @@ fn is_early(pointer: *mut c_void) -> bool {
 fn note(address: *mut c_void, size: usize, stack: *const usize) {
     let ring = RING.load(Ordering::Acquire);
     if ring.is_null() || address.is_null() {
+        return;
+    }
+    let least = LEAST.load(Ordering::Relaxed);
+    if least > 0 && (size < least || size as u64 >= layout::FREED) {
         return;
     }
     write(ring, address.addr() as u64, size, stack);
@@ -387,47 +393,58 @@ fn inside(number: i64, arguments: [u64; 6]) -> Option<i64> {
     (unsafe { inside(number, arguments.as_ptr(), &raw mut result) } != 0).then_some(result)
 }
 
-/// `mmap(2)`.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
+/// A function of the C library with six arguments: its stack pointer is the seventh, on the stack.
+macro_rules! entry_of_six {
+    ($(#[doc = $about:literal])+ $name:ident => $inner:ident) => {
+        $(#[doc = $about])+
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov rax, rsp",
+                "push rax",
+                "call {inner}",
+                "add rsp, 8",
+                "ret",
+                inner = sym $inner
+            )
+        }
+    };
+}
+entry_of_six! { /// `mmap(2)`.
+mmap => mmap_from }
+entry_of_six! { /// `mmap64(3)`: the same where offsets have 64 bits.
+mmap64 => mmap_from }
+
+extern "C" fn mmap_from(
     address: Pointer,
     length: usize,
     protection: c_int,
     flags: c_int,
     fd: c_int,
     offset: i64,
+    stack: Stack,
 ) -> Pointer {
     type Real = unsafe extern "C" fn(Pointer, usize, c_int, c_int, c_int, i64) -> Pointer;
+    const MAP_PRIVATE_ANONYMOUS: c_int = 0x22;
     let words = [address.addr() as u64, length as u64, protection as u64, flags as u64];
     let [a, b, c, d] = words;
     if let Some(mapped) = inside(9, [a, b, c, d, fd as u64, offset as u64]) {
         return core::ptr::with_exposed_provenance_mut(mapped as usize);
     }
-    match real!(MMAP, Real) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(address, length, protection, flags, fd, offset) },
-        None => core::ptr::without_provenance_mut(usize::MAX),
-    }
-}
-
-/// `mmap64(3)`: the same where offsets have 64 bits.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(
-    address: Pointer,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: i64,
-) -> Pointer {
+    let Some(real) = real!(MMAP, Real) else {
+        return core::ptr::without_provenance_mut(usize::MAX);
+    };
     // SAFETY: the caller's promise.
-    unsafe { mmap(address, length, protection, flags, fd, offset) }
+    let mapped = unsafe { real(address, length, protection, flags, fd, offset) };
+    let memory = flags & MAP_PRIVATE_ANONYMOUS == MAP_PRIVATE_ANONYMOUS;
+    if memory && mapped.addr() != usize::MAX && LEAST.load(Ordering::Relaxed) > 0 {
+        note(mapped, length, stack);
+    }
+    mapped
 }
 
 /// `munmap(2)`.
@@ -484,8 +501,9 @@ fn open(path: &CStr) {
             PID.store(sys::pid().into(), Ordering::Relaxed);
             RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);
             // SAFETY: a word of the ring that was just mapped; all access to it is atomic.
-            let word = unsafe { &*RING.load(Ordering::Relaxed).add(layout::INSIDE) };
-            find_inside(word.load(Ordering::Relaxed) as usize);
+            let word = |at| unsafe { &*RING.load(Ordering::Relaxed).add(at) };
+            find_inside(word(layout::INSIDE).load(Ordering::Relaxed) as usize);
+            LEAST.store(word(layout::LEAST).load(Ordering::Relaxed) as usize, Ordering::Relaxed);
         }
     }
     sys::close(fd as i32);

@@ -16,4 +16,5 @@ pub mod isolate;
 pub mod launcher;
 #[cfg(target_arch = "x86_64")]
 pub mod measure;
+pub mod sites;
 mod view;

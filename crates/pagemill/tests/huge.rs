@@ -14,6 +14,7 @@ use serde_json::Value;
 use support::{Machine, Ran, compiled, pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
 
+const SITES: &str = include_str!("programs/sites.c");
 const GROW: &str = include_str!("programs/grow.c");
 
 /// Policies that do anything inside a program.
@@ -146,6 +147,55 @@ int main(int count, char **arguments) {
     return 0;
 }
 "#;
+
+/// Call sites in the places that `plan` finds in a recording, with the pages touched in each.
+#[cfg(target_arch = "x86_64")]
+fn sites_in(recording: &str) -> Vec<(String, u64)> {
+    let planned = pagemill_with(&["plan", recording, "--json"]);
+    let places: Value =
+        serde_json::from_str(&planned.out).unwrap_or_else(|_| panic!("{planned:?}"));
+    let told = |place: &Value| {
+        let site = place["place"].as_str()?.strip_prefix("mappings made by ")?.to_owned();
+        Some((site, place["touched_pages"].as_u64().unwrap_or(0)))
+    };
+    places["places"].as_array().unwrap().iter().filter_map(told).collect()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn memory_is_told_apart_by_the_code_that_asked_for_it() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "sites", SITES, &["-O1"]) else { return };
+    let program = program.to_str().unwrap();
+    let path = |name: &str| room.path().join(name).to_str().unwrap().to_owned();
+    let (recording, profile, log) = (path("rec"), path("profile.csv"), path("log"));
+    let what = ["--with", "faults,hugepages,sites", "--threshold", "0ns"];
+    let record =
+        [&["record"], &what[..], &["-o", recording.as_str(), "--", program, "200"]].concat();
+    let recorded = pagemill_with(&record);
+    assert_eq!((recorded.code(), recorded.out.as_str()), (Some(0), "whole\n"), "{recorded:?}");
+    let mut sites = sites_in(&recording);
+    sites.sort_by_key(|(_, touched)| std::cmp::Reverse(*touched));
+    let [(filled, most), (few, least)] = sites.as_slice() else { panic!("{sites:?}") };
+    assert!(filled.starts_with("sites+0x") && few.starts_with("sites+0x"), "{sites:?}");
+    let report = pagemill_with(&["report", &recording, "--json"]).out;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    if report["meta"]["faults"]["back_end"] == "counters" {
+        println!("densities skipped: the faults that this user may see have no addresses");
+    } else {
+        assert!(*most > 400 && *least < 100, "{sites:?}");
+    }
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    std::fs::write(&profile, format!("# unit: ns\nhuge,mmap,987654321,site,=,{filled}\n")).unwrap();
+    let (ran, _) = under("cbmm+", &["--profile", &profile, "--log", &log], &[program, "2000"]);
+    assert_eq!((ran.code(), ran.out.as_str()), (Some(0), "whole\n"), "{ran:?}");
+    let told = pagemill_with(&["report", &log]).out;
+    assert!(told.contains("walks 987654321"), "{told}");
+    let replayed = pagemill_with(&["plan", &log, "--replay"]);
+    assert_eq!(replayed.code(), Some(0), "{replayed:?}");
+}
 
 #[test]
 fn who_refuses_huge_pages_gets_none() {

@@ -181,7 +181,7 @@ fn a_recording_is_not_overwritten_unless_asked() {
     // Found out before the program is started: it was started to be recorded.
     let (code, _, err) = record(&[], "false");
     assert_eq!(code, Some(125));
-    assert!(err.contains("rec exists (use -f to overwrite it, or -o for another name)"), "{err}");
+    assert!(err.contains("rec exists (use -f to overwrite it, or choose another name)"), "{err}");
     assert_eq!(record(&["-f"], "true").0, Some(0));
 }
 

@@ -148,7 +148,7 @@ fn nothing_is_overwritten_without_force_and_only_recordings_with_it() {
     let error = create(false).unwrap_err();
     assert_eq!(error.kind(), Kind::Exists);
     assert!(
-        error.to_string().ends_with("rec exists (use -f to overwrite it, or -o for another name)")
+        error.to_string().ends_with("rec exists (use -f to overwrite it, or choose another name)")
     );
     create(true).unwrap();
     assert_eq!(read(&path).unwrap(), []);

@@ -100,7 +100,7 @@ impl Writer {
                 "and is no recording, so it is not overwritten (choose another name with -o)",
             ),
             _ if force => Ok(true),
-            _ => exists("(use -f to overwrite it, or -o for another name)"),
+            _ => exists("(use -f to overwrite it, or choose another name)"),
         }
     }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Terms. An **arm** is a policy of `pagemill run --huge`, or `linux-64k`: the system gives pages of 64 KiB at every first touch. Memory is **warm** if the host has it: right before each run
-//! as much as it takes is touched and given back, in huge pages and in base pages (fragmented: base pages, so that nothing is
+//! as much as it takes, and some, is touched and given back, in huge pages and in base pages (fragmented: base pages, so that nothing is
 //! mended), for a cold page costs ten to fifty times a warm one and would be all that is measured.
 //!
 //! The settings are the artifact's: huge pages are on for `linux-always` and where asked for in all other arms, and a fault may
@@ -268,7 +268,7 @@ impl Outcome {
                     // Our policy borrows it by itself.
                     loan.set(thp::MEDIUM, if arm == MEDIUM { "always" } else { "never" })?;
                 }
-                warm(bench.scale, fragmenter.is_none())?;
+                warm(bench.memory(program), fragmenter.is_none())?;
                 bench.go_on(Duration::ZERO)?;
                 let outcome = match round {
                     Some(_) => bench.measure(program, arm),
@@ -319,11 +319,9 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
     Ok(score.0 as f64 / 1000.0)
 }
 
-/// Touches as much memory as the largest program takes and gives it back, so that the host has it.
-fn warm(scale: f64, huge: bool) -> Result<()> {
-    /// `thp-ubmk` at half its size, and some.
-    const FULL: f64 = 2.25 * (1_u64 << 30) as f64;
-    let len = (FULL * scale) as usize / HUGE * HUGE + HUGE;
+/// Touches as much memory as the program takes and gives it back, so that the host has it.
+fn warm(bytes: f64, huge: bool) -> Result<()> {
+    let len = bytes as usize / HUGE * HUGE + HUGE;
     let mut ways = vec![(Advice::NoHuge, PAGE)];
     if huge {
         ways.insert(0, (Advice::Huge, HUGE));

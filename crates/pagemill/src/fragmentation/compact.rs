@@ -1,7 +1,6 @@
 //! Mends fragmented memory, further than the kernel's own compaction goes.
 //!
 //! ```text
-//!  drop       if asked for: clean caches go, all of them
 //!  drain      pages on the processors' lists join their buddies; nothing moves
 //!  compact    the kernel's compaction of all zones, which may give up: large pages of the page cache find no
 //!             block to move to, and it stops there (`contended`)
@@ -9,13 +8,12 @@
 //!             request compacts for itself and reclaims a little if it must; then the pool is given back. Nobody touches
 //!             the pages, so the sweep costs no zeroing, and no memory in the end
 //!  drain      as before
+//!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files
 //! ```
 //!
-//! Free pages between pages that cannot move stay small whatever is done, and weigh the more the less memory is free. If asked to, the sweep
-//! therefore reclaims as much of clean files as it takes for them to be no more than the goal's share.
-//!
-//! Compacting and sweeping go on in turns while the score is above the goal and a round helps. Always true: the size of the pool and the preference for swap are on
-//! loan, so that they are as found after any end.
+//! Compacting and sweeping go on in turns while the score is above the goal and a round helps, and again after something was dropped. Why it takes that: where files fill
+//! much of memory, pageblocks stay in which a part is free and nothing that is in use moves, however often one compacts and however much is free elsewhere. Always true: the
+//! size of the pool and the preference for swap are on loan, so that they are as found after any end.
 
 use std::time::{Duration, Instant};
 
@@ -62,16 +60,14 @@ pub enum Caches {
     /// The sweep takes a little of them.
     #[default]
     Kept,
-    /// The sweep takes as much as the goal needs.
-    Reclaimed,
-    /// All are dropped first.
+    /// They are dropped if the goal is not reached without.
     Dropped,
 }
 
 /// One step, and what it achieved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// `drop`, `drain`, `compact` or `sweep`.
+    /// `drain`, `compact`, `sweep` or `drop`.
     pub name: &'static str,
     /// Score before.
     pub before: f64,
@@ -123,27 +119,30 @@ pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec
             Ok(None)
         })
     };
-    if goal.caches == Caches::Dropped {
-        let drop = |cache| linux.drop_caches(cache);
-        let act =
-            || Ok([Cache::Pages, Cache::Slab].into_iter().try_for_each(drop).map(|()| None)?);
-        add(step(linux, goal, "drop", act)?);
-    }
     let mut score = add(drain()?);
-    for _ in 0..ROUNDS {
-        if score <= goal.target {
-            break;
+    let mut left = match goal.caches {
+        Caches::Kept => [].iter(),
+        Caches::Dropped => [Cache::Pages, Cache::Slab].iter(),
+    };
+    loop {
+        for _ in 0..ROUNDS {
+            if score <= goal.target {
+                return Ok(steps);
+            }
+            add(step(linux, goal, "compact", || compact(linux))?);
+            let mut after = add(drain()?);
+            if goal.sweep && after > goal.target {
+                add(step(linux, goal, "sweep", || sweep(linux, goal))?);
+                after = add(drain()?);
+            }
+            let before = std::mem::replace(&mut score, after);
+            if after > before - WORTH {
+                break;
+            }
         }
-        add(step(linux, goal, "compact", || compact(linux))?);
-        let mut after = add(drain()?);
-        if goal.sweep && after > goal.target {
-            add(step(linux, goal, "sweep", || sweep(linux, goal))?);
-            after = add(drain()?);
-        }
-        if after > score - WORTH {
-            break;
-        }
-        score = after;
+        let Some(cache) = left.next().filter(|_| score > goal.target) else { break };
+        add(step(linux, goal, "drop", || Ok(linux.drop_caches(*cache).map(|()| None)?))?);
+        score = add(drain()?);
     }
     Ok(steps)
 }
@@ -206,28 +205,6 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// Bytes of clean files that would have to go so that what lies in small blocks now is no more than the goal's share of
-/// free memory; `None` if there are not so many, or the goal is that nothing is small.
-pub fn needed(linux: &Linux, goal: Goal) -> Result<Option<u64>> {
-    let blocks = Look::quick(linux)?.blocks();
-    let free = free_pages(&blocks);
-    let small = free - pages_from(&blocks, goal.order);
-    let vmstat = linux.vmstat()?;
-    let count = |name| vmstat.get(name).unwrap_or(0);
-    let files = count("nr_inactive_file") + count("nr_active_file");
-    let clean = files.saturating_sub(count("nr_dirty") + count("nr_writeback"));
-    Ok(missing(free, small, goal.target)
-        .filter(|pages| *pages <= clean)
-        .map(|pages| pages * page_size() as u64))
-}
-
-/// Pages by which free memory must grow, in large blocks, so that the small part of it is below the goal; a twentieth more,
-/// for what is reclaimed leaves small blocks too.
-fn missing(free: u64, small: u64, target: f64) -> Option<u64> {
-    let wanted = small as f64 / target;
-    wanted.is_finite().then_some(((wanted * 1.05) as u64).saturating_sub(free))
-}
-
 /// Has the pool of reserved huge pages fetch all that free memory could hold, and gives it back.
 fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     let borrowed = [RESERVED_HUGE_PAGES, SWAPPINESS];
@@ -242,10 +219,7 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
     // Where the page cache has plenty to give, the kernel reclaims the last part of it.
     let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;
-    let mut reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
-    if goal.caches == Caches::Reclaimed {
-        reclaimed = reclaimed.max(needed(linux, goal)?.unwrap_or(0) as f64);
-    }
+    let reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
     let wanted = (free as f64 * (1.0 - LEFT_FREE) + reclaimed) as u64 / huge_size;
     // What is reclaimed are files, not memory of programs, which would go to swap.
     if loan.found().value(SWAPPINESS).is_some() {
@@ -261,19 +235,6 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn free_memory_grows_until_what_is_small_is_the_goals_share() {
-        assert_eq!(missing(10_000, 1_000, 0.05), Some(11_000));
-        assert_eq!(missing(10_000, 100, 0.05), Some(0), "it is already");
-        assert_eq!(missing(10_000, 100, 0.0), None, "nothing makes the share zero");
-        for (free, small) in [(500_u64, 400_u64), (1 << 22, 1 << 20), (7, 7)] {
-            for target in [0.01, 0.05, 0.5, 1.0] {
-                let grown = free + missing(free, small, target).unwrap();
-                assert!(small as f64 / grown as f64 <= target, "{free} {small} {target}");
-            }
-        }
-    }
 
     #[test]
     fn a_zone_that_was_given_up_is_named_with_the_reason_and_one_that_was_not_is_not() {

@@ -40,6 +40,7 @@ use pagemill_policy::huge::{
 use serde_json::{Value, json};
 
 use super::isolate::{self, Isolation};
+use super::sites::Sites;
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
 
@@ -140,6 +141,7 @@ pub struct Launcher {
     said: u64,
     decisions: BTreeMap<&'static str, u64>,
     ended: Vec<Value>,
+    sites: Option<Sites>,
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -182,6 +184,7 @@ impl Launcher {
             said: 0,
             decisions: BTreeMap::new(),
             ended: Vec::new(),
+            sites: None,
         };
         launcher.found();
         if let Some(pid) = launcher.options.pid {
@@ -193,6 +196,16 @@ impl Launcher {
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
     pub fn needs_agent(&self) -> bool {
         !self.options.policy.name().starts_with("linux-")
+    }
+
+    /// Whether the profile has rows that name the code that made a mapping.
+    pub fn needs_sites(&self) -> bool {
+        self.options.profile.as_ref().is_some_and(Profile::names_sites)
+    }
+
+    /// Who tells which code that is.
+    pub fn know_sites(&mut self, sites: Sites) {
+        self.sites = Some(sites);
     }
 
     /// The value of `PAGEMILL_HUGE`.
@@ -276,8 +289,11 @@ impl Launcher {
             board.set(Head::Headroom, headroom);
         }
         self.board().set(Head::Beat, now.as_nanos() as u64);
+        if let Some(sites) = &mut self.sites {
+            sites.look(&self.linux);
+        }
         let mut rows = Vec::new();
-        let Self { shared, members, options, machine, linux, .. } = self;
+        let Self { shared, members, options, machine, linux, sites, .. } = self;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let moments = moments(&options.policy);
         for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
@@ -311,7 +327,9 @@ impl Launcher {
                 for &moment in moments {
                     let mut view = machine.of(process, region, moment, fresh);
                     if let Some(profile) = &options.profile {
-                        view::profiled(&mut view, profile, region, member.top);
+                        let at = view.address.max(region.get(At::Start));
+                        let site = sites.as_ref().and_then(|sites| sites.at(pid, at));
+                        view::profiled(&mut view, profile, region, member.top, site);
                     }
                     let due = !known || decided.at + STANDS <= now;
                     let action = options.policy.decide(&view).action;
@@ -451,7 +469,8 @@ impl Launcher {
                 if let Some(profile) = &self.options.profile {
                     let base = if section == Section::Heap { map.start } else { member.top };
                     let (start, end) = (map.start, map.end);
-                    let mapping = Mapping { start, end, section, base, ..Mapping::default() };
+                    let site = self.sites.as_ref().and_then(|sites| sites.at(pid, chunk));
+                    let mapping = Mapping { start, end, section, base, site, ..Mapping::default() };
                     view::profiled_in(&mut view, profile, &mapping);
                 }
                 let decision = self.options.policy.decide(&view);
@@ -549,7 +568,7 @@ impl Launcher {
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
         if let Some(writer) = self.writer.take() {
             let path = writer.finish(nanos(clock::monotonic()))?;
-            eprintln!("next: pagemill plan {} --replay", path.display());
+            eprintln!("next: pagemill report {}", path.display());
         }
         if let Some(path) = &self.options.stats {
             let board =
@@ -642,6 +661,12 @@ fn meta(linux: &Linux, options: &Options) -> Meta {
     Meta {
         tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: options.command.clone(),
+        comm: options
+            .command
+            .first()
+            .and_then(|word| Path::new(word).file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
         kernel: linux.release().unwrap_or_default(),
         machine: std::env::consts::ARCH.into(),
         page_size: Bytes(pagemill_kernel::page_size() as u64),

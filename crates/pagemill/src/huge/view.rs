@@ -54,7 +54,9 @@ impl Machine {
         let known = costs::calibrate(linux, false)?;
         let now = costs::machine_view(linux, &known);
         let counted = (Instant::now(), linux.idle_ticks().unwrap_or(0), Duration::ZERO);
-        let busy = now.load;
+        // Until a first window is over: who wants a CPU now, with the program in the place of this process.
+        let busy = linux.runnable().map_or(now.load, |threads| Figure::Measured(threads * 100));
+        let now = if recent { View { load: busy, ..now } } else { now };
         Ok(Self { linux: linux.clone(), now, recent, counted, busy })
     }
 
@@ -150,14 +152,21 @@ pub fn section(region: Region<'_>) -> Section {
     }
 }
 
-/// Fills in what a profile says about the place that the view is of; `top` is the end of the area that the kernel maps into.
-pub fn profiled(view: &mut View, profile: &Profile, region: Region<'_>, top: u64) {
+/// Fills in what a profile says about the place that the view is of; `top` is the end of the area that the kernel maps into, `site` who made
+/// the memory there.
+pub fn profiled(
+    view: &mut View,
+    profile: &Profile,
+    region: Region<'_>,
+    top: u64,
+    site: Option<String>,
+) {
     let (start, end) = (region.get(At::Start), region.get(At::End));
     let base = if view.section == Section::Heap { start } else { top };
     profiled_in(
         view,
         profile,
-        &Mapping { start, end, section: view.section, base, ..Mapping::default() },
+        &Mapping { start, end, section: view.section, base, site, ..Mapping::default() },
     );
 }
 

@@ -68,7 +68,10 @@ impl Traced {
         names: bool,
     ) -> Result<std::io::Result<Self>> {
         let launched = now();
-        let (allocations, variables) = match names.then(|| Allocations::begin(&linux, path)) {
+        let (allocations, variables) = match names.then(|| {
+            let preloaded = std::env::var_os("LD_PRELOAD");
+            Allocations::begin(&linux, path, None, preloaded.as_deref())
+        }) {
             Some(Ok((ring, variables))) => (Ok(ring), variables),
             Some(Err(why)) => (Err(why), Vec::new()),
             None => (Err(anyhow::anyhow!("--no-names")), Vec::new()),

@@ -10,7 +10,7 @@
 //! access, and there are millions of it.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,8 +63,14 @@ fn forget_the_dead(linux: &Linux, directory: &Path) {
 }
 
 impl Allocations {
-    /// A ring for the program at `path`, and the variables that make it write there. The error says why there is none.
-    pub fn begin(linux: &Linux, path: &Path) -> Result<(Self, Vec<(OsString, OsString)>)> {
+    /// A ring for the program at `path`, and the variables that make it write there; `preloaded` is what else it is to load. With a size `least` only
+    /// what is as large is noted, and not that it was given back; without one, all that a traced program does. The error says why there is none.
+    pub fn begin(
+        linux: &Linux,
+        path: &Path,
+        least: Option<u64>,
+        preloaded: Option<&OsStr>,
+    ) -> Result<(Self, Vec<(OsString, OsString)>)> {
         let search = std::env::var_os("PATH");
         if let Verdict::Refused(refusal) = program::inspect(path, search.as_deref()).verdict {
             anyhow::bail!("{}", refusal.reason);
@@ -75,11 +81,12 @@ impl Allocations {
         let ring: PathBuf = directory.join(format!("{NAME}{}", std::process::id()));
         let shared =
             SharedWords::create(&ring, layout::WORDS).context("the ring of allocations")?;
-        shared.words()[layout::INSIDE].store(resident::INSIDE, Ordering::Relaxed);
+        let inside = if least.is_none() { resident::INSIDE } else { 0 };
+        shared.words()[layout::INSIDE].store(inside, Ordering::Relaxed);
+        shared.words()[layout::LEAST].store(least.unwrap_or(0), Ordering::Relaxed);
         shared.words()[0].store(layout::VERSION, Ordering::Release);
-        let before = std::env::var_os("LD_PRELOAD");
         let variables = vec![
-            ("LD_PRELOAD".into(), library::preload(&library, before.as_deref())),
+            ("LD_PRELOAD".into(), library::preload(&library, preloaded)),
             ("PAGEMILL_NAMES".into(), ring.into_os_string()),
         ];
         Ok((

@@ -22,6 +22,8 @@ pub mod mappings;
 #[cfg(target_arch = "x86_64")]
 pub mod samples;
 #[cfg(target_arch = "x86_64")]
+pub mod sites;
+#[cfg(target_arch = "x86_64")]
 pub mod written;
 
 use std::time::Duration;

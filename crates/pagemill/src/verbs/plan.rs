@@ -18,6 +18,7 @@ use pagemill_analysis::walks::WalkFold;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Source as _};
 use pagemill_policy::huge::profile::Profile;
+use serde_json::json;
 
 use self::perturb::Perturbation;
 use crate::decisions;
@@ -132,7 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if arguments.replay {
-        return replay(input);
+        return replay(input, arguments.json);
     }
     arguments.advise(input)
 }
@@ -243,9 +244,9 @@ pub fn read_profile(path: &Path) -> Result<Profile> {
 }
 
 /// Decides all that was decided in a recording again.
-fn replay(path: &Path) -> Result<Exit> {
+fn replay(path: &Path, as_json: bool) -> Result<Exit> {
     let mut reader = Reader::open(path)?;
-    let (mut decisions, mut different) = (0_u64, 0_u64);
+    let (mut decisions, mut different) = (0_u64, Vec::new());
     while let Some(event) = reader.next_event()? {
         let Event::Huge(row) = event else { continue };
         decisions += 1;
@@ -253,14 +254,26 @@ fn replay(path: &Path) -> Result<Exit> {
         match told.map_err(|why| anyhow::anyhow!("decision {decisions}: {why}"))? {
             None => {}
             Some(difference) => {
-                different += 1;
-                println!("decision {decisions} at {:#x}: {difference}", row.address.unwrap_or(0));
+                let address = row.address.unwrap_or(0);
+                if !as_json {
+                    println!("decision {decisions} at {address:#x}: {difference}");
+                }
+                different.push(json!({
+                    "decision": decisions,
+                    "address": address,
+                    "difference": difference.to_string(),
+                }));
             }
         }
     }
     if decisions == 0 {
         bail!("{} holds no huge page decisions (pagemill run --huge records them)", path.display());
     }
-    println!("{decisions} decisions replayed, {different} differ");
-    Ok(if different == 0 { Exit::Ok } else { Exit::Finding })
+    let count = different.len();
+    if as_json {
+        println!("{:#}", json!({ "schema": 1, "decisions": decisions, "differ": different }));
+    } else {
+        println!("{decisions} decisions replayed, {count} differ");
+    }
+    Ok(if count == 0 { Exit::Ok } else { Exit::Finding })
 }

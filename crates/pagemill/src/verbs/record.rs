@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
@@ -40,6 +40,8 @@ use crate::recorders::heap::Heap;
 use crate::recorders::mappings::HugePages;
 #[cfg(target_arch = "x86_64")]
 use crate::recorders::samples::AccessSamples;
+#[cfg(target_arch = "x86_64")]
+use crate::recorders::sites::Sites;
 use crate::sampler::nanos;
 use crate::verbs::run::{self, Prepared};
 
@@ -50,6 +52,7 @@ Examples:
   pagemill record --with faults -- ./server          # latency of page faults, and why
   pagemill record --with faults,hugepages -p 4711 --for 10s
   pagemill record --with faults,frag -- ./server     # and how fragmented memory was
+  pagemill record --with faults,hugepages,sites --threshold 0ns -- ./server     # for pagemill plan
   pagemill record --with accesses -- ./kernel        # every page it touches, interval by interval
   pagemill record --with accesses --backend exact -- ./kernel    # every access, counted by page and thread
   pagemill record --with accesses --backend sample -p 4711 --for 10s
@@ -143,6 +146,8 @@ enum What {
     Hugepages,
     /// Free memory of the machine by zone and order: how fragmented it is
     Frag,
+    /// Which code of a command asks for memory of 1 MiB or more, for rows of a profile by call site
+    Sites,
 }
 
 /// How accesses are seen.
@@ -437,6 +442,15 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
         }
     };
     signals.restore_in(&mut command);
+    if arguments.with.contains(&What::Sites) {
+        match sites(&mut command, &path) {
+            Ok(sites) => recorders.push(sites),
+            Err(error) => {
+                eprintln!("pagemill: nothing is recorded: {error:#}");
+                return Ok(Launched::Refused(Exit::Code(125)));
+            }
+        }
+    }
     let early = |what: &&What| matches!(what, What::Faults | What::Accesses);
     let early: Vec<&What> = arguments.with.iter().filter(early).collect();
     let spawned = if !early.is_empty() {
@@ -474,6 +488,22 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
 }
 
 type Recorders = Vec<Box<dyn Recorder>>;
+
+/// The library that notes who asks for memory is written for x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+fn sites(_: &mut Command, _: &Path) -> Result<Box<dyn Recorder>> {
+    anyhow::bail!("call sites are noted on x86-64 only")
+}
+
+/// Has the command note which code asks for memory.
+#[cfg(target_arch = "x86_64")]
+fn sites(command: &mut Command, path: &Path) -> Result<Box<dyn Recorder>> {
+    let preloaded = run::preloaded(command);
+    let begun = Sites::begin(&super::machine(), path, preloaded.as_deref());
+    let (sites, variables) = begun.context("call sites cannot be noted")?;
+    command.envs(variables);
+    Ok(Box::new(sites))
+}
 
 fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Faults> {
     let options = faults::Options {
@@ -531,7 +561,10 @@ fn record(
                 recorders.push(Box::new(heap));
             }
             // Attached while it was held.
-            What::Faults | What::Accesses if child.is_some() => {}
+            What::Faults | What::Accesses | What::Sites if child.is_some() => {}
+            What::Sites => anyhow::bail!(
+                "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
+            ),
             What::Accesses => recorders.push(samples(arguments, pid, false)?),
             What::Faults => {
                 recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))

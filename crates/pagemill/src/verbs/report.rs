@@ -1,6 +1,7 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
 mod accesses;
+mod decisions;
 pub(crate) mod faults;
 pub(crate) mod frag;
 pub(crate) mod hugepages;
@@ -17,6 +18,7 @@ use accesses::Accesses;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use faults::Faults;
+use pagemill_analysis::decisions::{Decided, DecisionFold};
 use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::heap::{HeapFold, HeapView};
@@ -75,6 +77,7 @@ struct Report {
     faults: Option<Faults>,
     hugepages: Option<HugePageView>,
     frag: Option<FragView>,
+    decisions: Option<Vec<Decided>>,
     accesses: Option<Accesses>,
 }
 
@@ -84,6 +87,7 @@ impl Report {
         self.faults.is_some()
             || self.hugepages.is_some()
             || self.frag.is_some()
+            || self.decisions.is_some()
             || self.accesses.is_some()
     }
 }
@@ -99,6 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut faults = setup.as_ref().map(|setup| FaultFold::new(setup, reader.meta().started));
     let mut hugepages = HugePageFold::default();
     let mut frag = FragFold::default();
+    let mut decisions = DecisionFold::default();
     let access_setup = reader.meta().accesses.clone();
     let page = reader.meta().page_size.0;
     let known = kept::read(&arguments.recording, &mut reader);
@@ -110,6 +115,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         heap.event(&event);
         hugepages.event(&event);
         frag.event(&event);
+        decisions.event(&event);
         if let Some(accesses) = &mut accesses {
             accesses.event(&event);
         }
@@ -125,11 +131,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     });
     let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
     let frag = Some(frag.view()).filter(|view| view.looks > 0);
+    let decisions = Some(decisions.view()).filter(|rows| !rows.is_empty());
     let known = known.or_else(|| accesses.map(|folds| folds.keep(&arguments.recording, &reader)));
     let accesses = access_setup
         .zip(known)
         .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
-    let report = Report { view: heap.view(), faults, hugepages, frag, accesses, reader };
+    let report = Report { view: heap.view(), faults, hugepages, frag, decisions, accesses, reader };
     if arguments.json {
         show(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {

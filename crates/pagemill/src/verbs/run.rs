@@ -23,8 +23,11 @@ use pagemill_policy::huge::profile::Profile;
 use crate::exit::Exit;
 use crate::governor::{self, Governor, Start};
 use crate::huge::launcher::{Launcher, Options};
+use crate::huge::sites::Sites;
 use crate::library;
 use crate::program::{self, NoProgram, Verdict};
+#[cfg(target_arch = "x86_64")]
+use crate::recorders::allocations::Allocations;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -192,7 +195,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         }
     };
     let signals = hold_signals()?;
-    let launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
+    let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_agent() {
         match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
             // Who brings its own allocator can still be helped: nothing of it is replaced.
@@ -202,17 +205,44 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
                 refusal.reason
             ),
             _ => {
-                let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
-                let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
-                let before = before.or_else(|| env::var_os("LD_PRELOAD"));
                 let agent = library::find_agent()?;
-                command
-                    .env("LD_PRELOAD", library::preload(&agent, before.as_deref()))
-                    .env("PAGEMILL_HUGE", launcher.board_path());
+                let preload = library::preload(&agent, preloaded(&command).as_deref());
+                command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
+                if launcher.needs_sites() {
+                    match sites(&linux, &path, &mut command) {
+                        Ok(sites) => launcher.know_sites(sites),
+                        Err(error) => eprintln!(
+                            "pagemill: rows of the profile that name a site have no effect: {error:#}"
+                        ),
+                    }
+                }
             }
         }
     }
     supervise(command, &path, launcher, &signals)
+}
+
+/// What the command is to load already.
+pub(super) fn preloaded(command: &Command) -> Option<OsString> {
+    let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+    let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
+    before.or_else(|| env::var_os("LD_PRELOAD"))
+}
+
+/// The library that notes who asks for memory is written for x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+fn sites(_: &Linux, _: &Path, _: &mut Command) -> Result<Sites> {
+    anyhow::bail!("call sites are noted on x86-64 only")
+}
+
+/// Has the command note which code asks for large memory.
+#[cfg(target_arch = "x86_64")]
+fn sites(linux: &Linux, path: &Path, command: &mut Command) -> Result<Sites> {
+    let least = Some(crate::recorders::sites::LEAST);
+    let before = preloaded(command);
+    let (mut ring, variables) = Allocations::begin(linux, path, least, before.as_deref())?;
+    command.envs(variables);
+    Ok(Sites::new(Box::new(move || ring.read())))
 }
 
 fn huge_options(arguments: &Arguments, policy: Named, profile: Option<Profile>) -> Options {
@@ -246,6 +276,11 @@ fn help_from_outside(
     Pages::of(linux, pid)?.may_collapse()?;
     let signals = Signals::block(signal::ENDS)?;
     let mut launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
+    if launcher.needs_sites() {
+        eprintln!(
+            "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note call sites"
+        );
+    }
     // One with the same number later is another process.
     let lives =
         || linux.stat(pid).is_ok_and(|now| now.started == process.started && now.state != 'Z');

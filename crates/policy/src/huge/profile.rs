@@ -134,6 +134,12 @@ pub struct Row {
     pub why: Option<String>,
 }
 
+impl Row {
+    fn names_site(&self) -> bool {
+        self.constraints.iter().any(|constraint| matches!(constraint, Constraint::Site(_)))
+    }
+}
+
 /// A profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -203,6 +209,12 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Whether a row compares the place that made a mapping.
+    #[must_use]
+    pub fn names_sites(&self) -> bool {
+        self.rows.iter().any(Row::names_site)
+    }
+
     /// Whether the original reads this profile as it is meant; the text says what speaks against it.
     pub fn original(&self) -> Result<(), String> {
         if self.unit != Unit::Cycles {
@@ -211,8 +223,7 @@ impl Profile {
                 self.unit.name()
             ));
         }
-        let by_site = |row: &Row| row.constraints.iter().any(|c| matches!(c, Constraint::Site(_)));
-        match self.rows.iter().position(by_site) {
+        match self.rows.iter().position(Row::names_site) {
             Some(at) => {
                 Err(format!("row {} names a site, which the original does not know", at + 1))
             }
@@ -230,9 +241,7 @@ impl Profile {
             }
             Unit::Cycles | Unit::Rule => benefit,
         };
-        let numbers =
-            |row: &&Row| row.constraints.iter().all(|c| matches!(c, Constraint::Number(..)));
-        let rows = self.rows.iter().filter(numbers).map(|row| Row {
+        let rows = self.rows.iter().filter(|row| !row.names_site()).map(|row| Row {
             benefit: scaled(row.benefit),
             why: None,
             ..row.clone()
@@ -341,7 +350,9 @@ fn row(line: usize, text: &str) -> Result<Row, Error> {
         if word == "site" {
             words.expect("the comparator =", |word| (word == "=").then_some(()))?;
             let site = words.expect("a site such as libc.so.6+0x9f2e1", |word| {
-                (!word.is_empty()).then(|| word.to_owned())
+                let (file, offset) = word.rsplit_once('+')?;
+                let told = !file.is_empty() && offset.starts_with("0x") && number(offset).is_some();
+                told.then(|| word.to_owned())
             })?;
             constraints.push(Constraint::Site(site));
             continue;

@@ -144,6 +144,17 @@ impl Bench<'_> {
         ((full as f64 * self.scale) as usize).max(1)
     }
 
+    /// Bytes that a program takes at most, its client included, and some more.
+    pub fn memory(&self, program: &str) -> f64 {
+        let (fixed, scaled) = match program {
+            "thp-ubmk" => (0.0, 2.25),
+            // Its tables are for 64 MiB of text, however much there is.
+            "xz" => (0.75, 0.1),
+            _ => (0.05, 1.0),
+        };
+        (fixed + scaled * self.scale) * (1_u64 << 30) as f64
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.inputs.directory().join(name)
     }

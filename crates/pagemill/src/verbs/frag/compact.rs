@@ -15,7 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   sudo pagemill frag compact
   sudo pagemill frag compact --no-sweep        only what the kernel's own compaction does
-  sudo pagemill frag compact --reclaim         when files fill memory: as many of them go as it takes
+  sudo pagemill frag compact --keep-caches     no clean files dropped, even if the target is missed
   sudo pagemill frag compact --target 0.2 --json
 ";
 
@@ -35,12 +35,10 @@ pub struct Arguments {
     /// Leave the sweep out, which reserves free memory as huge pages for a moment
     #[arg(long)]
     no_sweep: bool,
-    /// Reclaim as much of clean files as the target needs. Programs read what they miss from disk again afterwards
-    #[arg(long, conflicts_with = "no_sweep")]
-    reclaim: bool,
-    /// Drop all clean caches first
-    #[arg(long, conflicts_with = "reclaim")]
-    drop_caches: bool,
+    /// Keep clean files and what is known of them, which are dropped otherwise if the target is not reached without. Programs read what they
+    /// miss from disk again afterwards
+    #[arg(long)]
+    keep_caches: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,11 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         order: arguments.order,
         target: arguments.target,
         sweep: !arguments.no_sweep,
-        caches: match (arguments.drop_caches, arguments.reclaim) {
-            (true, _) => Caches::Dropped,
-            (_, true) => Caches::Reclaimed,
-            _ => Caches::Kept,
-        },
+        caches: if arguments.keep_caches { Caches::Kept } else { Caches::Dropped },
     };
     let steps = compact::run(&linux, goal, |_| {})?;
     let after = Look::take(&linux)?;
@@ -78,15 +72,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
     }
     let score = steps.last().map_or(0.0, |step| step.after);
-    if score > arguments.target
-        && goal.caches == Caches::Kept
-        && goal.sweep
-        && let Some(bytes) = compact::needed(&linux, goal)?
-    {
+    if score > arguments.target && arguments.keep_caches {
         eprintln!(
-            "pagemill: the score is above {}: --reclaim would take about {} of clean files for it, --drop-caches all",
-            arguments.target,
-            Bytes(bytes).to_string().trim()
+            "pagemill: the score is above {}: without --keep-caches clean files would be dropped for it",
+            arguments.target
         );
     }
     Ok(if score <= arguments.target { Exit::Ok } else { Exit::Finding })

@@ -1,7 +1,7 @@
 //! `plan REC`: what a recording says about where huge pages or eager paging would pay, as rows of a profile.
 //!
 //! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
-//! their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions and this machine's
+//! the code that made them where the recording tells (`record --with sites`), and otherwise their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions and this machine's
 //! costs; `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
 //! huge page spares: the base faults. Page walks need a measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the
 //! walks took, which go to places as the samples that walked do.
@@ -142,13 +142,15 @@ pub fn advise(
     let complete = complete(regions);
     let mut heap: BTreeMap<u64, Group> = BTreeMap::new();
     let mut mapped: BTreeMap<u32, Group> = BTreeMap::new();
+    let mut sites: BTreeMap<String, Group> = BTreeMap::new();
     for (pid, area) in &regions.areas {
         let length = area.end - area.start;
         if length < REGION && area.place == Place::Mapped {
             continue;
         }
+        let start = |offset: u64| area.start.next_multiple_of(REGION) + offset;
         let walked = |offset: u64| {
-            let start = area.start.next_multiple_of(REGION) + offset;
+            let start = start(offset);
             walks.within(*pid, start, (start + REGION).min(area.end))
         };
         let mut known = used(area, complete);
@@ -160,7 +162,13 @@ pub fn advise(
         for (offset, touched, estimated) in known {
             let group = match area.place {
                 Place::Heap => heap.entry(offset / REGION).or_default(),
-                Place::Mapped => mapped.entry(length.ilog2()).or_default(),
+                Place::Mapped => {
+                    let made = regions.sites.get(pid);
+                    match made.and_then(|made| made.at(start(offset))) {
+                        Some(site) => sites.entry(site).or_default(),
+                        None => mapped.entry(length.ilog2()).or_default(),
+                    }
+                }
             };
             group.add(touched, walked(offset), estimated);
         }
@@ -228,16 +236,22 @@ pub fn advise(
             from: origin(&group),
         });
     }
-    for (class, group) in mapped {
+    // Before the size classes: of several rows that hold the first one counts.
+    let by_site = sites.into_iter().map(|(site, group)| {
+        (format!("mappings made by {site}"), vec![Constraint::Site(site)], group)
+    });
+    let by_size = mapped.into_iter().map(|(class, group)| {
         let (least, next) = (1_u64 << class, 1_u64 << (class + 1));
         let constraint = |comparator, value| Constraint::Number(Quantity::Len, comparator, value);
+        let constraints =
+            vec![constraint(Comparator::Greater, least - 1), constraint(Comparator::Less, next)];
+        (format!("mappings of {} to {}", short(least), short(next)), constraints, group)
+    });
+    for (place, constraints, group) in by_site.chain(by_size) {
         all.push(Advice {
             section: Section::Mmap,
-            constraints: vec![
-                constraint(Comparator::Greater, least - 1),
-                constraint(Comparator::Less, next),
-            ],
-            place: format!("mappings of {} to {}", short(least), short(next)),
+            constraints,
+            place,
             decision: weigh(&group, Section::Mmap),
             regions: group.regions,
             touched: group.mean(),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::accesses::Accesses;
 use super::faults::Faults;
-use super::{Report, frag, hugepages, summary};
+use super::{Report, decisions, frag, hugepages, summary};
 use crate::heap_words;
 
 /// Version of this output.
@@ -62,6 +62,7 @@ pub(super) fn value(report: &Report) -> Value {
         "faults": report.faults.as_ref().map(Faults::json),
         "hugepages": report.hugepages.as_ref().map(hugepages::json),
         "frag": report.frag.as_ref().map(frag::json),
+        "decisions": report.decisions.as_ref().map(|rows| decisions::json(rows)),
         "accesses": report.accesses.as_ref().map(Accesses::json),
         "degraded": summary::degraded(report),
         "last": view.last.as_ref().map(heap_words::sample_json),

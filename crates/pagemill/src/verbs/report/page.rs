@@ -25,6 +25,9 @@ pub(super) fn html(report: &Report) -> String {
         page.chart(&super::frag::chart(frag).svg());
         page.preformatted(super::frag::text(frag).trim());
     }
+    if let Some(rows) = &report.decisions {
+        page.heading("Huge page decisions").preformatted(super::decisions::text(rows).trim());
+    }
     if let Some(accesses) = &report.accesses {
         accesses.html(&mut page);
     }

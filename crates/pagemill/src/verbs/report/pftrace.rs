@@ -40,7 +40,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
             return Err(error).with_context(|| format!("cannot read {}", counts.display()));
         }
     };
-    let threshold = arguments.pftrace_threshold;
+    // What has a record was not below the threshold, whatever that is said to be.
+    let shortest = records.iter().map(|record| record.end.saturating_sub(record.start)).min();
+    let threshold = arguments.pftrace_threshold.min(shortest.unwrap_or(u64::MAX));
     let (setup, started, events) = events(layout, &records, &rejected, threshold, Clock { mhz });
     let mut fold = FaultFold::new(&setup, started);
     events.iter().for_each(|event| fold.event(event));

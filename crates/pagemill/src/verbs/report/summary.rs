@@ -5,7 +5,7 @@ use pagemill_model::{Bytes, Nanos};
 
 use super::accesses::Accesses;
 use super::faults::Faults;
-use super::{Report, frag, hugepages};
+use super::{Report, decisions, frag, hugepages};
 use crate::heap_words;
 use crate::report::chart::Series;
 use crate::report::text;
@@ -37,6 +37,7 @@ pub(super) fn text(report: &Report) -> String {
     out.extend(report.faults.as_ref().map(Faults::text));
     out.extend(report.hugepages.as_ref().map(hugepages::text));
     out.extend(report.frag.as_ref().map(frag::text));
+    out.extend(report.decisions.as_ref().map(|rows| decisions::text(rows)));
     out.extend(report.accesses.as_ref().map(Accesses::text));
     for (title, lines) in [
         ("degraded", degraded(report)),
@@ -74,6 +75,14 @@ pub(super) fn header(report: &Report) -> Vec<(&'static str, String)> {
             && let Some(accesses) = &report.accesses =>
         {
             accesses.length()
+        }
+        None if view.samples == 0
+            && let Some(last) = report
+                .decisions
+                .as_ref()
+                .and_then(|rows| rows.iter().map(|row| row.last).max()) =>
+        {
+            format!("{} of decisions", last.to_string().trim())
         }
         _ => format!("{}, {} samples", duration.trim(), view.samples),
     };
