@@ -1,6 +1,7 @@
-//! Real-time scheduling (sched(7)): whether a thread of this process may be a real-time thread.
+//! Scheduling (sched(7)): whether a thread of this process may be a real-time thread, and a thread that yields to
+//! all others.
 //!
-//! It may with `CAP_SYS_NICE` or an `RLIMIT_RTPRIO`, where its control group has a share of real time
+//! It may be a real-time thread with `CAP_SYS_NICE` or an `RLIMIT_RTPRIO`, where its control group has a share of real time
 //! (`CONFIG_RT_GROUP_SCHED`). A limit on the real time used without a sleep (`RLIMIT_RTTIME`) ends the process that
 //! exceeds it, so under one nobody should try.
 
@@ -36,9 +37,31 @@ fn try_real_time() -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the calling thread run when others of the same priority have what they want: for work that can wait. Where the
+/// kernel refuses, it goes on as before.
+pub fn yield_to_others() {
+    /// The least that a processor gives.
+    const NICEST: i32 = 19;
+    // SAFETY: no memory; on Linux 0 is the calling thread alone.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_yields_is_the_only_one_that_does() {
+        // SAFETY: no memory.
+        let priority = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let before = priority();
+        let yielding = thread::spawn(move || {
+            yield_to_others();
+            priority()
+        });
+        assert_eq!(yielding.join().ok(), Some(19));
+        assert_eq!(priority(), before);
+    }
 
     #[test]
     fn asking_changes_no_other_thread() {

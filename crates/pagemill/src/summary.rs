@@ -176,6 +176,8 @@ impl Live {
     pub fn begin(started: Nanos, page: u64, events: bool) -> Self {
         let (to, from) = sync_channel::<Batch>(2);
         let thread = std::thread::spawn(move || {
+            // The program that is recorded comes first: names of a large program take a while.
+            pagemill_kernel::scheduling::yield_to_others();
             let mut folds = Folds::of(started, page, events);
             from.iter().for_each(|batch| folds.batch(batch));
             folds.summary()

@@ -144,9 +144,64 @@ fn what_cannot_be_recorded_is_said_before_the_program_starts() {
     let granule =
         ran(pagemill().args(["record", "--with", "accesses", "--granule", "8K", "--", "true"]));
     assert_eq!(granule.code(), Some(125));
+    let budget =
+        ran(pagemill().args(["record", "--with", "accesses", "--budget", "1", "--", "true"]));
+    assert_eq!(budget.code(), Some(125));
+    let alone = ran(pagemill().args(["record", "--backend", "exact", "--", "true"]));
+    assert_eq!(alone.code(), Some(125));
+    assert!(alone.err.contains("--with accesses"), "{}", alone.err);
     let init = ran(pagemill().args(["record", "--with", "accesses", "-p", "1"]));
     assert!(matches!(init.code(), Some(3 | 4)), "{init:?}");
     assert!(init.err.contains("nothing is recorded"), "{}", init.err);
+}
+
+#[test]
+fn an_end_by_a_signal_is_told_as_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--budget", "1.5x", "-o"])
+        .arg(&recording)
+        .args(["--", "sh", "-c", "kill -SEGV $$"]));
+    if skipped(&run) {
+        return;
+    }
+    assert!(run.err.contains("ended by signal 11"), "{run:?}");
+    let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(report["meta"]["exit_signal"], 11);
+    assert_eq!(report["meta"]["accesses"]["budget_permille"], 1500);
+    let text = ran(pagemill().arg("report").arg(&recording)).out;
+    assert!(text.contains("139, ended by signal 11 (SIGSEGV)"), "{text}");
+}
+
+/// A row of the emulator stands for many accesses; what is made of them counts all.
+#[test]
+fn counted_accesses_are_exported_as_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--backend", "exact", "-o"])
+        .arg(path("rec"))
+        .args(["--", "/bin/true"]));
+    if skipped(&run) {
+        return;
+    }
+    let shown = ran(pagemill().args(["report", "--json"]).arg(path("rec")));
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    let total = report["accesses"]["total"]["accesses"].as_u64().unwrap();
+    let export = ran(pagemill()
+        .args(["export", "--format", "moca", "-o"])
+        .arg(path("csv"))
+        .arg(path("rec")));
+    assert_eq!(export.code(), Some(0), "{export:?}");
+    let csv = std::fs::read_to_string(path("csv")).unwrap();
+    let counts = csv.lines().skip(1).map(|line| {
+        let fields = line.split(", ").skip(2).take(2).map(|field| field.parse::<u64>().unwrap());
+        fields.sum::<u64>()
+    });
+    assert_eq!(counts.sum::<u64>(), total);
+    assert!(total > csv.lines().count() as u64);
 }
 
 #[test]

@@ -395,6 +395,13 @@ impl Conversion<'_> {
             .zip(&results)
             .map(|(what, &result)| self.check(what, result))
             .collect::<Result<_>>()?;
+        const BUSY: i64 = -16;
+        if self.session.listener.is_none() && results.last() == Some(&BUSY) {
+            let object = format!("process {}", self.pid);
+            let why = "its system calls are answered by another process already: what started it was recorded with -p, or it is in a sandbox";
+            return Err(Error::new(Kind::Unsupported, "trace", object, why)
+                .advise("start it from another shell, or use --backend sample"));
+        }
         let limit = self.raise_limit()?;
         let own = self.session.own_fds as i64;
         const DUPLICATE: i64 = 0;

@@ -321,6 +321,17 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             Ok(Prepared::Refused(exit)) => return Ok(exit),
             Err(error) => return refused(&format!("{error:#}"), 125),
         };
+        // A thread has one tracer, and its program would be ours.
+        const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"];
+        if let Some(name) = path.file_name()
+            && DEBUGGERS.iter().any(|debugger| name == *debugger)
+        {
+            let why = format!(
+                "{} traces a program by ptrace, which is traced already then (record the program itself)",
+                path.display()
+            );
+            return refused(&why, 125);
+        }
         // A user's tracer takes its privileges from a program; root's leaves them to it.
         let me = super::machine().status(std::process::id())?;
         if let Some(gain) = privilege::gain(&path)?
