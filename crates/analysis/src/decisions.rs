@@ -17,7 +17,7 @@ pub struct Decided {
     pub action: String,
     /// What was turned down for it.
     pub weighed: Option<String>,
-    /// What came of it, as told: `applied`, `dry` or a reason.
+    /// What came of it, as told, addresses apart: `applied`, `dry` or a reason.
     pub outcome: String,
     /// How often.
     pub count: u64,
@@ -31,6 +31,12 @@ pub struct Decided {
     pub took: Nanos,
     /// Bytes that they were carried out on, as far as told by each.
     pub done: Bytes,
+}
+
+/// What is the same for all pages that it happened to.
+fn without_addresses(outcome: &str) -> String {
+    let words = outcome.split(' ').map(|word| if word.starts_with("0x") { "…" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The fold.
@@ -51,7 +57,7 @@ impl DecisionFold {
             section: word(&row.section),
             action: word(&row.action),
             weighed: row.weighed.clone(),
-            outcome: word(&row.outcome),
+            outcome: without_addresses(&word(&row.outcome)),
             first: at,
             ..Decided::default()
         };
@@ -102,6 +108,7 @@ mod tests {
                 action: Some(action.into()),
                 why: Some(why.into()),
                 done: Some(Bytes(4096)),
+                outcome: Some(format!("no page at {time:#x} moves")),
                 ..HugeDecision::default()
             };
             fold.event(&Event::Huge(Box::new(row)));
@@ -112,6 +119,6 @@ mod tests {
             .map(|row| (row.action.as_str(), row.count, row.first.0, row.last.0, row.why.as_str()))
             .collect();
         assert_eq!(told, [("ahead-2m", 2, 0, 40, "c"), ("fault-64k", 1, 20, 20, "b")]);
-        assert_eq!(rows[0].done, Bytes(8192));
+        assert_eq!((rows[0].done, rows[0].outcome.as_str()), (Bytes(8192), "no page at … moves"));
     }
 }

@@ -498,10 +498,16 @@ impl Launcher {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
                 let mut processes = self.board().processes();
-                let process = processes.find(|process| process.get(Of::Pid) == pid);
-                let free = process.filter(|process| process.get(Of::CollapseAt) == 0);
-                free.map(|process| process.set(Of::CollapseAt, chunk))
-                    .ok_or_else(|| error.to_string())
+                match processes.find(|process| process.get(Of::Pid) == pid) {
+                    None => Err(error.to_string()),
+                    Some(busy) if busy.get(Of::CollapseAt) != 0 => {
+                        Err("left for later: the agent has one to collapse".to_owned())
+                    }
+                    Some(free) => {
+                        free.set(Of::CollapseAt, chunk);
+                        Ok(())
+                    }
+                }
             }
             Some(Err(error)) => Err(error.reason().to_owned()),
             None => Err("the process's pages cannot be looked at".to_owned()),
