@@ -109,41 +109,44 @@ struct Bank {
 /// The key of no request: no bank has this number.
 const CLOSED: u64 = u64::MAX;
 
+/// A queued request.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    /// When its data could start at the earliest, bus apart, as far as is known: all that bounds it only ever moves on.
+    ready: u64,
+    arrived: u64,
+    id: u32,
+}
+
 /// Requests of one direction, oldest first.
 #[derive(Clone, Debug)]
 struct Queue {
-    keys: Vec<u64>,
-    /// Names and arrivals.
-    others: Vec<(u32, u64)>,
-    /// When data could start at the earliest, bus apart, as far as is known: all that bounds it only ever moves on.
-    ready: Vec<u64>,
+    entries: Vec<Entry>,
     of_bank: Vec<u32>,
 }
 
 impl Queue {
     fn new(banks: usize) -> Self {
-        Self { keys: Vec::new(), others: Vec::new(), ready: Vec::new(), of_bank: vec![0; banks] }
+        Self { entries: Vec::new(), of_bank: vec![0; banks] }
     }
 
     fn len(&self) -> usize {
-        self.keys.len()
+        self.entries.len()
     }
 
     fn push(&mut self, request: Request) {
-        self.keys.push(request.key());
-        self.others.push((request.id, request.arrived));
-        self.ready.push(0);
+        let Request { id, arrived, .. } = request;
+        self.entries.push(Entry { key: request.key(), ready: 0, arrived, id });
         self.of_bank[request.bank as usize] += 1;
     }
 
     /// Takes one out: its key, its name, and whether another one wants its row.
     fn take(&mut self, at: usize) -> (u64, u32, bool) {
-        let key = self.keys.remove(at);
-        let (id, _) = self.others.remove(at);
-        self.ready.remove(at);
-        let bank = (key >> 32) as usize;
-        self.of_bank[bank] -= 1;
-        (key, id, self.of_bank[bank] > 0 && self.keys.contains(&key))
+        let Entry { key, id, .. } = self.entries.remove(at);
+        let left = &mut self.of_bank[(key >> 32) as usize];
+        *left -= 1;
+        (key, id, *left > 0 && self.entries.iter().any(|entry| entry.key == key))
     }
 }
 
@@ -284,9 +287,9 @@ impl Channel {
         if let Some(planned) = self.planned
             && planned.write == write
         {
-            let plan = self.plan(at, request.arrived, write);
-            if plan.data < planned.data {
-                self.planned = Some(plan);
+            let (start, data) = self.start(request.key(), request.arrived, write);
+            if data < planned.data {
+                self.planned = Some(Plan { write, at, start, data });
             }
         }
     }
@@ -355,27 +358,27 @@ impl Channel {
 
     /// The plan whose data start first, the oldest among equals. What earlier looks at a request said spares most of them another one.
     fn choose(&mut self, now: u64, write: bool) -> Plan {
-        let mut best = self.plan(0, now, write);
-        let mut ready = std::mem::take(&mut self.queue(write).ready);
-        let queue = if write { &self.writes } else { &self.reads };
-        if queue.others[0].1 + STARVED >= now {
-            for (at, (&key, ready)) in queue.keys.iter().zip(&mut ready).enumerate().skip(1) {
+        let mut entries = std::mem::take(&mut self.queue(write).entries);
+        let oldest = entries[0];
+        let (start, data) = self.start(oldest.key, now, write);
+        let mut best = Plan { write, at: 0, start, data };
+        if oldest.arrived + STARVED >= now {
+            for (at, entry) in entries.iter_mut().enumerate().skip(1) {
                 // Nothing starts before the bus is free, and the older of two equals goes first.
                 if best.data == self.bus_free {
                     break;
                 }
-                if *ready >= best.data {
+                if entry.ready >= best.data {
                     continue;
                 }
-                let start = self.start(key, now, write);
-                *ready = start.ready - self.slack;
-                let data = start.ready.max(self.bus(key, write));
+                let (start, data) = self.start(entry.key, now, write);
+                entry.ready = start.ready - self.slack;
                 if data < best.data {
                     best = Plan { write, at, start, data };
                 }
             }
         }
-        self.queue(write).ready = ready;
+        self.queue(write).entries = entries;
         best
     }
 
@@ -383,21 +386,9 @@ impl Channel {
         if write { &mut self.writes } else { &mut self.reads }
     }
 
-    fn plan(&self, at: usize, now: u64, write: bool) -> Plan {
-        let key = if write { self.writes.keys[at] } else { self.reads.keys[at] };
-        let start = self.start(key, now, write);
-        Plan { write, at, start, data: start.ready.max(self.bus(key, write)) }
-    }
-
-    /// When the bus is free for a request.
-    fn bus(&self, key: u64, write: bool) -> u64 {
-        let same =
-            self.banks[(key >> 32) as usize].rank == self.last_rank && self.last_was_write == write;
-        self.bus_free + if same { 0 } else { self.timing.turnaround }
-    }
-
-    #[inline]
-    fn start(&self, key: u64, now: u64, write: bool) -> Start {
+    /// When a request could start, and when its data would, the bus considered.
+    #[inline(always)]
+    fn start(&self, key: u64, now: u64, write: bool) -> (Start, u64) {
         let timing = &self.timing;
         let bank = &self.banks[(key >> 32) as usize];
         let rank = &self.ranks[bank.rank];
@@ -415,7 +406,9 @@ impl Channel {
         };
         let ready =
             if write { column + timing.cwl } else { column.max(rank.read_from) + timing.cl };
-        Start { activate, ready }
+        let same = bank.rank == self.last_rank && self.last_was_write == write;
+        let bus = self.bus_free + if same { 0 } else { timing.turnaround };
+        (Start { activate, ready }, ready.max(bus))
     }
 
     fn commit(&mut self, plan: Plan, write: bool) -> u32 {
@@ -537,9 +530,12 @@ mod tests {
                 for write in [false, true] {
                     if channel.queue(write).len() > 0 {
                         let naive = (0..channel.queue(write).len())
-                            .map(|at| channel.plan(at, now, write))
-                            .min_by_key(|plan| (plan.data, plan.at));
-                        let naive = naive.map(|plan| (plan.at, plan.data, plan.start.activate));
+                            .map(|at| {
+                                let key = channel.queue(write).entries[at].key;
+                                let (start, data) = channel.start(key, now, write);
+                                (at, data, start.activate)
+                            })
+                            .min_by_key(|plan| (plan.1, plan.0));
                         let chosen = channel.choose(now, write);
                         prop_assert_eq!(Some((chosen.at, chosen.data, chosen.start.activate)), naive);
                     }

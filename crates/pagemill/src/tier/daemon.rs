@@ -117,6 +117,7 @@ pub fn run(
     signals: &Signals,
 ) -> Result<()> {
     let journals = loan::directory(linux);
+    status::sweep(linux, &journals);
     let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
     let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
     let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
@@ -417,8 +418,9 @@ fn conclude(status: &Status) {
     let kept: Vec<String> =
         status.kept.iter().map(|(why, pages)| format!("{pages} stayed: {why}")).collect();
     eprintln!(
-        "{} quanta, {} tracked, {would} {}; at the end: {}{}{}",
+        "{} {}, {} tracked, {would} {}; at the end: {}{}{}",
         status.quantum + 1,
+        if status.quantum == 0 { "quantum" } else { "quanta" },
         bytes(tracked),
         bytes(moved),
         if tracked == 0 && status.tracker != "none" {

@@ -117,8 +117,8 @@ impl Status {
     }
 }
 
-/// The daemons that run. Files of those that were killed are passed over.
-pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
+/// What daemons' files say, and whether each daemon still runs.
+fn files(linux: &Linux, directory: &Path) -> Vec<(Status, bool)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
@@ -129,9 +129,28 @@ pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
     let lives = |status: &Status| {
         linux.stat(status.pid).is_ok_and(|stat| stat.started == status.started && stat.state != 'Z')
     };
-    let mut all: Vec<Status> = ours.filter_map(|entry| read(entry.path())).filter(lives).collect();
+    let known = ours.filter_map(|entry| read(entry.path()));
+    known
+        .map(|status| {
+            let lives = lives(&status);
+            (status, lives)
+        })
+        .collect()
+}
+
+/// The daemons that run. Files of those that were killed are passed over.
+pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
+    let running = files(linux, directory).into_iter().filter(|(_, lives)| *lives);
+    let mut all: Vec<Status> = running.map(|(status, _)| status).collect();
     all.sort_by_key(|status| status.pid);
     all
+}
+
+/// Removes the files of daemons that were killed.
+pub fn sweep(linux: &Linux, directory: &Path) {
+    for (status, _) in files(linux, directory).into_iter().filter(|(_, lives)| !lives) {
+        status.remove(directory);
+    }
 }
 
 /// All daemons and nodes in the text format of Prometheus.
@@ -268,10 +287,11 @@ mod tests {
         status.write(directory.path()).unwrap();
         let killed =
             Status { pid: std::process::id(), started: status.started + 1, ..status.clone() };
+        sweep(&Linux::live(), directory.path());
         assert_eq!(all(&Linux::live(), directory.path()), std::slice::from_ref(&status));
         killed.write(directory.path()).unwrap();
         assert_eq!(all(&Linux::live(), directory.path()), []);
-        killed.remove(directory.path());
+        sweep(&Linux::live(), directory.path());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
