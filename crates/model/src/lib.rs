@@ -18,6 +18,7 @@ pub mod flow;
 pub mod frag;
 pub mod huge;
 pub mod latency;
+pub mod parallel;
 pub mod perf_data;
 pub mod pftrace;
 pub mod recording;

@@ -8,7 +8,6 @@
 //! | [`closed`] | cores in a closed loop over both tiers, request by request |
 //! | [`stream`] | a core that reads consecutive lines, and its prefetcher |
 //! | [`wheel`] | events in time order |
-//! | [`parallel`] | independent pieces of work on all processors |
 //! | [`surface`] | what `closed` says, tabulated over the share of the default tier |
 //! | [`buddy`] | the page allocator of a zone: free blocks by order, mobility, compaction |
 //! | [`cache`] | which page table reads miss the last level cache |
@@ -29,7 +28,6 @@ pub mod dram;
 pub mod huge;
 pub mod machine;
 pub mod pages;
-pub mod parallel;
 pub mod pieces;
 pub mod random;
 pub mod recorded;

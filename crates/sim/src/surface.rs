@@ -3,12 +3,13 @@
 //!
 //! A page-level run reads it every quantum by linear interpolation in both directions.
 
+use pagemill_model::parallel;
 use pagemill_policy::tier::{Load, Loads};
 
 use crate::closed::{self, Group, Kind, Walks};
 use crate::machine::Machine;
-use crate::parallel;
 use crate::workload::{Workload, antagonist};
+use pagemill_model::parallel;
 
 /// One point.
 #[derive(Clone, Copy, Debug)]

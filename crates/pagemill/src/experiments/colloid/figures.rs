@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use pagemill_model::parallel;
 use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::Machine;
-use pagemill_sim::parallel;
 use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
 use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};

@@ -5,8 +5,8 @@
 //! the whole runs are made, on tables of the machine as it is.
 
 use anyhow::Result;
+use pagemill_model::parallel;
 use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
-use pagemill_sim::parallel;
 use pagemill_sim::run::Setup;
 use pagemill_sim::surface::{self, Effort, Point};
 use pagemill_sim::workload::{self, Workload};
