@@ -9,7 +9,6 @@ use pagemill_policy::tier::{Load, Loads};
 use crate::closed::{self, Group, Kind, Walks};
 use crate::machine::Machine;
 use crate::workload::{Workload, antagonist};
-use pagemill_model::parallel;
 
 /// One point.
 #[derive(Clone, Copy, Debug)]
