@@ -54,7 +54,8 @@ pub struct AccessView {
 pub struct AccessFold {
     started: Nanos,
     page: u64,
-    mappings: BTreeMap<(u64, u64), MappingSample>,
+    /// What lay where last: first address after and name, by process and first address; none overlaps another.
+    mappings: BTreeMap<(u64, u64), (u64, String)>,
     touched: Table<(u64, u64), bool>,
     accesses: Table<(u64, u64), Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
@@ -118,12 +119,30 @@ impl AccessFold {
         counts.pages += u64::from(pages.insert(number, ()).is_none());
     }
 
+    /// Takes in a mapping, in the place of what lay there; what lay beside that keeps its name.
+    fn mapping(&mut self, row: &MappingSample) {
+        let (pid, start, end) =
+            (row.pid.unwrap_or(0), row.start.unwrap_or(0), row.end.unwrap_or(0));
+        let before = self.mappings.range(..(pid, start)).next_back();
+        let before = before.filter(|(key, _)| key.0 == pid).map(|(key, _)| *key);
+        let inside = self.mappings.range((pid, start)..(pid, end.max(start)));
+        let keys: Vec<(u64, u64)> = before.into_iter().chain(inside.map(|(key, _)| *key)).collect();
+        for key in keys {
+            let Some((old_end, name)) = self.mappings.remove(&key) else { continue };
+            if key.1 < start {
+                self.mappings.insert(key, (old_end.min(start), name.clone()));
+            }
+            if old_end > end {
+                self.mappings.insert((pid, end), (old_end, name));
+            }
+        }
+        self.mappings.insert((pid, start), (end, label(row)));
+    }
+
     fn name(&self, pid: u64, address: u64) -> String {
         let before = self.mappings.range(..=(pid, address)).next_back();
         match before {
-            Some(((owner, _), mapping)) if *owner == pid && mapping.end.unwrap_or(0) > address => {
-                label(mapping)
-            }
+            Some(((owner, _), (end, name))) if *owner == pid && *end > address => name.clone(),
             _ => "mapped between two looks".into(),
         }
     }
@@ -147,10 +166,7 @@ impl Fold for AccessFold {
         match event {
             Event::Touched(row) => self.touched(row),
             Event::Access(row) => self.access(row),
-            Event::Mapping(row) => {
-                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
-                self.mappings.insert(key, (**row).clone());
-            }
+            Event::Mapping(row) => self.mapping(row),
             _ => {}
         }
     }
@@ -197,6 +213,30 @@ mod tests {
         let mut fold = AccessFold::new(Nanos(0), 4096);
         events.iter().for_each(|event| fold.event(event));
         fold.view()
+    }
+
+    #[test]
+    fn what_lies_beside_a_newer_mapping_keeps_its_name() {
+        let mut fold = AccessFold::new(Nanos(0), 4096);
+        let mut lay = |start, end, name: &str| {
+            fold.event(&Event::Mapping(Box::new(MappingSample {
+                pid: Some(7),
+                start: Some(start),
+                end: Some(end),
+                name: Some(name.into()),
+                ..MappingSample::default()
+            })));
+        };
+        lay(0x1000, 0x9000, "large");
+        lay(0x3000, 0x5000, "inside");
+        lay(0x8000, 0xa000, "across");
+        lay(0x1000, 0x2000, "front");
+        let names = [0x1000, 0x2000, 0x3000, 0x4fff, 0x5000, 0x8000, 0x9fff, 0xa000];
+        let names = names.map(|address| fold.name(7, address));
+        let none = "mapped between two looks";
+        let expected = ["front", "large", "inside", "inside", "large", "across", "across", none];
+        assert_eq!(names, expected);
+        assert_eq!(fold.name(8, 0x1000), none);
     }
 
     #[test]

@@ -217,6 +217,8 @@ import os, sys, threading, time, mmap
 blocks = [bytearray([k % 251] * 4096) for k in range(3000)]
 early = mmap.mmap(-1, 1 << 22, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for k in range(1024): early[k * 4096] = k % 256
+import ctypes
+place = ctypes.addressof(ctypes.c_char.from_buffer(early))
 stop, wrong, rounds = sys.argv[1] + "/stop", [], [0, 0]
 def work(me):
     n = 0
@@ -230,7 +232,7 @@ def work(me):
         if os.path.exists(stop): return
 threads = [threading.Thread(target=work, args=(me,)) for me in range(2)]
 [t.start() for t in threads]
-print("ready", flush=True)
+print("ready", place, flush=True)
 [t.join() for t in threads]
 p = os.fork()
 if p == 0: os._exit(7 if blocks[5][1] == 5 else 8)
@@ -252,11 +254,7 @@ fn a_running_program_is_taken_over_and_let_go_without_noticing() {
     let mut output = BufReader::new(program.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    assert_eq!(
-        line,
-        "ready
-"
-    );
+    let early = line.trim().strip_prefix("ready ").unwrap().parse::<u64>().unwrap() / PAGE;
     let mut blocked = signal::SENT_TO_PROGRAMS.to_vec();
     blocked.push(signal::CHILD);
     let signals = Signals::block(&blocked).unwrap();
@@ -276,6 +274,8 @@ fn a_running_program_is_taken_over_and_let_go_without_noticing() {
                 .flat_map(|&(start, end)| start / PAGE..end / PAGE)
                 .collect();
             assert!(touched.len() > 3000, "{} pages", touched.len());
+            // Memory that it touched before, and not since.
+            assert_eq!(touched.range(early + 1..early + 1023).count(), 0);
         }
         Err(error) => println!("skipped: {error}"),
     }
