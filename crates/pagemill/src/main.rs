@@ -34,7 +34,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     match cli::Cli::try_parse() {
-        Ok(cli) => exit::code_of(cli.verb.run()),
+        Ok(cli) => talk::ended(exit::code_of(cli.verb.run())),
         Err(error) => exit::code_of_usage(&error),
     }
 }

@@ -145,3 +145,20 @@ fn a_machine_with_larger_pages_moves_fewer_of_them() {
     assert!(stderr(&output).contains("131 pages of 64.0 KiB"), "{}", stderr(&output));
     assert!(simulate(&asked).status.success());
 }
+
+/// A full disk was taken for a reader who had seen enough: exit 0, and a file without its end.
+#[test]
+fn output_that_a_full_disk_does_not_take_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(["simulate", "--print-machine"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("standard output could not be written"),
+        "{}",
+        stderr(&output)
+    );
+}
