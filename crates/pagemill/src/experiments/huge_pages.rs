@@ -117,6 +117,10 @@ impl Options {
         };
         if let Some(names) = programs {
             self.programs = choose(&programs::NAMES, names)?;
+            if self.budget < Duration::MAX && self.programs.len() > 3 {
+                // Smaller instead of fewer.
+                self.scale *= 0.4;
+            }
         }
         if let Some(names) = arms {
             self.arms = choose(&ARMS, names)?;
