@@ -198,16 +198,19 @@ impl FaultFold {
         }
     }
 
-    /// What lay at an address. Between the heap and the next mapping known above it there is nothing but what the heap has grown by
-    /// since the last look.
+    /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that no look
+    /// has seen is the heap's if it is nearer to the heap than to the next mapping above it.
     fn label(&self, pid: u64, address: u64) -> String {
+        let of = |of: u64| of == pid;
         let below = self.layout.range(..=(pid, address)).next_back();
-        match below {
-            Some(((of, _), (end, name))) if *of == pid && (address < *end || name == "[heap]") => {
-                name.clone()
-            }
-            _ => "unknown".into(),
-        }
+        let Some(((_, _), (end, name))) = below.filter(|((other, _), _)| of(*other)) else {
+            return "unknown".into();
+        };
+        let above = self.layout.range((pid, address)..).next();
+        let above = above.filter(|((other, _), _)| of(*other)).map(|((_, start), _)| *start);
+        let grown = name == "[heap]"
+            && above.is_none_or(|start| address.saturating_sub(*end) < start - address);
+        if address < *end || grown { name.clone() } else { "unknown".into() }
     }
 
     fn mapping(&mut self, row: &MappingSample) {
@@ -376,25 +379,40 @@ mod tests {
         assert_eq!(view.longest, Some(Nanos(5_010_000)));
     }
 
+    fn mapping(start: u64, end: u64, name: &str) -> Event {
+        Event::Mapping(Box::new(MappingSample {
+            pid: Some(1),
+            start: Some(start),
+            end: Some(end),
+            name: Some(name.into()),
+            ..MappingSample::default()
+        }))
+    }
+
+    fn at(address: u64) -> Event {
+        Event::Fault(Box::new(Fault {
+            latency: Nanos(10),
+            pid: Some(1),
+            address: Some(address),
+            ..Fault::default()
+        }))
+    }
+
+    #[test]
+    fn new_memory_beside_the_heap_is_its_own_and_below_a_library_is_not() {
+        let view = fold(&[
+            mapping(0x1000, 0x9000, "[heap]"),
+            mapping(0x70_0000, 0x80_0000, "library"),
+            at(0xa000),
+            at(0x6f_f000),
+        ]);
+        let names: Vec<_> =
+            view.mappings.iter().map(|(name, m)| (name.as_str(), m.faults)).collect();
+        assert_eq!(names, [("[heap]", 1), ("unknown", 1)]);
+    }
+
     #[test]
     fn a_mapping_that_replaces_another_gets_the_faults_after_it() {
-        let mapping = |start, end, name: &str| {
-            Event::Mapping(Box::new(MappingSample {
-                pid: Some(1),
-                start: Some(start),
-                end: Some(end),
-                name: Some(name.into()),
-                ..MappingSample::default()
-            }))
-        };
-        let at = |address| {
-            Event::Fault(Box::new(Fault {
-                latency: Nanos(10),
-                pid: Some(1),
-                address: Some(address),
-                ..Fault::default()
-            }))
-        };
         let view = fold(&[
             mapping(0x1000, 0x9000, "old"),
             at(0x2000),

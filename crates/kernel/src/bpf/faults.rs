@@ -242,15 +242,19 @@ mod tests {
             let start = crate::touch::pages(PAGES).unwrap();
             let took = began.elapsed().as_nanos() as u64;
             let mut seen = 0;
+            let mut pages = std::collections::BTreeSet::new();
             let mut latencies = 0;
             faults.details(|detail| {
                 assert_eq!(detail.process, std::process::id());
                 if (start..start + (PAGES * page_size()) as u64).contains(&detail.address) {
                     seen += 1;
+                    pages.insert(detail.address / page_size() as u64);
                     latencies += detail.latency;
                 }
             });
-            assert_eq!(seen, PAGES, "{points:?}");
+            assert_eq!(pages.len(), PAGES, "{points:?}");
+            // Where another test forks just then, a page is taken away before it is written, and faults again.
+            assert!((PAGES..PAGES + PAGES / 10).contains(&seen), "{points:?}: {seen}");
             assert!((1..=took).contains(&latencies), "{latencies} ns of {took}");
             // Other threads of this process fault on between the two: what was recorded is read first.
             let tally = faults.tally().unwrap();
