@@ -201,13 +201,10 @@ impl FaultFold {
     /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that no look
     /// has seen is the heap's if it is nearer to the heap than to the next mapping above it.
     fn label(&self, pid: u64, address: u64) -> String {
-        let of = |of: u64| of == pid;
-        let below = self.layout.range(..=(pid, address)).next_back();
-        let Some(((_, _), (end, name))) = below.filter(|((other, _), _)| of(*other)) else {
-            return "unknown".into();
-        };
-        let above = self.layout.range((pid, address)..).next();
-        let above = above.filter(|((other, _), _)| of(*other)).map(|((_, start), _)| *start);
+        let below = self.layout.range((pid, 0)..=(pid, address)).next_back();
+        let Some((_, (end, name))) = below else { return "unknown".into() };
+        let above = self.layout.range((pid, address)..=(pid, u64::MAX)).next();
+        let above = above.map(|((_, start), _)| *start);
         let grown = name == "[heap]"
             && above.is_none_or(|start| address.saturating_sub(*end) < start - address);
         if address < *end || grown { name.clone() } else { "unknown".into() }

@@ -192,9 +192,9 @@ mod tests {
 
     #[test]
     fn memory_that_this_process_touches_shows_in_its_rollup() {
-        let before = Linux::live().smaps_rollup(std::process::id()).unwrap().pss_anon.unwrap();
-        let ballast = vec![1_u8; 32 << 20];
-        let after = Linux::live().smaps_rollup(std::process::id()).unwrap().pss_anon.unwrap();
-        assert!(after >= before + (30 << 20), "{before} -> {after}, {} B", ballast.len());
+        // More than the tests beside this one hold, which come and go: a difference of two looks would count theirs.
+        let ballast = vec![1_u8; 256 << 20];
+        let seen = Linux::live().smaps_rollup(std::process::id()).unwrap().pss_anon.unwrap();
+        assert!(seen >= ballast.len() as u64, "{seen} of {} B", ballast.len());
     }
 }

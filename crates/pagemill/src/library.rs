@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use object::read::elf::{ElfFile64, FileHeader};
@@ -139,6 +140,13 @@ pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
         value.push(before);
     }
     value
+}
+
+/// What a command is to load already.
+pub fn preloaded(command: &Command) -> Option<OsString> {
+    let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+    let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
+    before.or_else(|| env::var_os("LD_PRELOAD"))
 }
 
 #[cfg(test)]

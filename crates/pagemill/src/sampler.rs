@@ -104,6 +104,11 @@ impl Sampler {
         self.used.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    /// Whether any sample had the heap's own statistics.
+    pub fn saw_heap(&self) -> bool {
+        self.used.contains(STATISTICS)
+    }
+
     /// What the samples so far lack, and why.
     pub fn not_measured(&self) -> Vec<NotMeasured> {
         let entry =
@@ -167,7 +172,7 @@ impl Sampler {
         self.ksm(&mut sample);
         match snapshot {
             Some(snapshot) => {
-                self.used.insert("statistics page by process_vm_readv");
+                self.used.insert(STATISTICS);
                 fill(&mut sample, snapshot);
                 count_unmerged(&mut sample, page_size() as u64);
                 self.not_measured.remove(HEAP);
@@ -273,6 +278,9 @@ impl Sampler {
     }
 }
 
+/// The interface that gives the heap's own columns.
+const STATISTICS: &str = "statistics page by process_vm_readv";
+
 /// The name under which the columns of the statistics page are reported as missing.
 const HEAP: &str = "the heap's own columns (live_bytes, footprint_bytes, pauses, …)";
 
@@ -290,7 +298,6 @@ pub fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Copies a snapshot into the columns of the heap.
 /// What waits for `ksmd` is not saved yet, whatever the heap hopes for.
 fn count_unmerged(sample: &mut HeapSample, page_size: u64) {
     let waiting = heap_words::waiting_for_ksmd(sample, page_size).unwrap_or(0) * page_size;
@@ -299,6 +306,7 @@ fn count_unmerged(sample: &mut HeapSample, page_size: u64) {
     sample.footprint_peak = sample.footprint_peak.max(sample.footprint);
 }
 
+/// Copies a snapshot into the columns of the heap.
 fn fill(sample: &mut HeapSample, snapshot: Snapshot) {
     let name = |name: Option<&'static str>| name.map(str::to_owned);
     sample.config = name(snapshot.config_name());

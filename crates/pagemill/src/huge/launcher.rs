@@ -352,8 +352,6 @@ impl Launcher {
                 *decided = Decided { generation, action: decision.action, at: now };
                 let order = order_for(decision.action);
                 row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
-                row.done =
-                    Some(Bytes(region.get(At::Provided).saturating_sub(region.get(At::Start))));
                 if !options.dry {
                     region.give(order, generation);
                 }

@@ -18,8 +18,6 @@ pub struct Heap {
     /// is written.
     first: Option<Event>,
     samples: u64,
-    /// Whether any sample had the heap's own statistics.
-    has_heap: bool,
 }
 
 impl Heap {
@@ -27,8 +25,7 @@ impl Heap {
     pub fn attach(linux: Linux, pid: u32, interval: Duration) -> Result<Self> {
         let mut sampler = Sampler::attach(linux, pid)?;
         let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
-        let has_heap = sampler.page().is_some();
-        Ok(Self { sampler, interval, first, samples: 0, has_heap })
+        Ok(Self { sampler, interval, first, samples: 0 })
     }
 
     /// When the first sample was taken.
@@ -50,7 +47,6 @@ impl Recorder for Heap {
         if let Some(event) = event {
             writer.event(&event)?;
             self.samples += 1;
-            self.has_heap |= self.sampler.page().is_some();
         }
         Ok(())
     }
@@ -64,7 +60,7 @@ impl Recorder for Heap {
         self.sampler.comm().clone_into(&mut meta.comm);
         meta.not_measured.extend(self.sampler.not_measured());
         meta.capabilities.extend(self.sampler.used());
-        if !self.has_heap {
+        if !self.sampler.saw_heap() {
             eprintln!(
                 "{} has no pagemill heap: only its memory as the kernel accounts it is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)",
                 self.sampler.comm()

@@ -2,8 +2,8 @@
 //! loaded into the command ([`super::allocations`]).
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,9 +16,10 @@ use pagemill_model::{Allocation, Event};
 use super::Recorder;
 use super::allocations::Allocations;
 use super::mappings::layout;
+use crate::library;
 
 /// The smallest memory that is noted.
-pub const LEAST: u64 = 1 << 20;
+const LEAST: u64 = 1 << 20;
 
 /// How often the ring is read: callers are told apart by the files that a process has mapped, while it runs.
 const EVERY: Duration = Duration::from_millis(20);
@@ -32,19 +33,19 @@ pub struct Sites {
     noted: u64,
 }
 
-/// Variables for the command.
-pub type Variables = Vec<(std::ffi::OsString, std::ffi::OsString)>;
+/// Has the command, which runs the program at `path`, note who asks for large memory.
+pub fn noted_by(linux: &Linux, path: &Path, command: &mut Command) -> Result<Allocations> {
+    let preloaded = library::preloaded(command);
+    let (ring, variables) = Allocations::begin(linux, path, Some(LEAST), preloaded.as_deref())?;
+    command.envs(variables);
+    Ok(ring)
+}
 
 impl Sites {
-    /// A recorder for the command at `path`, and the variables that the command needs.
-    pub fn begin(
-        linux: &Linux,
-        path: &Path,
-        preloaded: Option<&OsStr>,
-    ) -> Result<(Self, Variables)> {
-        let (ring, variables) = Allocations::begin(linux, path, Some(LEAST), preloaded)?;
-        let linux = linux.clone();
-        Ok((Self { linux, ring, known: HashSet::new(), noted: 0 }, variables))
+    /// A recorder for the command, which runs the program at `path`.
+    pub fn begin(linux: &Linux, path: &Path, command: &mut Command) -> Result<Self> {
+        let ring = noted_by(linux, path, command)?;
+        Ok(Self { linux: linux.clone(), ring, known: HashSet::new(), noted: 0 })
     }
 
     /// The files that a process has mapped, once; libraries that are loaded later are known if another recorder looks at mappings.

@@ -509,11 +509,8 @@ fn sites(_: &mut Command, _: &Path) -> Result<Box<dyn Recorder>> {
 /// Has the command note which code asks for memory.
 #[cfg(target_arch = "x86_64")]
 fn sites(command: &mut Command, path: &Path) -> Result<Box<dyn Recorder>> {
-    let preloaded = run::preloaded(command);
-    let begun = Sites::begin(&super::machine(), path, preloaded.as_deref());
-    let (sites, variables) = begun.context("call sites cannot be noted")?;
-    command.envs(variables);
-    Ok(Box::new(sites))
+    let sites = Sites::begin(&super::machine(), path, command);
+    Ok(Box::new(sites.context("call sites cannot be noted")?))
 }
 
 fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Faults> {

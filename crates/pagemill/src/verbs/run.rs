@@ -5,7 +5,7 @@
 //! passes signals on and ends as the program did.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -27,7 +27,7 @@ use crate::huge::sites::Sites;
 use crate::library;
 use crate::program::{self, NoProgram, Verdict};
 #[cfg(target_arch = "x86_64")]
-use crate::recorders::allocations::Allocations;
+use crate::recorders;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,7 +206,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             ),
             _ => {
                 let agent = library::find_agent()?;
-                let preload = library::preload(&agent, preloaded(&command).as_deref());
+                let preload = library::preload(&agent, library::preloaded(&command).as_deref());
                 command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
                 if launcher.needs_sites() {
                     match sites(&linux, &path, &mut command) {
@@ -222,13 +222,6 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     supervise(command, &path, launcher, &signals)
 }
 
-/// What the command is to load already.
-pub(super) fn preloaded(command: &Command) -> Option<OsString> {
-    let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
-    let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
-    before.or_else(|| env::var_os("LD_PRELOAD"))
-}
-
 /// The library that notes who asks for memory is written for x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 fn sites(_: &Linux, _: &Path, _: &mut Command) -> Result<Sites> {
@@ -238,10 +231,7 @@ fn sites(_: &Linux, _: &Path, _: &mut Command) -> Result<Sites> {
 /// Has the command note which code asks for large memory.
 #[cfg(target_arch = "x86_64")]
 fn sites(linux: &Linux, path: &Path, command: &mut Command) -> Result<Sites> {
-    let least = Some(crate::recorders::sites::LEAST);
-    let before = preloaded(command);
-    let (mut ring, variables) = Allocations::begin(linux, path, least, before.as_deref())?;
-    command.envs(variables);
+    let mut ring = recorders::sites::noted_by(linux, path, command)?;
     Ok(Sites::new(Box::new(move || ring.read())))
 }
 
