@@ -27,6 +27,12 @@ impl Random {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
+    /// `0.0 <= x < 1.0`.
+    #[inline]
+    pub fn share(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// One of `choices`, which must not be empty.
     pub fn pick<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
         choices[self.below(choices.len())]

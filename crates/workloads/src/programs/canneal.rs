@@ -87,11 +87,6 @@ impl Netlist {
     }
 }
 
-/// `0.0 <= x < 1.0`.
-fn chance(random: &mut Random) -> f64 {
-    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
 pub(super) fn run(params: &Params) -> Result<Report, String> {
     let count = params.scaled(ELEMENTS).max(2);
     let at_one_temperature = params.scaled(AT_ONE_TEMPERATURE);
@@ -107,7 +102,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         let taken = lengthening < 0 || {
             // The original counts each wire of the two elements once.
             let longer = (lengthening / 2) as f64;
-            (-longer / temperature).exp() > chance(&mut random)
+            (-longer / temperature).exp() > random.share()
         };
         if taken && a != b {
             let place = netlist.elements[a].place;

@@ -11,6 +11,8 @@
 //! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
 //! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
 //! | `canneal` | a circuit placed by simulated annealing: random reads over a large netlist | PARSEC |
+//! | `fmm` | particles that attract each other, by the fast multipole method | SPLASH-2 |
+//! | `streamcluster` | a stream of points clustered in chunks: each step reads the whole chunk | PARSEC |
 //! | `touch` | first touches of new memory, page by page; each timed | `thp_ubmk` |
 //! | `steps` | programs started, memory mapped, blocks allocated, dropped pages touched | what tracing makes dearer |
 //!
@@ -22,11 +24,13 @@ pub mod bignum;
 mod canneal;
 mod cfrac;
 mod churn;
+mod fmm;
 mod glibc_simple;
 mod larson;
 pub mod pauses;
 pub mod slices;
 mod steps;
+mod streamcluster;
 mod touch;
 mod unfragmented;
 mod xmalloc;
@@ -106,7 +110,7 @@ pub struct Program {
 }
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 11] = [
+pub const PROGRAMS: [Program; 13] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -151,6 +155,16 @@ pub const PROGRAMS: [Program; 11] = [
         name: "canneal",
         summary: "places a circuit by simulated annealing: random reads over a netlist (fixed work)",
         run: canneal::run,
+    },
+    Program {
+        name: "fmm",
+        summary: "moves particles by the fast multipole method: a tree of power series (fixed work)",
+        run: fmm::run,
+    },
+    Program {
+        name: "streamcluster",
+        summary: "clusters a stream of points: sweeps over a large chunk of them (fixed work)",
+        run: streamcluster::run,
     },
     Program {
         name: "touch",
@@ -210,7 +224,7 @@ mod tests {
 
     #[test]
     fn fixed_work_is_the_same_work_each_time() {
-        for name in ["alloc-test", "cfrac", "glibc-simple", "churn", "unfragmented"] {
+        for name in ["alloc-test", "cfrac", "glibc-simple", "churn", "unfragmented", "fmm"] {
             let program = find(name).unwrap();
             let first = (program.run)(&small()).unwrap();
             let second = (program.run)(&small()).unwrap();
