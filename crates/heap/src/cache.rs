@@ -1,7 +1,9 @@
 //! The cache of one thread: for each class a stack of free slots, the *shuffle vector*.
 //!
 //! ```text
-//!  bins[class]  { len, cap, slots ───► } [ oldest .. newest | room up to cap | up to the class's bound ]
+//!  bins[class]     base               top              limit
+//!                   ▼                  ▼                ▼
+//!                  [ oldest .. newest | room up to cap | up to the class's bound ]
 //! ```
 //!
 //! malloc pops the newest, free pushes. A bin that runs empty is refilled, and may from then on hold
@@ -10,13 +12,19 @@
 //! thread that touched every class holds a bounded amount. Every few refills and flushes one bin is
 //! looked at: if it saw neither since the last look, half of it goes back.
 //!
-//! Only the owner writes; `len` is atomic because the statistics read it from outside.
+//! A cache also remembers the leaf of the page map that its thread's last free needed: one leaf covers 4 GiB, which is all of
+//! most heaps.
+//!
+//! Only the owner writes; `top` is atomic because the statistics read it from outside.
 
+use core::cell::Cell;
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::pagemap::Leaf;
 use crate::rng::Rng;
 use crate::size::{CLASSES, SIZES};
+use crate::span::BIN_LEN;
 
 /// Bytes that a full bin holds, at most.
 const BIN_BYTES: usize = 64 * 1024;
@@ -53,26 +61,35 @@ const TOTAL: usize = {
 
 /// The free slots of one class.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(32))]
 pub(crate) struct Bin {
-    len: AtomicU32,
-    cap: AtomicU32,
-    slots: *mut *mut u8,
+    /// One past the newest entry.
+    top: AtomicPtr<*mut u8>,
+    /// The oldest entry.
+    base: *mut *mut u8,
+    /// How far `top` may go.
+    limit: Cell<*mut *mut u8>,
 }
+
+const _: () = assert!(size_of::<Bin>() == BIN_LEN);
 
 /// A thread's cache of free slots; made by [`crate::Heap::attach`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Cache {
+    /// First: see [`Bin::at`].
+    pub(crate) bins: [Bin; CLASSES],
     /// Marks freed slots, see [`mark`].
     pub(crate) key: u64,
+    /// The upper half of the addresses that `leaf` is for, or no address's.
+    pub(crate) near: usize,
+    pub(crate) leaf: *const Leaf,
     pub(crate) rng: Rng,
     pub(crate) events: u32,
     pub(crate) look: u32,
     /// Whether a thread has it; and the links of the registry.
     pub(crate) used: AtomicBool,
     pub(crate) next: AtomicPtr<Cache>,
-    pub(crate) bins: [Bin; CLASSES],
     /// Whether the bin was refilled or flushed since the last look.
     pub(crate) busy: [bool; CLASSES],
     last: [Event; CLASSES],
@@ -119,17 +136,41 @@ fn prefetch(address: usize) {
 impl Bin {
     /// Entries in the bin; may be read by anyone.
     #[inline(always)]
-    pub fn len(&self) -> u32 {
-        self.len.load(Ordering::Relaxed)
+    pub fn len(&self) -> usize {
+        (self.top.load(Ordering::Relaxed).addr() - self.base.addr()) / size_of::<*mut u8>()
     }
 
+    /// The bin at this offset in a cache, see [`crate::span::Span::bin`].
+    ///
+    /// # Safety
+    /// The caller owns the cache, and the offset is that of a class's bin.
     #[inline(always)]
-    pub fn cap(&self) -> u32 {
-        self.cap.load(Ordering::Relaxed)
+    pub unsafe fn at<'a>(cache: *mut Cache, offset: u32) -> &'a Self {
+        // SAFETY: the bins are the first field of the cache, and the offset is that of one of them.
+        unsafe { &*cache.byte_add(offset as usize).cast::<Self>() }
     }
 
-    pub fn set_cap(&self, cap: u32) {
-        self.cap.store(cap, Ordering::Relaxed);
+    /// Entries that the bin may hold at the moment; asked by the owner only.
+    pub fn cap(&self) -> usize {
+        (self.limit.get().addr() - self.base.addr()) / size_of::<*mut u8>()
+    }
+
+    /// Changes how many entries the bin may hold.
+    ///
+    /// # Safety
+    /// There is room for as many, and there are no more now.
+    pub unsafe fn set_cap(&self, cap: usize) {
+        // SAFETY: within the bin's room.
+        self.limit.set(unsafe { self.base.add(cap) });
+    }
+
+    /// Notes how many entries there are.
+    ///
+    /// # Safety
+    /// The caller is the owner; that many are initialised.
+    unsafe fn set_len(&self, len: usize) {
+        // SAFETY: within the bin's room.
+        self.top.store(unsafe { self.base.add(len) }, Ordering::Relaxed);
     }
 
     /// The newest entry.
@@ -138,10 +179,16 @@ impl Bin {
     /// The caller is the owner.
     #[inline(always)]
     pub unsafe fn pop(&self) -> Option<*mut u8> {
-        let len = self.len().checked_sub(1)?;
-        self.len.store(len, Ordering::Relaxed);
-        // SAFETY: `len` is below the number of entries, all of which are initialised.
-        Some(unsafe { *self.slots.add(len as usize) })
+        let top = self.top.load(Ordering::Relaxed);
+        if top == self.base {
+            return None;
+        }
+        // SAFETY: there is an entry below `top`, and all entries are initialised.
+        unsafe {
+            let newest = top.sub(1);
+            self.top.store(newest, Ordering::Relaxed);
+            Some(*newest)
+        }
     }
 
     /// Adds an entry; `false` if the bin is full.
@@ -150,13 +197,15 @@ impl Bin {
     /// The caller is the owner.
     #[inline(always)]
     pub unsafe fn push(&self, slot: *mut u8) -> bool {
-        let len = self.len();
-        if len >= self.cap() {
+        let top = self.top.load(Ordering::Relaxed);
+        if top >= self.limit.get() {
             return false;
         }
-        // SAFETY: `cap` is at most the bound, for which there is room.
-        unsafe { *self.slots.add(len as usize) = slot };
-        self.len.store(len + 1, Ordering::Relaxed);
+        // SAFETY: `limit` is within the bin's room.
+        unsafe {
+            *top = slot;
+            self.top.store(top.add(1), Ordering::Relaxed);
+        }
         true
     }
 
@@ -167,7 +216,7 @@ impl Bin {
     /// The caller is the owner; there is room for them.
     #[inline(always)]
     pub unsafe fn fill(&self, start: usize, size: usize, mut mask: u64, rng: Option<&mut Rng>) {
-        let mut len = self.len() as usize;
+        let mut len = self.len();
         let address = |mask: u64| {
             let address = start + mask.trailing_zeros() as usize * size;
             prefetch(address);
@@ -186,8 +235,8 @@ impl Bin {
                     // SAFETY: `other` is at most `len`, for which there is room; entries below it are initialised,
                     // and an entry that is not is only copied onto itself before it is written.
                     unsafe {
-                        self.slots.add(len).write(self.slots.add(other).read());
-                        self.slots.add(other).write(with_exposed_provenance_mut(address(mask)));
+                        self.base.add(len).write(self.base.add(other).read());
+                        self.base.add(other).write(with_exposed_provenance_mut(address(mask)));
                     }
                     len += 1;
                     mask &= mask - 1;
@@ -197,14 +246,15 @@ impl Bin {
                 while mask != 0 {
                     // SAFETY: there is room.
                     unsafe {
-                        self.slots.add(len).write(with_exposed_provenance_mut(address(mask)));
+                        self.base.add(len).write(with_exposed_provenance_mut(address(mask)));
                     }
                     len += 1;
                     mask &= mask - 1;
                 }
             }
         }
-        self.len.store(len as u32, Ordering::Relaxed);
+        // SAFETY: the entries up to `len` were there or were written above.
+        unsafe { self.set_len(len) };
     }
 
     /// Lets `f` write entries into the empty bin; it returns how many.
@@ -212,8 +262,9 @@ impl Bin {
     /// # Safety
     /// The caller is the owner; `f` writes no more than there is room for.
     pub unsafe fn fetch(&self, f: impl FnOnce(*mut *mut u8) -> usize) -> usize {
-        let count = f(self.slots);
-        self.len.store(count as u32, Ordering::Relaxed);
+        let count = f(self.base);
+        // SAFETY: the caller is the owner, and `f` wrote that many.
+        unsafe { self.set_len(count) };
         count
     }
 
@@ -224,7 +275,7 @@ impl Bin {
     #[expect(clippy::mut_from_ref, reason = "the bin owns the array behind its pointer")]
     pub unsafe fn entries(&self) -> &mut [*mut u8] {
         // SAFETY: that many entries are initialised, and the owner alone uses them.
-        unsafe { core::slice::from_raw_parts_mut(self.slots, self.len() as usize) }
+        unsafe { core::slice::from_raw_parts_mut(self.base, self.len()) }
     }
 
     /// Removes the oldest `count` entries.
@@ -232,10 +283,12 @@ impl Bin {
     /// # Safety
     /// The caller is the owner; there are at least `count` entries.
     pub unsafe fn drop_oldest(&self, count: usize) {
-        let len = self.len() as usize;
+        let len = self.len();
         // SAFETY: both ranges are within the entries.
-        unsafe { core::ptr::copy(self.slots.add(count), self.slots, len - count) };
-        self.len.store((len - count) as u32, Ordering::Relaxed);
+        unsafe {
+            core::ptr::copy(self.base.add(count), self.base, len - count);
+            self.set_len(len - count);
+        }
     }
 }
 
@@ -248,12 +301,14 @@ impl Cache {
         // SAFETY: the memory is valid for writes, and zero is a valid value of every field not written here.
         unsafe {
             (*cache).key = key;
+            (*cache).near = usize::MAX;
             (*cache).rng = Rng::new(seed);
             let mut slots = (&raw mut (*cache).slots).cast::<*mut u8>();
             for class in 0..CLASSES {
                 let bin = &raw mut (*cache).bins[class];
-                (*bin).slots = slots;
-                (*bin).cap = AtomicU32::new(BIN_START.min(bound(class)) as u32);
+                (*bin).top = AtomicPtr::new(slots);
+                (*bin).base = slots;
+                (*bin).set_cap(BIN_START.min(bound(class)));
                 slots = slots.add(bound(class));
             }
         }
@@ -269,18 +324,23 @@ impl Cache {
         // SAFETY: the caller owns the cache.
         let (bin, last) = unsafe { (&(*cache).bins[class], &mut (*cache).last[class]) };
         let swings = core::mem::replace(last, event) != event;
-        if bin.cap() as usize >= STEADY && !swings {
+        if bin.cap() >= STEADY && !swings {
             return false;
         }
-        let cap = (bin.cap() as usize * 2).min(bound(class)) as u32;
+        let cap = (bin.cap() * 2).min(bound(class));
         let grows = cap > bin.cap();
-        bin.set_cap(cap);
+        // SAFETY: within the bound, for which there is room, and not below what it was.
+        unsafe { bin.set_cap(cap) };
         grows
     }
 
     /// Halves the room of a bin that holds little.
-    pub(crate) fn shrink(bin: &Bin, class: usize) {
-        let least = BIN_START.min(bound(class)) as u32;
-        bin.set_cap((bin.cap() / 2).max(bin.len()).max(least));
+    ///
+    /// # Safety
+    /// The caller owns the bin, which is of this class.
+    pub(crate) unsafe fn shrink(bin: &Bin, class: usize) {
+        let least = BIN_START.min(bound(class));
+        // SAFETY: not above what it was or the least, and not below the number of entries.
+        unsafe { bin.set_cap((bin.cap() / 2).max(bin.len()).max(least)) };
     }
 }

@@ -6,14 +6,14 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::cache::{self, Cache};
+use crate::cache::{self, Bin, Cache};
 use crate::central::{self, Central};
 use crate::config::Config;
 use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
-use crate::pagemap::PageMap;
+use crate::pagemap::{Leaf, PageMap};
 use crate::pages::{Context, Pages, RUN_MAX};
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, State};
@@ -218,24 +218,39 @@ impl<O: Os> Heap<O> {
     /// `cache` is null or the calling thread's own; the heap has started.
     #[inline(always)]
     pub unsafe fn allocate(&self, cache: *mut Cache, size: usize) -> *mut u8 {
-        if size <= SMALL_MAX && !cache.is_null() {
-            // SAFETY: the caller owns the cache, and `class_of` is below `CLASSES`.
-            let bin = unsafe { (*cache).bins.get_unchecked(size::class_of(size)) };
-            // SAFETY: as above.
-            if let Some(slot) = unsafe { bin.pop() } {
-                // A live object never carries the mark of a free one.
-                // SAFETY: a slot is at least 16 bytes and belongs to the caller now.
-                unsafe { slot.cast::<u64>().add(1).write(0) };
-                return slot;
+        // SAFETY: as for this function.
+        unsafe {
+            match self.allocate_cached(cache, size) {
+                Some(slot) => slot,
+                None => self.allocate_uncached(cache, size),
             }
         }
-        // SAFETY: as for this function.
-        unsafe { self.allocate_slow(cache, size) }
     }
 
+    /// As [`Heap::allocate`], if the cache has such a slot.
+    ///
+    /// # Safety
+    /// `cache` is null or the calling thread's own.
+    #[inline(always)]
+    pub unsafe fn allocate_cached(&self, cache: *mut Cache, size: usize) -> Option<*mut u8> {
+        if cache.is_null() || size > SMALL_MAX {
+            return None;
+        }
+        // SAFETY: the caller owns the cache, and `class_of` is below `CLASSES`.
+        let slot = unsafe { (*cache).bins.get_unchecked(size::class_of(size)).pop() }?;
+        // A live object never carries the mark of a free one.
+        // SAFETY: a slot is at least 16 bytes and belongs to the caller now.
+        unsafe { slot.cast::<u64>().add(1).write(0) };
+        Some(slot)
+    }
+
+    /// As [`Heap::allocate`], where [`Heap::allocate_cached`] gave none.
+    ///
+    /// # Safety
+    /// As [`Heap::allocate`].
     #[cold]
     #[inline(never)]
-    unsafe fn allocate_slow(&self, cache: *mut Cache, size: usize) -> *mut u8 {
+    pub unsafe fn allocate_uncached(&self, cache: *mut Cache, size: usize) -> *mut u8 {
         let object = if size > SMALL_MAX || self.is_hardened() {
             self.allocate_large(size, 16, false)
         } else {
@@ -320,22 +335,73 @@ impl<O: Os> Heap<O> {
     /// `cache` as for [`Heap::allocate`]; nobody uses the object from now on.
     #[inline(always)]
     pub unsafe fn free(&self, cache: *mut Cache, object: *mut u8) {
+        // SAFETY: as for this function.
+        unsafe {
+            if !self.free_cached(cache, object) {
+                self.free_uncached(cache, object);
+            }
+        }
+    }
+
+    /// As [`Heap::free`], if the object is plain, lies where the last one lay, and the cache has room; whether that is so.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[inline(always)]
+    pub unsafe fn free_cached(&self, cache: *mut Cache, object: *mut u8) -> bool {
+        // SAFETY: the caller owns the cache; `leaf` is the leaf of the addresses that `near` says, and is never unmapped.
+        unsafe {
+            !cache.is_null()
+                && object.addr() >> 32 == (*cache).near
+                && Self::free_plain(cache, &*(*cache).leaf, object)
+        }
+    }
+
+    /// Frees an object that this is the leaf of, if all is as usual. Changes nothing otherwise.
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; the cache is not null.
+    #[inline(always)]
+    unsafe fn free_plain(cache: *mut Cache, leaf: &Leaf, object: *mut u8) -> bool {
         let address = object.addr();
-        let span = self.map.get(address);
-        if !span.is_null() && !cache.is_null() {
-            // SAFETY: page map entries are descriptors, which are never unmapped.
-            let span = unsafe { &*span };
-            let offset = address.wrapping_sub(span.start()) as u32;
-            if size::is_slot_start(span.reciprocal(), offset) {
-                // SAFETY: the caller owns the cache; a non-zero reciprocal comes with a class below `CLASSES`.
-                let (bin, key) =
-                    unsafe { ((*cache).bins.get_unchecked(span.class()), (*cache).key) };
-                // SAFETY: the object is a slot of at least 16 bytes that the caller gave up.
-                let second = unsafe { &mut *object.cast::<u64>().add(1) };
-                let mark = cache::mark(key, address);
-                // SAFETY: the caller owns the cache.
-                if *second != mark && unsafe { bin.push(object) } {
-                    *second = mark;
+        // SAFETY: page map entries are null or descriptors, which are never unmapped.
+        let Some(span) = (unsafe { leaf.get(address).as_ref() }) else { return false };
+        let offset = address.wrapping_sub(span.start()) as u32;
+        if !size::is_slot_start(span.reciprocal(), offset) {
+            return false;
+        }
+        // SAFETY: the caller owns the cache; a non-zero reciprocal comes with the offset of a class's bin.
+        let (bin, key) = unsafe { (Bin::at(cache, span.bin()), (*cache).key) };
+        // SAFETY: the object is a slot of at least 16 bytes that the caller gave up.
+        let second = unsafe { &mut *object.cast::<u64>().add(1) };
+        let mark = cache::mark(key, address);
+        // SAFETY: the caller owns the cache.
+        if *second == mark || !unsafe { bin.push(object) } {
+            return false;
+        }
+        *second = mark;
+        true
+    }
+
+    /// As [`Heap::free`], where [`Heap::free_cached`] did nothing.
+    ///
+    /// # Safety
+    /// As [`Heap::free`].
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn free_uncached(&self, cache: *mut Cache, object: *mut u8) {
+        if object.is_null() {
+            return;
+        }
+        let high = object.addr() >> 32;
+        // SAFETY: the cache is null or the calling thread's own.
+        unsafe {
+            if !cache.is_null()
+                && (*cache).near != high
+                && let Some(leaf) = self.map.leaf(object.addr())
+            {
+                ((*cache).near, (*cache).leaf) = (high, leaf);
+                if Self::free_plain(cache, leaf, object) {
                     return;
                 }
             }
@@ -344,12 +410,12 @@ impl<O: Os> Heap<O> {
         unsafe { self.free_slow(cache, object) };
     }
 
-    #[cold]
+    /// Frees an object, after every check.
+    ///
+    /// # Safety
+    /// As [`Heap::free`]; the object is not null.
     #[inline(never)]
     unsafe fn free_slow(&self, cache: *mut Cache, object: *mut u8) {
-        if object.is_null() {
-            return;
-        }
         match self.lookup(object.addr()) {
             Found::Wrong(misuse) => self.os.misuse(misuse, object),
             Found::Large(span) => {

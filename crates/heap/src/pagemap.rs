@@ -29,6 +29,19 @@ pub(crate) struct Leaf {
     entries: [AtomicPtr<Span>; LEAF],
 }
 
+impl Leaf {
+    #[inline(always)]
+    fn entry(&self, address: usize) -> &AtomicPtr<Span> {
+        &self.entries[(address >> SHIFT) & (LEAF - 1)]
+    }
+
+    /// The descriptor at an address that this is the leaf of, or null.
+    #[inline(always)]
+    pub(crate) fn get(&self, address: usize) -> *mut Span {
+        self.entry(address).load(Ordering::Relaxed)
+    }
+}
+
 /// The map.
 #[derive(Debug)]
 pub struct PageMap {
@@ -45,15 +58,18 @@ impl PageMap {
         }
     }
 
+    /// The leaf of an address, which is never unmapped or replaced.
     #[inline(always)]
-    fn entry(&self, address: usize) -> Option<&AtomicPtr<Span>> {
+    pub(crate) fn leaf(&self, address: usize) -> Option<&Leaf> {
         let leaf = self.root.get(address >> 32)?.load(Ordering::Relaxed);
-        if leaf.is_null() {
-            return None;
-        }
         // SAFETY: a non-null root entry is a zero-initialised leaf that is never unmapped; the root was stored with
         // release order, and whoever holds an address in its range got it after that.
-        Some(unsafe { &(*leaf).entries[(address >> SHIFT) & (LEAF - 1)] })
+        unsafe { leaf.as_ref() }
+    }
+
+    #[inline(always)]
+    fn entry(&self, address: usize) -> Option<&AtomicPtr<Span>> {
+        Some(self.leaf(address)?.entry(address))
     }
 
     /// The descriptor at an address, or null.

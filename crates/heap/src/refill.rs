@@ -21,14 +21,15 @@ impl<O: Os> Heap<O> {
             // SAFETY: the caller owns the cache.
             let bin = unsafe { &(*cache).bins[class] };
             while bin.len() > 0 {
-                let count = BATCH.min(bin.len() as usize);
+                let count = BATCH.min(bin.len());
                 // SAFETY: as above.
                 unsafe {
                     self.return_slots(class, &bin.entries()[..count]);
                     bin.drop_oldest(count);
                 }
             }
-            Cache::shrink(bin, class);
+            // SAFETY: as above.
+            unsafe { Cache::shrink(bin, class) };
         }
     }
 
@@ -77,7 +78,7 @@ impl<O: Os> Heap<O> {
         // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
         let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
         let randomise = self.config().randomise > 0;
-        let wanted = (bin.cap() as usize).div_ceil(2);
+        let wanted = bin.cap().div_ceil(2);
         // SAFETY: the caller owns the cache; `wanted` is within the bin's room.
         if unsafe { bin.fetch(|to| self.transfers[class].fetch(&self.os, to, wanted)) } > 0 {
             if randomise {
@@ -137,8 +138,10 @@ impl<O: Os> Heap<O> {
         let bin = unsafe { &(*cache).bins[idle] };
         if bin.len() > 0 {
             // SAFETY: as above.
-            unsafe { self.flush(cache, idle, (bin.len() as usize).div_ceil(2).min(BATCH)) };
-            Cache::shrink(bin, idle);
+            unsafe {
+                self.flush(cache, idle, bin.len().div_ceil(2).min(BATCH));
+                Cache::shrink(bin, idle);
+            }
         }
     }
 
@@ -233,7 +236,7 @@ impl<O: Os> Heap<O> {
         if !unsafe { bin.push(object) } {
             // SAFETY: as above.
             if !unsafe { Cache::grow(cache, class, Event::FULL) } {
-                let half = (bin.len() as usize).div_ceil(2).min(BATCH);
+                let half = bin.len().div_ceil(2).min(BATCH);
                 // SAFETY: as above; the bin is full, so it has that many entries.
                 unsafe { self.flush(cache, class, half) };
                 // SAFETY: as above.

@@ -3,8 +3,8 @@
 //! ```text
 //!  0      8      12     13    14    16        48     50      52    54     55    56         60
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
-//!  |start |recip.|class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|slot|
-//!  |      |      |      |kept |     |         |count |pages  |dent |      |     |          |size|
+//!  |start |recip.|class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|bin |
+//!  |      |      |      |kept |     |         |count |pages  |dent |      |     |          |    |
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
 //!  64           96     104    112       120
 //!  +------------+------+------+---------+-------+
@@ -52,6 +52,9 @@ pub enum State {
 /// [`Span::bucket`] of a span that is in no list.
 pub const UNLISTED: u8 = u8::MAX;
 
+/// Bytes of a cache's bin: a small span notes where its class's bin is in a cache, for the way of `free`.
+pub const BIN_LEN: usize = 32;
+
 /// The descriptor.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -68,7 +71,7 @@ pub struct Span {
     bucket: AtomicU8,
     state: AtomicU8,
     generation: AtomicU32,
-    slot_size: AtomicU32,
+    bin: AtomicU32,
     blocked: [AtomicU64; 4],
     next: AtomicPtr<Span>,
     prev: AtomicPtr<Span>,
@@ -101,7 +104,7 @@ impl Span {
     field!(blocked_pages, set_blocked_pages, u16);
     field!(resident, set_resident, u16);
     field!(bucket, set_bucket, u8);
-    field!(slot_size, set_slot_size, u32);
+    field!(bin, set_bin, u32);
     field!(generation, set_generation, u32);
     field!(next, set_next, *mut Span);
     field!(prev, set_prev, *mut Span);
@@ -126,7 +129,7 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
-            slot_size: AtomicU32::new(0),
+            bin: AtomicU32::new(0),
             blocked: [const { AtomicU64::new(0) }; 4],
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -151,7 +154,7 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
-            slot_size: AtomicU32::new(0),
+            bin: AtomicU32::new(0),
             blocked: core::array::from_fn(|_| AtomicU64::new(0)),
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -182,6 +185,11 @@ impl Span {
     #[inline(always)]
     pub fn class(&self) -> usize {
         usize::from(self.class.load(RELAXED))
+    }
+
+    /// Bytes a slot of a small span.
+    pub fn slot_size(&self) -> u32 {
+        size::SIZES[self.class()]
     }
 
     /// Whether the memory of a run that was never used, or was given back, is known to be zero.
@@ -267,7 +275,7 @@ impl Span {
     pub fn become_small(&self, class: usize, slots: usize, resident: u16, fast: bool) {
         self.class.store(class as u8, RELAXED);
         self.set_slots(slots as u16);
-        self.set_slot_size(size::SIZES[class]);
+        self.set_bin((class * BIN_LEN) as u32);
         for word in 0..4 {
             self.set_live(word, 0);
             self.set_blocked(word, 0);

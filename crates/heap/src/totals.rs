@@ -54,10 +54,10 @@ impl<O: Os> Heap<O> {
     fn cached(&self) -> (usize, usize) {
         let (mut bytes, mut threads) = (0, 0);
         let mut next = self.caches.load(Ordering::Acquire);
-        // SAFETY: caches are never unmapped; `used`, `next` and the bins' lengths are atomics, and nothing else is read.
+        // SAFETY: caches are never unmapped; `used`, `next` and the bins' tops are atomics, and their bases never change.
         while let Some(cache) = unsafe { next.as_ref() } {
             threads += usize::from(cache.used.load(Ordering::Relaxed));
-            let held = |(class, bin): (usize, &Bin)| bin.len() as usize * SIZES[class] as usize;
+            let held = |(class, bin): (usize, &Bin)| bin.len() * SIZES[class] as usize;
             bytes += cache.bins.iter().enumerate().map(held).sum::<usize>();
             next = cache.next.load(Ordering::Relaxed);
         }

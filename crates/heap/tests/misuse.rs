@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use common::{FakeOs, heap};
 use pagemill_heap::config::NAMES;
@@ -214,5 +216,44 @@ fn hardened_mode_reports_exact_sizes() {
                 heap.free(std::ptr::null_mut(), object);
             }
         }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps by the kernel")]
+fn objects_four_gibibytes_apart_are_freed_and_checked_alike() {
+    /// Objects in several chunks, of which no two are in the same 4 GiB.
+    fn objects(heap: &Heap<FakeOs>, cache: *mut Cache) -> Vec<*mut u8> {
+        heap.os().apart.store(true, Ordering::Relaxed);
+        // SAFETY: plain use.
+        let objects: Vec<_> = (0..10_000).map(|_| unsafe { heap.allocate(cache, 500) }).collect();
+        let highs: BTreeSet<_> = objects.iter().map(|object| object.addr() >> 32).collect();
+        assert!(highs.len() > 1, "{highs:x?}");
+        objects
+    }
+    for config in NAMES {
+        // SAFETY: plain use.
+        let message = misuse(config, |heap, cache| unsafe {
+            let objects = objects(heap, cache);
+            let (first, second) = objects.split_at(objects.len() / 2);
+            for (&one, &other) in first.iter().zip(second) {
+                heap.free(cache, one);
+                heap.free(cache, other);
+            }
+        });
+        assert_eq!(message, "", "{config}");
+        // SAFETY: the second free is the error that the test is about.
+        is_named(config, "DoubleFree", |heap, cache| unsafe {
+            let objects = objects(heap, cache);
+            heap.free(cache, objects[0]);
+            heap.free(cache, objects[objects.len() - 1]);
+            heap.free(cache, objects[0]);
+        });
+        // SAFETY: the wild free is the error that the test is about.
+        is_named(config, "WildFree", |heap, cache| unsafe {
+            let objects = objects(heap, cache);
+            heap.free(cache, objects[objects.len() - 1]);
+            heap.free(cache, objects[0].wrapping_add(8));
+        });
     }
 }

@@ -33,23 +33,27 @@ fn or_no_memory(object: *mut u8) -> *mut u8 {
 /// Allocates; null, with `errno` as it was, on failure.
 #[inline(always)]
 pub(crate) fn allocate(size: usize) -> *mut u8 {
-    let cache = tls::cache();
-    if cache.is_null() {
-        return allocate_first(size);
-    }
-    // SAFETY: `tls` holds the thread's own cache, and it is not null; where there is a cache the heap has started.
-    unsafe {
-        core::hint::assert_unchecked(!cache.is_null());
-        HEAP.allocate(cache, size)
+    // SAFETY: `tls` holds the thread's own cache.
+    match unsafe { HEAP.allocate_cached(tls::cache(), size) } {
+        Some(object) => object,
+        None => allocate_uncached(size),
     }
 }
 
-/// A thread's first call, and every call of one without a cache. By itself, so that the usual call saves no registers.
+/// Allocates what the thread's cache does not have. By itself, and the last thing that is done, so that the usual call saves
+/// no registers.
 #[cold]
 #[inline(never)]
-fn allocate_first(size: usize) -> *mut u8 {
+fn allocate_uncached(size: usize) -> *mut u8 {
     // SAFETY: the cache is this thread's own, and getting it has started the heap.
-    unsafe { HEAP.allocate(thread::cache(), size) }
+    unsafe { HEAP.allocate_uncached(thread::cache(), size) }
+}
+
+/// As [`allocate_uncached`]; a failure sets `errno`.
+#[cold]
+#[inline(never)]
+fn malloc_uncached(size: usize) -> *mut u8 {
+    or_no_memory(allocate_uncached(size))
 }
 
 /// Allocates at a multiple of `align`, a power of two; null, with `errno` as it was, on failure.
@@ -70,26 +74,49 @@ pub(crate) fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
 /// Nobody uses the object from now on.
 #[inline(always)]
 pub(crate) unsafe fn release(object: *mut u8) {
-    let cache = tls::cache();
     // SAFETY: `tls` holds the thread's own cache; the rest is the caller's promise, which the heap checks as far as it can.
     unsafe {
-        if cache.is_null() {
-            return release_first(object);
+        if !HEAP.free_cached(tls::cache(), object) {
+            release_uncached(object);
         }
-        core::hint::assert_unchecked(!cache.is_null());
-        HEAP.free(cache, object);
     }
 }
 
-/// As [`release`], for a thread's first call and for one without a cache.
+/// As [`release`], where the program names the size: hardened mode, where nothing goes to a cache, checks it.
+///
+/// # Safety
+/// As for [`release`].
+#[inline(always)]
+pub(crate) unsafe fn release_sized(object: *mut u8, size: usize) {
+    // SAFETY: as in `release`.
+    unsafe {
+        if !HEAP.free_cached(tls::cache(), object) {
+            release_sized_uncached(object, size);
+        }
+    }
+}
+
+/// Checks the size, and frees what does not simply go to the thread's cache.
 ///
 /// # Safety
 /// As for [`release`].
 #[cold]
 #[inline(never)]
-unsafe fn release_first(object: *mut u8) {
+unsafe fn release_sized_uncached(object: *mut u8, size: usize) {
+    HEAP.check_size(object, size);
+    // SAFETY: as in `release_uncached`.
+    unsafe { HEAP.free_uncached(thread::cache(), object) }
+}
+
+/// Frees what does not simply go to the thread's cache.
+///
+/// # Safety
+/// As for [`release`].
+#[cold]
+#[inline(never)]
+unsafe fn release_uncached(object: *mut u8) {
     // SAFETY: the cache is this thread's own, and getting it has started the heap; the rest is the caller's promise.
-    unsafe { HEAP.free(thread::cache(), object) }
+    unsafe { HEAP.free_uncached(thread::cache(), object) }
 }
 
 /// # Safety
@@ -162,7 +189,11 @@ type Object = *mut u8;
 export! {
     /// `malloc(3)`.
     "malloc" as malloc, "__libc_malloc" as libc_malloc = fn(size: usize) -> Object {
-        or_no_memory(allocate(size))
+        // SAFETY: `tls` holds the thread's own cache.
+        match unsafe { HEAP.allocate_cached(tls::cache(), size) } {
+            Some(object) => object,
+            None => malloc_uncached(size),
+        }
     }
     /// `free(3)`.
     "free" as free, "cfree" as cfree, "__libc_free" as libc_free = fn(object: Object) {
@@ -213,15 +244,13 @@ export! {
     }
     /// `free_sized(3)` of C23. The size is not needed, and hardened mode checks it.
     "free_sized" as free_sized = fn(object: Object, size: usize) {
-        HEAP.check_size(object, size);
         // SAFETY: the program gives the object up.
-        unsafe { release(object) }
+        unsafe { release_sized(object, size) }
     }
     /// `free_aligned_sized(3)` of C23.
     "free_aligned_sized" as free_aligned_sized = fn(object: Object, _align: usize, size: usize) {
-        HEAP.check_size(object, size);
         // SAFETY: the program gives the object up.
-        unsafe { release(object) }
+        unsafe { release_sized(object, size) }
     }
     /// `malloc_usable_size(3)`: all of the object may be used, and the answer does not change.
     "malloc_usable_size" as malloc_usable_size, "mesh_usable_size" as mesh_usable_size = fn(object: *const u8) -> usize {

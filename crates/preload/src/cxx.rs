@@ -17,7 +17,7 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 
-use crate::{HEAP, c, libc, say, sys};
+use crate::{c, libc, say, sys};
 
 extern "C" fn allocate(size: usize) -> *mut u8 {
     c::allocate(size)
@@ -222,9 +222,8 @@ macro_rules! delete_sized {
         /// As for the C++ operator.
         #[unsafe(export_name = $name)]
         pub unsafe extern "C" fn $function(object: *mut u8, size: usize) {
-            HEAP.check_size(object, size);
             // SAFETY: the program gives the object up.
-            unsafe { c::release(object) }
+            unsafe { c::release_sized(object, size) }
         }
     )*};
 }

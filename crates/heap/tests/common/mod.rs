@@ -4,7 +4,7 @@
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pagemill_heap::Heap;
 use pagemill_heap::config::Config;
@@ -19,6 +19,8 @@ pub struct FakeOs {
     mappings: Mutex<BTreeMap<usize, (usize, usize, Layout)>>,
     /// Bytes that may still be mapped.
     pub left: AtomicUsize,
+    /// Whether mappings lie four GiB from each other; such are never given back.
+    pub apart: AtomicBool,
     pub decommitted: AtomicUsize,
     pub clock: AtomicU64,
     seed: AtomicU64,
@@ -30,6 +32,7 @@ impl FakeOs {
             page,
             mappings: Mutex::new(BTreeMap::new()),
             left: AtomicUsize::new(usize::MAX / 2),
+            apart: AtomicBool::new(false),
             decommitted: AtomicUsize::new(0),
             clock: AtomicU64::new(1),
             seed: AtomicU64::new(0x9e37_79b9),
@@ -54,6 +57,9 @@ impl Os for FakeOs {
         {
             return std::ptr::null_mut();
         }
+        if self.apart.load(Ordering::Relaxed) {
+            return map_apart(len, align);
+        }
         let layout = Layout::from_size_align(len, align).expect("a power of two");
         // SAFETY: the layout is not empty.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -64,6 +70,9 @@ impl Os for FakeOs {
     }
 
     unsafe fn unmap(&self, start: *mut u8, len: usize) {
+        if self.apart.load(Ordering::Relaxed) {
+            return;
+        }
         let at = start.addr();
         let mut mappings = self.mappings.lock().expect("not poisoned");
         let (&base, &(end, _, layout)) = mappings.range(..=at).next_back().expect("a mapping");
@@ -120,6 +129,17 @@ impl Os for FakeOs {
     fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
         panic!("{what:?} of {object:p}");
     }
+}
+
+/// A mapping with four GiB of unused address space behind it.
+fn map_apart(len: usize, align: usize) -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new private anonymous mapping replaces nothing.
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), len + align + (4 << 30), access, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    start.cast::<u8>().map_addr(|address| address.next_multiple_of(align))
 }
 
 impl Drop for FakeOs {
