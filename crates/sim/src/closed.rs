@@ -153,20 +153,56 @@ struct Flight {
     purpose: Purpose,
     tier: u8,
     bank: u16,
-    core: u32,
+    core: u16,
+    channel: u16,
     slot: u32,
-    channel: u32,
     row: u32,
     sent: u64,
     line: u64,
 }
 
+/// A place in a core's window.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    finished: bool,
+    /// Lines that its read still waits for, beside one.
+    left: u32,
+}
+
+/// What a group's times are in clocks.
+#[derive(Clone, Copy)]
+struct Pace {
+    front: f64,
+    issue: f64,
+    penalty: f64,
+    hit: u64,
+    near: u64,
+}
+
+impl Pace {
+    fn of(kind: &Kind, clock: f64) -> Self {
+        let whole = |ns: f64| (ns / clock).round() as u64;
+        let mut pace = Self { front: 0.0, issue: 0.0, penalty: 0.0, hit: 0, near: 0 };
+        match *kind {
+            Kind::Window { front_ns, issue_ns, penalty_ns, walks, .. } => {
+                pace.front = front_ns / clock;
+                pace.issue = issue_ns / clock;
+                pace.penalty = penalty_ns / clock;
+                pace.hit = whole(walks.hit_ns);
+            }
+            Kind::Stream { near_ns, .. } => pace.near = whole(near_ns).max(1),
+            Kind::Copy { .. } => {}
+        }
+        pace
+    }
+}
+
 struct Core {
     group: usize,
-    slots: usize,
-    finished: Vec<bool>,
-    /// Lines that a slot's read still waits for, beside one.
-    left: Vec<u32>,
+    pace: Pace,
+    default_share: f64,
+    writes_per_read: f64,
+    slots: Vec<Slot>,
     head: usize,
     front_free: f64,
     walks: usize,
@@ -199,7 +235,6 @@ struct Bench<'a> {
     data: f64,
     control: f64,
     walkers: usize,
-    done: Vec<(u32, u64)>,
     asked: Vec<Ask>,
     measuring: bool,
     ops: Vec<u64>,
@@ -304,6 +339,7 @@ impl<'a> Bench<'a> {
             },
         ];
         let shape = Shape::of(machine);
+        let clock = machine.get("dram.clock_ns");
         let mut random = Random::new(seed);
         let mut cores = Vec::new();
         for (at, group) in groups.iter().enumerate() {
@@ -321,9 +357,10 @@ impl<'a> Bench<'a> {
                 };
                 cores.push(Core {
                     group: at,
-                    slots,
-                    finished: vec![false; slots],
-                    left: vec![0; slots],
+                    pace: Pace::of(&group.kind, clock),
+                    default_share: group.default_share,
+                    writes_per_read: group.writes_per_read,
+                    slots: vec![Slot::default(); slots],
                     head: 0,
                     front_free: 0.0,
                     walks: 0,
@@ -336,7 +373,7 @@ impl<'a> Bench<'a> {
         }
         Self {
             groups,
-            clock: machine.get("dram.clock_ns"),
+            clock,
             shape,
             split: Split::new(sizes, &shape),
             random,
@@ -351,7 +388,6 @@ impl<'a> Bench<'a> {
             data: machine.get("link.data_flits") * flit,
             control: machine.get("link.control_flits") * flit,
             walkers: machine.get("core.page_walkers") as usize,
-            done: Vec::new(),
             asked: Vec::new(),
             measuring: false,
             ops: vec![0; groups.len()],
@@ -370,10 +406,6 @@ impl<'a> Bench<'a> {
         &self.groups[self.cores[core as usize].group].kind
     }
 
-    fn clocks(&self, ns: f64) -> u64 {
-        (ns / self.clock).round() as u64
-    }
-
     fn start(&mut self) {
         for core in 0..self.cores.len() as u32 {
             // Cores do not start in step.
@@ -382,7 +414,7 @@ impl<'a> Bench<'a> {
                 Kind::Copy { .. } => self.wheel.push(1, of(what::COPY, core, 0)),
                 Kind::Stream { .. } => self.wheel.push(offset, of(what::ISSUE, core, 0)),
                 Kind::Window { .. } => {
-                    for slot in 0..self.cores[core as usize].slots as u32 {
+                    for slot in 0..self.cores[core as usize].slots.len() as u32 {
                         let offset = self.random.below(200);
                         self.wheel.push(offset, of(what::ISSUE, core, slot));
                     }

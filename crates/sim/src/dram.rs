@@ -18,7 +18,7 @@
 use crate::machine::Machine;
 
 /// Age in clocks from which a request is served before any other.
-const STARVED: u64 = 6000;
+const STARVED: u32 = 6000;
 
 #[derive(Clone, Copy, Debug)]
 struct Timing {
@@ -87,67 +87,158 @@ pub struct Request {
     pub arrived: u64,
 }
 
-impl Request {
-    /// Bank above, row below: equal keys want the same open row.
-    const fn key(&self) -> u64 {
-        (self.bank as u64) << 32 | self.row as u64
+/// Whom a request waits for: its rank, its bank, its row. Equal keys want the same open row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(u64);
+
+impl Key {
+    /// The key of no request: no rank has this number.
+    const NONE: Self = Self(u64::MAX);
+
+    const fn new(rank: u32, request: &Request) -> Self {
+        Self((rank as u64) << 48 | (request.bank as u64) << 32 | request.row as u64)
+    }
+
+    const fn rank(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
+    const fn bank(self) -> usize {
+        (self.0 >> 32) as usize & 0xffff
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Bank {
-    /// The open row, and the key of those who want it; [`CLOSED`] if none is open.
-    open: u64,
-    /// When that row may be read or written.
-    column_from: u64,
-    /// When another row may be activated, a precharge of the open one included.
-    activate_from: u64,
-    group: usize,
-    rank: usize,
-}
-
-/// The key of no request: no bank has this number.
-const CLOSED: u64 = u64::MAX;
+/// No entry of a queue.
+const NONE: u32 = u32::MAX;
 
 /// A queued request.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    key: u64,
+    key: Key,
     /// When its data could start at the earliest, bus apart, as far as is known: all that bounds it only ever moves on.
     ready: u64,
-    arrived: u64,
+    /// The last bits of when it reached the channel.
+    arrived: u32,
     id: u32,
+    /// Its neighbours by age, or [`NONE`].
+    older: u32,
+    younger: u32,
+    /// Another one of its bank, or [`NONE`].
+    beside: u32,
 }
 
-/// Requests of one direction, oldest first.
+/// Requests of one direction, linked by age and, without order, in each bank: taking one out moves no other.
 #[derive(Clone, Debug)]
 struct Queue {
     entries: Vec<Entry>,
-    of_bank: Vec<u32>,
+    /// Places that are free, the first of a chain along `beside`.
+    unused: u32,
+    oldest: u32,
+    youngest: u32,
+    len: usize,
+    banks: Vec<u32>,
 }
 
 impl Queue {
     fn new(banks: usize) -> Self {
-        Self { entries: Vec::new(), of_bank: vec![0; banks] }
+        Self {
+            entries: Vec::new(),
+            unused: NONE,
+            oldest: NONE,
+            youngest: NONE,
+            len: 0,
+            banks: vec![NONE; banks],
+        }
     }
 
-    fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    fn push(&mut self, request: Request) {
-        let Request { id, arrived, .. } = request;
-        self.entries.push(Entry { key: request.key(), ready: 0, arrived, id });
-        self.of_bank[request.bank as usize] += 1;
+    /// Puts a request last; returns its place.
+    #[inline]
+    fn push(&mut self, key: Key, request: &Request) -> u32 {
+        let beside = &mut self.banks[key.bank()];
+        let new = Entry {
+            key,
+            ready: 0,
+            arrived: request.arrived as u32,
+            id: request.id,
+            older: self.youngest,
+            younger: NONE,
+            beside: *beside,
+        };
+        let mut at = self.unused;
+        if let Some(entry) = self.entries.get_mut(at as usize) {
+            self.unused = entry.beside;
+            *entry = new;
+        } else {
+            at = self.entries.len() as u32;
+            self.entries.push(new);
+        }
+        match self.youngest {
+            NONE => self.oldest = at,
+            youngest => self.entries[youngest as usize].younger = at,
+        }
+        *beside = at;
+        self.youngest = at;
+        self.len += 1;
+        at
     }
 
     /// Takes one out: its key, its name, and whether another one wants its row.
-    fn take(&mut self, at: usize) -> (u64, u32, bool) {
-        let Entry { key, id, .. } = self.entries.remove(at);
-        let left = &mut self.of_bank[(key >> 32) as usize];
-        *left -= 1;
-        (key, id, *left > 0 && self.entries.iter().any(|entry| entry.key == key))
+    #[inline]
+    fn take(&mut self, at: u32) -> (Key, u32, bool) {
+        let Entry { key, id, older, younger, beside, .. } = self.entries[at as usize];
+        match older {
+            NONE => self.oldest = younger,
+            older => self.entries[older as usize].younger = younger,
+        }
+        match younger {
+            NONE => self.youngest = older,
+            younger => self.entries[younger as usize].older = older,
+        }
+        self.entries[at as usize].beside = self.unused;
+        self.unused = at;
+        self.len -= 1;
+        // Along the bank's, to the one before it and on to one of the same row.
+        let (mut wanted, mut next) = (false, self.banks[key.bank()]);
+        if next == at {
+            self.banks[key.bank()] = beside;
+        } else {
+            while let Some(entry) = self.entries.get_mut(next as usize) {
+                wanted |= entry.key == key;
+                next = entry.beside;
+                if next == at {
+                    entry.beside = beside;
+                    break;
+                }
+            }
+        }
+        next = beside;
+        while !wanted && let Some(entry) = self.entries.get(next as usize) {
+            wanted = entry.key == key;
+            next = entry.beside;
+        }
+        (key, id, wanted)
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bank {
+    /// The open row, as the key of those who want it; [`Key::NONE`] if none is open.
+    open: Key,
+    /// When that row may be read or written.
+    column_from: u64,
+    /// When another row may be activated, a precharge of the open one included.
+    activate_from: u64,
+    group: u32,
+    rank: u32,
+}
+
+/// What bounds all banks of a bank group.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// When it may be read or written.
+    column_from: u64,
+    /// When one of its banks may be activated after the last activations of its rank.
+    activate_from: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,32 +246,134 @@ struct Rank {
     /// The last four activations, from `oldest` on.
     activates: [u64; 4],
     oldest: usize,
-    /// When the oldest of them leaves the window.
-    window_end: u64,
-    last_activate: u64,
-    last_group: usize,
     /// When it may be read after what was written.
     read_from: u64,
     refresh: u64,
 }
 
-/// A channel.
+/// What holds for every request of a rank and direction at one time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    /// Before this no column command.
+    column: u64,
+    /// Before this no data on the bus.
+    bus: u64,
+    /// Before this no data at all, whatever the bank.
+    data: u64,
+}
+
+/// A look at requests of a direction.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    now: u64,
+    /// Clocks from a column command to its data.
+    delay: u64,
+    write: bool,
+}
+
+/// When commands may start and data be sent.
 #[derive(Clone, Debug)]
-pub struct Channel {
+struct Limits {
     timing: Timing,
-    shape: Shape,
     banks: Vec<Bank>,
+    groups: Vec<Group>,
     ranks: Vec<Rank>,
-    /// When each bank group may be read or written.
-    column_from: Vec<u64>,
-    reads: Queue,
-    writes: Queue,
-    draining: bool,
+    groups_of_rank: usize,
     bus_free: u64,
     last_rank: usize,
     last_was_write: bool,
-    served: u64,
     next_refresh: u64,
+}
+
+impl Limits {
+    const fn look(&self, now: u64, write: bool) -> Look {
+        let delay = if write { self.timing.cwl } else { self.timing.cl };
+        Look { now, delay, write }
+    }
+
+    #[inline(always)]
+    fn floor(&self, rank: usize, look: &Look) -> Floor {
+        let same = rank == self.last_rank && self.last_was_write == look.write;
+        let bus = self.bus_free + if same { 0 } else { self.timing.turnaround };
+        let read_from = if look.write { 0 } else { self.ranks[rank].read_from };
+        let column = look.now.max(read_from);
+        Floor { column, bus, data: bus.max(column + look.delay) }
+    }
+
+    /// When a request's row would be activated ([`OPEN`] if it is open) and its data could start, the bus apart.
+    #[inline(always)]
+    fn start(&self, key: Key, look: &Look, floor: &Floor) -> (u64, u64) {
+        let bank = &self.banks[key.bank()];
+        let group = &self.groups[bank.group as usize];
+        let precharge = if bank.open == Key::NONE { 0 } else { self.timing.rp };
+        let activate = (look.now + precharge).max(bank.activate_from).max(group.activate_from);
+        let opened = activate + self.timing.rcd;
+        let hit = bank.open == key;
+        let from = if hit { bank.column_from } else { opened };
+        let ready = from.max(group.column_from).max(floor.column) + look.delay;
+        (if hit { OPEN } else { activate }, ready)
+    }
+
+    fn refresh(&mut self, now: u64) {
+        let per_rank = self.banks.len() / self.ranks.len();
+        for (rank, banks) in self.ranks.iter_mut().zip(self.banks.chunks_mut(per_rank)) {
+            while rank.refresh <= now {
+                let end = rank.refresh + self.timing.rfc;
+                rank.refresh += self.timing.refi;
+                for bank in &mut *banks {
+                    bank.open = Key::NONE;
+                    bank.activate_from = bank.activate_from.max(end);
+                }
+            }
+        }
+        self.next_refresh = self.ranks.iter().map(|rank| rank.refresh).min().unwrap_or(u64::MAX);
+    }
+
+    fn commit(&mut self, plan: &Plan, key: Key, wanted: bool) {
+        let timing = &self.timing;
+        let end = plan.data + timing.burst;
+        let column = plan.data - if plan.write { timing.cwl } else { timing.cl };
+        let bank = &mut self.banks[key.bank()];
+        let rank = &mut self.ranks[key.rank()];
+        if plan.activate != OPEN {
+            let activate = plan.activate;
+            rank.activates[rank.oldest % 4] = activate;
+            rank.oldest = (rank.oldest + 1) % 4;
+            let window_end = rank.activates[rank.oldest] + timing.faw;
+            let from = window_end.max(activate + timing.rrd_s);
+            let first = key.rank() * self.groups_of_rank;
+            for group in &mut self.groups[first..first + self.groups_of_rank] {
+                group.activate_from = from;
+            }
+            self.groups[bank.group as usize].activate_from =
+                window_end.max(activate + timing.rrd_l);
+            bank.open = key;
+            bank.column_from = activate + timing.rcd;
+            bank.activate_from = activate + timing.ras + timing.rp;
+        }
+        let recovered = if plan.write { end + timing.wr } else { column + timing.rtp };
+        bank.activate_from = bank.activate_from.max(recovered + timing.rp);
+        bank.open = if wanted { bank.open } else { Key::NONE };
+        if plan.write {
+            rank.read_from = end + timing.wtr;
+        }
+        self.groups[bank.group as usize].column_from = column + timing.ccd_l;
+        self.bus_free = end;
+        self.last_rank = key.rank();
+        self.last_was_write = plan.write;
+    }
+}
+
+/// A channel.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    limits: Limits,
+    reads: Queue,
+    writes: Queue,
+    /// What holds for each rank in the present look.
+    floors: Vec<Floor>,
+    draining: bool,
+    served: u64,
     /// The best plan of the present direction while it is not yet due; commits and refreshes void it.
     planned: Option<Plan>,
     /// By how much an activation in another group may bring another one forward.
@@ -190,22 +383,25 @@ pub struct Channel {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     write: bool,
-    at: usize,
-    start: Start,
+    at: u32,
+    /// When its row is activated; [`OPEN`] if it is open.
+    activate: u64,
     /// When its data start.
     data: u64,
 }
 
-/// When a request could start, the bus apart.
-#[derive(Clone, Copy, Debug)]
-struct Start {
-    /// When its row is activated; [`OPEN`] if it is open.
-    activate: u64,
-    /// When its data start, if the bus is free then.
-    ready: u64,
-}
-
 const OPEN: u64 = u64::MAX;
+
+/// What a channel does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing waits.
+    Idle,
+    /// Nothing before this time.
+    Wait(u64),
+    /// A read was committed: its name and the end of its data.
+    Read(u32, u64),
+}
 
 impl Channel {
     /// An idle channel of a machine; the `number`-th of `of` channels, whose refreshes are staggered.
@@ -236,32 +432,36 @@ impl Channel {
         let ranks = (0..shape.ranks)
             .map(|rank| Rank {
                 refresh: timing.refi * (rank * of + number + 1) as u64 / (shape.ranks * of) as u64,
-                window_end: timing.faw,
                 read_from: timing.wtr,
                 ..Rank::default()
             })
             .collect();
+        let group =
+            Group { column_from: timing.ccd_l, activate_from: timing.rrd_s.max(timing.faw) };
+        let bank = |bank: usize| Bank {
+            open: Key::NONE,
+            column_from: 0,
+            activate_from: 0,
+            group: (bank / shape.banks) as u32,
+            rank: (bank / shape.banks / shape.groups) as u32,
+        };
         Self {
-            timing,
-            shape,
-            banks: (0..shape.all())
-                .map(|bank| Bank {
-                    open: CLOSED,
-                    group: bank / shape.banks,
-                    rank: bank / shape.banks / shape.groups,
-                    ..Bank::default()
-                })
-                .collect(),
-            ranks,
-            column_from: vec![timing.ccd_l; shape.ranks * shape.groups],
+            limits: Limits {
+                timing,
+                banks: (0..shape.all()).map(bank).collect(),
+                groups: vec![group; shape.ranks * shape.groups],
+                ranks,
+                groups_of_rank: shape.groups,
+                bus_free: 0,
+                last_rank: 0,
+                last_was_write: false,
+                next_refresh: 0,
+            },
             reads: Queue::new(shape.all()),
             writes: Queue::new(shape.all()),
+            floors: vec![Floor::default(); shape.ranks],
             draining: false,
-            bus_free: 0,
-            last_rank: 0,
-            last_was_write: false,
             served: 0,
-            next_refresh: 0,
             planned: None,
             slack: timing.rrd_l.saturating_sub(2 * timing.rrd_s),
         }
@@ -270,7 +470,8 @@ impl Channel {
     /// Time from a lone request to the end of its data, in clocks: activate, read and burst.
     #[must_use]
     pub const fn idle_latency(&self) -> u64 {
-        self.timing.rcd + self.timing.cl + self.timing.burst
+        let timing = &self.limits.timing;
+        timing.rcd + timing.cl + timing.burst
     }
 
     /// Lines served so far, in both directions.
@@ -280,169 +481,120 @@ impl Channel {
     }
 
     /// Queues a request.
+    #[inline]
     pub fn push(&mut self, request: Request, write: bool) {
-        let queue = if write { &mut self.writes } else { &mut self.reads };
-        queue.push(request);
-        let at = queue.len() - 1;
-        if let Some(planned) = self.planned
+        let key = Key::new(self.limits.banks[request.bank as usize].rank, &request);
+        let at = self.queue(write).push(key, &request);
+        if let Some(planned) = &mut self.planned
             && planned.write == write
         {
-            let (start, data) = self.start(request.key(), request.arrived, write);
-            if data < planned.data {
-                self.planned = Some(Plan { write, at, start, data });
+            let look = self.limits.look(request.arrived, write);
+            let floor = self.limits.floor(key.rank(), &look);
+            if floor.data < planned.data {
+                let (activate, ready) = self.limits.start(key, &look, &floor);
+                let data = ready.max(floor.bus);
+                if data < planned.data {
+                    *planned = Plan { write, at, activate, data };
+                }
             }
         }
     }
 
-    /// Commits what is due at `now`; appends each read and the end of its data to `done`.
-    /// Returns when to call again, if anything waits.
-    pub fn advance(&mut self, now: u64, done: &mut Vec<(u32, u64)>) -> Option<u64> {
+    /// Whether the bus is taken for so long that nothing is to be chosen yet.
+    #[inline]
+    #[must_use]
+    pub const fn busy(&self, now: u64) -> bool {
+        let timing = &self.limits.timing;
+        self.limits.bus_free > now + timing.rcd + timing.cl + timing.rp
+    }
+
+    /// Commits what is due at `now`, up to the next read; call again until nothing is left to do at this time.
+    #[inline]
+    pub fn next(&mut self, now: u64) -> Next {
         // A closed bank answers after `lead`, one with another row open a precharge later.
-        let lead = self.timing.rcd + self.timing.cl;
-        let longest = lead + self.timing.rp;
+        let lead = self.limits.timing.rcd + self.limits.timing.cl;
+        let longest = lead + self.limits.timing.rp;
         loop {
-            let write = self.direction()?;
-            if self.bus_free > now + longest {
-                return Some(self.bus_free - longest);
+            let Some(write) = self.direction() else {
+                return Next::Idle;
+            };
+            let bus_free = self.limits.bus_free;
+            if bus_free > now + longest {
+                return Next::Wait(bus_free - longest);
             }
-            self.refresh(now);
+            if now >= self.limits.next_refresh {
+                self.planned = None;
+                self.limits.refresh(now);
+            }
             let plan = match self.planned {
                 Some(plan) if plan.write == write => plan,
                 _ => self.choose(now, write),
             };
-            if plan.data > self.bus_free && plan.data > now + lead {
+            if plan.data > bus_free && plan.data > now + lead {
                 self.planned = Some(plan);
-                return Some(plan.data - lead);
+                return Next::Wait(plan.data - lead);
             }
             self.planned = None;
-            let id = self.commit(plan, write);
+            self.served += 1;
+            let (key, id, wanted) = self.queue(write).take(plan.at);
+            self.limits.commit(&plan, key, wanted);
             if !write {
-                done.push((id, plan.data + self.timing.burst));
+                return Next::Read(id, plan.data + self.limits.timing.burst);
             }
         }
     }
 
-    fn direction(&mut self) -> Option<bool> {
-        if self.writes.len() >= self.timing.write_high {
-            self.draining = true;
-        } else if self.writes.len() <= self.timing.write_low {
-            self.draining = false;
-        }
-        if self.draining || (self.reads.len() == 0 && self.writes.len() > self.timing.write_low) {
+    #[inline]
+    const fn direction(&mut self) -> Option<bool> {
+        let timing = &self.limits.timing;
+        let (reads, writes) = (self.reads.len, self.writes.len);
+        self.draining = writes >= timing.write_high || self.draining && writes > timing.write_low;
+        if self.draining || (reads == 0 && writes > timing.write_low) {
             Some(true)
-        } else if self.reads.len() == 0 {
+        } else if reads == 0 {
             None
         } else {
             Some(false)
         }
     }
 
-    fn refresh(&mut self, now: u64) {
-        let per_rank = self.shape.groups * self.shape.banks;
-        if now < self.next_refresh {
-            return;
-        }
-        self.planned = None;
-        for (at, rank) in self.ranks.iter_mut().enumerate() {
-            while rank.refresh <= now {
-                let end = rank.refresh + self.timing.rfc;
-                rank.refresh += self.timing.refi;
-                for bank in &mut self.banks[at * per_rank..(at + 1) * per_rank] {
-                    bank.open = CLOSED;
-                    bank.activate_from = bank.activate_from.max(end);
-                }
-            }
-        }
-        self.next_refresh = self.ranks.iter().map(|rank| rank.refresh).min().unwrap_or(u64::MAX);
-    }
-
-    /// The plan whose data start first, the oldest among equals. What earlier looks at a request said spares most of them another one.
+    /// The plan whose data start first, the oldest among equals. What a rank allows at best, and what earlier looks at a request said,
+    /// spare most of them another one.
     fn choose(&mut self, now: u64, write: bool) -> Plan {
-        let mut entries = std::mem::take(&mut self.queue(write).entries);
-        let oldest = entries[0];
-        let (start, data) = self.start(oldest.key, now, write);
-        let mut best = Plan { write, at: 0, start, data };
-        if oldest.arrived + STARVED >= now {
-            for (at, entry) in entries.iter_mut().enumerate().skip(1) {
-                // Nothing starts before the bus is free, and the older of two equals goes first.
-                if best.data == self.bus_free {
+        let (limits, slack) = (&self.limits, self.slack);
+        let queue = if write { &mut self.writes } else { &mut self.reads };
+        let look = limits.look(now, write);
+        let mut first = u64::MAX;
+        for (rank, floor) in self.floors.iter_mut().enumerate() {
+            *floor = limits.floor(rank, &look);
+            first = first.min(floor.data);
+        }
+        let mut at = queue.oldest;
+        let mut best = Plan { write, at, activate: OPEN, data: u64::MAX };
+        let starved = (now as u32).wrapping_sub(queue.entries[at as usize].arrived) > STARVED;
+        // Nothing starts before `first`, and the older of two equals goes first.
+        while best.data > first
+            && let Some(entry) = queue.entries.get_mut(at as usize)
+        {
+            let floor = &self.floors[entry.key.rank()];
+            if entry.ready.max(floor.data) < best.data {
+                let (activate, ready) = limits.start(entry.key, &look, floor);
+                entry.ready = ready - slack;
+                let data = ready.max(floor.bus);
+                if data < best.data {
+                    best = Plan { write, at, activate, data };
+                }
+                if starved {
                     break;
                 }
-                if entry.ready >= best.data {
-                    continue;
-                }
-                let (start, data) = self.start(entry.key, now, write);
-                entry.ready = start.ready - self.slack;
-                if data < best.data {
-                    best = Plan { write, at, start, data };
-                }
             }
+            at = entry.younger;
         }
-        self.queue(write).entries = entries;
         best
     }
 
     const fn queue(&mut self, write: bool) -> &mut Queue {
         if write { &mut self.writes } else { &mut self.reads }
-    }
-
-    /// When a request could start, and when its data would, the bus considered.
-    #[inline(always)]
-    fn start(&self, key: u64, now: u64, write: bool) -> (Start, u64) {
-        let timing = &self.timing;
-        let bank = &self.banks[(key >> 32) as usize];
-        let rank = &self.ranks[bank.rank];
-        let from = self.column_from[bank.group];
-        let (activate, column) = if bank.open == key {
-            (OPEN, from.max(now).max(bank.column_from))
-        } else {
-            let precharge = if bank.open == CLOSED { 0 } else { timing.rp };
-            let gap = if rank.last_group == bank.group { timing.rrd_l } else { timing.rrd_s };
-            let activate = (now + precharge)
-                .max(bank.activate_from)
-                .max(rank.last_activate + gap)
-                .max(rank.window_end);
-            (activate, from.max(activate + timing.rcd))
-        };
-        let ready =
-            if write { column + timing.cwl } else { column.max(rank.read_from) + timing.cl };
-        let same = bank.rank == self.last_rank && self.last_was_write == write;
-        let bus = self.bus_free + if same { 0 } else { timing.turnaround };
-        (Start { activate, ready }, ready.max(bus))
-    }
-
-    fn commit(&mut self, plan: Plan, write: bool) -> u32 {
-        let (key, id, wanted) = self.queue(write).take(plan.at);
-        let timing = &self.timing;
-        let end = plan.data + timing.burst;
-        let column = plan.data - if write { timing.cwl } else { timing.cl };
-        let bank = &mut self.banks[(key >> 32) as usize];
-        let rank = &mut self.ranks[bank.rank];
-        let activate = plan.start.activate;
-        if activate != OPEN {
-            rank.activates[rank.oldest] = activate;
-            rank.oldest = (rank.oldest + 1) % 4;
-            rank.window_end = rank.activates[rank.oldest] + timing.faw;
-            rank.last_activate = activate;
-            rank.last_group = bank.group;
-            bank.open = key;
-            bank.column_from = activate + timing.rcd;
-            bank.activate_from = activate + timing.ras + timing.rp;
-        }
-        let recovered = if write { end + timing.wr } else { column + timing.rtp };
-        bank.activate_from = bank.activate_from.max(recovered + timing.rp);
-        if !wanted {
-            bank.open = CLOSED;
-        }
-        if write {
-            rank.read_from = end + timing.wtr;
-        }
-        self.column_from[bank.group] = column + timing.ccd_l;
-        self.bus_free = end;
-        self.last_rank = bank.rank;
-        self.last_was_write = write;
-        self.served += 1;
-        id
     }
 }
 
@@ -459,10 +611,13 @@ mod tests {
 
     fn drain(channel: &mut Channel, mut now: u64) -> Vec<(u32, u64)> {
         let mut done = Vec::new();
-        while let Some(wake) = channel.advance(now, &mut done) {
-            now = wake.max(now + 1);
+        loop {
+            match channel.next(now) {
+                Next::Idle => return done,
+                Next::Wait(wake) => now = wake.max(now + 1),
+                Next::Read(id, end) => done.push((id, end)),
+            }
         }
-        done
     }
 
     #[test]
@@ -486,7 +641,7 @@ mod tests {
     fn random_reads_of_one_channel_stay_below_the_bus_and_reach_most_of_it() {
         let mut channel = channel();
         let mut random = Random::new(3);
-        let (mut done, mut now, mut served, mut id) = (Vec::new(), 0, 0, 0);
+        let (mut now, mut served, mut id) = (0, 0, 0);
         let mut waiting = 0;
         while served < 20_000 {
             while waiting < 48 {
@@ -502,11 +657,14 @@ mod tests {
                 id += 1;
                 waiting += 1;
             }
-            done.clear();
-            let wake = channel.advance(now, &mut done);
-            waiting -= done.len();
-            served += done.len();
-            now = wake.unwrap_or(now + 1).max(now + 1);
+            match channel.next(now) {
+                Next::Idle => now += 1,
+                Next::Wait(wake) => now = wake.max(now + 1),
+                Next::Read(..) => {
+                    waiting -= 1;
+                    served += 1;
+                }
+            }
         }
         let busy = 20_000.0 * 4.0 / now as f64;
         assert!((0.6..1.0).contains(&busy), "{busy}");
@@ -519,25 +677,34 @@ mod tests {
             requests in prop::collection::vec((0_u64..19, 0_u16..32, 0_u32..3, any::<bool>()), 1..300),
         ) {
             let mut channel = channel();
-            let (mut now, mut done) = (0, Vec::new());
+            let mut now = 0;
             for (id, (gap, bank, row, write)) in requests.into_iter().enumerate() {
                 channel.push(Request { id: id as u32, bank, row, arrived: now }, write);
-                channel.advance(now, &mut done);
+                while matches!(channel.next(now), Next::Read(..)) {}
                 now += gap;
-                channel.refresh(now);
+                if now >= channel.limits.next_refresh {
+                    channel.limits.refresh(now);
+                }
                 // A plan does not outlive a look at the other direction, whose bounds it does not know.
                 channel.planned = None;
                 for write in [false, true] {
-                    if channel.queue(write).len() > 0 {
-                        let naive = (0..channel.queue(write).len())
+                    if channel.queue(write).len > 0 {
+                        let queue = if write { &channel.writes } else { &channel.reads };
+                        let by_age = std::iter::successors(Some(queue.oldest), |&at| {
+                            Some(queue.entries[at as usize].younger).filter(|&at| at != NONE)
+                        });
+                        let naive = by_age
                             .map(|at| {
-                                let key = channel.queue(write).entries[at].key;
-                                let (start, data) = channel.start(key, now, write);
-                                (at, data, start.activate)
+                                let key = queue.entries[at as usize].key;
+                                let look = channel.limits.look(now, write);
+                                let floor = channel.limits.floor(key.rank(), &look);
+                                let (activate, ready) = channel.limits.start(key, &look, &floor);
+                                (at, ready.max(floor.bus), activate)
                             })
-                            .min_by_key(|plan| (plan.1, plan.0));
+                            // The first of equals.
+                            .min_by_key(|plan| plan.1);
                         let chosen = channel.choose(now, write);
-                        prop_assert_eq!(Some((chosen.at, chosen.data, chosen.start.activate)), naive);
+                        prop_assert_eq!(Some((chosen.at, chosen.data, chosen.activate)), naive);
                     }
                 }
             }

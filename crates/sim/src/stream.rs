@@ -51,7 +51,7 @@ pub enum Ask {
 /// The state of one such core.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    lines: Vec<State>,
+    lines: Box<[State; RING]>,
     oldest: u64,
     next: u64,
     ahead: u64,
@@ -59,8 +59,8 @@ pub struct Stream {
     buffers: usize,
     busy: usize,
     away: u64,
-    distance: u64,
-    queue: u64,
+    /// How far the streamer runs ahead, by what is outstanding; nothing beyond a full superqueue.
+    reach: Vec<u64>,
 }
 
 impl Stream {
@@ -69,8 +69,9 @@ impl Stream {
     #[must_use]
     pub fn new(line: u64, window: usize, buffers: usize, distance: usize, queue: usize) -> Self {
         let half = RING as u64 / 2;
+        let (distance, queue) = ((distance as u64).min(half - 1), (queue as u64).max(1));
         Self {
-            lines: vec![State::Away; RING],
+            lines: Box::new([State::Away; RING]),
             oldest: line,
             next: line,
             ahead: line,
@@ -78,8 +79,7 @@ impl Stream {
             buffers: buffers.max(1),
             busy: 0,
             away: 0,
-            distance: (distance as u64).min(half - 1),
-            queue: (queue as u64).max(1),
+            reach: (0..=queue).map(|away| distance * (queue - away) / queue).collect(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Stream {
             self.ahead = self.ahead.max(line + 1);
             let end = (line / PAGE + 1) * PAGE;
             for _ in 0..PER_REQUEST {
-                let reach = self.distance * self.queue.saturating_sub(self.away) / self.queue;
+                let reach = self.reach.get(self.away as usize).copied().unwrap_or(0);
                 if self.ahead < end && self.ahead <= line + reach {
                     let line = self.ahead;
                     *self.state(line) = State::Fetching;

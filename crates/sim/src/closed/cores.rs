@@ -1,7 +1,14 @@
 //! What cores do: issue, walk, wait for lines, retire, stream, copy.
 
-use super::{Bench, Kind, Purpose, Walks, of, what};
+use super::{Bench, Flight, Kind, Purpose, Walks, of, what};
 use crate::stream::Ask;
+
+/// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is on processors
+/// whose least version has no instruction for it.
+fn nearest(number: f64) -> u64 {
+    let whole = number as u64;
+    whole + u64::from(number - whole as f64 >= 0.5)
+}
 
 impl Bench<'_> {
     pub(super) fn issue(&mut self, core: u32, slot: u32, walks: &Walks) {
@@ -22,14 +29,15 @@ impl Bench<'_> {
             let tier = usize::from(!self.random.chance(walks.default_share));
             self.send(core, slot, tier, Purpose::Walk, None);
         } else {
-            let end = self.wheel.now() + self.clocks(walks.hit_ns);
+            let end = self.wheel.now() + self.cores[core as usize].pace.hit;
             self.wheel.push(end, of(what::WALKED, core, slot));
         }
     }
 
     pub(super) fn walked(&mut self, core: u32, slot: u32) {
-        self.cores[core as usize].walks -= 1;
-        if let Some(next) = self.cores[core as usize].waiting.pop_front()
+        let state = &mut self.cores[core as usize];
+        state.walks -= 1;
+        if let Some(next) = state.waiting.pop_front()
             && let Kind::Window { walks, .. } = self.kind(core)
         {
             self.walk(core, next, walks);
@@ -48,7 +56,7 @@ impl Bench<'_> {
         }
         let more = u32::from(self.random.chance(lines.fract()));
         let count = lines as u32 + more;
-        self.cores[core as usize].left[slot as usize] = count - 1;
+        self.cores[core as usize].slots[slot as usize].left = count - 1;
         // Neighbours: on channels in turn, within a page.
         let first = self.random.bits() >> 8 & !7;
         for line in 0..count {
@@ -57,51 +65,52 @@ impl Bench<'_> {
     }
 
     pub(super) fn done(&mut self, id: u32) {
-        let flight = self.flights[id as usize];
+        let Flight { purpose, tier, core, slot, sent, line, .. } = self.flights[id as usize];
         self.free.push(id);
-        if self.measuring && flight.purpose != Purpose::Ahead {
-            self.reads[flight.tier as usize] += 1;
-            self.waited[flight.tier as usize] += self.wheel.now() - flight.sent;
+        if self.measuring && purpose != Purpose::Ahead {
+            self.reads[tier as usize] += 1;
+            self.waited[tier as usize] += self.wheel.now() - sent;
         }
-        if flight.purpose == Purpose::Walk {
-            self.walked(flight.core, flight.slot);
+        let core = u32::from(core);
+        if purpose == Purpose::Walk {
+            self.walked(core, slot);
             return;
         }
-        match self.kind(flight.core) {
+        match self.kind(core) {
             Kind::Copy { .. } => {
-                let line = Some(flight.line);
-                self.send(flight.core, 0, 1 - flight.tier as usize, Purpose::Write, line);
+                self.send(core, 0, 1 - tier as usize, Purpose::Write, Some(line));
             }
-            Kind::Stream { .. } => self.came(flight.core, flight.line),
-            kind @ Kind::Window { .. } => {
-                let left = &mut self.cores[flight.core as usize].left[flight.slot as usize];
+            Kind::Stream { .. } => self.came(core, line),
+            &Kind::Window { mispredicted, .. } => {
+                let left = &mut self.cores[core as usize].slots[slot as usize].left;
                 if *left > 0 {
                     *left -= 1;
                     return;
                 }
-                self.count(flight.core, None);
-                self.retire(flight.core, flight.slot, kind);
+                self.count(core, None);
+                self.retire(core, slot, mispredicted);
             }
         }
     }
 
     fn tier_of(&mut self, core: u32) -> usize {
-        let share = self.groups[self.cores[core as usize].group].default_share;
+        let share = self.cores[core as usize].default_share;
         usize::from(!(share >= 1.0 || self.random.chance(share)))
     }
 
     /// Counts an operation and sends back what it wrote.
     fn count(&mut self, core: u32, line: Option<u64>) {
-        let group = self.cores[core as usize].group;
+        let state = &mut self.cores[core as usize];
         if self.measuring {
-            self.ops[group] += 1;
+            self.ops[state.group] += 1;
         }
-        self.cores[core as usize].debt += self.groups[group].writes_per_read;
-        while self.cores[core as usize].debt >= 1.0 {
-            self.cores[core as usize].debt -= 1.0;
+        let mut debt = state.debt + state.writes_per_read;
+        while debt >= 1.0 {
+            debt -= 1.0;
             let tier = self.tier_of(core);
             self.send(core, 0, tier, Purpose::Write, line);
         }
+        self.cores[core as usize].debt = debt;
     }
 
     /// The line that a slot of a stream core stands for: the low bits of a line that is not far from the core's.
@@ -118,15 +127,13 @@ impl Bench<'_> {
     }
 
     pub(super) fn demand(&mut self, core: u32) {
-        let &Kind::Stream { near_ns, .. } = self.kind(core) else {
-            return;
-        };
         let mut asked = std::mem::take(&mut self.asked);
         asked.clear();
-        if let Some(stream) = &mut self.cores[core as usize].stream {
+        let state = &mut self.cores[core as usize];
+        if let Some(stream) = &mut state.stream {
             stream.demand(&mut asked);
         }
-        let near = self.wheel.now() + self.clocks(near_ns).max(1);
+        let near = self.wheel.now() + state.pace.near;
         for ask in asked.drain(..) {
             match ask {
                 Ask::Near { line } => {
@@ -146,8 +153,9 @@ impl Bench<'_> {
         let &Kind::Stream { lag, .. } = self.kind(core) else {
             return;
         };
-        self.cores[core as usize].line = line;
-        if let Some(stream) = &mut self.cores[core as usize].stream
+        let state = &mut self.cores[core as usize];
+        state.line = line;
+        if let Some(stream) = &mut state.stream
             && stream.came(line)
         {
             self.count(core, Some(line.saturating_sub(lag)));
@@ -155,27 +163,22 @@ impl Bench<'_> {
         }
     }
 
-    fn retire(&mut self, core: u32, slot: u32, kind: &Kind) {
-        let &Kind::Window { front_ns, issue_ns, mispredicted, penalty_ns, .. } = kind else {
-            return;
-        };
-        let (clock, now) = (self.clock, self.wheel.now() as f64);
-        self.cores[core as usize].finished[slot as usize] = true;
+    fn retire(&mut self, core: u32, slot: u32, mispredicted: f64) {
+        let now = self.wheel.now() as f64;
+        let state = &mut self.cores[core as usize];
+        state.slots[slot as usize].finished = true;
         loop {
-            let state = &mut self.cores[core as usize];
             let head = state.head;
-            if !state.finished[head] {
+            if !std::mem::take(&mut state.slots[head].finished) {
                 return;
             }
-            state.finished[head] = false;
-            state.head = if head + 1 == state.slots { 0 } else { head + 1 };
+            state.head = if head + 1 == state.slots.len() { 0 } else { head + 1 };
             let mut enter = state.front_free.max(now);
             if mispredicted > 0.0 && self.random.chance(mispredicted) {
-                enter += penalty_ns / clock;
+                enter += state.pace.penalty;
             }
-            self.cores[core as usize].front_free = enter + front_ns / clock;
-            let issue = (enter + issue_ns / clock).round() as u64;
-            self.wheel.push(issue, of(what::ISSUE, core, head as u32));
+            state.front_free = enter + state.pace.front;
+            self.wheel.push(nearest(enter + state.pace.issue), of(what::ISSUE, core, head as u32));
         }
     }
 
@@ -194,5 +197,20 @@ impl Bench<'_> {
         let gap = 1.0 / lines_per_ns / self.clock;
         let next = self.wheel.now() + self.random.exponential(gap).ceil() as u64;
         self.wheel.push(next, of(what::COPY, core, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nearest_rounds_as_the_library_does(whole in 0_u64..1 << 52, part in 0.0_f64..1.0) {
+            for number in [whole as f64 + part, whole as f64 + 0.5, part, 0.5_f64.next_down(), whole as f64] {
+                prop_assert_eq!(nearest(number), number.round() as u64);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The way of a request to memory and back: its channel, bank and row; the link; the channel's commits.
 
 use super::{Bench, Flight, Purpose, what};
-use crate::dram::{Request, Shape};
+use crate::dram::{Next, Request, Shape};
 
 /// A number to divide by, without a division where it is a power of two, as most of a channel's are.
 #[derive(Clone, Copy)]
@@ -93,29 +93,36 @@ impl Bench<'_> {
             purpose,
             tier: tier as u8,
             bank: bank as u16,
-            core,
+            core: core as u16,
+            channel: channel as u16,
             slot,
-            channel: channel as u32,
             row,
             sent: now,
             line: line.unwrap_or(0),
         };
-        let id = if let Some(id) = self.free.pop() {
-            self.flights[id as usize] = flight;
-            id
-        } else {
-            self.flights.push(flight);
-            self.flights.len() as u32 - 1
-        };
+        let write = purpose == Purpose::Write;
         if self.paths[tier].linked {
-            let write = purpose == Purpose::Write;
+            let id = self.depart(flight);
             let time = self.cross(0, if write { self.data } else { self.control });
             if write {
                 self.cross(1, self.control);
             }
             self.wheel.push(time, what::ARRIVE << 28 | id);
         } else {
-            self.arrive(id);
+            // Nobody asks what became of a write.
+            let id = if write { 0 } else { self.depart(flight) };
+            self.enter(id, &flight);
+        }
+    }
+
+    /// Notes a request on its way; returns its name.
+    fn depart(&mut self, flight: Flight) -> u32 {
+        if let Some(id) = self.free.pop() {
+            self.flights[id as usize] = flight;
+            id
+        } else {
+            self.flights.push(flight);
+            self.flights.len() as u32 - 1
         }
     }
 
@@ -127,34 +134,46 @@ impl Bench<'_> {
 
     pub(super) fn arrive(&mut self, id: u32) {
         let flight = self.flights[id as usize];
-        let arrived = self.wheel.now();
-        let request = Request { id, bank: flight.bank, row: flight.row, arrived };
-        let write = flight.purpose == Purpose::Write;
-        self.channels[flight.channel as usize].push(request, write);
-        if write {
+        if flight.purpose == Purpose::Write {
             self.free.push(id);
         }
-        self.advance(flight.channel);
+        self.enter(id, &flight);
+    }
+
+    /// A request reaches its channel.
+    fn enter(&mut self, id: u32, flight: &Flight) {
+        let arrived = self.wheel.now();
+        let request = Request { id, bank: flight.bank, row: flight.row, arrived };
+        let channel = u32::from(flight.channel);
+        let queue = &mut self.channels[channel as usize];
+        queue.push(request, flight.purpose == Purpose::Write);
+        // A wake that is due when the bus will be free is due still.
+        if !(queue.busy(arrived) && self.wakes[channel as usize] != u64::MAX) {
+            self.advance(channel);
+        }
     }
 
     pub(super) fn advance(&mut self, channel: u32) {
-        let (now, mut done) = (self.wheel.now(), std::mem::take(&mut self.done));
-        done.clear();
-        let wake = self.channels[channel as usize].advance(now, &mut done);
-        for &(id, time) in &done {
-            let path = &self.paths[self.flights[id as usize].tier as usize];
-            if path.linked {
-                self.wheel.push(time, what::DATA << 28 | id);
-            } else {
-                self.wheel.push(time + path.constant, what::DONE << 28 | id);
-            }
-        }
-        self.done = done;
-        if let Some(wake) = wake {
-            let wake = wake.max(now + 1);
-            if wake != self.wakes[channel as usize] {
-                self.wakes[channel as usize] = wake;
-                self.wheel.push(wake, what::WAKE << 28 | channel);
+        let now = self.wheel.now();
+        loop {
+            match self.channels[channel as usize].next(now) {
+                Next::Idle => return,
+                Next::Wait(wake) => {
+                    let wake = wake.max(now + 1);
+                    if wake != self.wakes[channel as usize] {
+                        self.wakes[channel as usize] = wake;
+                        self.wheel.push(wake, what::WAKE << 28 | channel);
+                    }
+                    return;
+                }
+                Next::Read(id, end) => {
+                    let path = &self.paths[self.flights[id as usize].tier as usize];
+                    if path.linked {
+                        self.wheel.push(end, what::DATA << 28 | id);
+                    } else {
+                        self.wheel.push(end + path.constant, what::DONE << 28 | id);
+                    }
+                }
             }
         }
     }
