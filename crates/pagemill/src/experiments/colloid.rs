@@ -45,7 +45,7 @@ pub struct Options {
     pub figures: Vec<String>,
     /// Fewer pages and fewer random points.
     pub quick: bool,
-    /// What a tenth more or less of each parameter does to each cell of 6c.
+    /// What a tenth more or less of each parameter does to each cell of 6c and 8b.
     pub sensitivity: bool,
     /// Seed.
     pub seed: u64,
@@ -120,7 +120,7 @@ pub struct Line {
     pub best: f64,
 }
 
-/// What one parameter does to the cells of 6c.
+/// What one parameter does to the cells of 6c and 8b.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Influence {
     /// The parameter.

@@ -83,12 +83,15 @@ pub struct Arguments {
     /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
     #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
     figure: Vec<String>,
-    /// With --figure: what a tenth more or less of each parameter does to each cell of 6c.
+    /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see --keep).
     #[arg(long)]
     sensitivity: bool,
     /// With --figure: fewer pages and points.
     #[arg(long)]
     quick: bool,
+    /// With --figure or --sensitivity: keeps what is finished in this directory, and goes on from there.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
     /// Prints the built-in machine file, with the source of each value, and ends.
     #[arg(long)]
     print_machine: bool,
@@ -352,7 +355,9 @@ impl Arguments {
         let mut show = |what: &str, part: f64| {
             progress.show(&format!("{:3.0} %  {what}", part * 100.0));
         };
-        let report = colloid::run(&options, None, &mut show, &mut |_| Ok(()))?;
+        let kept =
+            self.keep.as_deref().map(|keep| colloid::Kept::new(keep, &options)).transpose()?;
+        let report = colloid::run(&options, kept.as_ref(), &mut show, &mut |_| Ok(()))?;
         progress.clear();
         if self.json {
             println!("{}", report.json()?);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  DIR/colloid/6c.json            {"of": "seed 1, full, …", "part": the figure's part of the report}
-//!  DIR/colloid/dram.rfc.json      a parameter's row of the sensitivity table
+//!  DIR/colloid/dram.rfc less.json the cells at rest with a parameter a tenth less, for the sensitivity table
+//!  DIR/colloid/kernel.fault_us.json  a parameter's row of that table
 //! ```
 //!
 //! A part is taken only if it is of the same seed, size, machine and build.

@@ -115,14 +115,14 @@ pub(super) fn run(
     let cases: Vec<Case> =
         rows.into_iter().flat_map(|latency| LOADS.map(|steps| Case { latency, steps })).collect();
     let names: Vec<(String, String)> = cases.iter().flat_map(|case| case.cells()).collect();
-    let influence = |key: &str, frozen: &[f64], [less, more]: [Vec<f64>; 2]| Influence {
+    let influence = |key: &str, frozen: &[f64], changed: &[Vec<f64>]| Influence {
         key: key.to_owned(),
         cells: names
             .iter()
             .enumerate()
             .map(|(at, (row, column))| {
-                let change = |new: f64| new / frozen[at] - 1.0;
-                (row.clone(), column.clone(), change(less[at]), change(more[at]))
+                let change = |new: &[f64]| new[at] / frozen[at] - 1.0;
+                (row.clone(), column.clone(), change(&changed[0]), change(&changed[1]))
             })
             .collect(),
     };
@@ -139,25 +139,33 @@ pub(super) fn run(
         .partition(|p| p.section == "kernel");
     let all = (kernel.len() + rest.len() + 2) as f64;
 
-    tick("as it is", 0.0);
-    let rest_of = |machine: &Machine, effort: Effort| -> Vec<f64> {
-        let values = |case: &Case| case.values(machine, options, effort);
-        parallel::map(&cases, values, &mut |_| ()).concat()
+    // Cells of a machine at rest, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses one at most.
+    let mut rest_of = |name: &str, machine: &Machine, effort: Effort, done: f64| {
+        kept::part(kept, name, || {
+            let values = |case: &Case| case.values(machine, options, effort);
+            let mut one = |made: usize| {
+                let (part, of) = (made as f64, cases.len() as f64);
+                tick(&format!("{name}, {made} of {of} loads"), (done + part / of / 2.0) / all);
+            };
+            parallel::map(&cases, values, &mut one).concat()
+        })
     };
-    let frozen = kept::part(kept, "at-rest", || rest_of(&options.machine, effort))?;
-    let noise = kept::part(kept, "at-rest-noise", || {
-        let seeds = [1, 2].map(|more| Effort { seed: options.seed + more, ..effort });
-        let values = seeds.map(|effort| rest_of(&options.machine, effort));
-        influence("(at rest: other seeds, the noise)", &frozen, values)
-    })?;
+    let frozen = rest_of("as it is", &options.machine, effort, 0.0)?;
+    let mut noise = Vec::new();
+    for more in [1, 2] {
+        let effort = Effort { seed: options.seed + more, ..effort };
+        noise.push(rest_of(&format!("seed {}", effort.seed), &options.machine, effort, 0.5)?);
+    }
+    let noise = influence("(at rest: other seeds, the noise)", &frozen, &noise);
     let mut found = Vec::new();
     for (at, one) in rest.iter().enumerate() {
-        let key = one.name();
-        tick(&key, (at + 1) as f64 / all);
-        found.push(kept::part(kept, &key, || {
-            let values = [-1.0, 1.0].map(|sign| rest_of(&changed(&key, one.whole(), sign), effort));
-            influence(&key, &frozen, values)
-        })?);
+        let (key, mut values) = (one.name(), Vec::new());
+        for (sign, name) in [(-1.0, "less"), (1.0, "more")] {
+            let done = at as f64 + 1.0 + (sign + 1.0) / 4.0;
+            let machine = changed(&key, one.whole(), sign);
+            values.push(rest_of(&format!("{key} {name}"), &machine, effort, done)?);
+        }
+        found.push(influence(&key, &frozen, &values));
     }
 
     tick("whole runs as they are", (rest.len() + 1) as f64 / all);
@@ -177,7 +185,7 @@ pub(super) fn run(
     let frozen = kept::part(kept, "whole-runs", || runs(&options.machine, options.seed))?;
     let noise_of_runs = kept::part(kept, "whole-runs-noise", || {
         let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
-        influence("(kernel: other seeds, the noise)", &frozen, values)
+        influence("(kernel: other seeds, the noise)", &frozen, &values)
     })?;
     for (at, one) in kernel.iter().enumerate() {
         let key = one.name();
@@ -185,7 +193,7 @@ pub(super) fn run(
         found.push(kept::part(kept, &key, || {
             let values =
                 [-1.0, 1.0].map(|sign| runs(&changed(&key, one.whole(), sign), options.seed));
-            influence(&key, &frozen, values)
+            influence(&key, &frozen, &values)
         })?);
     }
     found.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
