@@ -24,7 +24,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::pagemap::Leaf;
 use crate::rng::Rng;
 use crate::size::{CLASSES, SIZES};
-use crate::span::BIN_LEN;
 
 /// Bytes that a full bin holds, at most.
 const BIN_BYTES: usize = 64 * 1024;
@@ -71,13 +70,10 @@ pub(crate) struct Bin {
     limit: Cell<*mut *mut u8>,
 }
 
-const _: () = assert!(size_of::<Bin>() == BIN_LEN);
-
 /// A thread's cache of free slots; made by [`crate::Heap::attach`].
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Cache {
-    /// First: see [`Bin::at`].
     pub(crate) bins: [Bin; CLASSES],
     /// Marks freed slots, see [`mark`].
     pub(crate) key: u64,
@@ -138,16 +134,6 @@ impl Bin {
     #[inline(always)]
     pub fn len(&self) -> usize {
         (self.top.load(Ordering::Relaxed).addr() - self.base.addr()) / size_of::<*mut u8>()
-    }
-
-    /// The bin at this offset in a cache, see [`crate::span::Span::bin`].
-    ///
-    /// # Safety
-    /// The caller owns the cache, and the offset is that of a class's bin.
-    #[inline(always)]
-    pub unsafe fn at<'a>(cache: *mut Cache, offset: u32) -> &'a Self {
-        // SAFETY: the bins are the first field of the cache, and the offset is that of one of them.
-        unsafe { &*cache.byte_add(offset as usize).cast::<Self>() }
     }
 
     /// Entries that the bin may hold at the moment; asked by the owner only.

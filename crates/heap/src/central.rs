@@ -14,7 +14,7 @@ use core::ptr::{NonNull, null_mut};
 
 use crate::bits::{self, Bits};
 use crate::os::Os;
-use crate::size::{CLASSES, RECIPROCALS, SIZES, slot_at};
+use crate::size::{CLASSES, SIZES, SPAN_MAX, slot_at};
 use crate::span::{Span, SpanRef, State, UNLISTED};
 use crate::sync::{AtomicUsize, Lock, Locked, Ordering};
 
@@ -489,8 +489,13 @@ impl Central {
         self.is_mine(class, span, generation).then(|| f(span.get()))
     }
 
-    /// Blocks the slots on whole pages of a span; returns the live bits. `None` if it is no longer the span that was
+    /// Blocks the slots on whole pages of a span; returns the live bits. `first` is called, under the lock, if no page of it was
+    /// blocked before. `None` if it is no longer the span that was
     /// meant, or one of the pages is blocked already.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, and each is a plain fact about the span"
+    )]
     pub fn block<O: Os>(
         &self,
         os: &O,
@@ -499,6 +504,7 @@ impl Central {
         generation: u32,
         pages: Range<u8>,
         page: usize,
+        first: impl FnOnce(&Span),
     ) -> Option<Bits> {
         let mut lists = self.lists.lock(os);
         if !self.is_mine(class, span, Some(generation)) {
@@ -508,14 +514,16 @@ impl Central {
         if this.blocked_pages() & page_bits(&pages) != 0 {
             return None;
         }
-        this.set_reciprocal(0);
+        if this.blocked_pages() == 0 {
+            first(this);
+        }
         Self::set_pages(this, this.blocked_pages() | page_bits(&pages), page);
         lists.list(span);
         Some(this.live_bits())
     }
 
-    /// Hands the slots on whole pages of a span out again; `fast` lets frees take the fast path again. `None` if it is no longer the span that was meant; else the
-    /// span itself if it is empty and the caller's now.
+    /// Hands the slots on whole pages of a span out again; `last` is called, under the lock, if no page of it is blocked any more.
+    /// `None` if it is no longer the span that was meant; else the span itself if it is empty and the caller's now.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site, and each is a plain fact about the span"
@@ -528,7 +536,7 @@ impl Central {
         generation: u32,
         pages: Range<u8>,
         page: usize,
-        fast: bool,
+        last: impl FnOnce(&Span),
     ) -> Option<*mut Span> {
         let mut lists = self.lists.lock(os);
         if !self.is_mine(class, span, Some(generation)) {
@@ -536,8 +544,8 @@ impl Central {
         }
         let this = span.get();
         Self::set_pages(this, this.blocked_pages() & !page_bits(&pages), page);
-        if this.blocked_pages() == 0 && fast {
-            this.set_reciprocal(RECIPROCALS[class]);
+        if this.blocked_pages() == 0 {
+            last(this);
         }
         let mut empty = null_mut();
         self.settle(&mut lists, span, &mut empty);
@@ -591,7 +599,7 @@ pub fn slot_start(span: &Span, address: usize) -> Option<usize> {
         return None;
     }
     let offset = address.wrapping_sub(span.start());
-    if offset >= span.len() {
+    if offset >= SPAN_MAX {
         return None;
     }
     let slot = slot_at(class, offset);

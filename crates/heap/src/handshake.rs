@@ -78,7 +78,9 @@ impl<O: Os> Heap<O> {
     pub fn block(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> Option<[u64; 4]> {
         let (class, central) = self.class_of(span)?;
         self.compacting(central, || {
-            central.block(&self.os, class, span, generation, pages, self.page())
+            // Objects on pages that compaction has in hand are freed with a look at the span.
+            let first = |this: &Span| self.map.set_small(this, false);
+            central.block(&self.os, class, span, generation, pages, self.page(), first)
         })
     }
 
@@ -86,10 +88,9 @@ impl<O: Os> Heap<O> {
     /// `false` if the span has changed its meaning since `generation`.
     pub fn unblock(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> bool {
         let Some((class, central)) = self.class_of(span) else { return false };
-        let config = self.config();
-        let fast = config.randomise < 2 && !config.hardened;
         let empty = self.compacting(central, || {
-            central.unblock(&self.os, class, span, generation, pages, self.page(), fast)
+            let last = |this: &Span| self.map.set_small(this, self.frees_plainly());
+            central.unblock(&self.os, class, span, generation, pages, self.page(), last)
         });
         let Some(empty) = empty else { return false };
         self.free_spans(empty);

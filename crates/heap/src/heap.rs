@@ -6,7 +6,7 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::cache::{self, Bin, Cache};
+use crate::cache::{self, Cache};
 use crate::central::{self, Central};
 use crate::config::Config;
 use crate::hardened::Hardened;
@@ -357,6 +357,12 @@ impl<O: Os> Heap<O> {
         }
     }
 
+    /// Whether objects of this heap are freed to the thread's cache without further questions.
+    pub(crate) fn frees_plainly(&self) -> bool {
+        let config = self.config();
+        config.randomise < 2 && !config.hardened
+    }
+
     /// Frees an object that this is the leaf of, if all is as usual. Changes nothing otherwise.
     ///
     /// # Safety
@@ -364,14 +370,9 @@ impl<O: Os> Heap<O> {
     #[inline(always)]
     unsafe fn free_plain(cache: *mut Cache, leaf: &Leaf, object: *mut u8) -> bool {
         let address = object.addr();
-        // SAFETY: page map entries are null or descriptors, which are never unmapped.
-        let Some(span) = (unsafe { leaf.get(address).as_ref() }) else { return false };
-        let offset = address.wrapping_sub(span.start()) as u32;
-        if !size::is_slot_start(span.reciprocal(), offset) {
-            return false;
-        }
-        // SAFETY: the caller owns the cache; a non-zero reciprocal comes with the offset of a class's bin.
-        let (bin, key) = unsafe { (Bin::at(cache, span.bin()), (*cache).key) };
+        let Some(plain) = leaf.plain(address) else { return false };
+        // SAFETY: the caller owns the cache, and there is a bin for each class.
+        let (bin, key) = unsafe { ((*cache).bins.get_unchecked(plain.class()), (*cache).key) };
         // SAFETY: the object is a slot of at least 16 bytes that the caller gave up.
         let second = unsafe { &mut *object.cast::<u64>().add(1) };
         let mark = cache::mark(key, address);
@@ -505,6 +506,10 @@ impl<O: Os> Heap<O> {
             // SAFETY: as for this function.
             return unsafe { self.allocate(cache, size) };
         }
+        if let Some(usable) = self.plain_size(object.addr()) {
+            // SAFETY: as for this function.
+            return unsafe { self.resize_slot(cache, object, usable, size) };
+        }
         let usable = match self.lookup(object.addr()) {
             Found::Wrong(misuse) => self.os.misuse(misuse, object),
             Found::Slot(..) | Found::Large(_) if self.is_hardened() => {
@@ -515,17 +520,9 @@ impl<O: Os> Heap<O> {
                 usable
             }
             Found::Slot(span, _) => {
-                // SAFETY: the object is a slot of at least 16 bytes of which the caller says that it is live.
-                if unsafe { object.cast::<u64>().add(1).read() }
-                    == cache::mark(self.key(), object.addr())
-                {
-                    self.os.misuse(Misuse::DoubleFree, object);
-                }
                 let usable = span.get().slot_size() as usize;
-                if size <= usable && size >= usable / 2 {
-                    return object;
-                }
-                usable
+                // SAFETY: as for this function.
+                return unsafe { self.resize_slot(cache, object, usable, size) };
             }
             Found::Large(span) => {
                 let usable = span.get().usable();
@@ -551,6 +548,38 @@ impl<O: Os> Heap<O> {
         unsafe { self.replace(cache, object, moved, usable.min(size)) }
     }
 
+    /// As [`Heap::reallocate`], of an object in a slot of `usable` bytes.
+    ///
+    /// # Safety
+    /// As [`Heap::reallocate`].
+    unsafe fn resize_slot(
+        &self,
+        cache: *mut Cache,
+        object: *mut u8,
+        usable: usize,
+        size: usize,
+    ) -> *mut u8 {
+        // SAFETY: the object is a slot of at least 16 bytes of which the caller says that it is live.
+        if unsafe { object.cast::<u64>().add(1).read() } == cache::mark(self.key(), object.addr()) {
+            self.os.misuse(Misuse::DoubleFree, object);
+        }
+        if size <= usable && size >= usable / 2 {
+            return object;
+        }
+        // SAFETY: as for this function; both objects are at least that long.
+        unsafe {
+            let moved = self.allocate(cache, size);
+            self.replace(cache, object, moved, usable.min(size))
+        }
+    }
+
+    /// Bytes of the slot that starts at an address, if the page map alone tells.
+    #[inline(always)]
+    fn plain_size(&self, address: usize) -> Option<usize> {
+        let plain = self.map.leaf(address)?.plain(address)?;
+        SIZES.get(plain.class()).map(|&size| size as usize)
+    }
+
     /// Copies `len` bytes of an object to its successor, unless that is null, and frees it.
     ///
     /// # Safety
@@ -574,7 +603,17 @@ impl<O: Os> Heap<O> {
 
     /// Bytes that the program may use at `object`; 0 for null. A pointer that is not an object is named through
     /// [`Os::misuse`].
+    #[inline]
     pub fn usable_size(&self, object: *const u8) -> usize {
+        match self.plain_size(object.addr()) {
+            Some(size) => size,
+            None => self.usable_size_by_span(object),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn usable_size_by_span(&self, object: *const u8) -> usize {
         if object.is_null() {
             return 0;
         }

@@ -244,7 +244,6 @@ impl Large {
         let this = span.get();
         this.set_start(start.addr());
         this.set_granules(len / GRANULE);
-        this.set_reciprocal(0);
         this.set_zeroed(true);
         this.set_state(State::Mapped);
         let mut inner = self.inner.lock(cx.os);

@@ -10,18 +10,47 @@
 //! mapped when the first granule in it is used. An entry is null (not ours), or the descriptor of
 //! the run that covers the granule. Runs that are not small spans have an entry at their first and
 //! last granule only; what lies between holds null or the mark of freed memory.
+//!
+//! ```text
+//!  entry     63 ........ 48   47 ............ 7   6 .. 0
+//!             start, 15..0     descriptor          kind
+//! ```
+//!
+//! The **kind** is 0, or, for a span whose objects are freed without further questions, its class + 1: then the entry alone says
+//! whether a slot starts at an address and of what class, and a free does not touch the descriptor, which in a large heap is in no cache.
+//! Spans that compaction works on, and all spans where frees go another way (level 2, hardened mode), are of kind 0.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::meta::Meta;
 use crate::os::Os;
-use crate::size::GRANULE;
+use crate::size::{self, CLASSES, GRANULE};
 use crate::span::Span;
 
 const ROOT: usize = 1 << 16;
 const LEAF: usize = 1 << 20;
 const SHIFT: u32 = GRANULE.trailing_zeros();
+
+/// The bits of an entry that say the kind, those of the descriptor, and where those of the start begin.
+const KIND: usize = align_of::<Span>() - 1;
+const DESCRIPTOR: usize = (1 << START) - 1 - KIND;
+const START: u32 = 48;
+const _: () = assert!(CLASSES < KIND && size::SPAN_MAX <= 1 << (usize::BITS - START));
+
+/// A slot, as its page map entry tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain {
+    kind: usize,
+}
+
+impl Plain {
+    /// Its class, below [`CLASSES`].
+    #[inline(always)]
+    pub fn class(self) -> usize {
+        self.kind - 1
+    }
+}
 
 /// The entries of 4 GiB.
 #[derive(Debug)]
@@ -35,10 +64,14 @@ impl Leaf {
         &self.entries[(address >> SHIFT) & (LEAF - 1)]
     }
 
-    /// The descriptor at an address that this is the leaf of, or null.
+    /// The slot that starts at an address that this is the leaf of, if one does, and its span's kind is not 0.
     #[inline(always)]
-    pub(crate) fn get(&self, address: usize) -> *mut Span {
-        self.entry(address).load(Ordering::Relaxed)
+    pub(crate) fn plain(&self, address: usize) -> Option<Plain> {
+        let entry = self.entry(address).load(Ordering::Relaxed).addr();
+        let kind = entry & KIND;
+        // A span is at most 64 KiB long.
+        let offset = (address as u16).wrapping_sub((entry >> START) as u16);
+        size::is_slot_start(size::reciprocal_of(kind), u32::from(offset)).then_some(Plain { kind })
     }
 }
 
@@ -76,7 +109,7 @@ impl PageMap {
     #[inline(always)]
     pub fn get(&self, address: usize) -> *mut Span {
         match self.entry(address) {
-            Some(entry) => entry.load(Ordering::Relaxed),
+            Some(entry) => entry.load(Ordering::Relaxed).map_addr(|entry| entry & DESCRIPTOR),
             None => null_mut(),
         }
     }
@@ -93,6 +126,14 @@ impl PageMap {
         for index in 0..granules {
             self.set(address + index * GRANULE, span);
         }
+    }
+
+    /// Sets the entries of a small span, which is of kind 0 unless `plain`.
+    pub fn set_small(&self, span: &Span, plain: bool) {
+        let kind = if plain { span.class() + 1 } else { 0 };
+        let entry = (&raw const *span).cast_mut();
+        let entry = entry.map_addr(|address| address | kind | span.start() << START);
+        self.set_range(span.start(), span.granules(), entry);
     }
 
     /// Makes sure that every granule of a range has an entry; `false` if there is no memory for that
@@ -133,5 +174,54 @@ impl PageMap {
             // SAFETY: the leaf came from `take_leaf`, which mapped it with this size, and was not published.
             unsafe { os.unmap(leaf.cast(), size_of::<Leaf>()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::SIZES;
+
+    /// A map of one leaf, at the lowest 4 GiB.
+    fn map() -> Box<PageMap> {
+        // SAFETY: null pointers are zero.
+        let (map, leaf) = unsafe {
+            (Box::<PageMap>::new_zeroed().assume_init(), Box::<Leaf>::new_zeroed().assume_init())
+        };
+        map.root[0].store(Box::leak(leaf), Ordering::Release);
+        map
+    }
+
+    #[test]
+    fn an_entry_tells_where_slots_start_and_of_what_class_unless_it_is_told_not_to() {
+        let map = map();
+        let leaf = map.leaf(0).expect("made above");
+        for (class, &size) in SIZES.iter().enumerate() {
+            let span = Span::new();
+            // Such a span begins anywhere in 64 KiB.
+            let start = 0x7_0000 + (class % 16) * GRANULE;
+            let granules = size::geometry(class, GRANULE).granules;
+            span.set_start(start);
+            span.set_granules(granules);
+            span.become_small(class, 1, 0);
+            map.set_small(&span, true);
+            for address in start..start + granules * GRANULE {
+                let starts = (address - start).is_multiple_of(size as usize);
+                let found = leaf.plain(address).map(Plain::class);
+                assert_eq!(found, starts.then_some(class), "{address:#x}");
+            }
+            for plain in [true, false] {
+                map.set_small(&span, plain);
+                for granule in 0..granules {
+                    let address = start + granule * GRANULE;
+                    assert_eq!(map.get(address).cast_const(), &raw const span);
+                    assert!(plain || leaf.plain(address).is_none(), "{address:#x}");
+                }
+            }
+            map.set_range(start, granules, null_mut());
+            assert!(map.get(start).is_null() && leaf.plain(start).is_none());
+        }
+        // SAFETY: leaked by `map`.
+        drop(unsafe { Box::from_raw(map.root[0].load(Ordering::Relaxed)) });
     }
 }

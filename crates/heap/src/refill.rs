@@ -63,9 +63,8 @@ impl<O: Os> Heap<O> {
         self.purge_if_due();
         let this = span.get();
         let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
-        let config = self.config();
-        this.become_small(class, shape.slots, resident, config.randomise < 2 && !config.hardened);
-        self.map.set_range(this.start(), shape.granules, span.0.as_ptr());
+        this.become_small(class, shape.slots, resident);
+        self.map.set_small(this, self.frees_plainly());
         Some(span)
     }
 

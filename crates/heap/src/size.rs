@@ -44,14 +44,17 @@ pub static SIZES: [u32; CLASSES] = {
     sizes
 };
 
-/// The reciprocal of each slot size, `2^32 / size` rounded up: for an offset below 64 KiB,
+/// Entries of [`RECIPROCALS`]: a power of two, so that a number below it needs no check.
+const NUMBERS: usize = 128;
+
+/// By class + 1, the reciprocal of each slot size, and zero: `2^32 / size` rounded up: for an offset below 64 KiB,
 /// `offset * reciprocal >> 32` is the quotient, and the low half is below the reciprocal exactly if
 /// the size divides the offset (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
-pub static RECIPROCALS: [u32; CLASSES] = {
-    let mut reciprocals = [0; CLASSES];
+static RECIPROCALS: [u32; NUMBERS] = {
+    let mut reciprocals = [0; NUMBERS];
     let mut class = 0;
     while class < CLASSES {
-        reciprocals[class] = u32::MAX / size_at(class) + 1;
+        reciprocals[class + 1] = u32::MAX / size_at(class) + 1;
         class += 1;
     }
     reciprocals
@@ -90,7 +93,13 @@ pub fn class_of_aligned(align: usize, size: usize) -> Option<usize> {
 /// The slot that `offset` (below 64 KiB) lies in.
 #[inline(always)]
 pub fn slot_at(class: usize, offset: usize) -> usize {
-    ((u64::from(RECIPROCALS[class]) * offset as u64) >> 32) as usize
+    ((u64::from(RECIPROCALS[class + 1]) * offset as u64) >> 32) as usize
+}
+
+/// The reciprocal of a class for its number plus one; zero for zero, and up to 127.
+#[inline(always)]
+pub fn reciprocal_of(number: usize) -> u32 {
+    RECIPROCALS[number % NUMBERS]
 }
 
 /// Whether a slot of a class with this reciprocal begins at `offset`. False for reciprocal 0.
@@ -160,11 +169,11 @@ mod tests {
             for offset in 0..SPAN_MAX {
                 assert_eq!(slot_at(class, offset), offset / size, "{offset} / {size}");
                 assert_eq!(
-                    is_slot_start(RECIPROCALS[class], offset as u32),
+                    is_slot_start(reciprocal_of(class + 1), offset as u32),
                     offset % size == 0,
                     "{offset} % {size}"
                 );
-                assert!(!is_slot_start(0, offset as u32));
+                assert!(!is_slot_start(reciprocal_of(0), offset as u32));
             }
         }
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!  0      8      12     13    14    16        48     50      52    54     55    56         60
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
-//!  |start |recip.|class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|bin |
-//!  |      |      |      |kept |     |         |count |pages  |dent |      |     |          |    |
+//!  |start |slot  |class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|    |
+//!  |      |size  |      |kept |     |         |count |pages  |dent |      |     |          |    |
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
 //!  64           96     104    112       120
 //!  +------------+------+------+---------+-------+
@@ -19,9 +19,7 @@
 //! - a BUSY one: its single owner, in transition between those.
 //!
 //! Every field is a relaxed atomic, because fast paths and the statistics read without a lock; the
-//! lock that guards the writes also orders them. `free`'s fast path accepts a pointer only if the
-//! reciprocal says that a slot starts there, so a reciprocal of zero sends every free of a span
-//! to the slow path: descriptors that are not small spans, and small ones that compaction works on.
+//! lock that guards the writes also orders them.
 
 use core::ptr::NonNull;
 
@@ -52,15 +50,12 @@ pub enum State {
 /// [`Span::bucket`] of a span that is in no list.
 pub const UNLISTED: u8 = u8::MAX;
 
-/// Bytes of a cache's bin: a small span notes where its class's bin is in a cache, for the way of `free`.
-pub const BIN_LEN: usize = 32;
-
 /// The descriptor.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Span {
     start: AtomicUsize,
-    reciprocal: AtomicU32,
+    slot_size: AtomicU32,
     class: AtomicU8,
     zeroed: AtomicU8,
     slots: AtomicU16,
@@ -71,7 +66,6 @@ pub struct Span {
     bucket: AtomicU8,
     state: AtomicU8,
     generation: AtomicU32,
-    bin: AtomicU32,
     blocked: [AtomicU64; 4],
     next: AtomicPtr<Span>,
     prev: AtomicPtr<Span>,
@@ -98,13 +92,12 @@ macro_rules! field {
 
 impl Span {
     field!(start, set_start, usize);
-    field!(reciprocal, set_reciprocal, u32);
+    field!(slot_size, set_slot_size, u32);
     field!(slots, set_slots, u16);
     field!(live_count, set_live_count, u16);
     field!(blocked_pages, set_blocked_pages, u16);
     field!(resident, set_resident, u16);
     field!(bucket, set_bucket, u8);
-    field!(bin, set_bin, u32);
     field!(generation, set_generation, u32);
     field!(next, set_next, *mut Span);
     field!(prev, set_prev, *mut Span);
@@ -118,7 +111,7 @@ impl Span {
     pub const fn new() -> Self {
         Self {
             start: AtomicUsize::new(0),
-            reciprocal: AtomicU32::new(0),
+            slot_size: AtomicU32::new(0),
             class: AtomicU8::new(0),
             zeroed: AtomicU8::new(0),
             slots: AtomicU16::new(0),
@@ -129,7 +122,6 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
-            bin: AtomicU32::new(0),
             blocked: [const { AtomicU64::new(0) }; 4],
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -143,7 +135,7 @@ impl Span {
     pub fn new() -> Self {
         Self {
             start: AtomicUsize::new(0),
-            reciprocal: AtomicU32::new(0),
+            slot_size: AtomicU32::new(0),
             class: AtomicU8::new(0),
             zeroed: AtomicU8::new(0),
             slots: AtomicU16::new(0),
@@ -154,7 +146,6 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
-            bin: AtomicU32::new(0),
             blocked: core::array::from_fn(|_| AtomicU64::new(0)),
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -185,11 +176,6 @@ impl Span {
     #[inline(always)]
     pub fn class(&self) -> usize {
         usize::from(self.class.load(RELAXED))
-    }
-
-    /// Bytes a slot of a small span.
-    pub fn slot_size(&self) -> u32 {
-        size::SIZES[self.class()]
     }
 
     /// Whether the memory of a run that was never used, or was given back, is known to be zero.
@@ -271,11 +257,11 @@ impl Span {
         self.start() + self.len()
     }
 
-    /// Makes the descriptor of a run that of a span of `slots` free slots; `fast` lets frees take the fast path.
-    pub fn become_small(&self, class: usize, slots: usize, resident: u16, fast: bool) {
+    /// Makes the descriptor of a run that of a span of `slots` free slots.
+    pub fn become_small(&self, class: usize, slots: usize, resident: u16) {
         self.class.store(class as u8, RELAXED);
         self.set_slots(slots as u16);
-        self.set_bin((class * BIN_LEN) as u32);
+        self.set_slot_size(size::SIZES[class]);
         for word in 0..4 {
             self.set_live(word, 0);
             self.set_blocked(word, 0);
@@ -287,12 +273,10 @@ impl Span {
         self.set_kept(false);
         self.set_generation(self.generation().wrapping_add(1));
         self.set_state(State::Small);
-        self.set_reciprocal(if fast { size::RECIPROCALS[class] } else { 0 });
     }
 
     /// Ends the life of a small span.
     pub fn become_busy(&self) {
-        self.set_reciprocal(0);
         self.set_state(State::Busy);
         self.set_generation(self.generation().wrapping_add(1));
     }

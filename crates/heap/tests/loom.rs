@@ -69,7 +69,7 @@ impl Class {
         let span = Box::leak(Box::new(Span::new()));
         span.set_start(1 << 20);
         span.set_granules(16);
-        span.become_small(CLASS, 2, 0, true);
+        span.become_small(CLASS, 2, 0);
         let class = Self {
             os: Waits::new(),
             central: Central::new(),
@@ -98,13 +98,15 @@ impl Class {
     /// The compactor on the pages of the first slot.
     fn compact(&self) {
         let generation = self.span.get().generation();
-        if let Some(live) = self.central.block(&self.os, CLASS, self.span, generation, 0..8, PAGE) {
+        let (pages, asked) = (0..8, |_: &Span| ());
+        let blocked =
+            self.central.block(&self.os, CLASS, self.span, generation, pages.clone(), PAGE, asked);
+        if let Some(live) = blocked {
             if live[0] & 1 == 0 {
                 self.touch(0);
             }
-            let fast = true;
             let done =
-                self.central.unblock(&self.os, CLASS, self.span, generation, 0..8, PAGE, fast);
+                self.central.unblock(&self.os, CLASS, self.span, generation, pages, PAGE, asked);
             assert!(done.is_some_and(|empty| empty.is_null()));
         }
     }

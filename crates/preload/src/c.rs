@@ -254,7 +254,7 @@ export! {
     }
     /// `malloc_usable_size(3)`: all of the object may be used, and the answer does not change.
     "malloc_usable_size" as malloc_usable_size, "mesh_usable_size" as mesh_usable_size = fn(object: *const u8) -> usize {
-        if object.is_null() { 0 } else { HEAP.usable_size(object) }
+        HEAP.usable_size(object)
     }
     /// `malloc_trim(3)`: gives back everything that can be, whatever `pad` says. 1 if that was anything.
     "malloc_trim" as malloc_trim = fn(_pad: usize) -> c_int {

@@ -80,7 +80,7 @@ impl World {
             let span = Box::leak(Box::new(Span::new()));
             span.set_start(start + place * PAGES * PAGE);
             span.set_granules(PAGES as _);
-            span.become_small(class, PAGES * PAGE / SLOT, 0, true);
+            span.become_small(class, PAGES * PAGE / SLOT, 0);
             span.set_live(0, live);
             span.set_live_count(live.count_ones() as u16);
             let span = SpanRef::new(span);
@@ -174,11 +174,11 @@ unsafe impl Spans for &World {
     }
 
     fn block(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> Option<Bits> {
-        self.central.block(&self.os, self.class, span, generation, pages, PAGE)
+        self.central.block(&self.os, self.class, span, generation, pages, PAGE, |_| ())
     }
 
     fn unblock(&self, span: SpanRef, generation: u32, pages: Range<u8>) {
-        self.central.unblock(&self.os, self.class, span, generation, pages, PAGE, true);
+        self.central.unblock(&self.os, self.class, span, generation, pages, PAGE, |_| ());
     }
 
     fn purge(&self, _: u64, _: bool) -> usize {
