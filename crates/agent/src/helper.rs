@@ -8,12 +8,12 @@
 //!   └──────── gone ◄── ending ◄── a call that needs a single thread ───┘
 //! ```
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use pagemill_huge::board::{Of, degraded};
 
-use crate::regions::Regions;
-use crate::{board, confine, kernel, sys};
+use crate::regions::{Regions, is_much};
+use crate::{board, confine, kernel, notes, sys};
 
 const OFF: u32 = 0;
 const STARTING: u32 = 1;
@@ -88,10 +88,19 @@ fn is_current() -> bool {
     THREAD.load(Ordering::Relaxed) == sys::tid()
 }
 
+/// Whether the helper sleeps until the program has grown, and news can wait.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+
+/// Says so.
+pub(crate) fn sleeps(asleep: bool) {
+    ASLEEP.store(asleep, Ordering::Relaxed);
+}
+
 /// There is news; in a child that was forked, reason to start.
 pub(crate) fn wanted() {
     match STATE.load(Ordering::Relaxed) {
         OFF if board::whole_board().is_some() => start(),
+        RUNNING if ASLEEP.load(Ordering::Relaxed) && !is_much(notes::noted()) => {}
         RUNNING | STARTING => ring(),
         _ => {}
     }

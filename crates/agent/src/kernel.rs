@@ -151,15 +151,16 @@ impl Linux {
         (linux, missing)
     }
 
-    /// Resident bytes; zero if the kernel does not say.
-    pub(crate) fn resident(&self) -> u64 {
+    /// Resident bytes, and those of them that no file has; zero if the kernel does not say.
+    pub(crate) fn resident(&self) -> (u64, u64) {
         let mut buffer = [0; 96];
         // SAFETY: the kernel writes at most the whole buffer.
         let len = unsafe { sys::read_at(self.statm, buffer.as_mut_ptr(), buffer.len(), 0) };
         let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
         let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
-        let pages = text.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
-        pages.unwrap_or(0) * PAGE
+        let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+        let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+        (all * PAGE, all.saturating_sub(of_files) * PAGE)
     }
 
     /// The first writable private anonymous mapping that ends behind `from`.

@@ -24,12 +24,14 @@ impl Note {
 
 static RING: [Note; NOTES] = [const { Note::empty() }; NOTES];
 static TICKETS: AtomicU64 = AtomicU64::new(0);
+static NOTED: AtomicU64 = AtomicU64::new(0);
 static TABLE: [[AtomicU64; 2]; REFUSALS] = [const { [const { AtomicU64::new(0) }; 2] }; REFUSALS];
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static REFUSED_ALL: AtomicBool = AtomicBool::new(false);
 
 /// A new private anonymous mapping that may be written; the note's number.
 pub(crate) fn mapped(start: usize, len: usize) -> u64 {
+    NOTED.fetch_add(len as u64, Ordering::Relaxed);
     let ticket = TICKETS.fetch_add(1, Ordering::Relaxed);
     let note = &RING[ticket as usize % NOTES];
     note.ticket.store(0, Ordering::Release);
@@ -37,6 +39,11 @@ pub(crate) fn mapped(start: usize, len: usize) -> u64 {
     note.len.store(len as u64, Ordering::Relaxed);
     note.ticket.store(ticket + 1, Ordering::Release);
     ticket
+}
+
+/// Bytes of all mappings that were noted.
+pub(crate) fn noted() -> u64 {
+    NOTED.load(Ordering::Relaxed)
 }
 
 /// The program does not want huge pages there.

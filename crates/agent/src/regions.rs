@@ -3,9 +3,12 @@
 //! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new comes from the
 //! program's own calls at once, and from a look at all mappings when the program has grown; such a look costs a microsecond or
 //! so a mapping and is spaced so that all of them together take a hundredth of one CPU.
+//!
+//! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program has or maps
+//! [`MUCH`] anonymous memory; until then its size is looked at now and then.
 
 use pagemill_huge::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
-use pagemill_huge::frontier::{Frontier, Grain, Outcome, Pages, Piece};
+use pagemill_huge::frontier::{Frontier, Grain, Outcome, Pages, Piece, SEED};
 use pagemill_huge::{HUGE, PAGE};
 
 use crate::kernel::{self, Linux, Mapping};
@@ -24,11 +27,28 @@ const SOON_NS: u64 = 20_000_000;
 /// A launcher that has given no sign of life for so long is gone.
 const SILENCE_NS: u64 = 5_000_000_000;
 
+/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a look costs.
+const MUCH: u64 = 8 << 20;
+
+/// Whether a program with so many bytes of anonymous memory, or of new mappings, is worth looking at.
+pub(crate) fn is_much(bytes: u64) -> bool {
+    bytes >= MUCH
+}
+
 /// Longest time that one region is provided for at a stretch.
 const TURN_NS: u64 = 5_000_000;
 
 /// After the last growth the pool keeps its store for so long.
 const KEEP_NS: u64 = 200_000_000;
+
+/// Time between two looks at how large a small program is: an eighth of its age within these bounds. A look takes up to 80 us where
+/// a CPU has to be woken.
+const NAP_NS: (u64, u64) = (10_000_000, 50_000_000);
+
+/// Whether pages are provided before the program touches them.
+fn is_ahead(order: Order) -> bool {
+    matches!(order, Order::Base | Order::Huge | Order::Pool | Order::Medium)
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -36,8 +56,12 @@ struct Slot {
     frontier: Frontier,
     kind: Kind,
     seen: bool,
-    /// Address up to which the program's own faults were asked to bring huge pages; 0: none.
+    /// Address up to which the program's own faults were asked to bring larger pages; 0: none.
     advised: u64,
+    /// Whether they bring whole huge pages there.
+    wide: bool,
+    /// Whether the program has mapped it a moment ago: it mostly touches that at once.
+    young: bool,
     /// Whether anything was provided.
     begun: bool,
     /// The mapping's whole extent, as far as it is known.
@@ -54,6 +78,9 @@ pub(crate) struct Regions {
     slots: [Slot; REGIONS],
     able: bool,
     queries: bool,
+    awake: bool,
+    /// When it began.
+    began: u64,
     resident: u64,
     /// Resident bytes at the last look at all mappings, and when the next may be.
     looked_at: u64,
@@ -89,6 +116,8 @@ impl Regions {
             slots: [Slot::default(); REGIONS],
             able: missing & (degraded::NO_MOVE | degraded::NO_SCAN | degraded::NO_QUERY) == 0,
             queries: missing & degraded::NO_QUERY == 0,
+            awake: false,
+            began: sys::clock(sys::CLOCK_MONOTONIC),
             resident: 0,
             looked_at: 0,
             next_look: 0,
@@ -105,24 +134,27 @@ impl Regions {
             self.collapse_one();
             return 100_000_000;
         }
+        let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
+        let first = if silent { Order::Nothing } else { self.first() };
+        if !self.awake && !self.wake(first) {
+            helper::acted(self.notes.read());
+            return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
+        }
         // Before what is new, which takes over the rate of what is complete.
         self.look(|_| true, now);
         while let Some((start, len)) = self.notes.next() {
             self.mapped(start, start + len, now);
         }
-        self.resident = self.linux.resident();
+        (self.resident, _) = self.linux.resident();
         self.process.set(Of::Resident, self.resident);
         if self.queries {
             self.look_around(now);
         }
-        let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
-        let first =
-            if silent { Order::Nothing } else { Order::from_word(self.board.get(Head::First)) };
         self.look(|slot| !slot.begun, now);
         let live = self.slots.iter().filter(|slot| slot.live);
         let rate = live.map(|slot| slot.frontier.rate(now)).sum();
         let allowance = self.allowance(rate);
-        let mut huge = false;
+        let (mut pool, mut ahead) = (false, false);
         // The first piece of each new region at once, for the program waits for that of a large one.
         for number in 0..REGIONS {
             let order = self.order(number, first, silent);
@@ -134,17 +166,34 @@ impl Regions {
         helper::acted(self.notes.read());
         for number in 0..REGIONS {
             let order = self.order(number, first, silent);
-            huge |= order == Order::Pool;
+            pool |= order == Order::Pool;
+            ahead |= is_ahead(order);
             if self.slots[number].live && order != Order::Nothing {
                 self.provide(number, order, allowance, now, usize::MAX);
             }
             self.tell(number);
         }
-        self.keep_store(huge, allowance, now);
+        self.keep_store(pool, allowance, now);
         self.collapse_one();
         self.process.set(Of::Untouched, self.untouched());
         self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
-        self.pause(now, rate)
+        self.pause(now, rate, ahead)
+    }
+
+    /// What is to be done about regions that the launcher has not looked at.
+    fn first(&self) -> Order {
+        self.process.first().unwrap_or(Order::from_word(self.board.get(Head::First)))
+    }
+
+    /// Whether there is reason to look at the program's memory, from now on.
+    fn wake(&mut self, first: Order) -> bool {
+        let (resident, anonymous) = self.linux.resident();
+        self.process.set(Of::Resident, resident);
+        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        let asked = is_ahead(first) || self.process.get(Of::CollapseAt) != 0;
+        self.awake = asked || is_much(anonymous) || is_much(notes::noted());
+        helper::sleeps(!self.awake);
+        self.awake
     }
 
     /// Finds out how far some of the regions have grown.
@@ -165,14 +214,17 @@ impl Regions {
             let from = slot.advised.max(piece.start);
             let to = slot.frontier.end().min(piece.end + AHEAD);
             if advise(from, to) {
-                slot.advised = to;
+                (slot.advised, slot.wide) = (to, true);
             }
         }
     }
 
-    /// Takes back what was advised ahead: huge pages have become dear.
+    /// Takes back what was advised ahead for huge pages: they have become dear.
     fn retract(&mut self, number: usize) {
         let slot = &mut self.slots[number];
+        if !core::mem::take(&mut slot.wide) {
+            return;
+        }
         let from = slot.frontier.provided().next_multiple_of(HUGE);
         if slot.advised > from {
             kernel::want_base(from, slot.advised - from);
@@ -218,8 +270,9 @@ impl Regions {
         if order == Order::Fault {
             let slot = &mut self.slots[number];
             let (start, end) = (slot.frontier.start(), slot.frontier.end());
-            if slot.advised < end {
-                slot.advised = end;
+            // Of what is touched here and there a huge page is mostly waste.
+            if slot.advised < end && !slot.frontier.is_scattered() {
+                (slot.advised, slot.wide) = (end, true);
                 advise(start, end);
             }
             return;
@@ -279,8 +332,12 @@ impl Regions {
     /// the last of them.
     fn sow(&mut self, number: usize, loan: u64, now: u64) {
         let slot = &mut self.slots[number];
-        let from = slot.frontier.touched().max(slot.advised).next_multiple_of(PAGE);
+        let frontier = &slot.frontier;
+        let from = frontier.touched().max(slot.advised).next_multiple_of(PAGE);
         let mut to = from;
+        // A seed for each sixteenth chunk of what was just mapped.
+        let chunks = (frontier.end() - frontier.start()) / HUGE;
+        let loan = if slot.young { loan.max((chunks / 16 + 1) * SEED) } else { loan };
         while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
             match Pool::sow(piece, &self.linux, self.process) {
                 Delivery::Gone => {
@@ -291,7 +348,11 @@ impl Regions {
             }
             to = piece.end;
         }
-        if to > from && advise(from, to) {
+        if slot.young || slot.frontier.grows() {
+            to = to.max(slot.frontier.plain());
+        }
+        slot.young = false;
+        if to >= from + SEED && advise(from, to) {
             slot.advised = to;
         }
     }
@@ -324,11 +385,11 @@ impl Regions {
     }
 
     /// How long until something may be due.
-    fn pause(&self, now: u64, rate: u64) -> u64 {
+    fn pause(&self, now: u64, rate: u64, is_ahead: bool) -> u64 {
         const LEAST_NS: u64 = 500_000;
         const MOST_NS: u64 = 2_000_000;
         /// Where the program's own faults bring what it needs there is little to do.
-        const IDLE_NS: u64 = 5_000_000;
+        const IDLE_NS: u64 = 20_000_000;
         /// What a program has just mapped it mostly touches at once.
         const YOUNG_NS: u64 = 50_000_000;
         if self.process.get(Of::CollapseAt) != 0 {
@@ -345,14 +406,16 @@ impl Regions {
                 .filter(|(untouched, rate)| *untouched > 0 && *rate > 0)
                 .map(|(untouched, rate)| untouched.max(LEAST).saturating_mul(1_000_000) / rate)
                 .min();
-            return least.map_or(IDLE_NS, |left| (left / 4).clamp(LEAST_NS, MOST_NS));
+            let (least_ns, most_ns) =
+                if is_ahead { (LEAST_NS, MOST_NS) } else { (MOST_NS, IDLE_NS) };
+            return least.map_or(IDLE_NS, |left| (left / 4).clamp(least_ns, most_ns));
         }
-        if self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
+        if is_ahead && self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
             return MOST_NS / 8;
         }
         match now.saturating_sub(self.grown_ns) {
-            0..1_000_000_000 => 5_000_000,
-            1_000_000_000..10_000_000_000 => 20_000_000,
+            0..1_000_000_000 if is_ahead => 5_000_000,
+            0..10_000_000_000 => IDLE_NS,
             _ => 50_000_000,
         }
     }
@@ -364,7 +427,9 @@ impl Regions {
                 slot.live = false;
             }
         }
-        self.adopt(start, end, Kind::Mapping, now);
+        if let Some(number) = self.adopt(start, end, Kind::Mapping, now) {
+            self.slots[number].young = true;
+        }
         self.mapped_ns = now;
     }
 
@@ -451,14 +516,16 @@ impl Regions {
                 slot.frontier.extend(end);
                 slot.seen = true;
             }
-            _ => self.adopt(start, end, kind, now),
+            _ => {
+                self.adopt(start, end, kind, now);
+            }
         }
     }
 
-    fn adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+    fn adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) -> Option<usize> {
         let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
         if end < start + LEAST {
-            return;
+            return None;
         }
         let free = self.slots.iter().position(|slot| !slot.live);
         let complete = || self.slots.iter().position(|slot| slot.frontier.is_complete());
@@ -468,7 +535,7 @@ impl Regions {
                 (frontier.rate(now), frontier.end() - frontier.provided())
             })
         };
-        let Some(number) = free.or_else(complete).or_else(slowest) else { return };
+        let number = free.or_else(complete).or_else(slowest)?;
         // A program that has filled a region goes on in the next one.
         let growing = self.grown_ns != 0 && now < self.grown_ns + SOON_NS;
         let filled = self.slots.iter_mut().map(|slot| &mut slot.frontier);
@@ -494,6 +561,7 @@ impl Regions {
             place.set(word, value);
         }
         place.set(At::Generation, (generation | 1) + 1);
+        Some(number)
     }
 
     /// Makes one region of two that are complete and lie side by side, so that they take one place.

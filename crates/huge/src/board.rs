@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -100,6 +100,8 @@ pub enum Of {
     MediumNs,
     /// Chunks that got a seed, so that the program's own faults bring 64 KiB.
     Seeds,
+    /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the launcher.
+    First,
     /// Number of words of a process, regions apart.
     Words,
 }
@@ -298,6 +300,16 @@ impl<'a> Process<'a> {
         self.set(word, if before == 0 { value } else { before - before / 8 + told / 8 });
     }
 
+    /// The order for regions of this process that the launcher has not looked at, if it has said one.
+    pub fn first(&self) -> Option<Order> {
+        self.get(Of::First).checked_sub(1).map(Order::from_word)
+    }
+
+    /// Says which order that is.
+    pub fn begin_with(&self, order: Order) {
+        self.set(Of::First, order as u64 + 1);
+    }
+
     /// The region with this number.
     pub fn region(&self, number: usize) -> Region<'a> {
         let words = At::Words as usize;
@@ -408,6 +420,17 @@ mod tests {
             process.smooth(Of::HugeNs, 5_000_000);
         }
         assert!(process.get(Of::HugeNs) > 4_000_000, "all of them take long now");
+    }
+
+    #[test]
+    fn a_process_has_no_first_order_until_one_was_said() {
+        let words = words();
+        let process = Board::new(&words).unwrap().process(3);
+        assert_eq!(process.first(), None);
+        for order in [Order::Nothing, Order::FaultMedium] {
+            process.begin_with(order);
+            assert_eq!(process.first(), Some(order));
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! known: the program's next mapping tells as much. A chunk with a wire is made of smaller pages; it can be collapsed later.
 //!
 //! A program that is faster than what is being made for it would be met at each page. So what it will have passed
-//! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings).
+//! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings). Where whole chunks are made, parts of
+//! chunks at a region's ends are left to it as well: they would cost a helper what they cost the program.
 //!
 //! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *seed*, the first 64 KiB: no
 //! huge page fits there any more. The page behind the seed is the chunk's wire.
@@ -183,6 +184,19 @@ impl Frontier {
         self.provided
     }
 
+    /// The end of what takes no huge page at the program's own faults: that of the region, or the next whole chunk that is
+    /// untouched and without a seed.
+    pub fn plain(&self) -> u64 {
+        let next = self.provided.next_multiple_of(HUGE);
+        if next + HUGE <= self.end { next } else { self.end }
+    }
+
+    /// Whether it is touched here and there more than in order.
+    pub fn is_scattered(&self) -> bool {
+        const IN_ORDER: u64 = 16 * HUGE;
+        self.jumps > 4 + (self.touched - self.start) / IN_ORDER
+    }
+
     /// Touches found far from where it grew.
     pub fn jumps(&self) -> u64 {
         self.jumps
@@ -292,6 +306,7 @@ impl Frontier {
         if at >= target {
             return None;
         }
+        let at = if chunks && at >= self.plain_until { at.next_multiple_of(HUGE) } else { at };
         let boundary = (at / HUGE + 1) * HUGE;
         // Of a region whose speed is not known yet, half.
         let lead = if rate == 0 { allowance / 2 } else { in_time(rate, REACTION_NS) };
@@ -306,19 +321,13 @@ impl Frontier {
             let needed = rate == 0 || self.end - self.last_wire > lead + least;
             self.wired < WIRES && needed && (far || last)
         };
-        if chunks && allowance >= HUGE && at >= self.plain_until {
-            if at.is_multiple_of(HUGE) && boundary <= self.end {
-                if boundary > target {
-                    return None;
-                }
-                let wire = due(HUGE, boundary);
-                let grain = if wire { wired } else { whole };
-                return Some(Piece { start: at, end: boundary, grain, wire });
+        if chunks && at >= self.plain_until {
+            if boundary > target {
+                return None;
             }
-            // Up to the boundary, or the region's last pages.
-            let end = boundary.min(self.end);
-            let grain = Grain::Base;
-            return (end <= target).then_some(Piece { start: at, end, grain, wire: false });
+            let wire = due(HUGE, boundary);
+            let grain = if wire { wired } else { whole };
+            return Some(Piece { start: at, end: boundary, grain, wire });
         }
         let end = target.min(boundary).min(at + MOST);
         let wire = due(LEAST, end);
@@ -496,14 +505,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_chunk_is_left_to_a_program_that_is_faster() {
-        for (took, expected) in [(100_000, START + HUGE), (1_000_000_000, START + HUGE / 2)] {
+    fn the_rest_of_a_chunk_is_left_to_the_program() {
+        for took in [100_000, 1_000_000_000] {
             let mut memory = Memory::default();
             memory.fill(START, START + HUGE / 2);
             let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
             assert!(frontier.look(&mut memory, took));
             let piece = frontier.plan(Order::Huge, 64 << 20, 0, took).unwrap();
-            assert_eq!(piece.start, expected, "touched in {took} ns");
+            assert_eq!(piece.start, START + HUGE, "touched in {took} ns");
         }
     }
 

@@ -1,7 +1,8 @@
 //! What huge pages cost on this machine and how it is doing: the machine's part of a huge page view.
 //!
-//! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has good and bad hours. They are kept in a file beside the journals (`/run/pagemill` for
-//! root, `$XDG_RUNTIME_DIR/pagemill` otherwise; see `loan::directory`). What could not be measured stays absent, with the
+//! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has good and bad hours. A program that is run does
+//! not wait for that: it begins with the last ones of the boot ([`latest`]). They are kept in a file beside the journals (`/run/pagemill` for
+//! root, `$XDG_RUNTIME_DIR/pagemill` or `~/.cache/pagemill` otherwise; see `loan::directory`). What could not be measured stays absent, with the
 //! reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
 
 use std::fs;
@@ -105,31 +106,53 @@ impl Calibration {
 
 /// Where costs are kept, best first.
 fn files(linux: &Linux) -> Vec<PathBuf> {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|own| PathBuf::from(own).join("pagemill"));
+    let own = |name: &str, below: &str| {
+        std::env::var_os(name).map(|own| PathBuf::from(own).join(below).join("pagemill"))
+    };
     let mut directories = vec![loan::directory(linux)];
-    directories.extend(own);
+    directories.extend(own("XDG_RUNTIME_DIR", "").or_else(|| own("HOME", ".cache")));
     directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
 }
 
-/// The costs of this hour: those on file, or measured now. `fresh` measures in any case. Pages of 64 KiB have a cost only while
-/// the system gives them.
-pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
+/// Seconds since 1970 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it then are of no use.
+fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let boot = linux.boot()?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let on_file = files(linux).into_iter().find_map(|path| {
-        let known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        let old = now.as_secs().saturating_sub(known.measured_unix_s) > STANDS.as_secs();
-        (known.boot == boot && !old).then_some(known)
-    });
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
-    if let Some(mut known) =
-        on_file.filter(|known| !fresh && (known.medium_ns.is_some() || !medium))
-    {
+    Ok(files(linux).into_iter().find_map(|path| {
+        let mut known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let whole = known.boot == boot && (known.medium_ns.is_some() || !medium);
         known.medium_ns = known.medium_ns.filter(|_| medium);
-        return Ok(known);
+        whole.then_some(known)
+    }))
+}
+
+impl Calibration {
+    /// Whether they are to be measured again when there is time.
+    pub fn is_old(&self) -> bool {
+        now().saturating_sub(self.measured_unix_s) > STANDS.as_secs()
     }
+}
+
+/// The last costs of this boot; measured now if there are none.
+pub fn latest(linux: &Linux) -> Result<Calibration> {
+    on_file(linux)?.map_or_else(|| measure(linux), Ok)
+}
+
+/// The costs of this hour: those on file, or measured now. `fresh` measures in any case.
+pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
+    let known = on_file(linux)?.filter(|known| !fresh && !known.is_old());
+    known.map_or_else(|| measure(linux), Ok)
+}
+
+/// Measures, and keeps the answer.
+fn measure(linux: &Linux) -> Result<Calibration> {
     let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
-    let known = Calibration::new(boot, now.as_secs(), costs);
+    let known = Calibration::new(linux.boot()?, now(), costs);
     let text = serde_json::to_vec_pretty(&known)?;
     // Where nothing can be kept, it is measured each time.
     for path in files(linux) {
@@ -219,7 +242,8 @@ mod tests {
         assert_eq!((view.costs.base, view.costs.stall), (Figure::Measured(1100), Figure::Absent));
         let old = Calibration { measured_unix_s: now - 4000, ..known };
         fs::write(&path, serde_json::to_vec(&old).unwrap()).unwrap();
-        assert!(calibrate(&linux, false).unwrap().measured_unix_s >= now);
+        assert_eq!(latest(&linux).unwrap(), old, "no program waits for new ones");
+        assert!(old.is_old() && calibrate(&linux, false).unwrap().measured_unix_s >= now);
 
         put("proc/sys/kernel/random/boot_id", "two\n");
         let again = calibrate(&linux, false).unwrap();

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, elf};
 
+use crate::parts::Parts;
 use crate::program;
 use crate::stats_page;
 
@@ -112,15 +113,15 @@ impl Library {
 /// Whether the loader will load the file and find our `symbol` in it: what it cannot load it passes over
 /// with a line on standard error, and the program runs without it.
 fn inspect(path: &Path, symbol: &str) -> Result<(), String> {
-    let image = std::fs::read(path).map_err(|error| error.to_string())?;
-    let file = ElfFile64::<Endianness>::parse(image.as_slice())
+    let image = Parts::open(path).map_err(|error| error.to_string())?;
+    let file = ElfFile64::<Endianness, _>::parse(&image)
         .map_err(|_| "it is no ELF file of 64 bits, or is damaged")?;
     let machine = file.elf_header().e_machine(file.endian());
     if machine != program::host_machine() || !file.is_little_endian() {
         return Err(format!("it is built for another machine (ELF machine number {})", machine.0));
     }
     let is_ours = |name: &[u8]| name == symbol.as_bytes();
-    let exports = |symbol: &object::read::elf::ElfSymbol64<'_, '_>| {
+    let exports = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, &Parts>| {
         symbol.is_definition() && symbol.name_bytes().is_ok_and(is_ours)
     };
     if !file.dynamic_symbols().any(|symbol| exports(&symbol)) {

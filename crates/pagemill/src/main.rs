@@ -18,6 +18,7 @@ mod heap_words;
 mod huge;
 mod input;
 mod library;
+mod parts;
 mod program;
 mod recorders;
 mod report;

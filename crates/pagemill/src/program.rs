@@ -22,8 +22,10 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, elf};
+use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
 use pagemill_kernel::privilege::{self, Gain};
+
+use crate::parts::Parts;
 
 /// Scripts whose interpreters are scripts: how far the kernel follows.
 const DEEPEST_SCRIPT: usize = 5;
@@ -213,7 +215,7 @@ fn look(path: &Path, search: Option<&OsStr>) -> io::Result<Look> {
     if let Ok(Some(gain)) = privilege::gain(path) {
         return Ok(Look::Verdict(Verdict::Refused(privileged(path, gain))));
     }
-    let refusal = inspect_elf(&fs::read(path)?, path);
+    let refusal = inspect_elf(&Parts::open(path)?, path);
     Ok(Look::Verdict(refusal.map_or(Verdict::Fits, Verdict::Refused)))
 }
 
@@ -244,10 +246,10 @@ fn interpreter(line: &[u8], search: Option<&OsStr>) -> Result<PathBuf, Refusal> 
     })
 }
 
-fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
+fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path) -> Option<Refusal> {
     // Whatever its class says: a file that is cut off or overwritten is that before anything else.
-    if image.get(4) == Some(&elf::ELFCLASS32.0) {
-        return Some(match ElfFile32::<Endianness>::parse(image) {
+    if image.read_bytes_at(4, 1) == Ok(&[elf::ELFCLASS32.0]) {
+        return Some(match ElfFile32::<Endianness, R>::parse(image) {
             Err(_) => damaged("its headers make no sense"),
             Ok(_) => Refusal {
                 kind: "32-bit",
@@ -256,7 +258,7 @@ fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
             },
         });
     }
-    let Ok(file) = ElfFile64::<Endianness>::parse(image) else {
+    let Ok(file) = ElfFile64::<Endianness, R>::parse(image) else {
         return Some(damaged("its headers make no sense"));
     };
     let endian = file.endian();
@@ -265,11 +267,11 @@ fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
         loaded.then(|| segment.p_offset(endian).saturating_add(segment.p_filesz(endian)))
     };
     let needed = file.elf_program_headers().iter().filter_map(end_of).max();
-    if needed.is_none_or(|needed| needed > image.len() as u64) {
+    let len = image.len().unwrap_or(0);
+    if needed.is_none_or(|needed| needed > len) {
         let needed = needed.map_or("nothing".into(), |needed| format!("{needed} bytes"));
         return Some(damaged(&format!(
-            "its headers tell the kernel to load {needed} and it has {}",
-            image.len()
+            "its headers tell the kernel to load {needed} and it has {len}"
         )));
     }
     let machine = file.elf_header().e_machine(endian);
@@ -338,7 +340,7 @@ fn inspect_elf(image: &[u8], path: &Path) -> Option<Refusal> {
 }
 
 /// The allocator that the program carries, if it does.
-fn bundled(file: &ElfFile64<'_, Endianness>) -> Option<Refusal> {
+fn bundled<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> Option<Refusal> {
     let carries = |allocator: &str, symbol: &str| {
         Refusal {
         kind: "bundled-allocator",
@@ -415,7 +417,7 @@ fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
 }
 
 /// Whether the file is a shared library: it has a name of its own, and nothing that says it is a program (`DF_1_PIE`).
-fn is_library(file: &ElfFile64<'_, Endianness>, image: &[u8]) -> bool {
+fn is_library<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> bool {
     let endian = file.endian();
     let sections = file.elf_header().sections(endian, image);
     let Ok(Ok(Some((entries, _)))) = sections.map(|sections| sections.dynamic(endian, image))

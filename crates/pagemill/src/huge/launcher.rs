@@ -44,8 +44,14 @@ use super::sites::Sites;
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
 
-/// Time between two looks at the board. Each takes a CPU that the program may be using; between them the agent acts on its own.
+/// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using; between them the
+/// agent acts on its own.
 const ROUND: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_millis(100);
+/// For so long after growth it counts as growing.
+const GROWING: Duration = Duration::from_millis(200);
+/// Bytes that are growth.
+const GROWN: u64 = 1 << 20;
 
 /// Time between two looks at memory and load.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,6 +61,8 @@ const SCAN: Duration = Duration::from_millis(100);
 const STANDS: Duration = Duration::from_secs(1);
 /// What was measured of huge pages counts for so long.
 const FRESH: Duration = Duration::from_millis(500);
+/// A run of which the second that measuring costs takes is not noticed any more.
+const LONG: Duration = Duration::from_secs(60);
 /// Huge pages whose zeros are counted in a scan; each takes some 100 us.
 const LOOKED: u32 = 32;
 /// Collapsing and breaking up take at most this share of the time, in thousandths of one CPU.
@@ -92,7 +100,7 @@ struct Decided {
 impl Member {
     /// How fast the process grows, bytes a millisecond of a window.
     fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
-        const WINDOW: Duration = Duration::from_millis(100);
+        const WINDOW: Duration = Duration::from_millis(40);
         let resident = process.get(Of::Resident);
         let (then, before) = *self.resident.get_or_insert((now, resident));
         if now >= then + WINDOW {
@@ -114,6 +122,8 @@ struct Member {
     made: Duration,
     base: u64,
     touched: Duration,
+    /// Resident bytes when it was last seen to have grown.
+    seen_at: u64,
     /// Resident bytes when growth was worked out last.
     resident: Option<(Duration, u64)>,
     growth: Figure,
@@ -137,6 +147,8 @@ pub struct Launcher {
     next_look: Duration,
     next_scan: Duration,
     collapsing: Duration,
+    /// When a program was last seen to have grown.
+    grown: Duration,
     began: Duration,
     said: u64,
     decisions: BTreeMap<&'static str, u64>,
@@ -180,6 +192,7 @@ impl Launcher {
             next_look: now,
             next_scan: now,
             collapsing: Duration::ZERO,
+            grown: now,
             began: now,
             said: 0,
             decisions: BTreeMap::new(),
@@ -256,15 +269,11 @@ impl Launcher {
     }
 
     /// The order for a region that nobody has looked at.
-    fn first(&mut self) -> Order {
-        let mut order = Order::Nothing;
-        for &moment in moments(&self.options.policy) {
-            let view = self.machine.typical(moment, Section::Mmap);
-            if self.options.profile.is_none() && order == Order::Nothing {
-                order = order_for(self.options.policy.decide(&view).action);
-            }
+    fn first(&self) -> Order {
+        if self.options.profile.is_some() || self.options.dry {
+            return Order::Nothing;
         }
-        if self.options.dry { Order::Nothing } else { order }
+        first_order(&self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
     }
 
     /// Puts the process that the program begins with under it.
@@ -293,7 +302,7 @@ impl Launcher {
             sites.look(&self.linux);
         }
         let mut rows = Vec::new();
-        let Self { shared, members, options, machine, linux, sites, .. } = self;
+        let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let moments = moments(&options.policy);
         for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
@@ -311,11 +320,19 @@ impl Launcher {
                 member.base = process.get(Of::BasePages) + process.get(Of::Seeds);
                 member.touched = now;
             }
+            let resident = process.get(Of::Resident);
+            if resident.abs_diff(member.seen_at) >= GROWN {
+                (member.seen_at, *grown) = (resident, now);
+            }
             let fresh = Fresh {
                 huge: member.made + FRESH > now,
                 base: member.touched + FRESH > now,
                 growth: member.grown(process, now),
             };
+            if options.profile.is_none() && !options.dry {
+                let view = |moment| machine.next(process, Section::Mmap, moment, fresh);
+                process.begin_with(first_order(&options.policy, view));
+            }
             for (number, region) in process.regions().enumerate() {
                 let generation = region.get(At::Generation);
                 if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
@@ -366,7 +383,14 @@ impl Launcher {
             self.scan(now)?;
         }
         self.say_what_is_missing();
-        Ok(ROUND)
+        Ok(if !self.needs_agent() {
+            // The kernel alone carries it out.
+            STANDS
+        } else if now < self.grown + GROWING {
+            ROUND
+        } else {
+            REST
+        })
     }
 
     fn record(&mut self, action: Action, row: HugeDecision) -> Result<()> {
@@ -569,6 +593,9 @@ impl Launcher {
 
     /// Ends everything, and says whether that worked.
     pub fn stop(mut self) -> Result<()> {
+        let long = self.needs_agent() && clock::monotonic() >= self.began + LONG;
+        // While pages of 64 KiB are still to be had.
+        let renewed = if long { self.machine.renew() } else { Ok(()) };
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
         if let Some(writer) = self.writer.take() {
             let path = writer.finish(nanos(clock::monotonic()))?;
@@ -589,7 +616,7 @@ impl Launcher {
             let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
             eprintln!("pagemill: dry run, nothing was done; decisions: {told}");
         }
-        isolation
+        isolation.and(renewed)
     }
 }
 
@@ -631,6 +658,13 @@ fn moments(policy: &Named) -> &'static [Moment] {
         Named::Hawkeye(_) => &[Moment::Fault],
         Named::Ingens(_) | Named::Linux(_) => &[],
     }
+}
+
+/// What is to be done about a region of this view, before anybody has looked at it.
+fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
+    let decided =
+        moments(policy).iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
+    decided.into_iter().find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 
 /// Removes boards whose launchers were killed.

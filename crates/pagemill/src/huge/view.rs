@@ -4,7 +4,7 @@
 //! |---|---|
 //! | free blocks, memory in use | the machine, every 50 ms |
 //! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
-//! | costs | measured once an hour (`plan --costs`); of pages and collapses, what the agent measures as it works |
+//! | costs | the last of this boot (`plan --costs`), renewed each hour after a run of a minute or more; of pages and collapses, what the agent measures as it works |
 //! | growth | the agent |
 //! | a stall | [`STALL_NS`], modelled |
 //! | pages that will be touched | all, while a region grows in order; modelled |
@@ -45,19 +45,30 @@ pub struct Machine {
     /// When the busy CPUs were counted last, idle time and that of the helpers until then.
     counted: (Instant, u64, Duration),
     busy: Figure,
+    /// Whether the costs are not of this hour.
+    old: bool,
 }
 
 impl Machine {
     /// Finds out what the mechanisms cost here, and looks a first time.
     /// `recent`: how busy the CPUs are now counts as the load, instead of the average of the last minute.
     pub fn new(linux: &Linux, recent: bool) -> Result<Self> {
-        let known = costs::calibrate(linux, false)?;
+        let known = costs::latest(linux)?;
         let now = costs::machine_view(linux, &known);
         let counted = (Instant::now(), linux.idle_ticks().unwrap_or(0), Duration::ZERO);
         // Until a first window is over: who wants a CPU now, with the program in the place of this process.
         let busy = linux.runnable().map_or(now.load, |threads| Figure::Measured(threads * 100));
         let now = if recent { View { load: busy, ..now } } else { now };
-        Ok(Self { linux: linux.clone(), now, recent, counted, busy })
+        let old = known.is_old();
+        Ok(Self { linux: linux.clone(), now, recent, counted, busy, old })
+    }
+
+    /// Finds out anew what the mechanisms cost if that is not of this hour, now that nobody waits.
+    pub fn renew(&self) -> Result<()> {
+        if self.old {
+            costs::calibrate(&self.linux, false)?;
+        }
+        Ok(())
     }
 
     /// Looks at memory and load; `helpers` is the CPU time that the agents' threads have taken until now.
@@ -109,6 +120,8 @@ impl Machine {
         // Whether memory is cold changes by the minute, and the figure on file is of the boot. What the agent measures
         // tells of now.
         view.cold = Figure::Absent;
+        // That it grows has to be seen.
+        view.growth = Figure::Modelled(0);
         view
     }
 
@@ -120,8 +133,20 @@ impl Machine {
         moment: Moment,
         fresh: Fresh,
     ) -> View {
-        let mut view = self.typical(moment, section(region));
+        let mut view = self.next(process, section(region), moment, fresh);
         view.address = region.get(At::Touched) / REGION * REGION;
+        view
+    }
+
+    /// The view of a chunk of the next region of `process`.
+    pub fn next(
+        &self,
+        process: Process<'_>,
+        section: Section,
+        moment: Moment,
+        fresh: Fresh,
+    ) -> View {
+        let mut view = self.typical(moment, section);
         let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);
         if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh.huge) {
             view.costs.huge = huge;
@@ -133,7 +158,9 @@ impl Machine {
         if let Some(medium) = measured(Of::MediumNs).filter(|_| fresh.base) {
             view.costs.medium = medium;
         }
-        view.growth = fresh.growth;
+        if fresh.growth != Figure::Absent {
+            view.growth = fresh.growth;
+        }
         if let Some(collapse) = measured(Of::CollapseNs) {
             view.costs.collapse = collapse;
         }

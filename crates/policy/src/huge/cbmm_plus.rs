@@ -7,13 +7,14 @@
 //!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
 //!   helper    time of a helper x its price                           half while a whole CPU is idle, all of it where half of one is or less
 //!   fetch     missing / 512 of what fetching a region from another cache costs here
+//!   watch     looks of a helper while a region grows, one each [`LOOK`], by the speed of the process; none where that is absent
 //!
 //!   action      benefits                  costs
 //!   huge        walks + faults            fresh + bloat              only while fresh <= the latency budget
-//!   pool        walks + faults            deliver + helper(fresh) + bloat
-//!   ahead-2m    walks + faults            helper(fresh) + fetch + bloat
-//!   ahead-4k    faults                    helper(faults) + fetch
-//!   ahead-64k   faults                    helper(pages of 64 KiB x medium) + fetch
+//!   pool        walks + faults            deliver + helper(fresh + watch) + bloat
+//!   ahead-2m    walks + faults            helper(fresh + watch) + fetch + bloat
+//!   ahead-4k    faults                    helper(faults + watch) + fetch
+//!   ahead-64k   faults                    helper(pages of 64 KiB x medium + watch) + fetch
 //!   fault-2m    walks + faults            fresh + bloat              only while fresh <= the latency budget, or rare
 //!   fault-64k   faults                    pages of 64 KiB x medium
 //!   collapse    walks + faults            helper(collapse) + bloat
@@ -23,7 +24,8 @@
 //!
 //! `fault-2m` and `fault-64k` are what the kernel's own settings `always` would do, in the program's own time: what those
 //! gain nobody needs a helper for. *Rare*: at the speed at which the process grows, zeroing takes at most
-//! [`CbmmPlus::stalled`] of its time; a program that spends more of it waiting has a tail worth a helper.
+//! [`CbmmPlus::stalled`] of its time; a program that spends more of it waiting has a tail worth a helper. Only a
+//! speed that was seen counts: of a program that has just begun nobody knows whether it grows.
 //!
 //! Deviations from CBMM, each deliberate: base faults that a huge page spares count (there: not), so a dense region
 //! needs no profile (a profile in nanoseconds, as `plan` writes it, holds them already), and where nothing is known of walks
@@ -44,6 +46,8 @@ const MEDIUM: u64 = 16;
 const REUSED: u64 = 4;
 /// What each costs where nobody has measured it, ns.
 const WALK: u64 = 40;
+/// Time between two looks of a helper at a region that grows, and what one takes with waking and sleeping, ns.
+const LOOK: (u64, u64) = (2_000_000, 25_000);
 
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +110,14 @@ impl CbmmPlus {
         part(time, self.helper + (1000 - self.helper.min(1000)) * taken / 100)
     }
 
+    /// What a helper takes for watching a region until the program has filled it.
+    fn watch(view: &View) -> u64 {
+        let Some(growth) = view.growth.value() else { return 0 };
+        let (each, took) = LOOK;
+        let time = (REGION * 1_000_000).checked_div(growth).unwrap_or(u64::MAX);
+        (time / each).saturating_mul(took)
+    }
+
     /// What the program waits longer for `pages` because they are in another cache.
     fn fetch(pages: u64, view: &View) -> Option<u64> {
         Some(part(view.costs.fetch.value()?, pages.min(PAGES) * 1000 / PAGES))
@@ -117,7 +129,11 @@ impl CbmmPlus {
         let whole = u128::from(REGION) * 1_000_000;
         let spent = |growth| u128::from(fresh) * u128::from(growth);
         let most = whole * u128::from(self.stalled) / 1000;
-        fresh <= self.budget || view.growth.value().is_some_and(|growth| spent(growth) <= most)
+        let rare = match view.growth {
+            Figure::Measured(growth) => spent(growth) <= most,
+            Figure::Modelled(_) | Figure::Absent => false,
+        };
+        fresh <= self.budget || rare
     }
 
     fn walks(view: &View) -> u64 {
@@ -180,6 +196,7 @@ impl Policy for CbmmPlus {
         // A profile in nanoseconds is one of ours and holds the faults too; a published one counts walks alone.
         let whole = view.unit == Unit::Nanos && view.profile_huge != Figure::Absent;
         let spared = if whole { 0 } else { faults };
+        let watched = |work: u64| self.helper(work.saturating_add(Self::watch(view)), view);
         let huge = none.with(Term::Walks, Self::walks(view)).with(Term::Faults, spared);
         let (costs, benefits) = match action {
             Action::Huge => {
@@ -188,12 +205,12 @@ impl Policy for CbmmPlus {
             }
             Action::Pool if view.stock.some() => (
                 none.with(Term::Delivery, view.costs.deliver.value()?)
-                    .with(Term::Helper, self.helper(Self::fresh(view)?, view))
+                    .with(Term::Helper, watched(Self::fresh(view)?))
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
             ),
             Action::Ahead2m => (
-                none.with(Term::Helper, self.helper(Self::fresh(view)?, view))
+                none.with(Term::Helper, watched(Self::fresh(view)?))
                     .with(Term::Fetch, Self::fetch(Self::missing(view), view)?)
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
@@ -201,13 +218,13 @@ impl Policy for CbmmPlus {
             Action::Ahead4k => {
                 base?;
                 (
-                    none.with(Term::Helper, self.helper(faults, view))
+                    none.with(Term::Helper, watched(faults))
                         .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
                     none.with(Term::Faults, faults),
                 )
             }
             Action::Ahead64k => (
-                none.with(Term::Helper, self.helper(Self::medium(view)?, view))
+                none.with(Term::Helper, watched(Self::medium(view)?))
                     .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
                 none.with(Term::Faults, faults),
             ),

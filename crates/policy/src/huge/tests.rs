@@ -191,6 +191,19 @@ fn cbmm_plus_leaves_rare_zeroing_to_the_program_and_spares_a_fast_one() {
 }
 
 #[test]
+fn cbmm_plus_has_no_helper_for_a_program_that_was_not_seen_to_grow_or_hardly_does() {
+    let begun = slow(0, Figure::Modelled(0));
+    assert_eq!(decides("cbmm+", &begun), Action::Fault64k);
+    let none = View { costs: Costs { medium: Figure::Absent, ..begun.costs }, ..begun };
+    assert_eq!(decides("cbmm+", &none), Action::Base);
+    // 10 MB/s: a hundred looks for a huge page, which the program waits for rarely.
+    let hardly = View { growth: Figure::Measured(10_000), ..begun };
+    assert_eq!(decides("cbmm+", &hardly), Action::Fault2m);
+    let much = View { growth: Figure::Measured(1_600_000), ..none };
+    assert_eq!(decides("cbmm+", &much), Action::Ahead2m);
+}
+
+#[test]
 fn cbmm_plus_has_the_program_fault_64_kib_where_huge_pages_are_dear_and_no_cpu_is_idle() {
     let growth = Figure::Measured(400_000);
     let dear = |load| {
