@@ -517,6 +517,31 @@ mod tests {
     }
 
     #[test]
+    fn no_huge_page_fits_before_the_next_untouched_whole_chunk() {
+        let region = |start, end| Frontier::new(start, end, 0).plain();
+        assert_eq!(region(START + PAGE, START + 3 * HUGE), START + HUGE);
+        assert_eq!(region(START + PAGE, START + HUGE + PAGE), START + HUGE + PAGE);
+        let mut frontier = Frontier::new(START, START + 3 * HUGE, 0);
+        assert_eq!(frontier.plain(), START);
+        let piece = frontier.plan(Order::FaultMedium, 0, SEED, 1).unwrap();
+        frontier.tried(piece, Outcome::Provided);
+        assert_eq!(frontier.plain(), START + HUGE);
+    }
+
+    #[test]
+    fn touches_here_and_there_are_told_from_growth() {
+        for (step, scattered) in [(HUGE / 2, false), (3 * HUGE, true)] {
+            let mut memory = Memory::default();
+            let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
+            for round in 0..20 {
+                memory.fill(START + round * step, START + round * step + PAGE);
+                frontier.look(&mut memory, round * 1_000_000);
+            }
+            assert_eq!(frontier.is_scattered(), scattered, "a page each {step} bytes");
+        }
+    }
+
+    #[test]
     fn a_region_of_unknown_speed_that_is_provided_to_its_end_has_a_wire_in_its_last_chunk() {
         let mut frontier = Frontier::new(START, START + 4 * HUGE, 0);
         let mut pieces = Vec::new();

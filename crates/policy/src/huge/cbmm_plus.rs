@@ -64,7 +64,7 @@ pub struct CbmmPlus {
 
 impl Default for CbmmPlus {
     fn default() -> Self {
-        Self { budget: 200_000, stalled: 150, helper: 500, bloat: 30 }
+        Self { budget: 200_000, stalled: 50, helper: 500, bloat: 30 }
     }
 }
 

@@ -177,8 +177,8 @@ fn slow(load: u64, growth: Figure) -> View {
 
 #[test]
 fn cbmm_plus_leaves_rare_zeroing_to_the_program_and_spares_a_fast_one() {
-    // 0.4 GB/s: 350 us in 5 ms. 1.6 GB/s: in 1.3 ms.
-    let (rare, often) = (Figure::Measured(400_000), Figure::Measured(1_600_000));
+    // 0.2 GB/s: 350 us in 10 ms. 1.6 GB/s: in 1.3 ms.
+    let (rare, often) = (Figure::Measured(200_000), Figure::Measured(1_600_000));
     assert_eq!(decides("cbmm+", &slow(150, rare)), Action::Fault2m);
     assert_eq!(decides("cbmm+", &slow(100, often)), Action::Ahead2m);
     assert_eq!(decides("cbmm+", &slow(100, Figure::Absent)), Action::Ahead2m, "nobody knows");
@@ -205,7 +205,7 @@ fn cbmm_plus_has_no_helper_for_a_program_that_was_not_seen_to_grow_or_hardly_doe
 
 #[test]
 fn cbmm_plus_has_the_program_fault_64_kib_where_huge_pages_are_dear_and_no_cpu_is_idle() {
-    let growth = Figure::Measured(400_000);
+    let growth = Figure::Measured(1_600_000);
     let dear = |load| {
         let view = slow(load, growth);
         View { costs: Costs { huge: Figure::Measured(3_000_000), ..view.costs }, ..view }
