@@ -393,7 +393,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn take(directory: &Path, name: &str) -> Result<Self> {
-        let advice = "the system's settings are root's to change; see pagemill doctor";
+        let advice = "run as root: the system's settings are root's to change";
         fs::create_dir_all(directory)
             .map_err(|error| Error::io("create", directory.display(), error).advise(advice))?;
         let path = directory.join(format!("{name}.lock"));

@@ -6,6 +6,7 @@ pub mod fragmentation;
 pub mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 pub mod huge_slices;
+mod kept;
 pub mod moca;
 pub mod overhead;
 

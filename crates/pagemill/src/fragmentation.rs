@@ -4,6 +4,7 @@
 //! score of the zones that hold nearly all memory, taken together ([`look::Look::blocks`]).
 
 pub mod compact;
+pub mod in_the_way;
 pub mod induce;
 pub mod look;
 

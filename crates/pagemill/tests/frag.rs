@@ -8,10 +8,11 @@ mod support;
 mod machine {
     //! The machine that is fragmented, and the snapshot of one.
 
-    use std::fs;
+    use std::ffi::OsString;
+    use std::fs::{self, File};
     use std::io::{BufRead as _, BufReader};
-    use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -125,6 +126,23 @@ mod machine {
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
     }
 
+    /// The words that run pagemill as a user without privileges, if there is a way to.
+    pub fn as_a_user(room: &Path) -> Option<Vec<OsString>> {
+        let binary = Path::new(env!("CARGO_BIN_EXE_pagemill"));
+        if File::options().write(true).open("/proc/sys/vm/compact_memory").is_err() {
+            return Some(vec![binary.into()]);
+        }
+        if Command::new("setpriv").arg("--version").output().is_err() {
+            return skip("only with setpriv(1) does root become another user");
+        }
+        // Where it was built may be closed to that user.
+        fs::set_permissions(room, fs::Permissions::from_mode(0o777)).unwrap();
+        let copy = room.join("pagemill");
+        fs::copy(binary, &copy).unwrap();
+        let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        Some(user.map(OsString::from).into_iter().chain([copy.into()]).collect())
+    }
+
     /// `show` on the snapshot of a real machine.
     pub fn on_snapshot(arguments: &[&str]) -> Ran {
         ran(pagemill().arg("frag").args(arguments).env("PAGEMILL_ROOT", SNAPSHOT))
@@ -137,7 +155,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use machine::{
-    DEFRAG, FRACTION, Machine, PROACTIVENESS, SNAPSHOT, json, near_target, on_snapshot, turn,
+    DEFRAG, FRACTION, Machine, PROACTIVENESS, SNAPSHOT, as_a_user, json, near_target, on_snapshot,
+    turn,
 };
 use support::{pagemill, pagemill_with, ran, skip, until};
 
@@ -212,6 +231,23 @@ fn targets_and_orders_that_make_no_sense_are_refused_with_what_was_expected() {
         assert!(refused.err.contains("order"), "{}", refused.err);
     }
     assert_eq!(pagemill_with(&["frag", "induce"]).code(), Some(2));
+    assert_eq!(pagemill_with(&["frag", "show", "--check", "0"]).code(), Some(2));
+}
+
+#[test]
+fn a_user_is_told_that_it_takes_root() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(user) = as_a_user(room.path()) else { return };
+    for arguments in [
+        &["frag", "induce", "--target", "1"][..],
+        &["frag", "compact"],
+        &["reproduce", "fragmentation", "--quick", "-o", "results"],
+    ] {
+        let mut command = Command::new(&user[0]);
+        let refused = ran(command.args(&user[1..]).args(arguments).current_dir(room.path()));
+        assert_eq!(refused.code(), Some(4), "{arguments:?}: {refused:?}");
+        assert!(refused.err.contains("root"), "{arguments:?}: {}", refused.err);
+    }
 }
 
 #[test]

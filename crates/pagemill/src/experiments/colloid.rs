@@ -12,19 +12,21 @@
 //!
 //! Parameters live in the machine file and in `sim::workload`; nothing here adjusts any of them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
 use anyhow::Result;
 use pagemill_sim::machine::Machine;
 use serde::{Deserialize, Deserializer, Serialize};
 
 mod figures;
-mod kept;
 mod page;
 mod regret;
 mod sensitivity;
 mod text;
 
+use super::kept::{self, Kept};
 use figures::Bench;
-pub use kept::Kept;
 pub use page::render as page;
 
 /// The published numbers: `experiment,subject,metric,unit,value,note`.
@@ -49,6 +51,20 @@ pub struct Options {
     pub sensitivity: bool,
     /// Seed.
     pub seed: u64,
+}
+
+impl Options {
+    /// What is kept of a run in a results directory.
+    ///
+    /// # Errors
+    /// As [`Kept::new`].
+    pub fn kept(&self, results: &Path) -> Result<Kept> {
+        let mut machine = DefaultHasher::new();
+        format!("{:?}", self.machine).hash(&mut machine);
+        let size = if self.quick { "quick" } else { "full" };
+        let of = format!("seed {}, {size}, machine {:016x}", self.seed, machine.finish());
+        Kept::new(results.join("colloid"), &of)
+    }
 }
 
 /// One cell of a table.
@@ -293,5 +309,25 @@ mod tests {
         };
         let error = run(&options, None, &mut |_, _| {}, &mut |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("6c") && error.contains("9z"), "{error}");
+    }
+
+    #[test]
+    fn a_kept_figure_comes_back_to_a_run_of_the_same_seed_only() {
+        let results = tempfile::tempdir().unwrap();
+        let options = |seed| Options {
+            machine: Machine::parse(ICELAKE).unwrap(),
+            figures: Vec::new(),
+            quick: true,
+            sensitivity: false,
+            seed,
+        };
+        let cell = Cell::of("7", "tpp", "moves", "s to 95 %", f64::INFINITY);
+        let made = Report { cells: vec![cell], ..Report::default() };
+        let of = |seed| options(seed).kept(results.path()).unwrap();
+        kept::part(Some(&of(1)), "7", || made.clone()).unwrap();
+        let again: Report = kept::part(Some(&of(1)), "7", || panic!("it was kept")).unwrap();
+        assert_eq!(again.cells[0].modelled, f64::INFINITY);
+        let other = kept::part(Some(&of(2)), "7", Report::default).unwrap();
+        assert!(other.cells.is_empty());
     }
 }

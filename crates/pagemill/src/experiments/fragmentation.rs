@@ -1,6 +1,6 @@
 //! The tables of the fragmentation study: the unusable free space index of each zone and order with
 //! huge pages off and on; memory compacted, fragmented, and compacted while fragmented; and how long
-//! programs take in each state, with TLB and cache misses where the processor counts them.
+//! the study's programs take in each state, with TLB and cache misses where the processor counts them.
 //!
 //! ```text
 //!  for huge pages off, on:
@@ -9,30 +9,33 @@
 //!
 //! The study fragmented with a program that fills memory and frees parts of it; here `frag induce` does
 //! it, to a score of 1 at order 9. So the states are the study's and the degree is ours; the published
-//! rows are those of its own program. Huge pages off means off for the programs, too. Of its programs canneal is built in; fmm and
-//! streamcluster are not, and nas-is is run beside it.
+//! rows are those of its own program. Huge pages off means off for the programs, too. Its programs, canneal, fmm and streamcluster, are
+//! the built-in ones, at a share of its sizes.
+//!
+//! Each run is kept in the results directory when it ends: a run of all that was ended goes on with what is left, having brought memory
+//! into the state again.
 //!
 //! Always true: the settings are on loan; a published number is shown and never used.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+mod tables;
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use pagemill_analysis::fragmentation::unusable;
-use pagemill_analysis::statistics::median;
-use pagemill_kernel::held::Held;
 use pagemill_kernel::loan::Loan;
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, thp};
-use serde_json::{Map, Value, json};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
+use serde::{Deserialize, Serialize};
 
-use super::Table;
+use super::kept::Kept;
 use crate::fragmentation::compact;
-use crate::fragmentation::induce::{Fragmenter, Goal};
+use crate::fragmentation::induce::{End, Fragmenter, Goal};
 use crate::fragmentation::journals;
-use crate::fragmentation::look::Look;
-use crate::report::chart::number;
-use crate::verbs::counters::Opened;
+use crate::fragmentation::look::{Look, ZoneLook};
+use crate::verbs::counters;
 
 /// Its name on the command line.
 pub const NAME: &str = "fragmentation";
@@ -41,21 +44,11 @@ pub const NAME: &str = "fragmentation";
 pub const TITLE: &str =
     "unusable free space by zone and order, huge pages off and on (the fragmentation study)";
 
-const PUBLISHED: &str = include_str!("../../../../experiments/published/fragmentation.csv");
-
 /// The order of a huge page on x86-64.
 const ORDER: usize = 9;
 
-/// What the study counted of its programs, with what the kernel calls it and we do.
-const COUNTED: [(&str, &str); 4] = [
-    ("time", "seconds"),
-    ("dTLB-load-misses", "dtlb_load_misses"),
-    ("iTLB-load-misses", "itlb_misses"),
-    ("cache-misses", "cache_misses"),
-];
-
-/// Its programs.
-const STUDIED: [&str; 3] = ["canneal", "fmm", "streamcluster"];
+/// Huge pages off and on, and the system's setting for it.
+const MODES: [(&str, &str); 2] = [("thp off", "never"), ("thp on", "always")];
 
 /// States, with the name that the publication gives them.
 const STATES: [(&str, &str); 3] = [
@@ -64,24 +57,45 @@ const STATES: [(&str, &str); 3] = [
     ("compacted while fragmented", "compacted while fragmented (study's program)"),
 ];
 
+/// The study's programs, each with its share of the full size: as published where time allows, and for `--quick`.
+const PROGRAMS: [(&str, &str, &str); 3] =
+    [("canneal", "0.1", "0.02"), ("fmm", "32", "4"), ("streamcluster", "0.05", "0.01")];
+
+/// What a run takes on average, as measured on one machine, and with `--quick`.
+const AT_ONE: Duration = Duration::from_secs(8);
+const AT_ONE_QUICK: Duration = Duration::from_secs(1);
+
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// Small.
+    pub quick: bool,
     /// Runs of each program in each state.
     pub repetitions: u32,
-    /// The programs, with what says how large they are.
-    pub programs: [[&'static str; 3]; 2],
-    /// How long fragmenting may take.
-    pub patience: Duration,
 }
 
 impl Options {
     /// As published, or in a minute.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
-        let repetitions = repetitions.unwrap_or(if quick { 2 } else { 5 });
-        let (share, class, patience) = if quick { ("0.02", "A", 20) } else { ("0.1", "B", 90) };
-        let programs = [["canneal", "--scale", share], ["nas-is", "--class", class]];
-        Self { repetitions, programs, patience: Duration::from_secs(patience) }
+        Self { quick, repetitions: repetitions.unwrap_or(if quick { 2 } else { 5 }) }
+    }
+
+    /// What is about to run, in words.
+    pub fn announcement(self) -> String {
+        let runs = (MODES.len() * STATES.len() * PROGRAMS.len()) as u32 * self.repetitions;
+        let each = if self.quick { AT_ONE_QUICK } else { AT_ONE };
+        let minutes = (runs * each).as_secs().div_ceil(60);
+        format!("{runs} runs of programs, about {minutes} min")
+    }
+
+    /// How long fragmenting may take.
+    fn patience(self) -> Duration {
+        Duration::from_secs(if self.quick { 20 } else { 90 })
+    }
+
+    fn scale(self, program: usize) -> &'static str {
+        let (_, full, quick) = PROGRAMS[program];
+        if self.quick { quick } else { full }
     }
 }
 
@@ -90,24 +104,40 @@ struct State {
     thp: &'static str,
     name: &'static str,
     published: &'static str,
-    look: Look,
-    programs: Vec<Program>,
-    note: Option<String>,
+    measured: Measured,
 }
 
-/// A program in a state.
-struct Program {
-    name: &'static str,
+/// What was measured in a state; what is kept of it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+struct Measured {
+    /// Memory when the state was first brought about, and how that went.
+    zones: Vec<ZoneLook>,
+    note: String,
+    /// In the order of [`PROGRAMS`].
+    programs: [Runs; PROGRAMS.len()],
+}
+
+/// The runs of a program in a state.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+struct Runs {
     /// Of each run: name and value of what was measured.
-    runs: Vec<Vec<(&'static str, f64)>>,
+    each: Vec<Vec<(String, f64)>>,
     /// Huge pages that faults were given during these runs, and stalls for compaction.
     huge: Option<u64>,
     stalls: Option<u64>,
 }
 
-impl Program {
+impl Runs {
     fn values(&self, name: &str) -> Vec<f64> {
-        self.runs.iter().flatten().filter(|(known, _)| *known == name).map(|run| run.1).collect()
+        self.each.iter().flatten().filter(|(known, _)| known == name).map(|run| run.1).collect()
+    }
+}
+
+impl Measured {
+    /// The program to run next: the first of those with the fewest runs, so that each has some if it ends early.
+    fn next(&self, repetitions: u32) -> Option<usize> {
+        let runs = |at: &usize| self.programs[*at].each.len();
+        (0..PROGRAMS.len()).min_by_key(runs).filter(|at| runs(at) < repetitions as usize)
     }
 }
 
@@ -115,6 +145,8 @@ impl Program {
 pub struct Outcome {
     states: Vec<State>,
     options: Options,
+    /// A dependent random read on base and on huge pages, nanoseconds, where the processor does not count misses.
+    reads: Option<[f64; 2]>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
 }
@@ -127,329 +159,146 @@ pub fn missing(linux: &Linux) -> Option<String> {
     linux.thp_pmd_size().err().map(|error| error.to_string())
 }
 
-/// Runs it; `say` hears of each step.
+/// Runs what an ended run has not left in the directory `results`; `say` hears of each step.
 pub fn run(
     linux: &Linux,
     options: Options,
+    results: &Path,
     signals: &Signals,
     mut say: impl FnMut(&str),
 ) -> Result<Outcome> {
-    let mut outcome = Outcome { states: Vec::new(), options, interrupted: false };
+    let size = if options.quick { "quick" } else { "full" };
+    let kept = Kept::new(results.join(NAME), size)?;
+    let mut outcome = Outcome { states: Vec::new(), options, reads: None, interrupted: false };
+    if counters::processor().is_err() {
+        say("what page walks cost");
+        let costs = huge_costs::measure(linux)?;
+        let nanoseconds = |picoseconds: u64| picoseconds as f64 / 1e3;
+        let both = costs.read_base_ps.zip(costs.read_huge_ps);
+        outcome.reads = both.map(|(base, huge)| [base, huge].map(nanoseconds));
+    }
     let loan = Loan::files(linux, &journals(linux), thp::LOAN, &[thp::ENABLED, thp::DEFRAG])?;
     let defrag = loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
-    for (mode, setting) in [("thp off", "never"), ("thp on", "always")] {
-        // The fragmenter borrows these settings, too, and leaves them as it needed them.
-        let set = || -> Result<()> {
-            loan.set(thp::ENABLED, setting)?;
-            Ok(loan.set(thp::DEFRAG, &defrag)?)
-        };
+    for (mode, setting) in MODES {
+        let part = |name: &str| format!("{mode}, {name}").replace([',', ' '], "-");
         let mut fragmenter = None;
-        for (name, published) in STATES {
-            say(&format!("{mode}, {name}"));
-            let mut note = None;
-            match name {
-                "compacted" => {
-                    let goal = compact::Goal {
-                        order: ORDER,
-                        target: 0.05,
-                        sweep: true,
-                        caches: compact::Caches::Kept,
-                    };
-                    let steps = compact::run(linux, goal, |_| {})?;
-                    note = gave_up(&steps);
-                }
-                "fragmented" => {
-                    let goal = Goal {
-                        order: ORDER,
-                        target: 1.0,
-                        pinned: false,
-                        patience: options.patience,
-                    };
-                    let mut holding = Fragmenter::new(linux, goal)?;
-                    let reached = holding.run(Some(signals), |_, _| {})?;
-                    note = Some(format!(
-                        "score {:.3}, {} huge pages broken up in {:.1} s ({:?})",
-                        reached.score,
-                        reached.units,
-                        reached.took.as_secs_f64(),
-                        reached.end
-                    ));
-                    fragmenter = Some(holding);
-                }
-                _ => {
-                    let goal = compact::Goal {
-                        order: ORDER,
-                        target: 0.0,
-                        sweep: false,
-                        caches: compact::Caches::Kept,
-                    };
-                    let steps = compact::run(linux, goal, |_| {})?;
-                    note = gave_up(&steps).or(note);
+        for (at, (name, published)) in STATES.into_iter().enumerate() {
+            let mut measured: Measured = kept.read(&part(name)).unwrap_or_default();
+            let is_left = |name: &str| {
+                let measured: Measured = kept.read(&part(name)).unwrap_or_default();
+                measured.next(options.repetitions).is_some()
+            };
+            // Memory is compacted while it is fragmented.
+            let is_needed = STATES[at..].iter().any(|(later, _)| is_left(later));
+            if is_left(name) || (name == "fragmented" && is_needed) {
+                say(&format!("{mode}, {name}"));
+                let brought = bring_about(linux, options, name, signals, &mut fragmenter)?;
+                let Some(note) = brought else {
+                    outcome.interrupted = true;
+                    return Ok(outcome);
+                };
+                // The fragmenter borrows these settings, too, and leaves them as it needed them.
+                loan.set(thp::ENABLED, setting)?;
+                loan.set(thp::DEFRAG, &defrag)?;
+                if measured.zones.is_empty() {
+                    (measured.zones, measured.note) = (Look::quick(linux)?.zones, note);
                 }
             }
-            set()?;
-            let look = Look::quick(linux)?;
-            let mut programs = Vec::new();
-            for words in options.programs {
+            while let Some(program) = measured.next(options.repetitions) {
+                if signals.wait(Duration::ZERO)?.is_some() {
+                    outcome.interrupted = true;
+                    break;
+                }
+                let runs = measured.programs[program].each.len() + 1;
+                let (word, scale) = (PROGRAMS[program].0, options.scale(program));
+                say(&format!("{mode}, {name}: {word}, run {runs} of {}", options.repetitions));
                 let before = linux.vmstat().unwrap_or_default();
-                let mut runs = Vec::new();
-                for _ in 0..options.repetitions {
-                    if signals.wait(Duration::ZERO)?.is_some() {
-                        outcome.interrupted = true;
-                        return Ok(outcome);
-                    }
-                    runs.push(once(words, signals)?);
-                }
+                let Some(run) = once(linux, [word, "--scale", scale], signals)? else {
+                    outcome.interrupted = true;
+                    break;
+                };
                 let after = linux.vmstat().unwrap_or_default();
-                programs.push(Program {
-                    name: words[0],
-                    runs,
-                    huge: after.since(&before, "thp_fault_alloc"),
-                    stalls: after.since(&before, "compact_stall"),
-                });
+                let Runs { each, huge, stalls } = &mut measured.programs[program];
+                each.push(run);
+                for (sum, name) in [(huge, "thp_fault_alloc"), (stalls, "compact_stall")] {
+                    *sum = after.since(&before, name).map(|count| sum.unwrap_or(0) + count);
+                }
+                kept.write(&part(name), &measured)?;
             }
-            let state = State { thp: mode, name, published, look, programs, note };
-            outcome.states.push(state);
+            outcome.states.push(State { thp: mode, name, published, measured });
+            if outcome.interrupted {
+                return Ok(outcome);
+            }
         }
-        drop(fragmenter);
     }
     loan.give_back()?;
     Ok(outcome)
 }
 
-fn gave_up(steps: &[compact::Step]) -> Option<String> {
-    steps.iter().find_map(|step| step.gave_up.clone())
+/// Brings memory into a state, and says how that went; `None` if a signal came.
+fn bring_about(
+    linux: &Linux,
+    options: Options,
+    state: &str,
+    signals: &Signals,
+    fragmenter: &mut Option<Fragmenter>,
+) -> Result<Option<String>> {
+    if state == "fragmented" {
+        let patience = options.patience();
+        let goal = Goal { order: ORDER, target: 1.0, pinned: false, patience };
+        let holding = fragmenter.insert(Fragmenter::new(linux, goal)?);
+        let reached = holding.run(Some(signals), |_, _| {})?;
+        if let End::Interrupted(_) = reached.end {
+            return Ok(None);
+        }
+        return Ok(Some(format!(
+            "score {:.3}, {} huge pages broken up in {:.1} s ({:?})",
+            reached.score,
+            reached.units,
+            reached.took.as_secs_f64(),
+            reached.end
+        )));
+    }
+    // While it is fragmented the kernel compacts as it does by itself.
+    let sweep = state == "compacted";
+    let target = if sweep { 0.05 } else { 0.0 };
+    let goal = compact::Goal { order: ORDER, target, sweep, caches: compact::Caches::Kept };
+    let steps = compact::run(linux, goal, |_| {})?;
+    Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
 }
 
-/// Runs a program once, and returns how long it took and what the processor counted.
-fn once(words: [&str; 3], signals: &Signals) -> Result<Vec<(&'static str, f64)>> {
+/// Runs a program once, and returns what [`counters`] measures of a run; `None` if a signal ended it.
+fn once(linux: &Linux, words: [&str; 3], signals: &Signals) -> Result<Option<Vec<(String, f64)>>> {
     let executable = std::env::current_exe().context("cannot find this binary")?;
     let mut command = Command::new(executable);
     command.arg("workload").args(words).args(["--threads", "1"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     signals.restore_in(&mut command);
-    let held = Held::spawn(command)??;
-    let counters = Opened::on(held.pid());
-    let began = Instant::now();
-    let status = held.release()?.wait()?;
-    let took = began.elapsed().as_secs_f64();
+    let mut interrupted = false;
+    let wait = |child: &mut Child| attend(child, signals, &mut interrupted);
+    let (run, status) = counters::measured(linux, command, wait)??;
+    // The terminal sends its signals to the program, too.
+    if interrupted || signals.wait(Duration::ZERO)?.is_some() {
+        return Ok(None);
+    }
     if !status.success() {
         bail!("workload {} ended with {status}", words.join(" "));
     }
-    let mut measured = vec![("seconds", took)];
-    measured.extend(counters.read()?);
-    Ok(measured)
+    Ok(Some(run.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()))
 }
 
-/// The published row of a state and zone.
-fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
-    let experiment = format!("{thp}: {state}");
-    let find = |order: usize| {
-        let order = format!("order {order}");
-        PUBLISHED.lines().skip(1).find_map(|line| {
-            let fields: Vec<&str> = line.splitn(6, ',').collect();
-            (fields.len() == 6
-                && fields[..4] == [experiment.as_str(), zone, order.as_str(), "index"])
-            .then(|| fields[4].to_owned())
-        })
-    };
-    (0..=10).map(find).collect()
-}
-
-/// A published figure of a program.
-fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
-    PUBLISHED.lines().find_map(|line| {
-        let fields: Vec<&str> = line.splitn(6, ',').collect();
-        (fields.len() == 6 && fields[..3] == [program, thp, what])
-            .then(|| fields[4].parse().ok())?
-    })
-}
-
-impl State {
-    /// The row of a zone here.
-    fn row(&self, zone: &str) -> Option<Vec<String>> {
-        let zone = self.look.zones.iter().find(|look| look.zone == zone)?;
-        Some((0..zone.blocks.len()).map(|k| unusable(&zone.blocks, k).to_string()).collect())
-    }
-
-    fn zones(&self) -> Vec<String> {
-        let mut zones: Vec<String> = self.look.zones.iter().map(|zone| zone.zone.clone()).collect();
-        zones.dedup();
-        zones
-    }
-}
-
-impl Outcome {
-    fn tables(&self) -> Vec<Table> {
-        let mut tables = Vec::new();
-        for mode in ["thp off", "thp on"] {
-            let mut rows = Vec::new();
-            for state in self.states.iter().filter(|state| state.thp == mode) {
-                for zone in state.zones() {
-                    let ours = state.row(&zone).unwrap_or_default();
-                    let theirs = published(mode, state.published, &zone);
-                    let lead = [state.name.to_owned(), zone];
-                    let row = |whose: &str, cells: Vec<String>| {
-                        lead.iter().cloned().chain([whose.to_owned()]).chain(cells).collect()
-                    };
-                    rows.push(row("here", ours));
-                    let absent = || "-".to_owned();
-                    let theirs = theirs.into_iter().map(|cell| cell.unwrap_or_else(absent));
-                    rows.push(row("published", theirs.collect()));
-                }
-            }
-            let header =
-                vec!["state", "zone", "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
-            let title = format!("unusable free space index by order, {mode}");
-            tables.push(Table { title, header, rows });
+/// Waits for the program; a signal ends it.
+fn attend(child: &mut Child, signals: &Signals, interrupted: &mut bool) -> Result<ExitStatus> {
+    let (program, pending) = (pidfd::open(child.id())?, signals.descriptor()?);
+    loop {
+        poll::sleep(&[program.as_fd(), pending.as_fd()], Duration::from_secs(1))?;
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
         }
-        let count = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
-        let programs = self
-            .states
-            .iter()
-            .flat_map(|state| state.programs.iter().map(move |program| (state, program)));
-        let rows = programs.map(|(state, program)| {
-            let seconds = program.values("seconds");
-            let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = seconds.iter().copied().fold(0.0, f64::max);
-            vec![
-                program.name.to_owned(),
-                state.thp.to_owned(),
-                state.name.to_owned(),
-                median(&seconds).map_or("-".into(), |seconds| format!("{seconds:.2} s")),
-                format!("{least:.2} to {most:.2}"),
-                count(program.huge),
-                count(program.stalls),
-                state.note.clone().unwrap_or_default(),
-            ]
-        });
-        let words: Vec<String> =
-            self.options.programs.iter().map(|words| words.join(" ")).collect();
-        let title =
-            format!("time of {}, {} runs each", words.join(" and "), self.options.repetitions);
-        let header = vec![
-            "program",
-            "",
-            "state",
-            "median",
-            "range",
-            "huge pages at faults",
-            "stalls",
-            "note",
-        ];
-        tables.push(Table { title, header, rows: rows.collect() });
-        tables.push(Table {
-            title: "huge pages on and off, memory compacted (misses: where the processor counts them; - where not, and of programs that are not built in)".to_owned(),
-            header: vec!["program", "", "published off", "on", "on / off", "here off", "on", "on / off"],
-            rows: self.off_and_on(),
-        });
-        tables.push(Table {
-            title: "what was published, and whether it is so here".to_owned(),
-            header: vec!["claim", "published", "here", ""],
-            rows: self.claims(),
-        });
-        tables
-    }
-
-    /// What the study counted of its programs, and what was measured here.
-    fn off_and_on(&self) -> Vec<Vec<String>> {
-        let here = |thp: &str, program: &str, what: &str| {
-            let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, STATES[0].0))?;
-            median(&state.programs.iter().find(|one| one.name == program)?.values(what))
-        };
-        let ours = self.options.programs.iter().map(|words| words[0]);
-        let others = ours.filter(|name| !STUDIED.contains(name));
-        let mut rows = Vec::new();
-        for program in STUDIED.into_iter().chain(others) {
-            for (theirs, ours) in COUNTED {
-                let published = |thp| counted(program, thp, theirs);
-                let pairs = [
-                    (published("THP off"), published("THP on")),
-                    (here("thp off", program, ours), here("thp on", program, ours)),
-                ];
-                if pairs == [(None, None); 2] {
-                    continue;
-                }
-                let cells = pairs.into_iter().flat_map(|(off, on)| {
-                    let ratio = off.zip(on).map(|(off, on)| format!("{:.3}", on / off));
-                    [off.map(number), on.map(number), ratio]
-                });
-                let cells = cells.map(|cell| cell.unwrap_or_else(|| "-".into()));
-                rows.push([program.into(), theirs.into()].into_iter().chain(cells).collect());
-            }
+        if let Some(received) = signals.wait(Duration::ZERO)? {
+            *interrupted = true;
+            signal::send(child.id(), received.signal)?;
         }
-        rows
-    }
-
-    /// Order 9 of the zone Normal in a state.
-    fn normal(&self, thp: &str, state: &str) -> Option<f64> {
-        let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, state))?;
-        state.row("Normal")?.get(ORDER)?.parse().ok()
-    }
-
-    fn claims(&self) -> Vec<Vec<String>> {
-        let mut rows = Vec::new();
-        for thp in ["thp off", "thp on"] {
-            for ((from, from_published), (to, to_published), rises) in
-                [(STATES[0], STATES[1], true), (STATES[1], STATES[2], false)]
-            {
-                let theirs = |state| published(thp, state, "Normal")[ORDER].clone();
-                let (Some(a), Some(b)) = (self.normal(thp, from), self.normal(thp, to)) else {
-                    continue;
-                };
-                let change = if rises { "raises" } else { "lowers" };
-                let act = if rises { "fragmenting" } else { "compacting while fragmented" };
-                let word = |state| theirs(state).unwrap_or_else(|| "-".into());
-                let holds = if (b > a) == rises && a != b { "so here" } else { "not so here" };
-                rows.push(vec![
-                    format!("{thp}: {act} {change} order {ORDER} of Normal"),
-                    format!("{} to {}", word(from_published), word(to_published)),
-                    format!("{a:.3} to {b:.3}"),
-                    holds.to_owned(),
-                ]);
-            }
-        }
-        rows
-    }
-
-    /// The tables as text.
-    pub fn text(&self) -> String {
-        super::as_text(NAME, TITLE, &self.tables())
-    }
-
-    /// The tables as one HTML page.
-    pub fn html(&self) -> String {
-        super::as_html(NAME, TITLE, &self.tables())
-    }
-
-    /// Every figure.
-    pub fn json(&self) -> Value {
-        let states = self.states.iter().map(|state| {
-            let zones = state.look.zones.iter().map(|zone| {
-                json!({
-                    "node": zone.node,
-                    "zone": zone.zone,
-                    "free_blocks": zone.blocks,
-                    "unusable": state.row(&zone.zone),
-                    "published": published(state.thp, state.published, &zone.zone),
-                })
-            });
-            json!({
-                "thp": state.thp,
-                "state": state.name,
-                "zones": zones.collect::<Vec<_>>(),
-                "programs": state.programs.iter().map(|program| json!({
-                    "program": program.name,
-                    "runs": program.runs.iter().map(|run| {
-                        run.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
-                    }).collect::<Vec<Map<String, Value>>>(),
-                    "huge_pages_at_faults": program.huge,
-                    "compaction_stalls": program.stalls,
-                })).collect::<Vec<_>>(),
-                "note": state.note,
-            })
-        });
-        json!({"schema": 1, "experiment": NAME, "interrupted": self.interrupted, "states": states.collect::<Vec<_>>()})
     }
 }
 
@@ -458,23 +307,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_rows_are_found_for_every_state_and_zone() {
-        for thp in ["thp off", "thp on"] {
-            for (_, state) in STATES {
-                for zone in ["DMA", "DMA32", "Normal"] {
-                    let row = published(thp, state, zone);
-                    assert!(row.iter().all(Option::is_some), "{thp} {state} {zone}: {row:?}");
-                }
-            }
+    fn programs_run_in_turn_until_each_has_its_runs() {
+        let mut measured = Measured::default();
+        let mut order = Vec::new();
+        while let Some(program) = measured.next(2) {
+            order.push(program);
+            measured.programs[program].each.push(Vec::new());
         }
-        for program in STUDIED {
-            for (what, _) in COUNTED {
-                let figure = |thp| counted(program, thp, what).unwrap();
-                assert!(figure("THP on") < figure("THP off"), "{program} {what}");
-            }
-        }
-        let row = published("thp on", STATES[1].1, "Normal");
-        assert_eq!(row[3].as_deref(), Some("0.223"));
-        assert!(published("thp on", STATES[1].1, "Movable").iter().all(Option::is_none));
+        assert_eq!(order, [0, 1, 2, 0, 1, 2]);
+        // More runs are asked for later.
+        assert_eq!(measured.next(3), Some(0));
+    }
+
+    #[test]
+    fn what_was_measured_is_found_again() {
+        let room = tempfile::tempdir().unwrap();
+        let kept = Kept::new(room.path().join(NAME), "full").unwrap();
+        let mut measured = Measured { note: "so".to_owned(), ..Measured::default() };
+        measured.programs[1].each.push(vec![("seconds".to_owned(), 1.5)]);
+        measured.programs[1].stalls = Some(3);
+        kept.write("thp-on--fragmented", &measured).unwrap();
+        assert_eq!(kept.read("thp-on--fragmented"), Some(measured));
+        let quick = Kept::new(room.path().join(NAME), "quick").unwrap();
+        assert_eq!(quick.read::<Measured>("thp-on--fragmented"), None);
     }
 }

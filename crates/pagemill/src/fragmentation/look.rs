@@ -7,6 +7,7 @@ use pagemill_analysis::fragmentation::{self, Score};
 use pagemill_kernel::pagetypeinfo::PageTypes;
 use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Kind, Linux, clock};
+use serde::{Deserialize, Serialize};
 
 /// Zones with less than this share of all memory are too small to serve programs: their score says
 /// nothing about what a program gets.
@@ -24,7 +25,7 @@ pub struct Look {
 }
 
 /// One zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneLook {
     /// The memory node.
     pub node: u32,

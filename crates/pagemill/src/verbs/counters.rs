@@ -7,8 +7,9 @@
 //! measured by dependent random reads instead.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   pagemill counters -- xz -9 -k -c big.tar
   pagemill counters --runs 9 --json -- ./solver
+  pagemill counters -- pagemill workload fmm --scale 16
 ";
 
 const AFTER: &str = "\
@@ -65,11 +67,11 @@ const COUNTERS: [(&str, What); 6] = [
 ];
 
 /// The processor's counters on a command; those that it has.
-pub struct Opened(Vec<(&'static str, Event)>);
+struct Opened(Vec<(&'static str, Event)>);
 
 impl Opened {
     /// On the held process `pid` and all that it starts, in user mode, from the program that it executes.
-    pub fn on(pid: u32) -> Self {
+    fn on(pid: u32) -> Self {
         let open = |(name, what): &(&'static str, What)| {
             let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
             Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
@@ -78,7 +80,7 @@ impl Opened {
     }
 
     /// What they have counted, by name.
-    pub fn read(&self) -> Result<Vec<(&'static str, f64)>> {
+    fn read(&self) -> Result<Run> {
         let mut all = Vec::new();
         for (name, event) in &self.0 {
             let count = event.count()?;
@@ -92,6 +94,11 @@ impl Opened {
     }
 }
 
+/// Whether the processor counts for this user: the counter of its cycles, or why there is none.
+pub fn processor() -> pagemill_kernel::Result<Event> {
+    Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(0))
+}
+
 /// How often the memory of a run is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -103,7 +110,7 @@ enum Arm {
 }
 
 /// What one run gave: name and value.
-type Run = Vec<(&'static str, f64)>;
+pub type Run = Vec<(&'static str, f64)>;
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -129,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             }
         }
     }
-    let pmu = Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(0));
+    let pmu = processor();
     let walks = match &pmu {
         Ok(_) => None,
         Err(_) => Some(huge_costs::measure(&linux)?),
@@ -209,9 +216,26 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm, malloc_asks: bool) -> Resul
         }
         Arm::On => {}
     }
+    let (all, status) = match measured(linux, command, |child| Ok(child.wait()?))? {
+        Ok(measured) => measured,
+        Err(error) => return Ok(Once::Refused(run::cannot_execute(&path, &error))),
+    };
+    if let Some(signal) = status.signal() {
+        eprintln!("pagemill: the command was killed by signal {signal}");
+    }
+    Ok(Once::Done(all, status.success()))
+}
+
+/// Runs a command, which `wait` waits for, and returns what was measured and how it ended. The inner error is that it
+/// cannot be executed.
+pub fn measured(
+    linux: &Linux,
+    command: Command,
+    wait: impl FnOnce(&mut Child) -> Result<ExitStatus>,
+) -> Result<io::Result<(Run, ExitStatus)>> {
     let held = match Held::spawn(command)? {
         Ok(held) => held,
-        Err(error) => return Ok(Once::Refused(run::cannot_execute(&path, &error))),
+        Err(error) => return Ok(Err(error)),
     };
     let pid = held.pid();
     let counters = Opened::on(pid);
@@ -219,12 +243,12 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm, malloc_asks: bool) -> Resul
     let begun = Instant::now();
     let mut child = match held.release() {
         Ok(child) => child,
-        Err(error) => return Ok(Once::Refused(run::cannot_execute(&path, &error))),
+        Err(error) => return Ok(Err(error)),
     };
     let over = AtomicBool::new(false);
     let (waited, took, memory) = std::thread::scope(|scope| {
         let looks = scope.spawn(|| watch(linux, pid, &over));
-        let waited = child.wait();
+        let waited = wait(&mut child);
         let took = begun.elapsed();
         over.store(true, Ordering::Relaxed);
         (waited, took, looks.join().unwrap_or_default())
@@ -242,10 +266,7 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm, malloc_asks: bool) -> Resul
         all.push(("huge_share", huge as f64 / anonymous.max(1) as f64));
     }
     all.extend(counters.read()?);
-    if let Some(signal) = status.signal() {
-        eprintln!("pagemill: the command was killed by signal {signal}");
-    }
-    Ok(Once::Done(all, status.success()))
+    Ok(Ok((all, status)))
 }
 
 /// The most anonymous memory of a run, and how much of it was on huge pages then; bytes.

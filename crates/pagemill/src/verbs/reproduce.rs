@@ -45,7 +45,7 @@ Examples:
 const AFTER: &str = "\
 Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR).
 Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that was not what it says); 2 usage; \
-130 interrupted, finished cells are kept.";
+3 nothing of what was asked for can run here, 4 because it is root's; 130 interrupted, finished cells are kept.";
 
 /// Which experiments, and how.
 #[derive(Debug, Args)]
@@ -171,10 +171,11 @@ impl Arguments {
         }
         more.push_str(&huge.as_ref().map_or(String::new(), huge_pages::Outcome::text));
         let failed = huge.as_ref().is_some_and(huge_pages::Outcome::has_failures);
+        let mut studied = None;
         if free_memory && !interrupted {
-            let free_memory = self.free_memory(&stage.linux, &signals, &store)?;
-            interrupted = free_memory.as_ref().is_some_and(|outcome| outcome.interrupted);
-            more.push_str(&free_memory.map_or(String::new(), |outcome| outcome.text()));
+            studied = self.free_memory(&stage.linux, &signals, &store)?;
+            interrupted = studied.as_ref().is_some_and(|outcome| outcome.interrupted);
+            more.push_str(&studied.as_ref().map_or(String::new(), fragmentation::Outcome::text));
         }
         let outcomes = Outcomes { traced: traced.as_ref(), huge: huge.as_ref() };
         if only_memory {
@@ -183,8 +184,12 @@ impl Arguments {
                 print!("{more}");
             }
             eprintln!("pagemill: results in {}", store.directory().display());
+            let nothing = traced.is_none() && huge.is_none() && studied.is_none();
+            let is_roots = (huge_pages || free_memory) && stage.linux.may_compact().is_err();
             return Ok(match () {
                 () if interrupted => Exit::Code(130),
+                () if nothing && is_roots => Exit::Permission,
+                () if nothing => Exit::Unsupported,
                 () if failed => Exit::Finding,
                 () => Exit::Ok,
             });
@@ -266,8 +271,18 @@ impl Arguments {
             return Ok(None);
         }
         let options = fragmentation::Options::new(self.quick, self.reps);
-        let outcome =
-            progress(fragmentation::NAME, |say| fragmentation::run(linux, options, signals, say))?;
+        eprintln!("pagemill: {}: {}", fragmentation::NAME, options.announcement());
+        let results = store.directory();
+        let outcome = progress(fragmentation::NAME, |say| {
+            fragmentation::run(linux, options, results, signals, say)
+        })?;
+        if outcome.interrupted {
+            eprintln!(
+                "pagemill: {} goes on where it was with -f -o {}",
+                fragmentation::NAME,
+                results.display()
+            );
+        }
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         store.write("fragmentation.json", &data)?;
         store.write("fragmentation.txt", &outcome.text())?;
@@ -373,7 +388,7 @@ impl Arguments {
             let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
             eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
         }
-        if plan.cells() > 0 || !simulated {
+        if plan.cells() > 0 {
             eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
         }
         if simulated {
@@ -407,7 +422,7 @@ impl Arguments {
             sensitivity: !self.quick,
             seed: self.seed,
         };
-        let kept = colloid::Kept::new(directory, &options)?;
+        let kept = options.kept(directory)?;
         let mut steps = Steps::new("simulated");
         let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
         colloid::run(&options, Some(&kept), &mut say, finished)

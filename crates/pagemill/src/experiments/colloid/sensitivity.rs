@@ -12,8 +12,8 @@ use pagemill_sim::surface::{self, Effort, Point};
 use pagemill_sim::workload::{self, Workload};
 
 use super::figures::{Bench, both, setup};
-use super::kept::{self, Kept};
 use super::{Influence, LATENCIES, LOADS, Options, Report};
+use crate::experiments::kept::{self, Kept};
 
 /// A load and what it changes: the ratio of 6c in a row, or the two throughputs of 8b.
 #[derive(Clone, Copy)]

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{check_order, order, score, tables};
 use crate::exit::Exit;
 use crate::fragmentation::compact::{self, Caches, Goal, Step};
+use crate::fragmentation::in_the_way::InTheWay;
 use crate::fragmentation::look::{Look, ZoneLook};
 use crate::report::text;
 
@@ -56,6 +57,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     let steps = compact::run(&linux, goal, |_| {})?;
     let after = Look::take(&linux)?;
+    let score = steps.last().map_or(0.0, |step| step.after);
+    let missed = score > arguments.target;
+    let blocks = || InTheWay::look(&linux, 1 << after.types.as_ref()?.pageblock_order).ok();
+    let in_the_way = missed.then(blocks).flatten();
     if arguments.json {
         let value = json!({
             "schema": 1,
@@ -63,6 +68,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
+            "pageblocks": in_the_way.map(|blocks| json!({
+                "partly_free": blocks.partly_free,
+                "all_movable": blocks.movable,
+                "with_slab": blocks.slab,
+                "with_page_tables": blocks.page_tables,
+                "with_other_kernel_memory": blocks.other,
+            })),
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
@@ -70,15 +82,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
+        print!("{}", in_the_way.map_or(String::new(), words));
     }
-    let score = steps.last().map_or(0.0, |step| step.after);
-    if score > arguments.target && arguments.keep_caches {
+    if missed && arguments.keep_caches {
         eprintln!(
             "pagemill: the score is above {}: without --keep-caches clean files would be dropped for it",
             arguments.target
         );
     }
-    Ok(if score <= arguments.target { Exit::Ok } else { Exit::Finding })
+    Ok(if missed { Exit::Finding } else { Exit::Ok })
 }
 
 /// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
@@ -116,6 +128,15 @@ fn leftover(look: &Look, order: usize) -> String {
     format!(
         "\nstill in blocks below order {order}: {}: {each}; compaction fills only movable ones\n",
         size(sum)
+    )
+}
+
+/// Who keeps pageblocks from becoming whole.
+fn words(blocks: InTheWay) -> String {
+    let InTheWay { partly_free, movable, slab, page_tables, other } = blocks;
+    format!(
+        "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of the kernel are in {slab}, page tables in \
+         {page_tables}, other memory of the kernel in {other}, and these stay where they are\n"
     )
 }
 

@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["watch", "json"])]
     against: Option<PathBuf>,
     /// Compare this many scores with /sys/kernel/debug/extfrag, which is mounted for it if need be
-    #[arg(long, value_name = "SCORES", conflicts_with_all = ["watch", "against"])]
+    #[arg(long, value_name = "SCORES", conflicts_with_all = ["watch", "against"], value_parser = clap::value_parser!(u64).range(1..))]
     check: Option<u64>,
 }
 
