@@ -71,7 +71,7 @@ pub struct ObjectHeat {
     pub kind: String,
     /// For an allocation, who asked for it, innermost first; for a global, its file.
     pub detail: Vec<String>,
-    /// Bytes of the largest that has this name.
+    /// Bytes of the largest that has this name; 0 where that is not known.
     pub bytes: u64,
     /// Pages that were touched.
     pub pages: u64,
@@ -265,8 +265,9 @@ impl<S: Symbols> HeatFold<S> {
             return Place { offset: address - start, ..place };
         }
         let place = self.names.objects.at(pid, address);
-        // A mapping may hold objects of better names.
-        if !matches!(self.names.objects.identities()[place.object], Identity::Mapping(_)) {
+        // A mapping may hold objects of better names, and offset 0 may be in front of an allocation.
+        let identity = &self.names.objects.identities()[place.object];
+        if place.offset > 0 && !matches!(identity, Identity::Mapping(_)) {
             self.before.set(Some((pid, address - place.offset, place)));
         }
         place

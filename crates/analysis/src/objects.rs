@@ -7,8 +7,10 @@
 //! | stack | the kernel's name, or memory right above a guard that may not be touched |
 //! | file, heap, anonymous | the mapping |
 //!
-//! What is known best wins: a global before its file, an allocation before the mapping that it lies in. Symbols are
-//! offsets from where an image begins, which is the lowest mapping of its file.
+//! What is known best wins: a global before its file, an allocation before the mapping that it lies in. The words in front
+//! of an allocation, where allocators keep what they know of it, belong to it unless they are another's: it is there that the
+//! C library's touches a page of the heap for the first time. Symbols are offsets from where an image begins, which is the
+//! lowest mapping of its file.
 //!
 //! Always true: an address has one object; an allocation that was given back is none any more.
 
@@ -34,6 +36,8 @@ pub struct Global {
 pub struct Image {
     /// Bytes of address space from its first to its last.
     pub bytes: u64,
+    /// Whether the first of them are code.
+    pub begins_with_code: bool,
     /// Its variables, by offset, without overlap.
     pub globals: Vec<Global>,
 }
@@ -102,14 +106,8 @@ pub struct Place {
     pub object: usize,
     /// Bytes from where it begins.
     pub offset: u64,
-    /// Its bytes.
+    /// Its bytes; 0 where that is not known.
     pub size: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Loaded {
-    start: u64,
-    image: usize,
 }
 
 /// The address spaces as they are now.
@@ -122,12 +120,15 @@ pub struct Objects {
     allocations: BTreeMap<(u64, u64), (u64, usize)>,
     /// Guards below stacks: where they end.
     guards: BTreeMap<(u64, u64), u64>,
-    loaded: BTreeMap<(u64, String), Loaded>,
     /// Where images begin, by process and address.
-    bases: BTreeMap<(u64, u64), String>,
+    bases: BTreeMap<(u64, u64), usize>,
     images: HashMap<String, Option<usize>>,
-    known: Vec<Image>,
+    /// Files and their images.
+    known: Vec<(String, Image)>,
 }
+
+/// What an allocator may keep in front of an allocation, bytes.
+const HEADER: u64 = 16;
 
 /// A guard is at most this large; glibc reserves larger ranges that may not be touched for its arenas.
 const GUARD: u64 = 1 << 20;
@@ -176,32 +177,34 @@ impl Objects {
         let number = self.number(identity);
         self.mappings.insert((pid, start), (end, number));
         if name.starts_with('/') {
-            self.load(pid, start, name, symbols);
+            self.load(pid, start, name, permissions.contains('x'), symbols);
         }
     }
 
-    fn load(&mut self, pid: u64, start: u64, file: &str, symbols: &impl Symbols) {
+    /// Takes in a mapping of a file, of `code` or not. A program may map parts of an image once more somewhere else (V8
+    /// does with its own code): these are no image.
+    fn load(&mut self, pid: u64, start: u64, file: &str, code: bool, symbols: &impl Symbols) {
         let known = match self.images.get(file) {
             Some(known) => *known,
             None => {
                 let image = symbols.image(file).map(|image| {
-                    self.known.push(image);
+                    self.known.push((file.to_owned(), image));
                     self.known.len() - 1
                 });
                 self.images.insert(file.to_owned(), image);
                 image
             }
         };
-        let Some(image) = known else { return };
-        let key = (pid, file.to_owned());
-        if let Some(loaded) = self.loaded.get(&key) {
-            if loaded.start <= start && start - loaded.start < self.known[image].bytes {
-                return;
-            }
-            self.bases.remove(&(pid, loaded.start));
+        let Some(number) = known else { return };
+        let image = &self.known[number].1;
+        let of_process = self.bases.range((pid, 0)..=(pid, u64::MAX));
+        let mut known =
+            of_process.filter(|(_, other)| **other == number).map(|((_, base), _)| *base);
+        let part = |base: u64| base <= start && start - base < image.bytes;
+        if known.clone().any(part) || known.next().is_some() && code != image.begins_with_code {
+            return;
         }
-        self.bases.insert((pid, start), file.to_owned());
-        self.loaded.insert(key, Loaded { start, image });
+        self.bases.insert((pid, start), number);
     }
 
     /// Takes in what was allocated or given back.
@@ -218,13 +221,17 @@ impl Objects {
 
     /// The file whose image an address is in, and how far.
     pub fn image_at(&self, pid: u64, address: u64) -> Option<(&str, u64)> {
-        let ((owner, start), file) = self.bases.range(..=(pid, address)).next_back()?;
+        let (number, offset) = self.image_number(pid, address)?;
+        Some((self.known[number].0.as_str(), offset))
+    }
+
+    fn image_number(&self, pid: u64, address: u64) -> Option<(usize, u64)> {
+        let ((owner, start), number) = self.bases.range(..=(pid, address)).next_back()?;
         if *owner != pid {
             return None;
         }
-        let loaded = self.loaded.get(&(pid, file.clone()))?;
         let offset = address - start;
-        (offset < self.known[loaded.image].bytes).then_some((file.as_str(), offset))
+        (offset < self.known[*number].1.bytes).then_some((*number, offset))
     }
 
     /// What lies at an address.
@@ -232,14 +239,18 @@ impl Objects {
         if let Some(place) = find(&self.allocations, pid, address) {
             return place;
         }
-        if let Some((file, offset)) = self.image_at(pid, address) {
-            let image = &self.known[self.loaded[&(pid, file.to_owned())].image];
+        let behind = (pid, address)..=(pid, address.saturating_add(HEADER));
+        if let Some(((_, start), (end, object))) = self.allocations.range(behind).next() {
+            return Place { object: *object, offset: 0, size: end - start };
+        }
+        if let Some((number, offset)) = self.image_number(pid, address) {
+            let (file, image) = &self.known[number];
             let at = image.globals.partition_point(|global| global.offset <= offset);
             if let Some(global) = at.checked_sub(1).map(|at| &image.globals[at])
                 && offset < global.offset + global.size
             {
                 let (from, size) = (offset - global.offset, global.size);
-                let identity = Identity::Global(file.to_owned(), global.name.clone());
+                let identity = Identity::Global(file.clone(), global.name.clone());
                 return Place { object: self.number(identity), offset: from, size };
             }
             let named = find(&self.mappings, pid, address);
@@ -249,13 +260,13 @@ impl Objects {
             {
                 return place;
             }
-            let identity = Identity::Mapping(format!("{file}, .bss"));
+            let identity = Identity::Mapping(format!("{file}, data"));
             let size = image.bytes;
             return Place { object: self.number(identity), offset, size };
         }
         find(&self.mappings, pid, address).unwrap_or_else(|| {
             let object = self.number(Identity::Mapping("mapped between two looks".into()));
-            Place { object, offset: 0, size: 1 }
+            Place { object, offset: 0, size: 0 }
         })
     }
 }
@@ -382,7 +393,8 @@ pub(crate) mod tests {
     impl Symbols for One {
         fn image(&self, file: &str) -> Option<Image> {
             let table = Global { offset: 0x4000, size: 0x100, name: "table".into() };
-            (file == "/bin/one").then(|| Image { bytes: 0x5000, globals: vec![table] })
+            let globals = vec![table];
+            (file == "/bin/one").then(|| Image { bytes: 0x5000, begins_with_code: true, globals })
         }
         fn code(&self, _: &str, offset: u64) -> Vec<Frame> {
             let frame = |function: &str| Frame { function: function.into(), ..Frame::default() };
@@ -421,7 +433,7 @@ pub(crate) mod tests {
         objects.mapping(&mapping(0x20000, 0x40000, "rw-p", "[heap]"), &One);
         let table = Identity::Global("/bin/one".into(), "table".into());
         assert_eq!(name(&mut objects, 0x140ff), table, "a variable behind the end of the file");
-        assert_eq!(name(&mut objects, 0x14100), Identity::Mapping("/bin/one, .bss".into()));
+        assert_eq!(name(&mut objects, 0x14100), Identity::Mapping("/bin/one, data".into()));
         assert_eq!(name(&mut objects, 0x12000), Identity::Mapping("/bin/one".into()));
         assert_eq!(
             name(&mut objects, 0x15000),
@@ -437,13 +449,41 @@ pub(crate) mod tests {
         objects.allocation(&taken(Some(0x100)));
         assert_eq!(name(&mut objects, 0x2010f), Identity::Allocation(7, vec![0x10500]));
         assert_eq!(name(&mut objects, 0x20110), Identity::Mapping("[heap]".into()));
+        let before = objects.at(7, 0x20008);
+        assert_eq!(
+            before,
+            Place { offset: 0, ..objects.at(7, 0x20010) },
+            "what malloc keeps of it"
+        );
+        objects.allocation(&Allocation { address: Some(0x20118), ..taken(Some(8)) });
+        let behind = objects.at(7, 0x20110);
+        assert_eq!(behind, objects.at(7, 0x20118), "not the one before");
+        let last = objects.at(7, 0x2010f);
+        assert_eq!(
+            (last.offset, last.size),
+            (0xff, 0x100),
+            "an allocation's own bytes are its own"
+        );
         let place = objects.at(7, 0x20020);
         assert_eq!((place.offset, place.size), (0x10, 0x100));
         objects.allocation(&taken(None));
         assert_eq!(name(&mut objects, 0x20010), Identity::Mapping("[heap]".into()), "given back");
         assert_eq!(objects.image_at(7, 0x10500), Some(("/bin/one", 0x500)));
         assert_eq!(objects.image_at(8, 0x10500), None, "another process");
-        assert_eq!(objects.at(8, 0x1000).size, 1, "a lower address in a later process");
+        assert_eq!(objects.at(8, 0x1000).size, 0, "a lower address in a later process");
+    }
+
+    /// V8 maps its code a second time, and the names of the whole program were gone.
+    #[test]
+    fn a_part_of_an_image_mapped_once_more_is_no_image() {
+        let mut objects = Objects::default();
+        objects.mapping(&mapping(0x10000, 0x12000, "r-xp", "/bin/one"), &One);
+        objects.mapping(&mapping(0x90000, 0x91000, "r--p", "/bin/one"), &One);
+        assert_eq!(objects.image_at(7, 0x10500), Some(("/bin/one", 0x500)));
+        assert_eq!(objects.image_at(7, 0x90500), None);
+        // Executed once more, it lies elsewhere.
+        objects.mapping(&mapping(0x50000, 0x52000, "r-xp", "/bin/one"), &One);
+        assert_eq!(objects.image_at(7, 0x50500), Some(("/bin/one", 0x500)));
     }
 
     #[test]

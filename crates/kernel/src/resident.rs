@@ -63,6 +63,7 @@ pub const LOG: usize = 8192;
 pub const PRIVATE: usize = 2048;
 const SCAN: usize = 512;
 const HOLES: usize = 64;
+const COPY: usize = 1 << 16;
 
 /// The machine code, or why this build has none.
 pub fn code() -> Result<&'static [u8]> {
@@ -209,6 +210,7 @@ pub struct Control {
     split: AtomicU64,
     put_off_count: AtomicU64,
     put_off: [Range; HOLES],
+    copy: [AtomicU64; COPY / 8],
 }
 
 impl Control {
@@ -411,4 +413,4 @@ const _: () = assert!(size_of::<Notification>() == 80);
 const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
 const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
 const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
-const _: () = assert!(size_of::<Control>() == 324_976);
+const _: () = assert!(size_of::<Control>() == 390_512);

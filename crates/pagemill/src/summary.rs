@@ -10,6 +10,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::symbols::Files;
 
 /// Version of the views in the file: whatever changes what they say raises it.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// Datasets that it stands for.
 const DATASETS: [&str; 3] = ["accesses", "allocations", "touched"];
@@ -66,13 +68,14 @@ impl Folds {
         }
     }
 
-    /// Takes in what happened to a process up to some moment, all of it.
-    fn batch(&mut self, mut batch: Batch) {
+    /// Takes in what happened to a process up to some moment, all of it; what is left of it when somebody is `waiting`.
+    fn batch(&mut self, mut batch: Batch, waiting: &AtomicBool) -> Option<Batch> {
         batch.accesses.sort_by_key(|access| access.time);
         batch.others.sort_by_key(Event::time);
         let mut others = batch.others.into_iter().peekable();
+        let mut accesses = batch.accesses.into_iter();
         let mut event = Event::Access(Box::default());
-        for brief in batch.accesses {
+        while let Some(brief) = accesses.next() {
             // What lies there comes before who accesses it.
             while let Some(other) = others.next_if(|other| other.time() <= brief.time) {
                 self.event(&other);
@@ -81,8 +84,12 @@ impl Folds {
                 **row = brief.row();
             }
             self.event(&event);
+            if accesses.len().is_multiple_of(1024) && waiting.load(Ordering::Relaxed) {
+                return Some(Batch { accesses: accesses.collect(), others: others.collect() });
+            }
         }
         others.for_each(|other| self.event(&other));
+        None
     }
 
     /// Takes in an event.
@@ -153,13 +160,18 @@ struct Batch {
 /// Accesses that may wait to be folded; then the folds are given up, and the recording is read for them when it ends.
 const WAITING: usize = 4 << 20;
 
-/// The folds of a recording in the making, in a thread of their own, so that the recorder need not wait for them.
+/// The folds of a recording in the making, in a thread of their own, so that the recorder need not wait for them. It yields
+/// to all others, which on a busy machine may leave it next to nothing: so what it has not done when the program has ended
+/// is done by who waits for it.
 ///
 /// Mappings are told after the accesses to them, as of an earlier moment. So what happened to a process is folded, by
 /// time, when its interval has ended and all of it is known.
 #[derive(Debug)]
 pub struct Live {
-    thread: JoinHandle<Summary>,
+    /// The folds, and what is still to be taken in.
+    thread: JoinHandle<(Folds, Vec<Batch>)>,
+    /// Somebody waits for the thread.
+    waited_for: Arc<AtomicBool>,
     /// None: given up.
     to: Option<SyncSender<Batch>>,
     /// By process.
@@ -175,15 +187,23 @@ impl Live {
     /// Nothing yet. `events`: whether accesses will be told one by one.
     pub fn begin(started: Nanos, page: u64, events: bool) -> Self {
         let (to, from) = sync_channel::<Batch>(2);
+        let waited_for = Arc::new(AtomicBool::new(false));
+        let waiting = Arc::clone(&waited_for);
         let thread = std::thread::spawn(move || {
             // The program that is recorded comes first: names of a large program take a while.
             pagemill_kernel::scheduling::yield_to_others();
             let mut folds = Folds::of(started, page, events);
-            from.iter().for_each(|batch| folds.batch(batch));
-            folds.summary()
+            let mut left = Vec::new();
+            for batch in from {
+                match waiting.load(Ordering::Relaxed) {
+                    true => left.push(batch),
+                    false => left.extend(folds.batch(batch, &waiting)),
+                }
+            }
+            (folds, left)
         });
         let (pending, ready) = (BTreeMap::new(), VecDeque::new());
-        Self { thread, to: Some(to), pending, ready, waiting: 0, accesses: 0 }
+        Self { thread, waited_for, to: Some(to), pending, ready, waiting: 0, accesses: 0 }
     }
 
     /// Takes in an event that was written.
@@ -236,13 +256,20 @@ impl Live {
 
     /// The recording at `path` is whole: its summary is kept, or made from it.
     pub fn finish(mut self, recording: &Path) -> Result<Summary> {
+        self.waited_for.store(true, Ordering::Relaxed);
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
             self.settled(pid, true);
         }
         self.settled(0, true);
         let whole = self.to.take().is_some();
         // A panic of the folds is no reason to lose more than their time.
-        let made = self.thread.join().ok().filter(|_| whole);
+        let made = self.thread.join().ok().filter(|_| whole).map(|(mut folds, left)| {
+            let nobody = AtomicBool::new(false);
+            for batch in left {
+                folds.batch(batch, &nobody);
+            }
+            folds.summary()
+        });
         let reader = Reader::open(recording)?;
         let meta = reader.meta();
         let rows = meta.parts.get("accesses").map_or(0, |parts| parts.rows);

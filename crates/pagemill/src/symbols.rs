@@ -10,18 +10,18 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use gimli::{Dwarf, EndianRcSlice, RunTimeEndian, SectionId};
+use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
 use pagemill_analysis::objects::{Frame, Global, Image, Symbols};
 
-type Bytes = EndianRcSlice<RunTimeEndian>;
+type Bytes = EndianArcSlice<RunTimeEndian>;
 
 /// What is known of files by now.
 #[derive(Default)]
-pub struct Files(RefCell<HashMap<String, Option<Rc<File>>>>);
+pub struct Files(RefCell<HashMap<String, Option<File>>>);
 
 struct File {
     image: Image,
@@ -48,27 +48,27 @@ const LIBRARIES: [&str; 3] = ["/rustc/", "/rustlib/src/", "/include/c++/"];
 const PAGE: u64 = 4096;
 
 impl Files {
-    fn file(&self, name: &str) -> Option<Rc<File>> {
-        if let Some(known) = self.0.borrow().get(name) {
-            return known.clone();
+    /// What a file says, if it can be read.
+    fn file<T>(&self, name: &str, what: impl FnOnce(&File) -> T) -> Option<T> {
+        if !self.0.borrow().contains_key(name) {
+            let found = std::fs::read(name).ok().and_then(|image| File::read(&image));
+            self.0.borrow_mut().insert(name.to_owned(), found);
         }
-        let found = std::fs::read(name).ok().and_then(|image| File::read(&image)).map(Rc::new);
-        self.0.borrow_mut().insert(name.to_owned(), found.clone());
-        found
+        self.0.borrow().get(name)?.as_ref().map(what)
     }
 }
 
 impl Symbols for Files {
     fn image(&self, file: &str) -> Option<Image> {
-        self.file(file).map(|file| file.image.clone())
+        self.file(file, |file| file.image.clone())
     }
 
     fn code(&self, file: &str, offset: u64) -> Vec<Frame> {
-        self.file(file).map_or_else(Vec::new, |file| file.frames(offset))
+        self.file(file, |file| file.frames(offset)).unwrap_or_default()
     }
 
     fn follows_call(&self, file: &str, offset: u64) -> bool {
-        self.file(file).is_some_and(|file| file.follows_call(offset))
+        self.file(file, |file| file.follows_call(offset)).unwrap_or(false)
     }
 }
 
@@ -135,13 +135,15 @@ impl File {
             if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let section = |id: SectionId| -> Result<Bytes, gimli::Error> {
             let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
-            Ok(EndianRcSlice::new(Rc::from(data.unwrap_or_default()), order))
+            Ok(EndianArcSlice::new(Arc::from(data.unwrap_or_default()), order))
         };
         let lines = file
             .section_by_name(".debug_info")
             .and_then(|_| Dwarf::load(section).ok())
             .and_then(|dwarf| addr2line::Context::from_dwarf(dwarf).ok());
-        let image = Image { bytes: end - first, globals };
+        let lowest = loaded.iter().min_by_key(|header| header.p_vaddr(endian))?;
+        let begins_with_code = lowest.p_flags(endian).0 & elf::PF_X.0 != 0;
+        let image = Image { bytes: end - first, begins_with_code, globals };
         Some(Self { image, first, functions, lines, code, known: RefCell::default() })
     }
 
@@ -232,13 +234,13 @@ mod tests {
         assert!(image.bytes > 0 && !image.globals.is_empty());
         let pairs = image.globals.windows(2);
         assert!(pairs.clone().all(|two| two[0].offset + two[0].size <= two[1].offset), "overlap");
-        let file = files.file(path).unwrap();
-        let (address, ..) = file
-            .functions
-            .iter()
-            .find(|(.., name)| name.contains("this_program_finds_its_own_functions"))
-            .unwrap();
-        let frames = files.code(path, address - file.first);
+        let own = |file: &File| {
+            let named = |name: &str| name.contains("this_program_finds_its_own_functions");
+            let (address, ..) = file.functions.iter().find(|(.., name)| named(name)).unwrap();
+            address - file.first
+        };
+        let offset = files.file(path, own).unwrap();
+        let frames = files.code(path, offset);
         let own = frames.last().unwrap();
         assert!(own.function.contains("this_program_finds_its_own_functions"), "{own:?}");
     }

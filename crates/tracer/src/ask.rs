@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt as _, MetadataExt as _};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use pagemill_kernel::maps::Mapping;
@@ -37,6 +37,8 @@ pub(crate) const LOG: i32 = -1;
 
 const SHARED: u64 = 1;
 const PRIVATE: u64 = 2;
+/// Number of `/dev/zero`.
+const ZERO: u64 = 1 << 8 | 5;
 
 /// A question of a mapper.
 #[derive(Clone, Copy, Debug)]
@@ -97,12 +99,15 @@ impl Process {
         }
     }
 
-    /// A private writable mapping of a file: its bytes go into the memory file first.
+    /// A private writable mapping of a file that the mapper did not make: its bytes go into the memory file first.
     pub(crate) fn map_file(&self, linux: &Linux, question: &Question) -> Result<Answer> {
         let [address, length, access, flags, fd, from] = question.argument;
         let path = linux.process_file(self.pid, &format!("fd/{}", fd as i32));
-        // One that cannot be read, or is no file, is the kernel's to judge.
-        let Ok(file) = File::open(&path) else {
+        // Zeros may be mapped like a file. One that cannot be read, or any other device, is the kernel's to judge.
+        let plain = std::fs::metadata(&path).is_ok_and(|data| {
+            data.is_file() || data.file_type().is_char_device() && data.rdev() == ZERO
+        });
+        let Some(file) = plain.then(|| File::open(&path).ok()).flatten() else {
             self.control.untraced.fetch_add(length, Relaxed);
             return Ok(Answer::GoOn);
         };

@@ -15,6 +15,7 @@
 //! Always true: until the last mapping is changed the program has not run, and what it sees then is
 //! what was there before.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -205,6 +206,7 @@ impl Conversion<'_> {
                 wake: changed.wake,
                 pagemap: changed.pagemap,
                 servant: changed.servant,
+                servant_on: Cell::new(None),
                 mapper: changed.mapper,
                 sharers: Vec::new(),
                 fork_advice: changed.fork_advice,

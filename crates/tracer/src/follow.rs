@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
 use pagemill_kernel::resident::Decided;
+use pagemill_kernel::scheduling::Together;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, Result, clock, poll};
@@ -20,7 +21,7 @@ use crate::ask::{self, Question};
 use crate::child::Child;
 use crate::convert::{Origin, Session, convert, own_descriptors};
 use crate::events::{Events, Rung};
-use crate::hold::SOON;
+use crate::hold::{SOON, comes_out};
 use crate::page_out::PagedOut;
 use crate::process::Process;
 use crate::trace::{Ended, Options, Sink, Untraced};
@@ -504,6 +505,7 @@ impl Tracer {
                 // It could not stop when the others were held.
                 let late = self.forking.values().any(|(process, _)| *process == pid);
                 match self.threads.get_mut(&thread) {
+                    Some(_) if late && comes_out(thread) => {}
                     Some(state) if late => state.held = true,
                     _ => self.go_on(thread, 0),
                 }
@@ -586,6 +588,8 @@ impl Tracer {
         self.leaving.remove(&thread);
         self.threads.retain(|other, state| state.process != thread || *other == thread);
         self.threads.insert(thread, Thread { process: thread, held: false });
+        // Some twenty times it does something for us and we wait for it.
+        let mut together = Together::with(thread);
         // On the way out of execve the kernel still writes a register.
         ptrace::resume_to_system_call(thread, 0)?;
         ptrace::wait_for(thread)?;
@@ -599,6 +603,11 @@ impl Tracer {
             how,
             &mut self.untraced,
         )?;
+        if let Some(together) = &mut together {
+            together.also(process.servant);
+            together.also(process.mapper);
+        }
+        drop(together);
         process.began = now();
         self.processes.insert(thread, process);
         if !self.session.privileged && gains_privileges(&self.linux, thread) {

@@ -24,6 +24,18 @@ fn in_our_code(thread: u32) -> bool {
     ptrace::registers(thread).is_ok_and(|registers| ours.contains(&registers.rip))
 }
 
+/// A thread that was asked to stop and is in our code may have begun to map memory as its process did until now, and has
+/// what others wait for: it goes on for a moment and is asked again. Whether it is one.
+pub(crate) fn comes_out(thread: u32) -> bool {
+    let inside = in_our_code(thread);
+    if inside {
+        let _ = ptrace::resume(thread, 0);
+        std::thread::sleep(MOMENT);
+        let _ = ptrace::interrupt(thread);
+    }
+    inside
+}
+
 impl Tracer {
     /// The threads of a process, but one.
     pub(crate) fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
@@ -72,11 +84,7 @@ impl Tracer {
             let _ = ptrace::interrupt(thread);
             return false;
         }
-        // One that is in our code may have begun to map memory as this process did until now: it comes out first.
-        if stop == Stop::Interrupted && in_our_code(thread) {
-            let _ = ptrace::resume(thread, 0);
-            std::thread::sleep(MOMENT);
-            let _ = ptrace::interrupt(thread);
+        if stop == Stop::Interrupted && comes_out(thread) {
             return false;
         }
         if let Some(state) = self.threads.get_mut(&thread) {

@@ -1,5 +1,6 @@
 //! A traced process: its memory file, its servant, and the scan of an interval.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::resident::{self, Control, Shared};
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Linux, Result, signal};
+use pagemill_kernel::{Linux, Result, scheduling, signal};
 
 use crate::ask::Question;
 use crate::fork::Words;
@@ -66,6 +67,8 @@ pub(crate) struct Process {
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
     pub(crate) servant: u32,
+    /// The processor that the servant is kept on: the tracer's when it was asked last.
+    pub(crate) servant_on: Cell<Option<usize>>,
     pub(crate) mapper: u32,
     /// Children that still read `memory`, until when nobody may write it.
     pub(crate) sharers: Vec<u32>,
@@ -104,6 +107,12 @@ impl Process {
 
     /// Has the servant make system calls.
     pub(crate) fn serve(&self, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
+        let here = scheduling::this_processor();
+        if let Some(processor) = here
+            && self.servant_on.replace(here) != here
+        {
+            scheduling::keep_on(self.servant, processor);
+        }
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(resident::COMMANDS) {
             results.extend(self.control.serve(calls, PATIENCE)?);
@@ -290,7 +299,11 @@ impl Process {
     /// Ends what runs for us in the program. The call that its mapper had received and not answered, which
     /// may be another process's.
     pub(crate) fn dismiss(&self, linux: &Linux) -> Option<Question> {
+        let here = scheduling::this_processor();
         for process in [self.servant, self.mapper] {
+            if let Some(processor) = here {
+                scheduling::keep_on(process, processor);
+            }
             // It may have ended with the program.
             let _ = signal::send(process, 9);
         }

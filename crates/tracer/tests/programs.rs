@@ -154,6 +154,36 @@ for k in range(3):
     );
 }
 
+/// A private writable mapping of a file becomes one of the memory file: the same bytes, zeros behind the file's end, and
+/// what is written does not reach the file. The program may run on as many processors as natively.
+#[test]
+fn private_mappings_of_files_hold_what_the_files_do() {
+    same_output(
+        "python3 -c '
+import ctypes, hashlib, mmap, os, tempfile
+file = tempfile.TemporaryFile()
+data = bytes(i * i % 251 for i in range(300001))
+file.write(data); file.flush()
+for offset, length in (0, 300001), (4096, 200000), (0, 70000), (299008, 993):
+    m = mmap.mmap(file.fileno(), length, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
+    print(hashlib.md5(m).hexdigest(), m[:] == data[offset:offset + length])
+    m[5] = 7
+    print(hashlib.md5(m).hexdigest())
+c = ctypes.CDLL(None)
+c.mmap.restype = ctypes.c_void_p
+c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+a = c.mmap(None, 16384, 3, 0x22, -1, 0)
+ctypes.memset(a, 0x61, 16384)
+print(c.mmap(a + 4096, 4096, 3, 0x12, file.fileno(), 299008) == a + 4096, ctypes.string_at(a + 4000, 1200))
+z = os.open(\"/dev/zero\", os.O_RDWR)
+print(mmap.mmap(z, 8192, mmap.MAP_PRIVATE)[:8] == bytes(8))
+for bad in os.open(\"/dev/null\", os.O_WRONLY), 99:
+    print(c.mmap(None, 4096, 3, 2, bad, 0) == 2**64 - 1)
+file.seek(0); print(file.read() == data, sorted(os.sched_getaffinity(0)))
+'",
+    );
+}
+
 /// At a fork the kernel writes the child's number where the parent has its own: a mutex that knows its owner
 /// can still be unlocked by it, on both sides of the fork what it is natively.
 #[test]

@@ -16,6 +16,7 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <asm/stat.h>
 #include <asm/unistd.h>
 
 typedef uint64_t u64;
@@ -37,6 +38,8 @@ typedef int32_t i32;
 #define SCAN 512
 #define HOLES 64
 #define OWN_FDS 8
+/* Bytes of a file copied at a time. */
+#define COPY 65536
 /* Twin of watched.rs. */
 #define ARMED (256ul << 20)
 
@@ -76,12 +79,13 @@ struct control {
 	/* A mapping has lost its middle: what is left on either side is of one part of the file. */
 	u64 split;
 	struct holes { u64 count; struct range at[HOLES]; } put_off;
+	char copy[COPY];
 };
 
 _Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
 _Static_assert(offsetof(struct control, log) == 33024, "resident.rs says so too");
 _Static_assert(offsetof(struct control, commands) == 241920, "resident.rs says so too");
-_Static_assert(sizeof(struct control) == 324976, "resident.rs says so too");
+_Static_assert(sizeof(struct control) == 390512, "resident.rs says so too");
 
 #define control ((struct control *)CONTROL)
 
@@ -379,6 +383,28 @@ enum { GO_ON, FORWARD, DONE, BUSY };
 /* The number of a command that is no system call. */
 #define DECIDE (-2)
 
+/* Puts the bytes of a private writable mapping of a file into a fresh part of the memory file; DONE if that is all of
+ * them. What the file does not have, behind its end or on a page that cannot be read, is zeros. Anything else than a plain
+ * file is the tracer's to judge, and a descriptor that cannot be read the kernel's. */
+static int fill(i64 fd, u64 from, u64 length, u64 offset)
+{
+	struct stat file;
+	if (failed(call3(__NR_fstat, fd, &file, 0)) || (file.st_mode & 0170000) != 0100000)
+		return FORWARD;
+	for (u64 at = 0; at < length;) {
+		u64 wanted = length - at < COPY ? length - at : COPY;
+		i64 got = call(__NR_pread64, fd, (i64)control->copy, (i64)wanted, (i64)(from + at), 0, 0);
+		if (got == -9)
+			return GO_ON;
+		if (got <= 0)
+			break;
+		if (call(__NR_pwrite64, control->memory_fd, (i64)control->copy, got, (i64)(offset + at), 0, 0) != got)
+			return FORWARD;
+		at += (u64)got;
+	}
+	return DONE;
+}
+
 static int do_mmap(u64 *a, i64 *result)
 {
 	u64 length = a[1], protection = a[2], flags = a[3];
@@ -390,24 +416,30 @@ static int do_mmap(u64 *a, i64 *result)
 		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
 		return GO_ON;
 	}
-	if (private && !anonymous && protection & PROT_WRITE)
-		return FORWARD;
+	/* Its bytes, or zeros, go into the memory file. */
+	int converted = private && (anonymous || protection & PROT_WRITE);
+	u64 offset = converted ? fresh(length) : 0;
 	if (flags & MAP_FIXED) {
 		note(a[0], a[0] + up(length), 1);
 		if (leave(a[0], a[0] + up(length), &holes) != a[0] + up(length))
 			return FORWARD;
 	}
-	if (private && anonymous) {
+	if (converted && !anonymous) {
+		int what = fill((i32)a[4], a[5], length, offset);
+		if (what != DONE)
+			return what;
+	}
+	if (converted) {
 		flags = (flags & ~(u64)(MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK)) | MAP_SHARED;
 		*result = call(__NR_mmap, (i64)a[0], (i64)length, (i64)protection, (i64)flags,
-			       control->memory_fd, (i64)fresh(length));
+			       control->memory_fd, (i64)offset);
 	} else {
 		*result = call(__NR_mmap, (i64)a[0], (i64)length, (i64)protection, (i64)a[3], (i64)a[4], (i64)a[5]);
 	}
 	if (failed(*result))
 		return DONE;
 	punch_all(&holes);
-	if (private && !anonymous && !remember_private((u64)*result, length))
+	if (private && !converted && !remember_private((u64)*result, length))
 		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
 	watch((u64)*result, length);
 	return DONE;

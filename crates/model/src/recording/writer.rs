@@ -29,6 +29,10 @@ pub struct Writer {
     path: PathBuf,
     meta: Meta,
     buffers: Vec<Box<dyn Buffer>>,
+    /// The one that took the last event: it often takes the next.
+    latest: usize,
+    /// The earliest of their rows.
+    first: Option<Nanos>,
     part_age: Nanos,
     part_age_max: Nanos,
     max_size: Option<Bytes>,
@@ -71,6 +75,8 @@ impl Writer {
             path,
             meta,
             buffers: buffers(),
+            latest: 0,
+            first: None,
             part_age: Nanos(1_000_000_000),
             part_age_max: PART_AGE_MAX,
             max_size,
@@ -150,14 +156,18 @@ impl Writer {
 
     /// Adds an event.
     pub fn event(&mut self, event: &Event) -> Result<()> {
-        let taken = self.buffers.iter_mut().any(|buffer| buffer.push(event));
-        debug_assert!(taken, "each kind of event has its dataset");
-        let first = self.buffers.iter().filter_map(|buffer| buffer.first()).min();
-        let age = event.time().since(first.unwrap_or(event.time()));
-        let full = self.buffers.iter().any(|buffer| {
-            let many = buffer.len() >= PART_ROWS && MANY.contains(&buffer.dataset());
-            buffer.len() >= if many { PART_ROWS_OF_MANY } else { PART_ROWS }
-        });
+        if !self.buffers[self.latest].push(event) {
+            let taken = self.buffers.iter_mut().position(|buffer| buffer.push(event));
+            debug_assert!(taken.is_some(), "each kind of event has its dataset");
+            self.latest = taken.unwrap_or(self.latest);
+        }
+        let buffer = &self.buffers[self.latest];
+        let rows = buffer.len();
+        let first = self.first.map_or(event.time(), |first| first.min(event.time()));
+        self.first = Some(first);
+        let age = event.time().since(first);
+        let many = rows >= PART_ROWS && MANY.contains(&buffer.dataset());
+        let full = rows >= if many { PART_ROWS_OF_MANY } else { PART_ROWS };
         if full || age >= self.part_age {
             self.part_age = Nanos((self.part_age.0 * 2).min(self.part_age_max.0));
             self.close_parts()?;
@@ -177,6 +187,7 @@ impl Writer {
     /// Closes a part of each dataset that has rows.
     fn close_parts(&mut self) -> Result<()> {
         let before = self.parts.len();
+        self.first = None;
         for at in 0..self.buffers.len() {
             let buffer = &mut self.buffers[at];
             let rows = buffer.len() as u64;

@@ -44,7 +44,7 @@
       y += height + 2;
       return row;
     });
-    pick('left').textContent = shown.length > most ? `${shown.length - most} more objects are not shown` : '';
+    pick('left').textContent = shown.length > most ? `${shown.length - most} more objects are not shown.` : '';
     return y + AXIS;
   }
 

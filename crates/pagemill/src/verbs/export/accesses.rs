@@ -277,6 +277,15 @@ impl<W: Write> Writing for Tabarnac<W> {
     }
 }
 
+/// File and line of `function (file:line)`; what says neither is the source.
+fn place(text: &str) -> (&str, &str) {
+    let place = text
+        .rsplit_once('(')
+        .and_then(|(_, place)| place.strip_suffix(')')?.rsplit_once(':'))
+        .filter(|(_, line)| line.parse::<u64>().is_ok());
+    place.unwrap_or((text, "0"))
+}
+
 /// One line for each access.
 struct Mitos<W>(W);
 
@@ -293,12 +302,7 @@ impl<W: Write> Mitos<W> {
 impl<W: Write> Writing for Mitos<W> {
     fn access(&mut self, access: &Named<'_>) -> Result<()> {
         let row = access.row;
-        // "function (file:line)"
-        let place = access
-            .line
-            .rsplit_once('(')
-            .and_then(|(_, place)| place.strip_suffix(')')?.rsplit_once(':'));
-        let (source, line) = place.unwrap_or((access.line, "0"));
+        let (source, line) = place(access.line);
         let number = |value: Option<u64>| value.unwrap_or(0);
         writeln!(
             self.0,
@@ -526,6 +530,13 @@ mod tests {
     fn names_with_commas_stay_one_field() {
         assert_eq!(field("a"), "a");
         assert_eq!(field("map<a, \"b\">"), "\"map<a, \"\"b\"\">\"");
+    }
+
+    #[test]
+    fn arguments_of_a_function_are_no_line() {
+        assert_eq!(place("main (src/a.c:11)"), ("src/a.c", "11"));
+        assert_eq!(place("use(std::ios_base, char)"), ("use(std::ios_base, char)", "0"));
+        assert_eq!(place("libc.so.6+0x10"), ("libc.so.6+0x10", "0"));
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Accesses {
             64 => "64 or more".to_owned(),
             count => count.to_string(),
         };
+        let known = |bytes| if bytes > 0 { Bytes(bytes).to_string() } else { "-".into() };
         let rows: Vec<_> = shown
             .iter()
             .map(|object| {
@@ -168,7 +169,7 @@ impl Accesses {
                 vec![
                     fitted(&object.name, 44),
                     object.kind.clone(),
-                    Bytes(object.bytes).to_string(),
+                    known(object.bytes),
                     object.pages.to_string(),
                     object.total.accesses().to_string(),
                     format!("{:.0} %", object.total.writes as f64 * 100.0 / total as f64),
