@@ -394,7 +394,7 @@ pub(crate) mod tests {
         fn image(&self, file: &str) -> Option<Image> {
             let table = Global { offset: 0x4000, size: 0x100, name: "table".into() };
             let globals = vec![table];
-            (file == "/bin/one").then(|| Image { bytes: 0x5000, begins_with_code: true, globals })
+            (file == "/bin/one").then_some(Image { bytes: 0x5000, begins_with_code: true, globals })
         }
         fn code(&self, _: &str, offset: u64) -> Vec<Frame> {
             let frame = |function: &str| Frame { function: function.into(), ..Frame::default() };
