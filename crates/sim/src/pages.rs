@@ -112,10 +112,7 @@ impl Pages {
     #[must_use]
     pub fn class_of(&self, page: u32) -> usize {
         let inside = page as usize % self.segment;
-        self.ends
-            .iter()
-            .position(|&end| inside < end)
-            .expect("the last end is the segment's length")
+        self.ends.partition_point(|&end| end <= inside)
     }
 
     /// Pages of a class.
