@@ -81,10 +81,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
-    #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
+    #[arg(long, value_delimiter = ',', value_name = "FIGURES", conflicts_with_all = OF_A_RUN)]
     figure: Vec<String>,
     /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see --keep).
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OF_A_RUN)]
     sensitivity: bool,
     /// With --figure: fewer pages and points.
     #[arg(long)]
@@ -99,6 +99,19 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+/// What figures and sensitivity have of their own.
+const OF_A_RUN: [&str; 9] = [
+    "policy",
+    "tiers",
+    "like",
+    "threads",
+    "antagonist",
+    "antagonist_at",
+    "move_at",
+    "seconds",
+    "scale",
+];
 
 /// Pages below which a run says little: one of them holds too much heat for a policy to place the rest.
 const FEWEST: f64 = 1000.0;
@@ -139,6 +152,11 @@ impl Arguments {
         let machine = self.machine()?;
         if !self.figure.is_empty() || self.sensitivity {
             return self.figures(machine);
+        }
+        if self.quick || self.keep.is_some() {
+            bail!(
+                "--quick and --keep go with --figure or --sensitivity: there is one run to make, and nothing to keep of it"
+            );
         }
         let machine = self.sized(machine)?;
         let load = self.load(&machine)?;
