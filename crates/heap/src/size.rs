@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn reciprocals_divide_exactly_for_every_offset() {
-        for class in 0..CLASSES {
-            let size = SIZES[class] as usize;
+        for (class, &size) in SIZES.iter().enumerate() {
+            let size = size as usize;
             for offset in 0..SPAN_MAX {
                 assert_eq!(slot_at(class, offset), offset / size, "{offset} / {size}");
                 assert_eq!(
