@@ -23,6 +23,11 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// A cell of a table, `-` where there is nothing to say.
+fn dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
+}
+
 /// Tables as text, under what they are of.
 pub fn as_text(name: &str, title: &str, tables: &[Table]) -> String {
     let mut out = format!("{name}: {title}\n\n");

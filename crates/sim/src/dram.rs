@@ -504,23 +504,29 @@ impl Channel {
     #[inline]
     #[must_use]
     pub const fn busy(&self, now: u64) -> bool {
-        let timing = &self.limits.timing;
-        self.limits.bus_free > now + timing.rcd + timing.cl + timing.rp
+        self.limits.bus_free > now + self.longest()
+    }
+
+    /// Clocks that a closed bank takes to answer.
+    const fn lead(&self) -> u64 {
+        self.limits.timing.rcd + self.limits.timing.cl
+    }
+
+    /// Clocks that a bank with another row open takes: a precharge more.
+    const fn longest(&self) -> u64 {
+        self.lead() + self.limits.timing.rp
     }
 
     /// Commits what is due at `now`, up to the next read; call again until nothing is left to do at this time.
     #[inline]
     pub fn next(&mut self, now: u64) -> Next {
-        // A closed bank answers after `lead`, one with another row open a precharge later.
-        let lead = self.limits.timing.rcd + self.limits.timing.cl;
-        let longest = lead + self.limits.timing.rp;
         loop {
             let Some(write) = self.direction() else {
                 return Next::Idle;
             };
             let bus_free = self.limits.bus_free;
-            if bus_free > now + longest {
-                return Next::Wait(bus_free - longest);
+            if self.busy(now) {
+                return Next::Wait(bus_free - self.longest());
             }
             if now >= self.limits.next_refresh {
                 self.planned = None;
@@ -530,9 +536,9 @@ impl Channel {
                 Some(plan) if plan.write == write => plan,
                 _ => self.choose(now, write),
             };
-            if plan.data > bus_free && plan.data > now + lead {
+            if plan.data > bus_free && plan.data > now + self.lead() {
                 self.planned = Some(plan);
-                return Next::Wait(plan.data - lead);
+                return Next::Wait(plan.data - self.lead());
             }
             self.planned = None;
             self.served += 1;

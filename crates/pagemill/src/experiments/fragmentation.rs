@@ -182,15 +182,14 @@ pub fn run(
     for (mode, setting) in MODES {
         let part = |name: &str| format!("{mode}, {name}").replace([',', ' '], "-");
         let mut fragmenter = None;
+        let mut all =
+            STATES.map(|(name, _)| kept.read::<Measured>(&part(name)).unwrap_or_default());
         for (at, (name, published)) in STATES.into_iter().enumerate() {
-            let mut measured: Measured = kept.read(&part(name)).unwrap_or_default();
-            let is_left = |name: &str| {
-                let measured: Measured = kept.read(&part(name)).unwrap_or_default();
-                measured.next(options.repetitions).is_some()
-            };
+            let is_left = |one: &Measured| one.next(options.repetitions).is_some();
             // Memory is compacted while it is fragmented.
-            let is_needed = STATES[at..].iter().any(|(later, _)| is_left(later));
-            if is_left(name) || (name == "fragmented" && is_needed) {
+            let is_needed = name == "fragmented" && all[at..].iter().any(is_left);
+            let mut measured = std::mem::take(&mut all[at]);
+            if is_needed || is_left(&measured) {
                 say(&format!("{mode}, {name}"));
                 let brought = bring_about(linux, options, name, signals, &mut fragmenter)?;
                 let Some(note) = brought else {

@@ -662,9 +662,9 @@ fn moments(policy: &Named) -> &'static [Moment] {
 
 /// What is to be done about a region of this view, before anybody has looked at it.
 fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
-    let decided =
+    let mut orders =
         moments(policy).iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
-    decided.into_iter().find(|order| *order != Order::Nothing).unwrap_or_default()
+    orders.find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 
 /// Removes boards whose launchers were killed.

@@ -5,7 +5,7 @@ use pagemill_analysis::statistics::median;
 use serde_json::{Map, Value, json};
 
 use super::{MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State, TITLE};
-use crate::experiments::{Table, as_html, as_text};
+use crate::experiments::{Table, as_html, as_text, dash};
 use crate::report::chart::number;
 
 const PUBLISHED: &str = include_str!("../../../../../experiments/published/fragmentation.csv");
@@ -70,10 +70,6 @@ fn range(values: &[f64]) -> (f64, f64) {
     (least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
-fn or_dash(cell: Option<String>) -> String {
-    cell.unwrap_or_else(|| "-".to_owned())
-}
-
 /// Both, and the second as a share of the first.
 fn pair(values: (Option<f64>, Option<f64>)) -> [Option<String>; 3] {
     let ratio = values.0.zip(values.1).filter(|(off, _)| *off > 0.0);
@@ -95,7 +91,7 @@ impl Outcome {
                         lead.iter().cloned().chain([whose.to_owned()]).chain(cells).collect()
                     };
                     rows.push(row("here", ours));
-                    rows.push(row("published", theirs.into_iter().map(or_dash).collect()));
+                    rows.push(row("published", theirs.into_iter().map(dash).collect()));
                 }
             }
             let header =
@@ -163,7 +159,7 @@ impl Outcome {
     }
 
     fn times(&self) -> Vec<Vec<String>> {
-        let count = |count: Option<u64>| or_dash(count.map(|count| count.to_string()));
+        let count = |count: Option<u64>| dash(count.map(|count| count.to_string()));
         let mut rows = Vec::new();
         for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
             for state in &self.states {
@@ -197,7 +193,7 @@ impl Outcome {
         let compacted = STATES[0].0;
         let mut rows = Vec::new();
         let mut row = |program: &str, what: &str, cells: [[Option<String>; 3]; 2]| {
-            let cells = cells.into_iter().flatten().map(or_dash);
+            let cells = cells.into_iter().flatten().map(dash);
             rows.push([program.to_owned(), what.to_owned()].into_iter().chain(cells).collect());
         };
         for (at, (program, ..)) in PROGRAMS.iter().enumerate() {

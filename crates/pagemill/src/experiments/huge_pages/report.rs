@@ -8,7 +8,7 @@ use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
 use super::{BASELINE, FRAGMENTED, Key, MEDIUM, NAME, Outcome, STATES, TITLE};
-use crate::experiments::Table;
+use crate::experiments::{Table, dash};
 use crate::report::chart::{Bar, BarChart, Series, number};
 use crate::report::html::Page;
 use crate::report::log_chart::{LogChart, Vertical};
@@ -45,10 +45,6 @@ fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
         (fields.first() == Some(&experiment) && fields.get(1) == Some(&subject.as_str()))
             .then(|| fields.get(4)?.parse().ok())?
     })
-}
-
-fn dash(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "-".into())
 }
 
 fn with_interval(estimate: Option<Estimate>, digits: usize) -> String {
