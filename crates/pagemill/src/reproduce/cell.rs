@@ -145,9 +145,11 @@ fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> St
     text
 }
 
-/// Mean over time, peak and last value of the samples.
+/// Mean over time, peak and last value of the samples. A last value that was read beside them may be the peak.
 fn memory_metrics(outcome: &mut Outcome) {
     let samples = &outcome.samples;
+    let beside = |name: &str| outcome.metrics.get(name).copied();
+    let (last_pss, last_charge) = (beside("final_pss"), beside("final_charge"));
     let pss = |sample: &Sample| sample.pss as f64;
     let mut put = |name: &str, value: Option<f64>| {
         if let Some(value) = value {
@@ -155,10 +157,10 @@ fn memory_metrics(outcome: &mut Outcome) {
         }
     };
     put("mean_pss", mean_over_time(samples));
-    put("peak_pss", samples.iter().map(pss).reduce(f64::max));
+    put("peak_pss", samples.iter().map(pss).chain(last_pss).reduce(f64::max));
     put("final_pss", samples.last().map(pss));
     let charges = || samples.iter().filter_map(|sample| sample.charge).map(|bytes| bytes as f64);
-    put("peak_charge", charges().reduce(f64::max));
+    put("peak_charge", charges().chain(last_charge).reduce(f64::max));
     put("final_charge", charges().next_back());
 }
 
@@ -238,6 +240,9 @@ mod tests {
         assert_eq!(outcome.metrics["final_pss"], 4.0);
         assert_eq!(outcome.metrics["peak_pss"], 5.0);
         assert_eq!(outcome.metrics["final_charge"], 4.0);
+        outcome.metrics = [("final_pss".to_owned(), 6.0)].into();
+        memory_metrics(&mut outcome);
+        assert_eq!(outcome.metrics["peak_pss"], 6.0, "the last value is the greatest");
     }
 
     #[test]
