@@ -2,9 +2,13 @@
 //!
 //! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has good and bad hours. A program that is run does
 //! not wait for that: it begins with the last ones of the boot ([`latest`]). They are kept in a file beside the journals (`/run/pagemill` for
-//! root, `$XDG_RUNTIME_DIR/pagemill` or `~/.cache/pagemill` otherwise; see `loan::directory`). What could not be measured stays absent, with the
-//! reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
+//! root, otherwise `$XDG_RUNTIME_DIR/pagemill`, or without it `$XDG_CACHE_HOME/pagemill`, which is `~/.cache/pagemill`; see `loan::directory`). What could not
+//! be measured stays absent, with the reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
+//!
+//! Few touches are tried, so it happens that huge pages were cold and no base page was. A cold base page is then taken for at least what a
+//! warm one costs and a 512th of what the host took for 512: modelled, and too little where the host provides more than a base page at once.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,7 +17,7 @@ use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
 use pagemill_kernel::huge_costs::{self, HugeCosts};
 use pagemill_kernel::{Linux, loan};
-use pagemill_policy::huge::{Costs, Figure, View};
+use pagemill_policy::huge::{Costs, Figure, PAGES, View};
 use serde::{Deserialize, Serialize};
 
 /// How long they stand.
@@ -85,13 +89,22 @@ impl Calibration {
         Some(self.read_base_ps?.saturating_sub(self.read_huge_ps?) / 1000)
     }
 
+    /// What a base page from cold memory costs at the least, where only huge pages were seen cold.
+    fn base_cold_modelled(&self) -> Option<u64> {
+        let host = self.huge_cold_ns?.saturating_sub(self.huge_ns?);
+        Some(self.base_ns? + host / PAGES)
+    }
+
     /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it
     /// happens.
     pub fn costs(&self) -> Costs {
         let figure = |value: Option<u64>| value.map_or(Figure::Absent, Figure::Measured);
         Costs {
             base: figure(self.base_ns),
-            base_cold: figure(self.base_cold_ns),
+            base_cold: match self.base_cold_ns {
+                Some(cold) => Figure::Measured(cold),
+                None => self.base_cold_modelled().map_or(Figure::Absent, Figure::Modelled),
+            },
             medium: figure(self.medium_ns),
             huge: figure(self.huge_ns),
             huge_cold: figure(self.huge_cold_ns),
@@ -106,11 +119,17 @@ impl Calibration {
 
 /// Where costs are kept, best first.
 fn files(linux: &Linux) -> Vec<PathBuf> {
-    let own = |name: &str, below: &str| {
-        std::env::var_os(name).map(|own| PathBuf::from(own).join(below).join("pagemill"))
-    };
-    let mut directories = vec![loan::directory(linux)];
-    directories.extend(own("XDG_RUNTIME_DIR", "").or_else(|| own("HOME", ".cache")));
+    files_of(loan::directory(linux), |name| std::env::var_os(name))
+}
+
+/// The same for an environment. A variable that holds no absolute path counts as not set, as the XDG base directory specification has it.
+fn files_of(system: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let place = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let own = place("XDG_RUNTIME_DIR")
+        .or_else(|| place("XDG_CACHE_HOME"))
+        .or_else(|| Some(place("HOME")?.join(".cache")));
+    let mut directories = vec![system];
+    directories.extend(own.map(|own| own.join("pagemill")));
     directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
 }
 
@@ -207,6 +226,67 @@ pub fn look(linux: &Linux, view: &mut View) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_are_kept_where_the_environment_says() {
+        let files = |set: &[(&str, &str)]| {
+            let value = |name: &str| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            files_of("/run/pagemill".into(), value)
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        let home = ("HOME", "/home/a");
+        let cache = ("XDG_CACHE_HOME", "/var/b");
+        let system = "/run/pagemill/huge-costs.json".to_owned();
+        assert_eq!(files(&[])[0], system);
+        assert_eq!(files(&[home])[1], "/home/a/.cache/pagemill/huge-costs.json");
+        assert_eq!(files(&[home, cache])[1], "/var/b/pagemill/huge-costs.json");
+        assert_eq!(files(&[home, ("XDG_CACHE_HOME", "b")])[1], files(&[home])[1]);
+        let runtime = ("XDG_RUNTIME_DIR", "/run/user/7");
+        assert_eq!(
+            files(&[home, cache, runtime]),
+            [system, "/run/user/7/pagemill/huge-costs.json".into()]
+        );
+    }
+
+    /// `plan` said of a program that fills 46 huge pages that there was nothing to weigh: of 32 fresh huge pages four had been cold and of the
+    /// base pages none, so a chance of cold memory met no cost of it, and base faults had no price.
+    #[test]
+    fn a_base_fault_has_a_price_where_only_huge_pages_were_seen_cold() {
+        use pagemill_policy::huge::{Moment, Named, Policy as _, Unit};
+        let known = Calibration {
+            base_ns: Some(2_100),
+            huge_ns: Some(371_700),
+            huge_cold_ns: Some(1_907_700),
+            cold_permille: Some(125),
+            fetch_ns: Some(280_000),
+            ..Calibration::default()
+        };
+        let costs = known.costs();
+        assert_eq!(costs.base_cold, Figure::Modelled(2_100 + 3_000));
+        let view = View {
+            moment: Moment::Ahead,
+            cpus: 2,
+            present: Figure::Measured(0),
+            expected: Figure::Measured(512),
+            profile_huge: Figure::Modelled(0),
+            unit: Unit::Cycles,
+            free_huge: Figure::Measured(100),
+            load: Figure::Measured(20),
+            used: Figure::Measured(30),
+            cold: Figure::Measured(125),
+            costs,
+            ..View::default()
+        };
+        let decision = Named::find("cbmm+").unwrap().decide(&view);
+        assert!(decision.action.makes_huge(), "{decision}");
+        let seen = Calibration { base_cold_ns: Some(20_000), ..known };
+        assert_eq!(seen.costs().base_cold, Figure::Measured(20_000));
+    }
 
     #[test]
     fn costs_are_measured_once_an_hour_of_a_boot() {

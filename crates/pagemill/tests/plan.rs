@@ -46,6 +46,37 @@ fn a_wrong_row_is_named_by_file_line_and_column() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_named_by_their_place() {
+    let room = tempfile::tempdir().unwrap();
+    let profile = room.path().join("profile.csv");
+    fs::write(&profile, b"huge,heap,1\nhuge,h\xffap,5\n").unwrap();
+    let path = profile.to_str().unwrap();
+    let output = pagemill(&["plan", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("{path}:2:7: expected text in UTF-8");
+    assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_profile_becomes_one_of_the_original_and_what_that_cannot_hold_is_said() {
+    let room = tempfile::tempdir().unwrap();
+    let (profile, made) = (room.path().join("profile.csv"), room.path().join("original.csv"));
+    let rows = "huge,mmap,70,site,=,x+0x10\nhuge,heap,1000,addr,>,0x0,addr,<,0x400000  # why\n";
+    fs::write(&profile, rows).unwrap();
+    let (path, out) = (profile.to_str().unwrap(), made.to_str().unwrap());
+    assert_eq!(text(&pagemill(&["plan", path]).stdout), rows);
+    let output = pagemill(&["plan", path, "--original", "-o", out]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(&made).unwrap(), "huge,heap,1000,addr,>,0x0,addr,<,0x400000\n");
+    assert!(
+        text(&output.stderr).contains("1 of 2 rows name a call site"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(text(&pagemill(&["plan", out]).stdout), fs::read_to_string(&made).unwrap());
+}
+
+#[test]
 fn what_is_no_recording_or_no_way_is_refused() {
     let output = pagemill(&["plan", "/nowhere"]);
     assert_eq!(output.status.code(), Some(2));

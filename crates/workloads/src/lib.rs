@@ -15,6 +15,7 @@
 //! of calls, whatever allocator is under test.
 #![forbid(unsafe_code)]
 
+mod complex;
 pub mod drand48;
 pub mod fragment;
 pub mod generate;

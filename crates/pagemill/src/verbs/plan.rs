@@ -15,8 +15,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pagemill_analysis::regions::RegionFold;
 use pagemill_analysis::walks::WalkFold;
+use pagemill_kernel::Linux;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Source as _};
+use pagemill_policy::huge::Unit;
 use pagemill_policy::huge::profile::Profile;
 use serde_json::json;
 
@@ -31,13 +33,14 @@ Examples:
   pagemill plan REC --replay                             do the recorded decisions come out again?
   pagemill plan --costs                                  what base and huge pages cost on this machine
   pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
+  pagemill plan profile.csv --original -o cbmm.csv       a profile as the original reads it
 ";
 
 /// What to plan from, and where to.
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
-    /// Directory that `pagemill record` or `pagemill run --huge` wrote; with --perturb, a profile.
+    /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb, --original).
     #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure"])]
     input: Option<PathBuf>,
     /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of this boot.
@@ -78,7 +81,7 @@ pub struct Arguments {
     /// Say why, a line a place.
     #[arg(long)]
     explain: bool,
-    /// Write the profile as the original reads it: cycles, no reasons.
+    /// Write the profile as the original reads it: cycles, no reasons, no call sites.
     #[arg(long, requires = "output")]
     original: bool,
     /// Seed of what is random.
@@ -124,13 +127,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return measure(arguments);
     }
     let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
-    if !arguments.perturb.is_empty() {
-        let mut profile = read_profile(input)?;
-        for (way, seed) in arguments.perturb.iter().zip(arguments.seed..) {
-            profile = way.apply(&profile, seed);
-        }
-        arguments.write(&profile.to_string())?;
-        return Ok(Exit::Ok);
+    if !arguments.perturb.is_empty() || (input.is_file() && !arguments.replay) {
+        return arguments.rewrite(input);
     }
     if arguments.replay {
         return replay(input, arguments.json);
@@ -151,6 +149,24 @@ fn measure(_: &Arguments) -> Result<Exit> {
 }
 
 impl Arguments {
+    /// Writes a profile again: made imprecise, in the original's form, or as it is.
+    fn rewrite(&self, input: &Path) -> Result<Exit> {
+        let mut profile = read_profile(input)?;
+        for (way, seed) in self.perturb.iter().zip(self.seed..) {
+            profile = way.apply(&profile, seed);
+        }
+        if self.original {
+            profile = original(&super::machine(), &profile)?;
+        }
+        if self.json {
+            println!("{:#}", json!({ "schema": 1, "profile": profile.to_string() }));
+        }
+        if self.output.is_some() || !self.json {
+            self.write(&profile.to_string())?;
+        }
+        Ok(Exit::Ok)
+    }
+
     /// Says where huge pages or eager paging would pay.
     fn advise(&self, input: &Path) -> Result<Exit> {
         let mut reader = Reader::open(input)?;
@@ -159,7 +175,14 @@ impl Arguments {
             fold.event(&event);
             walks.event(&event);
         }
-        let (regions, walks) = (fold.view(), walks.view());
+        let (mut regions, walks) = (fold.view(), walks.view());
+        if self.original && !regions.sites.is_empty() {
+            // Rows by site would be left out of the profile, and the mappings with them.
+            eprintln!(
+                "pagemill: the original knows no call sites: mappings are told apart by their size"
+            );
+            regions.sites.clear();
+        }
         if self.walk_cycles.is_some() && walks.at.is_empty() {
             bail!(
                 "{} has no samples of accesses that walked page tables, so nobody knows where the cycles were (perf mem record -- CMD; pagemill record --import perf.data)",
@@ -178,11 +201,7 @@ impl Arguments {
         let all = advise::advise(&regions, (&walks, self.walk_cycles), &machine);
         if self.output.is_some() {
             let profile = advise::profile(&all);
-            let profile = if self.original {
-                profile.to_original(linux.mhz()?.unwrap_or(0))
-            } else {
-                profile
-            };
+            let profile = if self.original { original(&linux, &profile)? } else { profile };
             self.write(&profile.to_string())?;
         }
         if self.json {
@@ -236,10 +255,39 @@ impl Arguments {
     }
 }
 
+/// A profile in the form and unit of the original; what it cannot hold is said.
+fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
+    let mhz = match profile.unit {
+        Unit::Nanos => linux.mhz()?.context(
+            "the processor's frequency is not known here (/proc/cpuinfo has no cpu MHz), so nanoseconds cannot become the cycles of the original",
+        )?,
+        Unit::Cycles | Unit::Rule => 0,
+    };
+    let made = profile.to_original(mhz);
+    let left = profile.rows.len() - made.rows.len();
+    if left > 0 {
+        eprintln!(
+            "pagemill: {left} of {} rows name a call site, which the original does not know, and were left out",
+            profile.rows.len()
+        );
+    }
+    Ok(made)
+}
+
 /// A profile from a file; an error names file, line and column.
 pub fn read_profile(path: &Path) -> Result<Profile> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let (whole, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+        let line = whole.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let last =
+            String::from_utf8_lossy(whole.rsplit(|byte| *byte == b'\n').next().unwrap_or(whole));
+        let column = last.chars().count() + 1;
+        anyhow::anyhow!(
+            "{}:{line}:{column}: expected text in UTF-8, found another byte",
+            path.display()
+        )
+    })?;
     Profile::parse(&text).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))
 }
 

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use super::pseudorandom::{SEED, Stream};
 use super::{Class, agrees, differs, team};
+use crate::complex::Complex;
 use crate::programs::{Params, Report};
 
 const ALPHA: f64 = 1e-6;
@@ -87,11 +88,9 @@ const SIZES: [Size; 4] = [
     ),
 ];
 
-type Complex = (f64, f64);
-
-fn times(a: Complex, b: Complex) -> Complex {
-    (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0)
-}
+/// A complex number in an array: a pair, for an array of zero pairs comes zeroed from the kernel (a structure's is written by whoever makes it), so
+/// that each thread touches its own part first.
+type Stored = (f64, f64);
 
 pub(super) fn run(params: &Params) -> Result<Report, String> {
     let class: Class = params.class;
@@ -112,14 +111,14 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
             for ((frequency, field), decay) in
                 frequencies.iter_mut().zip(field).zip(&decay[first..])
             {
-                *frequency = (frequency.0 * decay, frequency.1 * decay);
+                *frequency = (Complex::from(*frequency) * *decay).into();
                 *field = *frequency;
             }
         });
         transform(&mut field, sides, Direction::Backward, threads);
         let sum = checksum(&field, sides);
         for (what, found, published) in
-            [("real part", sum.0, real), ("imaginary part", sum.1, imaginary)]
+            [("real part", sum.re, real), ("imaginary part", sum.im, imaginary)]
         {
             if !agrees(found, published, TOLERANCE) {
                 let what = format!("{what} of checksum {}", iteration + 1);
@@ -137,7 +136,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
 }
 
 /// The random field that everything starts from.
-fn noise([nx, ny, nz]: [usize; 3], threads: usize) -> Vec<Complex> {
+fn noise([nx, ny, nz]: [usize; 3], threads: usize) -> Vec<Stored> {
     let mut field = vec![(0.0, 0.0); nx * ny * nz];
     team::each(team::slabs(&mut field, 1, threads), |(first, slab)| {
         let mut stream = Stream::new(SEED).skipped(2 * first as u64);
@@ -163,13 +162,12 @@ fn decay([nx, ny, nz]: [usize; 3], threads: usize) -> Vec<f64> {
     decay
 }
 
-fn checksum(field: &[Complex], [nx, ny, nz]: [usize; 3]) -> Complex {
-    let sum = (1..=1024).fold((0.0, 0.0), |sum: Complex, j| {
-        let point = field[j % nx + nx * (3 * j % ny + ny * (5 * j % nz))];
-        (sum.0 + point.0, sum.1 + point.1)
+fn checksum(field: &[Stored], [nx, ny, nz]: [usize; 3]) -> Complex {
+    let sum = (1..=1024).fold(Complex::ZERO, |sum, j| {
+        sum + field[j % nx + nx * (3 * j % ny + ny * (5 * j % nz))].into()
     });
     let points = (nx * ny * nz) as f64;
-    (sum.0 / points, sum.1 / points)
+    Complex::new(sum.re / points, sum.im / points)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -179,7 +177,7 @@ enum Direction {
 }
 
 /// A transform in all three dimensions, in place, not scaled.
-fn transform(field: &mut [Complex], sides: [usize; 3], direction: Direction, threads: usize) {
+fn transform(field: &mut [Stored], sides: [usize; 3], direction: Direction, threads: usize) {
     let [nx, ny, nz] = sides;
     // Within one plane, lines along x and y; a plane belongs to one thread.
     let (along_x, along_y) = (Roots::new(nx, direction), Roots::new(ny, direction));
@@ -205,7 +203,7 @@ fn transform(field: &mut [Complex], sides: [usize; 3], direction: Direction, thr
     // Along z a line crosses every plane: each thread has some columns of all of them.
     let along_z = Roots::new(nz, direction);
     let columns = team::ranges(nx * ny / LINES, threads);
-    let mut owned: Vec<Vec<&mut [Complex]>> =
+    let mut owned: Vec<Vec<&mut [Stored]>> =
         columns.iter().map(|_| Vec::with_capacity(nz)).collect();
     for mut plane in field.chunks_exact_mut(nx * ny) {
         for (range, owned) in columns.iter().zip(&mut owned) {
@@ -232,8 +230,8 @@ fn transform(field: &mut [Complex], sides: [usize; 3], direction: Direction, thr
 
 /// Room for a block of lines, twice.
 struct Scratch {
-    lines: Vec<Complex>,
-    other: Vec<Complex>,
+    lines: Vec<Stored>,
+    other: Vec<Stored>,
 }
 
 impl Scratch {
@@ -255,7 +253,7 @@ impl Roots {
         let roots = (0..side / 2)
             .map(|index| {
                 let angle = 2.0 * PI * index as f64 / side as f64;
-                (angle.cos(), sign * angle.sin())
+                Complex::new(angle.cos(), sign * angle.sin())
             })
             .collect();
         Self { side, roots }
@@ -263,7 +261,7 @@ impl Roots {
 
     /// Transforms `lines` interleaved lines in place, by Stockham's autosort: each pass reads
     /// from one array and writes to the other, in order.
-    fn transform(&self, data: &mut [Complex], other: &mut [Complex], lines: usize) {
+    fn transform(&self, data: &mut [Stored], other: &mut [Stored], lines: usize) {
         let (mut from, mut to) = (&mut *data, &mut *other);
         let mut groups = self.side / 2;
         let mut width = lines;
@@ -276,9 +274,10 @@ impl Roots {
                 let input = group * width;
                 let output = 2 * group * width;
                 for at in 0..width {
-                    let (a, b) = (from[input + at], from[half + input + at]);
-                    to[output + at] = (a.0 + b.0, a.1 + b.1);
-                    to[output + width + at] = times((a.0 - b.0, a.1 - b.1), root);
+                    let a = Complex::from(from[input + at]);
+                    let b = Complex::from(from[half + input + at]);
+                    to[output + at] = (a + b).into();
+                    to[output + width + at] = ((a - b) * root).into();
                 }
             }
             (from, to) = (to, from);
@@ -301,22 +300,20 @@ mod tests {
         let mut stream = Stream::new(SEED);
         for side in [1, 2, 4, 32] {
             for lines in [1, 3] {
-                let data: Vec<Complex> =
+                let data: Vec<Stored> =
                     (0..side * lines).map(|_| (stream.next(), stream.next())).collect();
                 let mut transformed = data.clone();
                 let mut other = data.clone();
                 Roots::new(side, Direction::Forward).transform(&mut transformed, &mut other, lines);
                 for line in 0..lines {
                     for frequency in 0..side {
-                        let sum = (0..side).fold((0.0, 0.0), |sum: Complex, at| {
+                        let sum = (0..side).fold(Complex::ZERO, |sum, at| {
                             let angle = 2.0 * PI * (frequency * at) as f64 / side as f64;
-                            let term = times(data[at * lines + line], (angle.cos(), angle.sin()));
-                            (sum.0 + term.0, sum.1 + term.1)
+                            let root = Complex::new(angle.cos(), angle.sin());
+                            sum + Complex::from(data[at * lines + line]) * root
                         });
-                        let found = transformed[frequency * lines + line];
-                        assert!(
-                            (found.0 - sum.0).abs() + (found.1 - sum.1).abs() < 1e-12 * side as f64
-                        );
+                        let found = Complex::from(transformed[frequency * lines + line]);
+                        assert!((found - sum).size() < 1e-12 * side as f64);
                     }
                 }
             }

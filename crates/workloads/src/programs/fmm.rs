@@ -20,8 +20,9 @@ use std::f64::consts::{PI, SQRT_2};
 use std::time::Instant;
 
 use super::{Params, Report};
+use crate::complex::Complex;
 use crate::random::Random;
-use expansion::{Binomials, Complex};
+use expansion::Binomials;
 use tree::Tree;
 
 const PARTICLES: usize = 16_384;

@@ -41,6 +41,12 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// What the action gains in all regions of the place, ns; nothing if none is worth it.
+    fn gain(&self) -> u64 {
+        let decided = self.decision.filter(|decision| decision.action != Action::Base);
+        decided.map_or(0, |decision| decision.estimate.gain().saturating_mul(self.regions))
+    }
+
     /// The row of a profile, if anything is worth doing.
     fn row(&self) -> Option<Row> {
         let decision = self.decision?;
@@ -283,26 +289,30 @@ pub fn profile(all: &[Advice]) -> Profile {
     Profile { unit: Unit::Nanos, rows: all.iter().filter_map(Advice::row).collect() }
 }
 
-/// As a table; with the why of each place if asked for.
+/// As a table, what gains most in all first; with the why of each place if asked for. Benefit and cost are of one region.
 pub fn text(all: &[Advice], explain: bool) -> String {
+    let width = all.iter().map(|advice| advice.place.chars().count()).max().unwrap_or(0).max(24);
     let mut text = format!(
-        "{:<34} {:>7} {:>14} {:<10} {:>11} {:>11}\n",
-        "place", "regions", "touched of 512", "action", "benefit", "cost"
+        "{:<width$} {:>7} {:>14} {:<10} {:>11} {:>11} {:>11}\n",
+        "place", "regions", "touched of 512", "action", "benefit", "cost", "all gain"
     );
-    for advice in all {
+    let mut ranked: Vec<&Advice> = all.iter().collect();
+    ranked.sort_by_key(|advice| std::cmp::Reverse(advice.gain()));
+    for advice in ranked {
         let Advice { place, regions, .. } = advice;
         let touched = advice.touched.map_or("unknown".to_owned(), |pages| pages.to_string());
-        let (action, benefit, cost) = match advice.decision {
-            None => ("-", "-".to_owned(), "-".to_owned()),
-            Some(Decision { action, estimate, .. }) => (
-                action.name(),
-                Nanos(estimate.benefit()).to_string(),
-                Nanos(estimate.cost()).to_string(),
-            ),
+        let time = |of: fn(&Decision) -> u64| {
+            advice
+                .decision
+                .as_ref()
+                .map_or("-".to_owned(), |decision| Nanos(of(decision)).to_string())
         };
+        let action = advice.decision.map_or("-", |decision| decision.action.name());
+        let (benefit, cost) = (time(|d| d.estimate.benefit()), time(|d| d.estimate.cost()));
+        let gain = advice.decision.map_or("-".to_owned(), |_| Nanos(advice.gain()).to_string());
         let _ = writeln!(
             text,
-            "{place:<34} {regions:>7} {touched:>14} {action:<10} {benefit:>11} {cost:>11}"
+            "{place:<width$} {regions:>7} {touched:>14} {action:<10} {benefit:>11} {cost:>11} {gain:>11}"
         );
         if explain {
             let why = advice.decision.map_or_else(
@@ -325,6 +335,7 @@ pub fn json(all: &[Advice], regions: &Regions, walks: &Walks) -> Value {
             "regions": advice.regions,
             "touched_pages": advice.touched,
             "touched_from": advice.from,
+            "gain_ns_all": decision.map(|_| advice.gain()),
             "walks_sampled": advice.walks,
             "walk_cycles_each": advice.cycles,
             "action": decision.map(|d| d.action.name()),

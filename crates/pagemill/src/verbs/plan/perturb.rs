@@ -4,7 +4,7 @@
 //! average for a whole program (`flatten`), one number for all programs (`general`), the huge page part alone
 //! (`huge-only`). The others (`shift`, `scale`, `noise`, `drop`, `shuffle`) are wrong in one way each, by a known amount.
 //!
-//! Always true: the same seed gives the same profile; each change keeps the file's form; rows that share conditions (the
+//! Always true: the same seed gives the same profile; each change keeps the file's form and is told in the why of each row that has one; rows that share conditions (the
 //! published profiles have each range once for heap and once for mmap) are dropped and scrambled together.
 
 use std::fmt;
@@ -156,6 +156,11 @@ impl Perturbation {
             }
             Self::HugeOnly => rows.retain(|row| row.kind == Kind::Huge),
         }
+        for row in &mut rows {
+            if let Some(why) = &mut row.why {
+                *why += &format!("; then made wrong: {self}");
+            }
+        }
         Profile { unit: profile.unit, rows }
     }
 }
@@ -290,6 +295,17 @@ mod tests {
                 assert_eq!(places(&made(way)), places(&was), "{way}, {seed}");
             }
         }
+    }
+
+    #[test]
+    fn a_why_tells_what_was_done_to_its_row() {
+        let was = Profile::parse(
+            "# unit: ns\nhuge,heap,70,section_off,<,0x200000  # faults 70 > helper 3\n",
+        )
+        .unwrap();
+        let made = |way: &str| way.parse::<Perturbation>().unwrap().apply(&was, 1).to_string();
+        assert!(made("scale=2").ends_with("huge,heap,140,section_off,<,0x200000  # faults 70 > helper 3; then made wrong: scale=2\n"));
+        assert_eq!(made("flatten"), "# unit: ns\nhuge,heap,70\n", "an average has none");
     }
 
     #[test]

@@ -14,98 +14,13 @@
 //!
 //! Cut off after [`TERMS`] terms, the error shrinks with ((4 − √2) / √2)^TERMS for squares of one size that do not touch: 1e-6 with 23.
 
-use std::ops::{Add, AddAssign, Mul, Neg, Sub};
+use crate::complex::Complex;
 
 /// Terms kept: ln(1e6) / ln((4 − √2) / √2), rounded up.
 pub(super) const TERMS: usize = 23;
 
 /// Two of them, as far as a series of a series goes.
 const ROWS: usize = 2 * TERMS;
-
-/// A complex number; a vector of the plane.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Complex {
-    pub(super) re: f64,
-    pub(super) im: f64,
-}
-
-impl Complex {
-    pub(super) const ZERO: Self = Self { re: 0.0, im: 0.0 };
-    const ONE: Self = Self { re: 1.0, im: 0.0 };
-
-    pub(super) fn new(re: f64, im: f64) -> Self {
-        Self { re, im }
-    }
-
-    pub(super) fn conjugate(self) -> Self {
-        Self { re: self.re, im: -self.im }
-    }
-
-    pub(super) fn square(self) -> f64 {
-        self.re * self.re + self.im * self.im
-    }
-
-    pub(super) fn size(self) -> f64 {
-        self.square().sqrt()
-    }
-
-    /// 1 / this; 0 of 0, so that charges at one place leave each other alone.
-    #[inline]
-    pub(super) fn inverse(self) -> Self {
-        let square = self.square();
-        self.conjugate() * if square > 0.0 { 1.0 / square } else { 0.0 }
-    }
-}
-
-impl Add for Complex {
-    type Output = Self;
-    #[inline]
-    fn add(self, other: Self) -> Self {
-        Self { re: self.re + other.re, im: self.im + other.im }
-    }
-}
-
-impl AddAssign for Complex {
-    #[inline]
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sub for Complex {
-    type Output = Self;
-    #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self { re: self.re - other.re, im: self.im - other.im }
-    }
-}
-
-impl Neg for Complex {
-    type Output = Self;
-    #[inline]
-    fn neg(self) -> Self {
-        Self { re: -self.re, im: -self.im }
-    }
-}
-
-impl Mul for Complex {
-    type Output = Self;
-    #[inline]
-    fn mul(self, other: Self) -> Self {
-        Self {
-            re: self.re * other.re - self.im * other.im,
-            im: self.re * other.im + self.im * other.re,
-        }
-    }
-}
-
-impl Mul<f64> for Complex {
-    type Output = Self;
-    #[inline]
-    fn mul(self, by: f64) -> Self {
-        Self { re: self.re * by, im: self.im * by }
-    }
-}
 
 /// Coefficients of a series.
 pub(super) type Series = [Complex; TERMS];

@@ -13,9 +13,9 @@
 
 use super::Particle;
 use super::expansion::{
-    Binomials, Complex, NOTHING, Series, charge_to_local, charge_to_multipole, of_local,
-    of_multipole,
+    Binomials, NOTHING, Series, charge_to_local, charge_to_multipole, of_local, of_multipole,
 };
+use crate::complex::Complex;
 
 /// As many particles as the original's boxes hold.
 const IN_A_LEAF: usize = 40;
