@@ -73,6 +73,8 @@ pub struct Regions {
     pub counted: u64,
     /// Which code made what, by process.
     pub sites: BTreeMap<u64, Sites>,
+    /// How fast anonymous memory was touched between the first and the last fault, bytes a millisecond, all processes together.
+    pub growth: Option<u64>,
     /// Mean time that faults which compacted or reclaimed spent on it, ns, and how many did.
     pub stall: Option<(u64, u64)>,
 }
@@ -109,6 +111,8 @@ pub struct RegionFold {
     rows: u64,
     counted: u64,
     stalls: (u64, u64),
+    /// When the first and the last fault with an address ended, ns.
+    time: Option<(u64, u64)>,
 }
 
 impl RegionFold {
@@ -120,6 +124,8 @@ impl RegionFold {
         }
         let Some(address) = fault.address else { return };
         self.rows += 1;
+        let at = fault.time.0;
+        self.time = Some(self.time.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
         let (region, page) = (address / REGION, address % REGION / 4096);
         let touched = self.touched.entry((fault.pid.unwrap_or(0), region)).or_default();
         touched.pages[(page / 64) as usize] |= 1 << (page % 64);
@@ -222,7 +228,15 @@ impl Fold for RegionFold {
                 });
             }
         }
+        let touched = |area: &Area| area.regions.iter().map(|region| region.touched).sum::<u64>();
+        let bytes = areas.iter().map(|(_, area)| touched(area)).sum::<u64>() * (REGION / PAGES);
+        let growth = self.time.and_then(|(first, last)| {
+            (u128::from(bytes) * 1_000_000).checked_div(u128::from(last - first))
+        });
         Regions {
+            growth: growth
+                .and_then(|growth| u64::try_from(growth).ok())
+                .filter(|growth| *growth > 0),
             areas,
             tops: self.tops.clone(),
             sites: self.sites.clone(),
@@ -321,6 +335,24 @@ mod tests {
         let at = |address| regions.sites[&7].at(address);
         assert_eq!(at(base), Some("x+0x10".into()));
         assert_eq!(at(base + 3 * REGION), None, "too small to be a region's");
+    }
+
+    #[test]
+    fn growth_is_what_was_touched_between_the_first_and_the_last_fault() {
+        let base = 64 * REGION;
+        let at = |page: u64, time: u64| {
+            Event::Fault(Box::new(Fault {
+                time: Nanos(time),
+                pid: Some(7),
+                address: Some(base + page * 4096),
+                ..Fault::default()
+            }))
+        };
+        let mut events = vec![mapping(base, base + REGION, "", 0)];
+        events.extend((0..500).map(|page| at(page, 1_000_000 + page * 20_000)));
+        // 500 pages in 499 times 20 us.
+        assert_eq!(fold(&events).growth, Some(500 * 4096 * 1_000_000 / (499 * 20_000)));
+        assert_eq!(fold(&events[..2]).growth, None, "one fault has no speed");
     }
 
     #[test]

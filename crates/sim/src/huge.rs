@@ -8,15 +8,22 @@
 //!             when it has nothing to do          ─► Moment::Idle    stock
 //! ```
 //!
+//! A synthetic workload reads between touches, and time is what faults, reads and walks take. A recorded one brings its own time between
+//! touches, which holds the walks that it had on base pages; of these the simulated program is spared what huge pages spare, by a TLB beside one
+//! that has base pages only. So under `linux-never` a recorded program takes its own time and its faults, whatever is assumed of reads.
+//!
 //! The policies are those of `policy::huge`, the same values as live. Time is the program's: faults, reads and walks; the
 //! helper has a clock of its own that runs beside it and only works when it is not ahead of the program's. A huge page
 //! without a free block waits for `Buddy::compact`, at a price a page scanned and moved; the program waits if it asked, the
 //! helper if it did. A zone begins fragmented to a degree: that share of its pageblocks keeps one page in use.
 //!
-//! Left out: caches, NUMA, several programs, zeroing by reads, the kernel's per-CPU lists and reclaim.
+//! Left out: caches (but what a page that the helper provided takes longer to fetch, where a machine's costs say so), NUMA, several programs, zeroing by
+//! reads, the kernel's per-CPU lists and reclaim. Pages of 64 KiB are sixteen base pages that come at one price, wherever they lie.
 //!
 //! Always true: a page is backed by one frame and frames in use are the zone's; a run is a function of its setup; the
-//! faults of a run touch each page of its workload at most once, ahead or not.
+//! faults of a run touch each page of its workload at most once, ahead or not; a region that lies whole in no mapping is never on a huge page.
+
+use std::sync::Arc;
 
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
 use pagemill_policy::huge::{
@@ -39,14 +46,14 @@ pub const WARM: Costs = {
         collapse: Modelled(620_000),
         deliver: Modelled(6_200),
         stall: Absent,
-        // No caches in this model.
+        // No caches in this model, unless the costs of a machine are given.
         fetch: Modelled(0),
         walk: Absent,
     }
 };
 
 /// What a program does, in order. Pages are numbered from 0.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
     /// Its name.
     pub name: String,
@@ -60,7 +67,16 @@ pub struct Workload {
     pub reads_after: u64,
     /// Of the reads, thousandths that go to the first tenth of the touched pages.
     pub hot: u64,
+    /// The program's own time after each touch, ns; none for a synthetic workload, whose time is its reads.
+    pub own: Vec<u64>,
+    /// Reads in a millisecond of its own time.
+    pub reads_per_ms: u64,
+    /// Where each region lies; none for a synthetic workload, which is one heap.
+    pub homes: Vec<Home>,
 }
+
+/// Where a region lies: the mapping that it lies whole in, and its address there. `None`: in parts of several, or at an end, so no huge page fits.
+pub type Home = Option<(Arc<Mapping>, u64)>;
 
 /// Names of the synthetic workloads.
 pub const WORKLOADS: [&str; 4] = ["grow", "random", "hot", "sparse"];
@@ -85,7 +101,7 @@ impl Workload {
             _ => return None,
         }
         let name = name.to_owned();
-        Some(Self { name, pages, touches, reads_per_touch, reads_after, hot })
+        Some(Self { name, pages, touches, reads_per_touch, reads_after, hot, ..Self::default() })
     }
 }
 
@@ -106,6 +122,8 @@ pub struct Setup {
     pub pinned: bool,
     /// Costs of the mechanisms.
     pub costs: Costs,
+    /// What each attempt at compaction takes besides pages moved and scanned, ns ([`ATTEMPT_NS`]).
+    pub attempt: u64,
     /// The TLB.
     pub tlb: TlbConfig,
     /// Cycles in a microsecond, for profiles in cycles.
@@ -118,16 +136,27 @@ pub struct Setup {
 pub const BASE: u64 = 0x1000_0000_0000;
 /// A read that hits the TLB, picoseconds.
 const READ_PS: u64 = 80_000;
+/// The longest time of its own that a recorded program runs before the helper looks again.
+const STEP_NS: u64 = 2_000_000;
+/// Reads of a recorded program that are simulated at most, about; beyond, each stands for several.
+const READS: u64 = 1_000_000;
 /// Regions that the helper looks ahead.
 const WINDOW: u64 = 16;
 /// The helper's scan.
 const SCAN_NS: u64 = 10_000_000;
 const SCAN_REGIONS: usize = 16;
+/// Base pages of 64 KiB.
+const MEDIUM: u32 = 16;
 /// Huge pages that the stock holds at most.
 const STOCK: u64 = 16;
-/// Compaction: a page moved, and a page scanned, nanoseconds.
+/// Compaction: a page moved, and a page scanned, nanoseconds; assumed.
 const MOVE_NS: u64 = 900;
 const SCANNED_NS: u64 = 4;
+/// What an attempt at compaction takes besides, ns: draining lists on all processors, locks, retries. With it a huge page from movable fragmented memory
+/// takes the 0.46 ms that 192 faults took on the machine of [`WARM`], on average.
+pub const ATTEMPT_NS: u64 = 320_000;
+/// What an attempt takes that moves one page, on average, beyond its [`Setup::attempt`].
+pub const MOVING_NS: u64 = 140_000;
 
 /// What came of a run. All modelled.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -169,6 +198,10 @@ struct Region {
     touched: [u64; 8],
     /// Reads of late.
     read: u64,
+    /// Whether the helper has provided it, so that what the program touches is in another cache.
+    provided: bool,
+    /// What was decided ahead and left to the program's own faults: huge pages, or 64 KiB at a time.
+    left: Action,
 }
 
 impl Region {
@@ -190,9 +223,16 @@ struct Machine {
     setup: Setup,
     zone: Buddy,
     tlb: Tlb,
+    /// As if all were base pages: what a recorded program's own time holds.
+    recorded: Tlb,
+    /// Reads of its own time that are due, in millionths; and how many one simulated read stands for.
+    due: u64,
+    weight: u64,
     regions: Vec<Region>,
     /// Who uses a frame: region and page plus one, or nobody known.
     owners: Vec<Option<(u32, u32)>>,
+    /// A synthetic workload's mapping.
+    heap: Arc<Mapping>,
     stock: Vec<u32>,
     stock_used: u64,
     now_ps: u64,
@@ -241,10 +281,21 @@ impl Machine {
             }
         }
         let count = setup.workload.pages.div_ceil(PAGES) as usize;
+        let own: u64 = setup.workload.own.iter().sum();
         Self {
             owners: vec![None; zone.pages() as usize],
+            heap: Arc::new(Mapping {
+                start: BASE,
+                end: BASE + count as u64 * REGION,
+                base: BASE,
+                section: Section::Heap,
+                ..Mapping::default()
+            }),
             zone,
             tlb: Tlb::new(setup.tlb),
+            recorded: Tlb::new(setup.tlb),
+            due: 0,
+            weight: (own / 1_000_000 * setup.workload.reads_per_ms).div_ceil(READS).max(1),
             regions: vec![Region::default(); count],
             stock: Vec::new(),
             stock_used: 0,
@@ -265,13 +316,17 @@ impl Machine {
     fn program(&mut self) {
         let mut random = Random::new(self.setup.seed ^ 0x7ead);
         let touches = std::mem::take(&mut self.setup.workload.touches);
+        let own = std::mem::take(&mut self.setup.workload.own);
         let (each, after) = (self.setup.workload.reads_per_touch, self.setup.workload.reads_after);
         for (at, page) in touches.iter().enumerate() {
             self.touch(*page);
             for _ in 0..each {
                 self.read(&touches[..=at], &mut random);
             }
-            self.helper(*page);
+            match own.get(at) {
+                Some(time) => self.own(*time, &touches[..=at], &mut random),
+                None => self.helper(*page),
+            }
         }
         for at in 0..after {
             self.read(&touches, &mut random);
@@ -281,19 +336,65 @@ impl Machine {
         }
     }
 
-    fn read(&mut self, touched: &[u64], random: &mut Random) {
+    /// A page to read of those touched.
+    fn any(&self, touched: &[u64], random: &mut Random) -> Option<u64> {
         let hot = random.below(1000) < self.setup.workload.hot;
         let among = if hot { touched.len().div_ceil(10) } else { touched.len() };
-        if among == 0 {
-            return;
-        }
-        let page = touched[random.below(among as u64) as usize];
+        (among > 0).then(|| touched[random.below(among as u64) as usize])
+    }
+
+    /// Looks a page up that is read so many times by many reads like it; what the walks take.
+    fn walk(&mut self, page: u64, reads: u64) -> u64 {
         let region = (page / PAGES) as usize;
-        let walk = self.tlb.look_up(page, self.regions[region].huge.is_some());
-        self.regions[region].read += 1;
+        let walk = reads * self.tlb.look_up(page, self.regions[region].huge.is_some());
+        self.regions[region].read += reads;
         self.outcome.walk_ps[region] += walk;
         self.outcome.walks += walk;
-        self.now_ps += READ_PS + walk;
+        walk
+    }
+
+    fn read(&mut self, touched: &[u64], random: &mut Random) {
+        let Some(page) = self.any(touched, random) else { return };
+        self.now_ps += READ_PS + self.walk(page, 1);
+    }
+
+    /// A recorded program's own time, less the walks that it is spared.
+    fn own(&mut self, time: u64, touched: &[u64], random: &mut Random) {
+        let last = touched.last().copied().unwrap_or(0);
+        let mut left = time;
+        loop {
+            let step = left.min(STEP_NS);
+            self.due += step * self.setup.workload.reads_per_ms;
+            let (mut walks, mut held) = (0, 0);
+            while self.due >= self.weight * 1_000_000 {
+                self.due -= self.weight * 1_000_000;
+                if let Some(page) = self.any(touched, random) {
+                    walks += self.walk(page, self.weight);
+                    held += self.weight * self.recorded.look_up(page, false);
+                }
+            }
+            let then = (self.now_ps + step * 1000 + walks).saturating_sub(held);
+            self.now_ps = self.now_ps.max(then);
+            left -= step;
+            self.helper(last);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Whether a huge page fits a region.
+    fn whole(&self, at: usize) -> bool {
+        self.setup.workload.homes.get(at).is_none_or(Option::is_some)
+    }
+
+    /// Whether two regions lie in one mapping.
+    fn together(&self, one: usize, other: usize) -> bool {
+        let start = |at: usize| {
+            let home = self.setup.workload.homes.get(at)?.as_ref()?;
+            Some(home.0.start)
+        };
+        start(one) == start(other)
     }
 
     /// The program writes to a page for the first time.
@@ -303,10 +404,25 @@ impl Machine {
             self.last = Some(self.regions[self.here].count());
             self.here = at;
         }
-        if !self.regions[at].has(inside) {
-            let fresh = self.regions[at].frames.is_empty();
-            let action = if fresh { self.decide(at, Moment::Fault) } else { Action::Base };
+        let there = self.regions[at].has(inside);
+        if !there {
+            let fresh = self.regions[at].frames.is_empty() && self.whole(at);
+            let action = match self.regions[at].left {
+                Action::Fault64k => Action::Fault64k,
+                Action::Fault2m if fresh => Action::Huge,
+                _ if fresh => self.decide(at, Moment::Fault),
+                _ => Action::Base,
+            };
             let time = match action {
+                Action::Fault64k => {
+                    let first = inside / MEDIUM * MEDIUM;
+                    for page in first..first + MEDIUM {
+                        if !self.regions[at].has(page) {
+                            self.base(at, page);
+                        }
+                    }
+                    self.cost(self.setup.costs.medium)
+                }
                 Action::Pool => match self.stock.pop() {
                     Some(frame) => {
                         self.stock_used += 1;
@@ -329,7 +445,11 @@ impl Machine {
             self.now_ps += time * 1000;
         }
         let region = &mut self.regions[at];
-        region.touched[(inside / 64) as usize] |= 1 << (inside % 64);
+        let bit = 1 << (inside % 64);
+        if there && region.provided && region.touched[(inside / 64) as usize] & bit == 0 {
+            self.now_ps += self.setup.costs.fetch.value().unwrap_or(0) * 1000 / PAGES;
+        }
+        region.touched[(inside / 64) as usize] |= bit;
     }
 
     fn cost(&self, figure: Figure) -> u64 {
@@ -363,7 +483,8 @@ impl Machine {
                 owners[to.start as usize] = Some((at, inside));
             }
         });
-        let waited = done.migrated * MOVE_NS + (done.scanned + done.free_scanned) * SCANNED_NS;
+        let scanned = done.scanned + done.free_scanned;
+        let waited = self.setup.attempt + done.migrated * MOVE_NS + scanned * SCANNED_NS;
         self.stall_ns = (self.stall_ns.0 + waited, self.stall_ns.1 + 1);
         self.outcome.stalls += u64::from(program);
         (self.zone.alloc(PAGEBLOCK_ORDER, Mobility::Movable).map(|b| b.start), waited)
@@ -386,11 +507,15 @@ impl Machine {
         let free_huge: u64 = free[usize::from(PAGEBLOCK_ORDER)..].iter().sum();
         let pages = self.zone.pages().max(1);
         let known = Figure::Modelled;
-        let address = BASE + at as u64 * REGION;
+        let home = match self.setup.workload.homes.get(at) {
+            Some(home) => home.clone(),
+            None => Some((self.heap.clone(), BASE + at as u64 * REGION)),
+        };
+        let (mapping, address) = home.unwrap_or_default();
         let mut view = View {
             moment,
             address,
-            section: Section::Heap,
+            section: mapping.section,
             huge: region.huge.is_some(),
             cpus: 2,
             mhz: self.setup.mhz,
@@ -414,14 +539,6 @@ impl Machine {
         }
         view.bloat = known(self.outcome.bloat * 1000 / self.resident.max(1));
         if let Some(profile) = &self.setup.profile {
-            let end = BASE + self.regions.len() as u64 * REGION;
-            let mapping = Mapping {
-                start: BASE,
-                end,
-                base: BASE,
-                section: Section::Heap,
-                ..Mapping::default()
-            };
             let or_nothing = |figure: Figure| known(figure.value().unwrap_or(0));
             view.unit = profile.unit;
             view.profile_huge = or_nothing(profile.benefit(Kind::Huge, &mapping, address));
@@ -443,7 +560,10 @@ impl Machine {
             if self.helper_ns > now {
                 return;
             }
-            if self.regions[next].present() == 0 {
+            if !self.together(at, next) {
+                break;
+            }
+            if self.regions[next].present() == 0 && self.whole(next) {
                 let action = self.decide(next, Moment::Ahead);
                 self.ahead(next, action);
             }
@@ -479,9 +599,11 @@ impl Machine {
                 self.work(waited + self.cost(self.setup.costs.huge));
                 if let Some(frame) = frame {
                     self.install(at, frame);
+                    self.regions[at].provided = true;
                 }
             }
             Action::Ahead4k | Action::Ahead64k => {
+                self.regions[at].provided = true;
                 let mut time = 0;
                 for page in 0..PAGES as u32 {
                     time += self.base(at, page);
@@ -491,13 +613,12 @@ impl Machine {
                 }
                 self.work(time);
             }
-            // The program's own fault is decided when it comes.
-            _ => {}
+            action => self.regions[at].left = action,
         }
     }
 
     fn scan(&mut self, at: usize) {
-        if self.regions[at].present() == 0 {
+        if self.regions[at].present() == 0 || !self.whole(at) {
             return;
         }
         match self.decide(at, Moment::Scan) {

@@ -1,6 +1,7 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
 mod advise;
+pub(crate) use advise::complete;
 mod costs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod measure;

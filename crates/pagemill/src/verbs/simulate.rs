@@ -32,6 +32,7 @@ use crate::input;
   pagemill simulate scattered --policy hemem,memtis --seconds 600
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
   pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
+  pagemill plan --costs --json > costs.json; pagemill simulate rec --huge linux-always,cbmm+ --costs costs.json
   pagemill simulate --figure 6c,8b --sensitivity
   pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml",
     after_help = "Exit status: 0 ok, 2 usage or error: of a wrong machine file the line, the key and the valid values."

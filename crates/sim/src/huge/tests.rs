@@ -9,6 +9,7 @@ fn setup(workload: &str, policy: &str, fragmented: u64) -> Setup {
         fragmented,
         pinned: false,
         costs: WARM,
+        attempt: ATTEMPT_NS,
         tlb: TlbConfig::default(),
         mhz: 2600,
         seed: 1,
@@ -85,4 +86,89 @@ fn no_frame_is_lost_whatever_moves() {
             }
         }
     }
+}
+
+/// A recorded program of two mappings: 8 whole regions and, beside them, one that no mapping fills. 20 us of its own after each touch.
+fn recorded(policy: &str) -> Setup {
+    let mapping = |start: u64, regions: u64| {
+        Arc::new(Mapping {
+            start,
+            end: start + regions * REGION,
+            base: BASE,
+            section: Section::Mmap,
+            ..Mapping::default()
+        })
+    };
+    let (first, second) = (mapping(BASE, 4), mapping(BASE + 64 * REGION, 4));
+    let of = |mapping: &Arc<Mapping>| {
+        let mapping = mapping.clone();
+        (0..4).map(move |at| Some((mapping.clone(), mapping.start + at * REGION)))
+    };
+    let homes: Vec<Home> = of(&first).chain([None]).chain(of(&second)).collect();
+    let pages = homes.len() as u64 * PAGES;
+    let workload = Workload {
+        name: "recorded".into(),
+        pages,
+        touches: (0..pages).collect(),
+        own: vec![20_000; pages as usize],
+        reads_per_ms: 1000,
+        homes,
+        ..Workload::default()
+    };
+    Setup { workload, ..setup("grow", policy, 0) }
+}
+
+#[test]
+fn a_recorded_program_takes_its_own_time_and_its_faults_whatever_is_assumed_of_reads() {
+    for reads_per_ms in [0, 7, 1000, 8000] {
+        let mut never = recorded("linux-never");
+        never.workload.reads_per_ms = reads_per_ms;
+        let outcome = never.run();
+        assert_eq!(outcome.time, 9 * 512 * (20_000 + 1_100), "{reads_per_ms}");
+        let always = Setup { policy: Named::find("linux-always").unwrap(), ..never }.run();
+        let spared = outcome.faults - always.faults + outcome.walks - always.walks;
+        assert!(outcome.time.abs_diff(always.time).abs_diff(spared) <= 1000, "{always:?}");
+    }
+}
+
+#[test]
+fn what_no_mapping_fills_is_never_huge_and_nothing_is_provided_beyond_a_mapping() {
+    for policy in Named::NAMES {
+        let setup = recorded(policy);
+        let mut machine = Machine::new(&setup);
+        machine.program();
+        assert_eq!(machine.regions[4].huge, None, "{policy}");
+    }
+    let mut half = recorded("cbmm+");
+    half.workload.touches.truncate(4 * 512);
+    half.workload.own.truncate(4 * 512);
+    let outcome = half.run();
+    assert_eq!((outcome.regions, outcome.bloat), (4, 0), "{outcome:?}");
+}
+
+#[test]
+fn a_profile_by_call_site_reaches_the_mapping_that_was_made_there() {
+    let mut named = recorded("cbmm");
+    let site = |home: &mut Home, name: &str| {
+        let (mapping, address) = home.clone().unwrap();
+        *home =
+            Some((Arc::new(Mapping { site: Some(name.into()), ..(*mapping).clone() }), address));
+    };
+    named.workload.homes[5..].iter_mut().for_each(|home| site(home, "x+0x10"));
+    named.profile = Some(Profile::parse("huge,mmap,300000,site,=,x+0x10\n").unwrap());
+    assert_eq!(named.run().huge, 4);
+}
+
+/// Where 64 KiB are the cheapest, the helper leaves the region to the program's own faults; these brought base pages.
+#[test]
+fn what_is_left_to_faults_of_64_kib_comes_by_them() {
+    let mut cheap = recorded("cbmm+");
+    cheap.costs.medium = Figure::Modelled(2_000);
+    cheap.costs.huge = Figure::Modelled(600_000);
+    cheap.costs.walk = Figure::Modelled(0);
+    cheap.costs.fetch = Figure::Modelled(1_000_000);
+    let outcome = cheap.run();
+    // The first region of each mapping, the second, of which nothing is known yet, and the one that no mapping fills.
+    assert_eq!(outcome.fault_count, 4 * 512 + 5 * 32, "{outcome:?}");
+    assert_eq!((outcome.huge, outcome.bloat), (0, 0));
 }

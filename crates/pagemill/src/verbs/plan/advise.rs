@@ -1,8 +1,8 @@
 //! `plan REC`: what a recording says about where huge pages or eager paging would pay, as rows of a profile.
 //!
 //! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
-//! the code that made them where the recording tells (`record --with sites`), and otherwise their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions and this machine's
-//! costs; `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
+//! the code that made them where the recording tells (`record --with sites`), and otherwise their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions, the speed at which the program touched new memory, this machine's
+//! costs, a free block and no load but the program (which the run to come finds as they are then); `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
 //! huge page spares: the base faults. Page walks need a measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the
 //! walks took, which go to places as the samples that walked do.
 
@@ -198,6 +198,10 @@ pub fn advise(
             // Counted cycles are walks alone, as a published profile has them; where none were counted, none are assumed.
             profile_huge: each.map_or(Figure::Modelled(0), Figure::Measured),
             unit: Unit::Cycles,
+            growth: regions.growth.filter(|_| complete).map_or(Figure::Absent, Figure::Measured),
+            // The run to come decides again by what is so then; a profile does not depend on what else this machine does just now.
+            free_huge: Figure::Modelled(1),
+            load: Figure::Modelled(100),
             ..*machine
         };
         if let Some((stall, _)) = regions.stall {

@@ -1,23 +1,31 @@
 //! `simulate --huge`: huge page policies side by side on a simulated zone, TLB and helper. All of it is modelled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use pagemill_analysis::regions::{Area, Place, RegionFold};
 use pagemill_model::recording::Reader;
-use pagemill_model::{Event, Nanos, Source as _};
-use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_model::{Event, Fold as _, Nanos, Source as _};
+use pagemill_policy::huge::profile::{
+    Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
+};
 use pagemill_policy::huge::{Costs, Figure, Named, PAGES, REGION, Section, Unit};
-use pagemill_sim::huge::{self, Outcome, Setup, WORKLOADS, Workload};
+use pagemill_sim::huge::{self, Home, Outcome, Setup, WORKLOADS, Workload};
 use pagemill_sim::tlb;
 use serde_json::json;
 
+use crate::costs::Calibration;
 use crate::exit::Exit;
+use crate::verbs::plan::complete;
 
 /// Cycles in a microsecond of the simulated processor.
 const MHZ: u64 = 2600;
+/// Protection, flags and descriptor of private anonymous memory.
+const ANONYMOUS: (u64, u64, u64) = (3, 0x22, u64::MAX);
 
 /// Flags of the huge page simulation.
 #[derive(Debug, Args)]
@@ -32,7 +40,8 @@ pub struct Options {
     /// With --huge: those pages cannot be moved.
     #[arg(long)]
     pinned: bool,
-    /// With --huge: what the policies know beforehand; the workload is one heap, so rows are by section_off.
+    /// With --huge: what the policies know beforehand. A synthetic workload is one heap, so rows are by section_off; a recording has the places of its
+    /// program.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// With --huge: write the profile that a perfect profiler would have made of this workload, page walks by region.
@@ -41,9 +50,16 @@ pub struct Options {
     /// With --huge: memory of a synthetic workload, in regions of 2 MiB.
     #[arg(long, value_name = "REGIONS", default_value_t = 64)]
     regions: u64,
-    /// With --huge and a recording: reads after each first touch, which a recording of faults does not have.
-    #[arg(long, value_name = "READS", default_value_t = 16)]
+    /// With --huge and a recording: reads beyond the caches in a millisecond of the program's own time, which a recording of faults does not tell.
+    #[arg(long, value_name = "READS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=8000))]
     reads: u64,
+    /// With --huge: costs of a machine, as `pagemill plan --costs --json` prints them, instead of the model's.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// With --huge: what each attempt at compaction takes besides moving and scanning pages [default: 320us]. `record --with faults` of a program on
+    /// fragmented memory tells what it takes here.
+    #[arg(long, value_name = "TIME")]
+    compaction: Option<Nanos>,
 }
 
 impl Options {
@@ -60,8 +76,8 @@ impl Options {
         if !(1..=4096).contains(&self.regions) {
             bail!("--regions {} is out of range; valid: 1 to 4096", self.regions);
         }
-        let load = match Workload::named(workload, self.regions, seed) {
-            Some(load) => load,
+        let (load, notes) = match Workload::named(workload, self.regions, seed) {
+            Some(load) => (load, Vec::new()),
             None if Path::new(workload).is_dir() => self.recorded(Path::new(workload))?,
             None => bail!(
                 "no workload '{workload}'; valid with --huge: {}, or a recording",
@@ -75,6 +91,7 @@ impl Options {
             };
             policies.push(policy);
         }
+        let (costs, tlb) = self.prices()?;
         let profile = self.profile.as_deref().map(super::super::plan::read_profile).transpose()?;
         let setup = |policy: Named| Setup {
             workload: load.clone(),
@@ -84,8 +101,9 @@ impl Options {
             zone: u32::try_from((load.pages * 2).max(64 * PAGES)).unwrap_or(u32::MAX >> 1),
             fragmented: (self.fragmented * 1000.0).round() as u64,
             pinned: self.pinned,
-            costs: Costs { stall: Figure::Modelled(500_000), ..huge::WARM },
-            tlb: tlb::Config::default(),
+            costs,
+            attempt: self.attempt(),
+            tlb,
             mhz: MHZ,
             seed,
         };
@@ -102,9 +120,13 @@ impl Options {
         if json {
             let rows: Vec<_> =
                 self.huge.iter().zip(&rows).map(|(name, row)| value(name, row)).collect();
-            println!("{:#}", json!({ "workload": load.name, "modelled": true, "policies": rows }));
+            println!(
+                "{:#}",
+                json!({ "workload": load.name, "modelled": true, "policies": rows, "notes": notes })
+            );
         } else {
             print!("{}", self.text(&load, &rows, seed));
+            notes.iter().for_each(|note| println!("{note}"));
         }
         Ok(Exit::Ok)
     }
@@ -142,41 +164,174 @@ impl Options {
         text + "time: of the program; huge: regions on huge pages at the end; bloat: resident and never touched; stalls: faults that compacted\n"
     }
 
-    /// First touches in the order of the recording's faults, of the process with most of them.
-    fn recorded(&self, path: &Path) -> Result<Workload> {
+    /// First touches in the order of the recording's faults, and the program's own time between them, of the process with most of them.
+    fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
         let mut reader = Reader::open(path)?;
-        let mut by_process: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut fold = RegionFold::default();
+        // Page, when the fault began, when it ended.
+        let mut by_process: BTreeMap<u64, Vec<(u64, u64, u64)>> = BTreeMap::new();
+        let mut end = 0;
         while let Some(event) = reader.next_event()? {
-            if let Event::Fault(fault) = event
-                && let Some(address) = fault.address
-            {
-                by_process.entry(fault.pid.unwrap_or(0)).or_default().push(address / 4096);
+            fold.event(&event);
+            match event {
+                Event::Fault(fault) => {
+                    let Some(address) = fault.address else { continue };
+                    let (began, ended) =
+                        (fault.time.0.saturating_sub(fault.latency.0), fault.time.0);
+                    by_process.entry(fault.pid.unwrap_or(0)).or_default().push((
+                        address / 4096,
+                        began,
+                        ended,
+                    ));
+                    end = end.max(ended);
+                }
+                Event::FaultCounts(counts) => end = end.max(counts.time.0),
+                _ => {}
             }
         }
-        let Some(pages) = by_process.into_values().max_by_key(Vec::len) else {
+        let Some((pid, mut faults)) = by_process.into_iter().max_by_key(|(_, faults)| faults.len())
+        else {
             bail!(
-                "{} holds no faults with an address (pagemill record --with faults --threshold 0ns)",
+                "{} holds no faults with an address (pagemill record --with faults,hugepages --threshold 0ns)",
                 path.display()
             );
         };
+        faults.sort_by_key(|(_, _, ended)| *ended);
+        let regions = fold.view();
+        let areas: Vec<&Area> =
+            regions.areas.iter().filter(|(of, _)| *of == pid).map(|(_, area)| area).collect();
+        let at = |address: u64| -> Option<&Area> {
+            let before = areas.partition_point(|area| area.start <= address).checked_sub(1)?;
+            Some(areas[before]).filter(|area| address < area.end)
+        };
+        let mut notes = Vec::new();
+        let all = faults.len();
+        if areas.is_empty() {
+            notes.push("the recording has no mappings, so all memory is taken for anonymous (record --with faults,hugepages)".to_owned());
+        } else {
+            let anonymous = |page: u64| at(page * 4096).is_some();
+            faults.retain(|(page, ..)| anonymous(*page));
+            notes.push(format!(
+                "{} of {all} faults are not of anonymous memory: part of the program's own time",
+                all - faults.len()
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        faults.retain(|(page, ..)| seen.insert(*page));
+        if faults.is_empty() {
+            bail!("{} holds no faults of anonymous memory", path.display());
+        }
+        if !complete(&regions) {
+            notes.push(format!(
+                "{} of {} faults have an address: touches are missing (record with --threshold 0ns)",
+                regions.rows, regions.counted
+            ));
+        }
         // Regions that were used, side by side: what lies between them is not memory.
-        let mut places: BTreeMap<u64, u64> = pages.iter().map(|page| (page / PAGES, 0)).collect();
+        let mut places: BTreeMap<u64, u64> =
+            faults.iter().map(|(page, ..)| (page / PAGES, 0)).collect();
         places.values_mut().zip(0..).for_each(|(place, at)| *place = at);
-        let mut seen = std::collections::BTreeSet::new();
-        let touches: Vec<u64> = pages
+        let home = |region: u64| -> Home {
+            let address = region * REGION;
+            let area = at(address).filter(|area| address + REGION <= area.end)?;
+            let (section, base) = match area.place {
+                Place::Heap => (Section::Heap, area.start),
+                Place::Mapped => {
+                    (Section::Mmap, regions.tops.get(&pid).copied().unwrap_or(area.end))
+                }
+            };
+            let site = regions.sites.get(&pid).and_then(|sites| sites.at(address));
+            let (prot, flags, fd) = ANONYMOUS;
+            let mapping = Mapping {
+                start: area.start,
+                end: area.end,
+                section,
+                base,
+                prot,
+                flags,
+                fd,
+                off: 0,
+                site,
+            };
+            Some((Arc::new(mapping), address))
+        };
+        let begins = faults.iter().skip(1).map(|(_, began, _)| *began).chain([end]);
+        let own: Vec<u64> = faults
             .iter()
-            .map(|page| places[&(page / PAGES)] * PAGES + page % PAGES)
-            .filter(|page| seen.insert(*page))
+            .zip(begins)
+            .map(|((_, _, ended), next)| next.saturating_sub(*ended))
             .collect();
-        Ok(Workload {
-            name: path.display().to_string(),
-            pages: places.len() as u64 * PAGES,
-            touches,
-            reads_per_touch: self.reads,
-            reads_after: 0,
-            hot: 0,
-        })
+        Ok((
+            Workload {
+                name: path.display().to_string(),
+                pages: places.len() as u64 * PAGES,
+                touches: faults
+                    .iter()
+                    .map(|(page, ..)| places[&(page / PAGES)] * PAGES + page % PAGES)
+                    .collect(),
+                own,
+                reads_per_ms: self.reads,
+                homes: if areas.is_empty() {
+                    Vec::new()
+                } else {
+                    places.keys().copied().map(home).collect()
+                },
+                ..Workload::default()
+            },
+            notes,
+        ))
     }
+
+    /// What an attempt at compaction takes besides moving and scanning pages, ns.
+    fn attempt(&self) -> u64 {
+        self.compaction.map_or(huge::ATTEMPT_NS, |time| time.0)
+    }
+
+    /// What the mechanisms and walks cost: as measured on the machine of a file, or as the model has it.
+    fn prices(&self) -> Result<(Costs, tlb::Config)> {
+        let (mut costs, mut tlb) = (
+            Costs { stall: Figure::Modelled(self.attempt() + huge::MOVING_NS), ..huge::WARM },
+            tlb::Config::default(),
+        );
+        let Some(path) = &self.costs else { return Ok((costs, tlb)) };
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let known: Calibration = serde_json::from_slice(&text).with_context(|| {
+            format!("{} is not what `pagemill plan --costs --json` prints", path.display())
+        })?;
+        let there = known.costs();
+        if there.base.value().is_none() || there.huge.value().is_none() {
+            bail!(
+                "{} has no costs of base and huge pages (pagemill plan --costs --json > FILE, where huge pages can be had)",
+                path.display()
+            );
+        }
+        if let Some(walk) = there.walk.value() {
+            tlb.walk_base_ps = tlb.walk_huge_ps + walk * 1000;
+        }
+        let or =
+            |figure: Figure, other: Figure| if figure.value().is_some() { figure } else { other };
+        costs = Costs {
+            base: there.base,
+            huge: there.huge,
+            // What the file does not have stays as much above a base page as in the model.
+            medium: or(there.medium, scaled(costs.medium, there.base, costs.base)),
+            collapse: or(there.collapse, costs.collapse),
+            deliver: or(there.deliver, costs.deliver),
+            fetch: or(there.fetch, costs.fetch),
+            walk: there.walk,
+            ..costs
+        };
+        Ok((costs, tlb))
+    }
+}
+
+/// `figure` times `there` over `here`.
+fn scaled(figure: Figure, there: Figure, here: Figure) -> Figure {
+    let (Some(value), Some(there), Some(here)) = (figure.value(), there.value(), here.value())
+    else {
+        return Figure::Absent;
+    };
+    Figure::Modelled(value * there / here.max(1))
 }
 
 /// The time in walks that huge pages spared each region, in cycles as the published profiles count them.
