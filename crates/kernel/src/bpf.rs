@@ -17,15 +17,24 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBu
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent};
 use aya::{Btf, Ebpf, EbpfLoader};
 
-use crate::{Error, Kind, Result, perf_event};
+use crate::{Error, Kind, Linux, Result, perf_event};
 
 mod objects {
     //! What `build.rs` compiled.
     include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 }
 
-const ADVICE: &str =
-    "needs root, or CAP_BPF and CAP_PERFMON, and a kernel that has this kind of program";
+/// What helps against a refusal: root is refused by the kernel's lockdown alone.
+fn advice() -> &'static str {
+    let root =
+        Linux::live().status(std::process::id()).is_ok_and(|status| status.effective_uid == 0);
+    match root {
+        true => {
+            "root may not either: the kernel's lockdown, or a container, refuses this kind of program"
+        }
+        false => "needs root, or CAP_BPF and CAP_PERFMON",
+    }
+}
 
 /// Whether this build has BPF programs; else why not.
 pub fn built() -> std::result::Result<(), &'static str> {
@@ -164,7 +173,7 @@ fn failed(
             && let Some(number) = io.raw_os_error()
         {
             let error = Error::io(action, object, io::Error::from_raw_os_error(number));
-            return if error.kind() == Kind::Permission { error.advise(ADVICE) } else { error };
+            return if error.kind() == Kind::Permission { error.advise(advice()) } else { error };
         }
         reason = error.to_string();
         cause = error.source();

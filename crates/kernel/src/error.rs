@@ -48,8 +48,8 @@ pub struct Error {
     object: String,
     reason: String,
     advice: Option<String>,
-    #[source]
-    source: Option<io::Error>,
+    /// What the system reported; `reason` says it, so that it is no source, which would be printed after it.
+    system: Option<io::Error>,
 }
 
 impl Error {
@@ -61,7 +61,7 @@ impl Error {
             object: object.to_string(),
             reason: describe(&error),
             advice: None,
-            source: Some(error),
+            system: Some(error),
         }
     }
 
@@ -88,7 +88,7 @@ impl Error {
             object: object.to_string(),
             reason: reason.to_string(),
             advice: None,
-            source: None,
+            system: None,
         }
     }
 
@@ -106,7 +106,7 @@ impl Error {
 
     /// The operating system's error number, if it reported one.
     pub fn errno(&self) -> Option<i32> {
-        self.source.as_ref().and_then(io::Error::raw_os_error)
+        self.system.as_ref().and_then(io::Error::raw_os_error)
     }
 
     /// Why it failed, without what and where.

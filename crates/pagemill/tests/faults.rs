@@ -223,6 +223,45 @@ fn processes_that_the_command_starts_are_followed() {
     assert!(setup.counted >= 5000, "{setup:?}");
 }
 
+/// Starts processes that touch memory, one after the other, as many as the first argument says.
+const MANY: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int n, char **words) {
+    for (long i = 0; i < atol(words[1]); i++) {
+        if (!fork()) _exit(0);
+        wait(0);
+    }
+    return 0;
+}
+"#;
+
+/// Once, processes stayed in the table of those that are followed when they had ended, so the faults of all after the 8192nd
+/// were called "made by the kernel for the program".
+#[test]
+fn a_command_that_starts_more_processes_than_can_be_followed_at_a_time_loses_none() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(many) = compiled(&room, "many", MANY, &["-O1"]) else { return };
+    let rec = room.path().join("rec");
+    // More than the table of the BPF programs holds.
+    let processes = 9_000_u64;
+    let run = ran(pagemill()
+        .args(["record", "--with", "faults", "-o"])
+        .arg(&rec)
+        .arg("--")
+        .arg(&many)
+        .arg(processes.to_string()));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let (setup, _) = read(&rec);
+    if !setup.back_end.starts_with("bpf") {
+        skip::<()>("the back end has no table of processes");
+        return;
+    }
+    assert!(setup.counted > processes, "{setup:?}");
+    assert!(setup.untimed <= 8 && setup.lost == 0 && setup.unmatched == 0, "{setup:?}");
+}
+
 #[test]
 fn a_process_that_is_gone_is_a_clear_error() {
     let mut child = Command::new("true").spawn().unwrap();

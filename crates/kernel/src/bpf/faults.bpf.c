@@ -78,7 +78,7 @@ struct {
 	TYPE(value, struct fault);
 } threads SEC(".maps");
 
-/* The processes that are traced; forks of theirs are added as they appear. */
+/* The processes that are traced; forks of theirs are added as they appear, and all are taken out when they are gone. */
 struct {
 	VALUE(type, MAP_HASH);
 	VALUE(max_entries, 8192);
@@ -128,6 +128,13 @@ inline_ u32 bucket_of(u64 value)
 	return ((exponent - 4) << 5) | ((value >> (exponent - 5)) & 31);
 }
 
+/* Whether the current process is traced. */
+inline_ int followed(void)
+{
+	u32 process = current_ids() >> 32;
+	return map_lookup(&processes, &process) != 0;
+}
+
 /* The state of the current thread if a fault of it is under way. */
 inline_ struct fault *under_way(void)
 {
@@ -137,16 +144,13 @@ inline_ struct fault *under_way(void)
 
 inline_ int enter(u64 address, u32 flags)
 {
-	struct task_struct *task = current_task();
-	struct fault *fault = task_storage(&threads, task, 0, 0);
-	if (!fault) {
-		u32 process = current_ids() >> 32;
-		if (!map_lookup(&processes, &process))
-			return 0;
-		fault = task_storage(&threads, task, 0, STORAGE_CREATE);
-		if (!fault)
-			return 0;
-	}
+	struct fault *fault;
+	/* A thread keeps its state when its process is followed no longer: the process is what says. */
+	if (!followed())
+		return 0;
+	fault = task_storage(&threads, current_task(), 0, STORAGE_CREATE);
+	if (!fault)
+		return 0;
 	fault->address = address;
 	fault->allocated = 0;
 	fault->stalled = 0;
@@ -165,8 +169,10 @@ inline_ int leave(struct fault *fault, u32 more)
 	struct bucket bucket;
 	struct detail *detail;
 
+	/* The events come from every process. */
 	if (!fault || !fault->began) {
-		count(UNMATCHED);
+		if (followed())
+			count(UNMATCHED);
 		return 0;
 	}
 	latency = now - fault->began;
@@ -235,11 +241,9 @@ SEC("perf_event") int leave_major(void *context)
 SEC("fentry/handle_mm_fault") int enter_function(u64 *arguments)
 {
 	u64 asked = arguments[2];
-	u32 process = current_ids() >> 32;
 	struct fault *fault;
 	u32 flags = (asked & 1 ? WRITE : 0) | (asked & 0x100 ? EXECUTE : 0) | (asked & 0x40 ? 0 : IN_KERNEL);
-	/* A thread keeps its state when its process is followed no longer, and so would its faults be counted. */
-	if (!arguments[3] || !map_lookup(&processes, &process))
+	if (!arguments[3])
 		return 0;
 	/* Called again because a lock had to be dropped: still the same fault. */
 	fault = under_way();
@@ -352,5 +356,15 @@ SEC("tp_btf/sched_process_fork") int forked(u64 *arguments)
 	born = child->tgid;
 	if (born != process)
 		map_update(&processes, &born, &process, ANY);
+	return 0;
+}
+
+/* sched_process_free(task): the last of a process is its first thread. */
+SEC("tp_btf/sched_process_free") int gone(u64 *arguments)
+{
+	struct task_struct *task = (struct task_struct *)arguments[0];
+	u32 process = task->tgid;
+	if (task->pid == process)
+		map_delete(&processes, &process);
 	return 0;
 }

@@ -2,7 +2,7 @@
 
 use super::{Counters, Histogram, Object, Ring, Set, objects};
 use crate::perf_event::{Attributes, Event, Target, What};
-use crate::{Error, Kind, Result};
+use crate::{Error, Linux, Result};
 
 /// Where a fault's beginning and end are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,15 +84,30 @@ pub struct Tally {
 
 /// The programs at work. Dropping it detaches them.
 pub struct Faults {
-    object: Object,
-    points: Points,
-    /// The process that each belongs to.
-    events: Vec<(u32, Event)>,
+    _object: Object,
+    _events: Vec<Event>,
     processes: Set,
     histogram: Histogram,
     counters: Counters,
     details: Ring,
     lacks: Vec<&'static str>,
+}
+
+/// Has the ends of faults seen, whoever makes them: an event of a thread would miss threads that start while the events
+/// of others are opened, and takes time at each switch and each fork.
+fn on_every_processor(object: &mut Object) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    for processor in Linux::live().processors()? {
+        for (what, program) in
+            [(What::MinorFaults, "leave_minor"), (What::MajorFaults, "leave_major")]
+        {
+            let event = Event::open(&Attributes::sampling(what, 1), Target::Processor(processor))?;
+            object.attach_event(program, &event)?;
+            event.enable()?;
+            events.push(event);
+        }
+    }
+    Ok(events)
 }
 
 impl Faults {
@@ -102,6 +117,7 @@ impl Faults {
         let (threshold, huge_order) = (threshold.to_ne_bytes(), huge_order.to_ne_bytes());
         let constants = [("threshold_ns", &threshold[..]), ("huge_order", &huge_order[..])];
         let mut object = Object::open("the BPF programs for faults", objects::FAULTS, &constants)?;
+        let mut events = Vec::new();
         match points {
             Points::Function => {
                 object.attach_exit("leave_function", "handle_mm_fault")?;
@@ -112,9 +128,11 @@ impl Faults {
                 object.load_for_events("leave_major")?;
                 object.attach_tracepoint("enter_user", "page_fault_user")?;
                 object.attach_tracepoint("enter_kernel", "page_fault_kernel")?;
+                events = on_every_processor(&mut object)?;
             }
         }
         object.attach_tracepoint("forked", "sched_process_fork")?;
+        object.attach_tracepoint("gone", "sched_process_free")?;
         let mut lacks = Vec::new();
         for (program, tracepoint, what) in DETAILS {
             if object.attach_tracepoint(program, tracepoint).is_err() && !lacks.contains(what) {
@@ -122,13 +140,12 @@ impl Faults {
             }
         }
         Ok(Self {
-            points,
-            events: Vec::new(),
+            _events: events,
             processes: object.map("processes")?,
             histogram: object.map("histogram")?,
             counters: object.map("counters")?,
             details: Ring(object.map("details")?),
-            object,
+            _object: object,
             lacks,
         })
     }
@@ -138,37 +155,17 @@ impl Faults {
         &self.lacks
     }
 
-    /// Begins to trace `process`, of which these `threads` exist, and all that they will start.
-    pub fn follow(&mut self, process: u32, threads: &[u32]) -> Result<()> {
-        if self.points == Points::Events {
-            for thread in threads {
-                for (what, program) in
-                    [(What::MinorFaults, "leave_minor"), (What::MajorFaults, "leave_major")]
-                {
-                    let attributes = Attributes::sampling(what, 1).inherited();
-                    match Event::open(&attributes, Target::Thread(*thread)) {
-                        Ok(event) => {
-                            self.object.attach_event(program, &event)?;
-                            event.enable()?;
-                            self.events.push((process, event));
-                        }
-                        // It has ended since the list was made.
-                        Err(error) if error.kind() == Kind::Gone && threads.len() > 1 => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
+    /// Begins to trace `process` and all that it will start, from this moment on.
+    pub fn follow(&mut self, process: u32) -> Result<()> {
         self.processes
             .insert(process, process, 0)
             .map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
     }
 
-    /// Traces `process` no longer; those that it started are.
+    /// Traces `process` no longer, from this moment on; those that it started are.
     pub fn leave(&mut self, process: u32) {
-        // It is not in the set if it was never followed.
+        // It is not in the set if it was never followed, or has ended.
         let _ = self.processes.remove(&process);
-        self.events.retain(|(of, _)| *of != process);
     }
 
     /// Hands each detail since the last call to `each`. The details of one processor are in order,
@@ -219,9 +216,8 @@ mod tests {
 
     /// The programs, following this process; `None`, said, where they cannot be loaded.
     fn following(points: Points) -> Option<Faults> {
-        let threads = crate::Linux::live().threads(std::process::id()).unwrap();
         let faults = Faults::load(points, 0, 9).and_then(|mut faults| {
-            faults.follow(std::process::id(), &threads)?;
+            faults.follow(std::process::id())?;
             Ok(faults)
         });
         match faults {

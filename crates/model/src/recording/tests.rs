@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Kind;
 use crate::event::{Event, HeapSample};
+use crate::fault::MappingSample;
 use crate::flow::Source;
 use crate::tiers::{TierDecision, TierView};
 use crate::units::{Bytes, Nanos};
@@ -159,6 +160,26 @@ fn nothing_is_overwritten_without_force_and_only_recordings_with_it() {
     let error = Writer::create(&other, Meta::default(), true, None).unwrap_err();
     assert_eq!(error.kind(), Kind::Exists);
     assert!(other.join("thesis.tex").exists());
+}
+
+/// Once, a bounded recording of page faults dropped where the program's memory was with its first part, and all slow faults were in
+/// "unknown".
+#[test]
+fn a_bounded_recording_keeps_what_explains_the_rows_that_are_left() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let limit = Bytes(16 << 10);
+    let mut writer = Writer::create(&path, Meta::default(), false, Some(limit)).unwrap();
+    let mapping = Event::Mapping(Box::new(MappingSample { pid: Some(1), ..Default::default() }));
+    writer.event(&mapping).unwrap();
+    for millis in 1..40_000 {
+        writer.event(&sample(millis * 10)).unwrap();
+    }
+    writer.finish(Nanos(9)).unwrap();
+    let events = read(&path).unwrap();
+    assert!(Reader::open(&path).unwrap().meta().losses.removed_samples > 0);
+    assert_eq!(events.first(), Some(&mapping));
+    assert_eq!(events.last(), Some(&sample(399_990)));
 }
 
 #[test]

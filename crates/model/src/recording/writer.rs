@@ -41,6 +41,9 @@ pub struct Writer {
     written: Bytes,
 }
 
+/// Datasets without which other rows say little: where memory is, and how many faults there were.
+const EXPLAINING: [&str; 2] = ["mappings", "fault_counts"];
+
 /// A part on disk.
 #[derive(Debug)]
 struct Part {
@@ -224,12 +227,21 @@ impl Writer {
     }
 
     /// Strikes out the oldest parts while they exceed the limit, and returns their files; the newest
-    /// always stays.
+    /// always stays. What explains other rows, or counts what has none, goes only where it takes more than half of the limit.
     fn shrink(&mut self) -> Vec<PathBuf> {
         let mut removed = Vec::new();
         let Some(Bytes(limit)) = self.max_size else { return removed };
+        let explains = |part: &Part| EXPLAINING.contains(&part.dataset);
         while self.written.0 > limit && self.parts.len() > 1 {
-            let Some(part) = self.parts.pop_front() else { break };
+            let older = self.parts.iter().take(self.parts.len() - 1);
+            let explaining: u64 =
+                self.parts.iter().filter(|part| explains(part)).map(|part| part.size).sum();
+            let wanted = explaining > limit / 2;
+            let mut candidates = older.enumerate();
+            let Some((oldest, _)) = candidates.find(|(_, part)| explains(part) == wanted) else {
+                break;
+            };
+            let Some(part) = self.parts.remove(oldest) else { break };
             self.written.0 -= part.size;
             self.meta.losses.removed_samples += part.rows;
             let counted = self.meta.parts.entry(part.dataset.to_owned()).or_default();

@@ -130,7 +130,7 @@ pub(super) fn fentry(_: &Linux) -> Found {
 fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     let me = process::id();
     let mut faults = Faults::load(points, 0, 9)?;
-    faults.follow(me, &Linux::live().threads(me)?)?;
+    faults.follow(me)?;
     let start = touch::pages(TOUCHED)?;
     let mut seen = 0;
     faults.details(|detail| {

@@ -44,6 +44,8 @@ pub enum Engine {
     Bpf {
         /// The programs.
         programs: Box<Faults>,
+        /// Whom they follow.
+        pid: u32,
         /// What was in the histogram before the process was followed.
         before: HashMap<(u32, u32), u64>,
         /// Ends without a beginning by then.
@@ -74,22 +76,37 @@ pub struct Losses {
 /// Faults of our own on which a back end is tried.
 const TRIED: usize = 64;
 
-/// The first of the ladder that works here for `pid`, or `wanted` and no other; and why those
-/// above it do not.
+/// A back end at work.
+pub struct Opened {
+    /// Which one.
+    pub back_end: BackEnd,
+    /// The same, at work.
+    pub engine: Engine,
+    /// Why those above it are not used.
+    pub not_used: Vec<String>,
+    /// What `account` said when it began.
+    pub accounted: u64,
+}
+
+/// The first of the ladder that works here for `pid`, or `wanted` and no other. `account` is asked for the kernel's own count of the
+/// faults of `pid` at the moment from which on they are measured.
 pub fn open(
     linux: &Linux,
     pid: u32,
     wanted: Option<BackEnd>,
     threshold: Nanos,
     huge_order: u32,
-) -> Result<(BackEnd, Engine, Vec<String>)> {
+    account: &dyn Fn() -> Result<u64>,
+) -> Result<Opened> {
     let mut not_used = Vec::new();
     for back_end in BackEnd::LADDER {
         if wanted.is_some_and(|wanted| wanted != back_end) {
             continue;
         }
-        match start(back_end, linux, pid, threshold, huge_order) {
-            Ok(engine) => return Ok((back_end, engine, not_used)),
+        match start(back_end, linux, pid, threshold, huge_order, account) {
+            Ok((engine, accounted)) => {
+                return Ok(Opened { back_end, engine, not_used, accounted });
+            }
             // Another way would not find it either.
             Err(error) if error.kind() == Kind::Gone || wanted.is_some() => return Err(error),
             Err(error) => not_used.push(format!("{}: {error}", back_end.name())),
@@ -104,31 +121,34 @@ fn start(
     pid: u32,
     threshold: Nanos,
     huge_order: u32,
-) -> Result<Engine> {
+    account: &dyn Fn() -> Result<u64>,
+) -> Result<(Engine, u64)> {
     let points = match back_end {
         BackEnd::BpfFexit => Points::Function,
         BackEnd::BpfTracepoints => Points::Events,
         BackEnd::Perf => {
-            return Rings::follow(linux, &linux.threads(pid)?, threshold).map(Engine::Perf);
+            let rings = Rings::prepare(linux, pid, threshold)?;
+            let accounted = account()?;
+            return Ok((Engine::Perf(rings.begin()?), accounted));
         }
         BackEnd::Counters => {
             let stat = linux.stat(pid)?;
             let before = (stat.minor_faults, stat.major_faults);
-            return Ok(Engine::Counters { linux: linux.clone(), pid, before });
+            return Ok((Engine::Counters { linux: linux.clone(), pid, before }, account()?));
         }
     };
-    let threads = linux.threads(pid)?;
     let mut programs = Box::new(Faults::load(points, threshold.0, huge_order)?);
-    let before = tried(linux, &mut programs)?;
+    let before = tried(&mut programs)?;
     let unmatched_before = programs.tally()?.unmatched;
-    programs.follow(pid, &threads)?;
-    Ok(Engine::Bpf { programs, before, unmatched_before })
+    let accounted = account()?;
+    programs.follow(pid)?;
+    Ok((Engine::Bpf { programs, pid, before, unmatched_before }, accounted))
 }
 
 /// Makes faults, and fails unless the programs count as many as the kernel's own accounting does.
-fn tried(linux: &Linux, programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
+fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
     let me = std::process::id();
-    programs.follow(me, &linux.threads(me)?)?;
+    programs.follow(me)?;
     let before = resources(Whose::ThisThread).faults;
     touch::pages(TRIED)?;
     let made = resources(Whose::ThisThread).faults - before;
@@ -219,7 +239,16 @@ impl Engine {
         })
     }
 
-    /// Stops measuring; what was measured can still be fetched.
+    /// No fault that begins from now on is measured.
+    pub fn halt(&mut self) {
+        match self {
+            Self::Bpf { programs, pid, .. } => programs.leave(*pid),
+            Self::Perf(rings) => rings.halt(),
+            Self::Counters { .. } => {}
+        }
+    }
+
+    /// Waits until all that was measured can be fetched.
     pub fn stop(&mut self) {
         if let Self::Perf(rings) = self {
             rings.stop();

@@ -19,7 +19,7 @@ use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Event, Fault, FaultCounts, FaultSetup, Nanos};
 
 pub use engine::BackEnd;
-use engine::{Counts, Engine};
+use engine::{Counts, Engine, Opened};
 
 use super::Recorder;
 use super::mappings::Layout;
@@ -80,15 +80,14 @@ impl Faults {
             linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2());
         let mut times = touch::timed(TOUCHES)?;
         times.sort();
-        let before = || -> Result<u64> {
+        let account = || {
             let stat = linux.stat(pid)?;
             let children =
                 if target == Target::Command { resources(Whose::EndedChildren).faults } else { 0 };
             Ok(stat.minor_faults + stat.major_faults + children)
         };
-        let accounted_before = before()?;
-        let (back_end, engine, not_used) =
-            engine::open(linux, pid, options.back_end, options.threshold, huge_order)?;
+        let Opened { back_end, engine, not_used, accounted: accounted_before } =
+            engine::open(linux, pid, options.back_end, options.threshold, huge_order, &account)?;
         let setup = FaultSetup {
             back_end: back_end.name().into(),
             not_used,
@@ -181,9 +180,12 @@ impl Faults {
             Err(error) => return Err(error.into()),
         }
         let losses = self.engine.losses()?;
-        self.setup.lost = losses.faults;
+        // Of a command no fault was under way when it began. With samples, the other half may be what was lost.
+        (self.setup.lost, self.setup.unmatched) = match self.target {
+            Target::Command => (losses.faults.max(losses.unmatched), 0),
+            Target::Attached => (losses.faults, losses.unmatched),
+        };
         self.setup.lost_rows = losses.rows;
-        self.setup.unmatched = losses.unmatched;
         writer.meta_mut().faults = Some(self.setup.clone());
         Ok(())
     }
@@ -238,6 +240,7 @@ impl Recorder for Faults {
     }
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
+        self.engine.halt();
         self.setup.accounted = self.accounted();
         self.engine.stop();
         self.write_slow(Nanos(u64::MAX), writer)?;

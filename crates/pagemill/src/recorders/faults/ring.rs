@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use super::pairing::{Mark, Pairing, Sample};
 
 /// Bytes of a ring, best first: what a user may lock differs.
 const SIZES: [usize; 4] = [4 << 20, 1 << 20, 256 << 10, 64 << 10];
+/// How often the threads of a process are listed, until none has appeared meanwhile.
+const ATTEMPTS: usize = 4;
 /// For how long the reader sleeps at most.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -34,41 +37,72 @@ struct Shelf {
 pub struct Rings {
     shelf: Arc<Mutex<Shelf>>,
     stop: Arc<AtomicBool>,
+    /// Hears when the events are off.
+    off: Receiver<()>,
     reader: Option<JoinHandle<()>>,
     in_kernel: bool,
 }
 
-impl Rings {
-    /// Begins to time the faults of `process`, of which these `threads` exist, and of all that they
-    /// will start.
-    pub fn follow(linux: &Linux, threads: &[u32], threshold: Nanos) -> Result<Self> {
-        let processors = linux.processors()?;
-        let mut in_kernel = true;
-        let (rings, marks, others) = match open(&processors, threads, true) {
-            Err(error) if error.kind() == Kind::Permission => {
-                in_kernel = false;
-                open(&processors, threads, false)?
-            }
-            opened => opened?,
-        };
-        for event in rings.iter().map(Ring::event).chain(&others) {
-            event.enable()?;
-        }
+/// Rings whose events are not counted yet.
+pub struct Prepared {
+    reader: Reader,
+    in_kernel: bool,
+}
+
+impl Prepared {
+    /// Begins.
+    pub fn begin(self) -> Result<Rings> {
+        let Self { reader, in_kernel } = self;
+        reader.events().try_for_each(Event::enable)?;
         let shelf = Arc::<Mutex<Shelf>>::default();
         let stop = Arc::<AtomicBool>::default();
-        let reader =
-            Reader { rings, marks, _others: others, threshold, pairing: Pairing::default() };
         let (theirs, ends) = (Arc::clone(&shelf), Arc::clone(&stop));
+        let (tell, off) = channel();
         let reader = std::thread::Builder::new()
             .name("fault-rings".into())
-            .spawn(move || reader.run(&theirs, &ends))
+            .spawn(move || reader.run(&theirs, &ends, &tell))
             .map_err(|error| Error::io("start", "the reader of the rings", error))?;
-        Ok(Self { shelf, stop, reader: Some(reader), in_kernel })
+        Ok(Rings { shelf, stop, off, reader: Some(reader), in_kernel })
+    }
+}
+
+impl Rings {
+    /// Opens events that will time the faults of `process` and of all that it will start.
+    pub fn prepare(linux: &Linux, process: u32, threshold: Nanos) -> Result<Prepared> {
+        let processors = linux.processors()?;
+        let mut left = ATTEMPTS;
+        loop {
+            let threads = linux.threads(process)?;
+            let mut in_kernel = true;
+            let opened = match open(&processors, &threads, true) {
+                Err(error) if error.kind() == Kind::Permission => {
+                    in_kernel = false;
+                    open(&processors, &threads, false)?
+                }
+                opened => opened?,
+            };
+            left -= 1;
+            // A thread that another one started before that one had its events has none.
+            let all_known = linux.threads(process)?.iter().all(|now| threads.contains(now));
+            if all_known || left == 0 {
+                let (rings, marks, others) = opened;
+                let pairing = Pairing::default();
+                let reader = Reader { rings, marks, others, threshold, pairing };
+                return Ok(Prepared { reader, in_kernel });
+            }
+        }
     }
 
     /// Whether faults inside system calls are seen.
     pub fn in_kernel(&self) -> bool {
         self.in_kernel
+    }
+
+    /// Switches the events off.
+    pub fn halt(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // If the reader is gone its events are, too.
+        let _ = self.off.recv();
     }
 
     /// Stops the reader, after it has read what the rings hold.
@@ -175,23 +209,30 @@ fn mapped(
 struct Reader {
     rings: Vec<Ring>,
     marks: HashMap<u64, Mark>,
-    _others: Vec<Event>,
+    others: Vec<Event>,
     threshold: Nanos,
     pairing: Pairing,
 }
 
 impl Reader {
-    fn run(mut self, shelf: &Mutex<Shelf>, stop: &AtomicBool) {
-        loop {
-            let last = stop.load(Ordering::Relaxed);
-            if !last && wait(&self.rings, PAUSE).is_err() {
+    fn events(&self) -> impl Iterator<Item = &Event> {
+        self.rings.iter().map(Ring::event).chain(&self.others)
+    }
+
+    fn run(mut self, shelf: &Mutex<Shelf>, stop: &AtomicBool, off: &Sender<()>) {
+        while !stop.load(Ordering::Relaxed) {
+            if wait(&self.rings, PAUSE).is_err() {
                 std::thread::sleep(PAUSE);
             }
-            self.read(shelf, last);
-            if last {
-                return;
-            }
+            self.read(shelf, false);
         }
+        for event in self.events() {
+            // It fails for none that is open.
+            let _ = event.disable();
+        }
+        // Nobody may want to know.
+        let _ = off.send(());
+        self.read(shelf, true);
     }
 
     fn read(&mut self, shelf: &Mutex<Shelf>, all: bool) {

@@ -118,7 +118,7 @@ impl Faults {
             "per_second": rate(view.counted, view.duration),
             "loss": loss(&self.setup),
             "percentiles_refused": refused,
-            "longest_ns": view.longest.map(|longest| longest.0),
+            "longest_ns": view.longest_of(&view.all).map(|longest| longest.0),
             "all": times_json(&view.all, refused),
             "categories": view.categories.iter().map(category).collect::<Vec<_>>(),
             "slow": {
@@ -174,10 +174,12 @@ impl Faults {
                 ),
             ));
         }
-        facts.push((
-            "rows",
-            format!("{} faults of {} and longer", view.slow.faults, plain(setup.threshold)),
-        ));
+        // Where nothing is timed there is none.
+        if view.all.total() > 0 {
+            let rows =
+                format!("{} faults of {} and longer", view.slow.faults, plain(setup.threshold));
+            facts.push(("rows", rows));
+        }
         if let Some(touch) = setup.touch {
             facts.push((
                 "first touch",
@@ -190,17 +192,17 @@ impl Faults {
 
     fn rows(&self) -> Vec<Vec<String>> {
         let whole = self.view.all.sum().0.max(1) as f64;
-        let row = |name: &str, times: &Histogram, longest: Option<Nanos>| {
+        let row = |name: &str, times: &Histogram| {
             let mut row = vec![name.to_owned(), times.total().to_string()];
             row.push(format!("{:.1} %", 100.0 * times.sum().0 as f64 / whole));
             let cell = |time: Option<Nanos>| time.map_or("-".into(), |time| time.to_string());
             row.extend(SHARES.iter().map(|share| cell(times.quantile(*share))));
-            row.push(cell(longest.or(times.max())));
+            row.push(cell(self.view.longest_of(times)));
             row
         };
-        let mut rows = vec![row("all", &self.view.all, self.view.longest)];
+        let mut rows = vec![row("all", &self.view.all)];
         rows.extend(
-            self.view.categories.iter().map(|(category, times)| row(category.name(), times, None)),
+            self.view.categories.iter().map(|(category, times)| row(category.name(), times)),
         );
         rows
     }

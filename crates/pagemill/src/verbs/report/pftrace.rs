@@ -21,11 +21,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let name = path.display().to_string();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let (layout, records) = parse(&name, &bytes)?;
-    let Some(mhz) = arguments.mhz else {
-        bail!(
-            "{name}: its times are cycles, and the file does not say how long one is (add --mhz, such as --mhz 2600)"
-        );
-    };
     let counts = arguments.rejected.clone().unwrap_or_else(|| beside(path));
     let rejected = match fs::read(&counts) {
         Ok(bytes) => parse_rejected(&counts.display().to_string(), &bytes)?,
@@ -39,6 +34,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read {}", counts.display()));
         }
+    };
+    let Some(mhz) = arguments.mhz else {
+        bail!(
+            "{name}: its times are cycles, and the file does not say how long one is (add --mhz, such as --mhz 2600)"
+        );
     };
     // What has a record was not below the threshold, whatever that is said to be.
     let shortest = records.iter().map(|record| record.end.saturating_sub(record.start)).min();
