@@ -5,6 +5,7 @@
 //! | `growing-server`, `thp-ubmk` | built in (`pagemill workload`) | as it reports |
 //! | `redis` | `redis-benchmark` SET of values of 2 KB, 8 connections, 16 in flight, each key new | of the requests |
 //! | `memcached` | sets of 2 KB over a Unix socket, 16 in flight, each key new | of the requests |
+//! | `canneal` | built in: wires of a chip, moved at random | start to end |
 //! | `xz` | compresses text at level 9 | start to end |
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
@@ -40,8 +41,17 @@ use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper, find};
 use crate::reproduce::target::Interrupted;
 
 /// All of them.
-pub const NAMES: [&str; 8] =
-    ["growing-server", "thp-ubmk", "redis", "memcached", "xz", "sqlite", "python", "gcc"];
+pub const NAMES: [&str; 9] = [
+    "growing-server",
+    "thp-ubmk",
+    "redis",
+    "memcached",
+    "xz",
+    "canneal",
+    "sqlite",
+    "python",
+    "gcc",
+];
 
 /// Figures of a run, by name: seconds, bytes, shares.
 pub type Figures = BTreeMap<&'static str, f64>;
@@ -181,6 +191,17 @@ impl Bench<'_> {
                 if program == "growing-server" {
                     all.extend(words(&["--think", "0.5"]));
                 }
+                all
+            }
+            "canneal" => {
+                let mut all = vec![self.executable.clone().into()];
+                // 125,000 elements of the 2.5 million.
+                all.extend(words(&[
+                    "workload",
+                    program,
+                    "--scale",
+                    &(self.scale / 20.0).to_string(),
+                ]));
                 all
             }
             "redis" => {
