@@ -10,6 +10,7 @@ mod kept;
 pub mod moca;
 pub mod overhead;
 
+use crate::report::chart::LineChart;
 use crate::report::html::Page;
 use crate::report::text;
 
@@ -38,9 +39,12 @@ pub fn as_text(name: &str, title: &str, tables: &[Table]) -> String {
 }
 
 /// Tables as one HTML page.
-pub fn as_html(name: &str, title: &str, tables: &[Table]) -> String {
+pub fn as_html(name: &str, title: &str, tables: &[Table], charts: &[LineChart]) -> String {
     let mut page = Page::new(&format!("pagemill reproduce {name}"));
     page.paragraph(title);
+    for chart in charts {
+        page.chart(&chart.svg());
+    }
     for Table { title, header, rows } in tables {
         page.heading(title).table(header, rows);
     }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is placed before its
-//! first touch: the profile alone decides, without policy and agent. `slices` is a program whose truth is known.
+//! first touch: the profile alone decides, without policy and agent. `slices` is a program whose truth is known; `redis` is server and client in one
+//! command, of which the server is sliced and the time of both counts.
 //!
 //! Always true: the published claim is shown and not used; runs of all profiles are interleaved.
 
@@ -31,6 +32,7 @@ use serde_json::{Value, json};
 use super::Table;
 use crate::huge::measure::{self, Options as Measuring, Outcome as Measured};
 use crate::program::{self, Words};
+use crate::report::chart::{LineChart, Series};
 use crate::verbs::plan::perturb::Perturbation;
 use crate::verbs::plan::{By, Means};
 
@@ -41,8 +43,10 @@ pub const NAME: &str = "huge-slices";
 pub const TITLE: &str = "what huge pages are worth in each slice of memory, and imprecise profiles (CBMM, figure 1, sections 5.5 and 5.6)";
 
 /// How much of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Which programs.
+    pub programs: Vec<&'static str>,
     /// Runs by which a profile is measured.
     pub runs: usize,
     /// Runs of each profile.
@@ -55,11 +59,38 @@ pub struct Options {
 
 impl Options {
     /// As in the documentation, or in a minute.
-    pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
+    pub fn new(
+        quick: bool,
+        repetitions: Option<u32>,
+        seed: u64,
+        programs: Option<&[String]>,
+    ) -> Result<Self> {
         let (runs, few) = if quick { (25, 3) } else { (50, 7) };
-        Self { runs, repetitions: repetitions.unwrap_or(few), quick, seed }
+        let one = |name: &String| {
+            let known = PROGRAMS.into_iter().find(|known| known == name);
+            known.with_context(|| format!("no {name:?} among {}", PROGRAMS.join(" ")))
+        };
+        let programs = match programs {
+            Some(names) => names.iter().map(one).collect::<Result<_>>()?,
+            None => PROGRAMS.to_vec(),
+        };
+        Ok(Self { programs, runs, repetitions: repetitions.unwrap_or(few), quick, seed })
     }
 }
+
+/// The programs: all but the first three are the published ones that are free and end by themselves the same way each time.
+pub const PROGRAMS: [&str; 7] =
+    ["slices", "growing-server", "thp-ubmk", "redis", "xz", "canneal", "sqlite3"];
+
+/// Starts a server on the socket $1, has it set $2 new keys of 2 KB, and ends it.
+const REDIS: &str = "\
+redis-server --port 0 --unixsocket \"$1\" --save '' --appendonly no --daemonize no --disable-thp no > /dev/null &
+server=$!
+until redis-cli -s \"$1\" ping > /dev/null 2>&1; do kill -0 $server || exit 1; done
+redis-benchmark -s \"$1\" -t set -d 2048 -c 8 -P 16 -n \"$2\" -r \"$2\" -q > /dev/null || exit 1
+redis-cli -s \"$1\" shutdown nosave > /dev/null
+wait $server
+";
 
 /// Wrong in these ways, after nothing and all, and the profile as it was measured.
 const WAYS: [&str; 7] =
@@ -89,46 +120,58 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
-/// The commands, with inputs in `room`.
-fn commands(
-    options: Options,
+/// A program's command, with its input in `room`; why it cannot be had otherwise.
+fn command(
+    name: &str,
+    quick: bool,
     room: &std::path::Path,
-) -> Result<Vec<(&'static str, Vec<OsString>)>> {
+) -> Result<std::result::Result<Vec<OsString>, String>> {
     let executable = std::env::current_exe().context("cannot find this binary")?;
-    let (scale, bytes, rows) =
-        if options.quick { ("0.1", 1 << 20, 60_000) } else { ("0.3", 3 << 20, 200_000) };
-    // A program's own code is data of the kind that is packed.
-    let (data, script) = (room.join("data"), room.join("script.sql"));
-    let mut code = fs::read(&executable)?;
-    code.truncate(bytes);
-    fs::write(&data, code)?;
-    fs::write(
-        &script,
-        format!(
-            "create table t(a integer primary key, b text);\n\
-             with recursive n(i) as (select 1 union all select i+1 from n where i<{rows})\n\
-             insert into t select i, hex(i*2654435761%4294967296)||hex(i) from n;\n\
-             create index u on t(b);\n\
-             select count(*) from t x join t y on y.b = hex(x.a*2654435761%4294967296)||hex(x.a);\n"
-        ),
-    )?;
-    let read = format!(".read {}", script.display());
-    let words = |words: &[&OsStr]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let text = OsStr::new;
-    Ok(vec![
-        (
-            "slices",
-            words(&[
-                executable.as_os_str(),
-                text("workload"),
-                text("slices"),
-                text("--scale"),
-                text(scale),
-            ]),
-        ),
-        ("xz", words(&[text("xz"), text("-9"), text("-k"), text("-c"), data.as_os_str()])),
-        ("sqlite3", words(&[text("sqlite3"), text(":memory:"), text(&read)])),
-    ])
+    let of = |small: &'static str, full: &'static str| if quick { small } else { full };
+    let built_in = |scale: &str| -> Vec<OsString> {
+        let mut words = vec![executable.clone().into()];
+        words.extend(["workload", name, "--scale", scale].map(OsString::from));
+        words
+    };
+    Ok(Ok(match name {
+        "slices" => built_in(of("0.1", "0.3")),
+        "growing-server" => built_in(of("0.1", "0.3")),
+        "thp-ubmk" => built_in(of("0.02", "0.05")),
+        "canneal" => built_in(of("0.01", "0.03")),
+        "redis" => {
+            for needed in ["redis-server", "redis-benchmark", "redis-cli"] {
+                if program::find(OsStr::new(needed), std::env::var_os("PATH").as_deref()).is_err() {
+                    return Ok(Err(format!("{needed} is not installed")));
+                }
+            }
+            let socket = room.join("redis.sock").into();
+            let words = ["sh", "-c", REDIS, "redis"].map(OsString::from);
+            words.into_iter().chain([socket, of("20000", "60000").into()]).collect()
+        }
+        "xz" => {
+            // A program's own code is data of the kind that is packed.
+            let data = room.join("data");
+            let mut code = fs::read(&executable)?;
+            code.truncate(if quick { 1 << 20 } else { 3 << 20 });
+            fs::write(&data, code)?;
+            ["xz", "-9", "-k", "-c"].map(OsString::from).into_iter().chain([data.into()]).collect()
+        }
+        _ => {
+            let (script, rows) = (room.join("script.sql"), of("60000", "200000"));
+            fs::write(
+                &script,
+                format!(
+                    "create table t(a integer primary key, b text);\n\
+                     with recursive n(i) as (select 1 union all select i+1 from n where i<{rows})\n\
+                     insert into t select i, hex(i*2654435761%4294967296)||hex(i) from n;\n\
+                     create index u on t(b);\n\
+                     select count(*) from t x join t y on y.b = hex(x.a*2654435761%4294967296)||hex(x.a);\n"
+                ),
+            )?;
+            let read = format!(".read {}", script.display());
+            ["sqlite3", ":memory:", &read].map(OsString::from).to_vec()
+        }
+    }))
 }
 
 /// Why it cannot run here; `None` if it can.
@@ -147,9 +190,20 @@ pub fn run(
     let cost = crate::costs::calibrate(linux, false)?
         .huge_ns
         .context("a huge page cannot be timed here")?;
-    let mut outcome =
-        Outcome { subjects: Vec::new(), missing: Vec::new(), options, interrupted: false };
-    for (name, command) in commands(options, room.path())? {
+    let mut outcome = Outcome {
+        subjects: Vec::new(),
+        missing: Vec::new(),
+        options: options.clone(),
+        interrupted: false,
+    };
+    for &name in &options.programs {
+        let command = match command(name, options.quick, room.path())? {
+            Ok(command) => command,
+            Err(why) => {
+                outcome.missing.push((name, why));
+                continue;
+            }
+        };
         let words = match program::find(&command[0], std::env::var_os("PATH").as_deref()) {
             Ok(path) => Words::of(&path, Command::new(&path).args(&command[1..]), &command[0])?,
             Err(_) => {
@@ -176,12 +230,16 @@ pub fn run(
         };
         outcome.interrupted = measured.interrupted;
         if measured.benefits.is_empty() {
-            return Ok(outcome);
+            if outcome.interrupted {
+                return Ok(outcome);
+            }
+            outcome.missing.push((name, "its runs were too few or failed".to_owned()));
+            continue;
         }
         let mut subject = Subject { name, arms: Vec::new(), measured };
         if !outcome.interrupted {
             outcome.interrupted =
-                compare(linux, &words, &mut subject, cost, options, signals, &mut say)?;
+                compare(linux, &words, &mut subject, cost, &options, signals, &mut say)?;
         }
         outcome.subjects.push(subject);
         if outcome.interrupted {
@@ -206,7 +264,7 @@ fn compare(
     words: &Words,
     subject: &mut Subject,
     cost: u64,
-    options: Options,
+    options: &Options,
     signals: &Signals,
     say: &mut impl FnMut(&str),
 ) -> Result<bool> {
@@ -381,6 +439,28 @@ impl Outcome {
         tables
     }
 
+    /// Figure 1: what each slice is worth, slices in the order of their addresses.
+    pub fn charts(&self) -> Vec<LineChart> {
+        let chart = |subject: &Subject| {
+            let measured = &subject.measured;
+            let line = |name: &str, value: &dyn Fn(usize) -> f64| {
+                let points = (0..measured.benefits.len()).map(|at| (at as f64, value(at) * 1e3));
+                Series { name: name.to_owned(), points: points.collect() }
+            };
+            LineChart {
+                title: format!("{}: benefit of each slice (figure 1)", subject.name),
+                x: "slice: mappings from the top down, then the heap".into(),
+                y: "ms of CPU time a run".into(),
+                series: vec![
+                    line("benefit", &|at| measured.benefits[at].mean),
+                    line("95 % interval, low", &|at| measured.interval(at).0),
+                    line("95 % interval, high", &|at| measured.interval(at).1),
+                ],
+            }
+        };
+        self.subjects.iter().map(chart).collect()
+    }
+
     /// Every figure.
     pub fn json(&self) -> Value {
         let subjects = self.subjects.iter().map(|subject| {
@@ -408,6 +488,18 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_program_has_a_command_or_a_reason_and_no_other_is_known() {
+        let room = tempfile::tempdir().unwrap();
+        for name in PROGRAMS {
+            let found = command(name, true, room.path()).unwrap();
+            assert!(found.is_err() || found.is_ok_and(|words| words.len() >= 3), "{name}");
+        }
+        let only = |name: &str| Options::new(true, None, 1, Some(&[name.to_owned()]));
+        assert_eq!(only("xz").unwrap().programs, ["xz"]);
+        assert!(only("doom").unwrap_err().to_string().contains("among slices growing-server"));
+    }
 
     #[test]
     fn a_profile_is_looked_up_by_place() {

@@ -11,7 +11,8 @@
 //! pages, and attributed by the samples of the first look (`analysis::walks`).
 //!
 //! Times are CPU time unless asked otherwise: the kernel counts it exactly, where it only samples how much of it was in user mode.
-//! So the benefit of a slice is what its huge pages spare in page walks and base faults, less what their own faults cost.
+//! So the benefit of a slice is what its huge pages spare in page walks and base faults, less what their own faults cost. A policy takes that cost off by
+//! itself (it is another one ahead of time, or on fragmented memory), so a row of the profile has it added again, as calibrated.
 //!
 //! Always true: the benefit of no slice comes from the runs of another program; what was measured before an interruption is used.
 
@@ -89,6 +90,8 @@ pub struct Outcome {
     pub runs: Vec<Run>,
     /// Runs that failed and do not count.
     pub failed: usize,
+    /// What the own fault of a huge page took of its benefit, ns, as calibrated; 0 where what was measured has no such part.
+    pub own: u64,
     /// Of the chunks that were to be huge, the share that was.
     pub huge: f64,
     /// Of the chunks of the first run, the least share that a later one used.
@@ -183,6 +186,7 @@ pub fn measure(
         error: 0.0,
         runs: Vec::new(),
         failed: 0,
+        own: 0,
         huge: 0.0,
         same: 1.0,
         interrupted: false,
@@ -251,6 +255,13 @@ pub fn measure(
         outcome.benefits = posterior.benefits().to_vec();
         outcome.error = posterior.error();
     }
+    let in_kernel = match &outcome.counters {
+        Ok(_) => counted.iter().flatten().all(|run| run.kernel.is_some()),
+        Err(_) => options.by != By::User,
+    };
+    if in_kernel {
+        outcome.own = crate::costs::calibrate(linux, false)?.huge_ns.unwrap_or(0);
+    }
     outcome.huge = got as f64 / wanted.max(1) as f64;
     outcome.took = began.elapsed();
     Ok(Ok(outcome))
@@ -300,16 +311,15 @@ impl Outcome {
         (self.benefits[slice].mean * 1e9 / self.slices[slice].chunks.max(1) as f64).round() as u64
     }
 
-    /// What each huge page is worth in the slices that are not told apart from none, taken together, ns; and how many these are. Which of them has how
+    /// What each huge page brought in the slices that are not told apart from none, taken together, ns; and how many these are. Which of them has how
     /// much of it the runs do not say, so a difference between them would be chance.
-    fn together(&self) -> (u64, usize) {
+    fn together(&self) -> (f64, usize) {
         let unsure = self.benefits.iter().zip(&self.slices).filter(|(benefit, _)| !benefit.sure());
         let (mut seconds, mut chunks, mut count) = (0.0, 0, 0);
         for (benefit, slice) in unsure {
             (seconds, chunks, count) = (seconds + benefit.mean, chunks + slice.chunks, count + 1);
         }
-        // The cast saturates, at zero too.
-        ((seconds * 1e9 / chunks.max(1) as f64).round() as u64, count)
+        (seconds * 1e9 / chunks.max(1) as f64, count)
     }
 
     /// The profile: a row for each piece of a slice with a benefit; slices that are not told apart from none have one benefit a page, the mean of all
@@ -319,7 +329,10 @@ impl Outcome {
         let (mean, unsure) = self.together();
         for (number, slice) in self.slices.iter().enumerate() {
             let Some(measured) = self.benefits.get(number) else { continue };
-            let benefit = if measured.sure() { self.each(number) } else { mean };
+            let brought = measured.mean * 1e9 / slice.chunks.max(1) as f64;
+            let net = if measured.sure() { brought } else { mean };
+            // The cast saturates, at zero too.
+            let benefit = (net + self.own as f64).round() as u64;
             if benefit == 0 {
                 continue;
             }
@@ -329,9 +342,13 @@ impl Outcome {
             } else {
                 format!("; not told apart from none: the mean of {unsure} such slices")
             };
+            let fault = match self.own {
+                0 => String::new(),
+                own => format!("; and {own} ns of its own fault, a cost of its own"),
+            };
             let how = if self.counters.is_ok() { "counted" } else { "measured" };
             let why = format!(
-                "{how} {:.2} ms [{:.2}, {:.2}] a run in {} huge pages of {} pages used, {} runs{sure}",
+                "{how} {:.2} ms [{:.2}, {:.2}] a run in {} huge pages of {} pages used, {} runs{sure}{fault}",
                 measured.mean * 1e3,
                 low * 1e3,
                 high * 1e3,
@@ -400,6 +417,7 @@ mod tests {
             error: 0.001,
             runs: Vec::new(),
             failed: 0,
+            own: 0,
             huge: 1.0,
             same: 1.0,
             interrupted: false,
@@ -439,6 +457,7 @@ mod tests {
             error: 0.001,
             runs: Vec::new(),
             failed: 0,
+            own: 0,
             huge: 1.0,
             same: 1.0,
             interrupted: false,
@@ -451,5 +470,8 @@ mod tests {
         assert!(outcome.profile().to_string().contains("from none: the mean of 3 such slices"));
         outcome.benefits[0].mean = -0.2;
         assert_eq!(worth(&outcome), [500_000_000], "together they cost more than they bring");
+        // With what their own faults took they spare something: what they bring depends on what a huge page costs then.
+        outcome.own = 80_000_000;
+        assert_eq!(worth(&outcome), [10_000_000, 10_000_000, 580_000_000, 10_000_000]);
     }
 }

@@ -65,7 +65,7 @@ pub struct Arguments {
     /// Arms to compare, instead of the experiment's.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Option<Vec<String>>,
-    /// Programs of the experiment huge-pages, instead of all.
+    /// Programs of the experiments huge-pages and huge-slices, instead of all.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
     programs: Option<Vec<String>>,
     /// Seed of the order of runs and of all generated inputs.
@@ -222,11 +222,11 @@ impl Arguments {
         let signals = signal::Signals::block(watched)?;
         let mut steps = Steps::new(name);
         let say = |step: &str| steps.say(step);
-        let (title, tables, data, interrupted) = match name {
+        let (title, tables, charts, data, interrupted) = match name {
             overhead::NAME => {
                 let options = overhead::Options::new(self.quick, self.reps, self.seed);
                 let outcome = overhead::run(&linux, options, &signals, say)?;
-                (overhead::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
+                (overhead::TITLE, outcome.tables(), Vec::new(), outcome.json(), outcome.interrupted)
             }
             #[cfg(target_arch = "x86_64")]
             huge_slices::NAME => {
@@ -234,9 +234,12 @@ impl Arguments {
                     eprintln!("pagemill: {name} cannot run here: {why}");
                     return Ok(Exit::Unsupported);
                 }
-                let options = huge_slices::Options::new(self.quick, self.reps, self.seed);
+                let programs = self.programs.as_deref();
+                let options =
+                    huge_slices::Options::new(self.quick, self.reps, self.seed, programs)?;
                 let outcome = huge_slices::run(&linux, options, &signals, say)?;
-                (huge_slices::TITLE, outcome.tables(), outcome.json(), outcome.interrupted)
+                let (tables, charts) = (outcome.tables(), outcome.charts());
+                (huge_slices::TITLE, tables, charts, outcome.json(), outcome.interrupted)
             }
             _ => {
                 eprintln!("pagemill: {name} runs on x86-64 only");
@@ -249,7 +252,7 @@ impl Arguments {
         let text = as_text(name, title, &tables);
         store.write(&format!("{name}.json"), &data)?;
         store.write(&format!("{name}.txt"), &text)?;
-        store.write(&format!("{name}.html"), &as_html(name, title, &tables))?;
+        store.write(&format!("{name}.html"), &as_html(name, title, &tables, &charts))?;
         print!("{}", if self.json { &data } else { &text });
         if interrupted {
             eprintln!("pagemill: {name} was interrupted; what was measured by then is kept");

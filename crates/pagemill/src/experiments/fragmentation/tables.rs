@@ -286,7 +286,7 @@ impl Outcome {
 
     /// The tables as one HTML page.
     pub fn html(&self) -> String {
-        as_html(NAME, TITLE, &self.tables())
+        as_html(NAME, TITLE, &self.tables(), &[])
     }
 
     /// Every figure.

@@ -213,6 +213,7 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
         "error_seconds": outcome.error,
         "runs": runs.collect::<Vec<_>>(),
         "failed_runs": outcome.failed,
+        "own_fault_ns": outcome.own,
         "huge_share": outcome.huge,
         "same_places": outcome.same,
         "interrupted": outcome.interrupted,
