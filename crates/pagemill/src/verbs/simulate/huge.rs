@@ -372,3 +372,94 @@ fn value(name: &str, row: &Outcome) -> serde_json::Value {
         "stalls": row.stalls,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches as _;
+    use pagemill_model::recording::{Meta, Writer};
+    use pagemill_model::{Fault, FaultCounts, MappingSample};
+
+    fn options(words: &[&str]) -> Options {
+        let command = Options::augment_args(clap::Command::new("x").no_binary_name(true));
+        Options::from_arg_matches(&command.get_matches_from(words)).unwrap()
+    }
+
+    /// Faults of a program with one mapping of two whole regions and a page, in a library, and in the mapping again.
+    fn recording(path: &Path) {
+        const START: u64 = 0x7000_0020_0000;
+        let fault = |time: u64, address: u64| {
+            Event::Fault(Box::new(Fault {
+                time: Nanos(time),
+                latency: Nanos(1_000),
+                pid: Some(7),
+                address: Some(address),
+                ..Fault::default()
+            }))
+        };
+        let mut writer = Writer::create(path, Meta::default(), false, None).unwrap();
+        let mapping = MappingSample {
+            pid: Some(7),
+            start: Some(START),
+            end: Some(START + 2 * REGION + 4096),
+            permissions: Some("rw-p".into()),
+            name: Some(String::new()),
+            ..MappingSample::default()
+        };
+        writer.event(&Event::Mapping(Box::new(mapping))).unwrap();
+        for (time, address) in [
+            (10_000, START),
+            (20_000, 0x1000),
+            (50_000, START + REGION),
+            (60_000, START + 8),
+            (70_000, START + 2 * REGION),
+        ] {
+            writer.event(&fault(time, address)).unwrap();
+        }
+        let counts =
+            FaultCounts { time: Nanos(100_000), counts: Some(vec![5]), ..FaultCounts::default() };
+        writer.event(&Event::FaultCounts(Box::new(counts))).unwrap();
+        writer.finish(Nanos(100_000)).unwrap();
+    }
+
+    /// All faults were of anonymous memory, the program's own time was none, and no mapping had an end.
+    #[test]
+    fn a_recording_has_the_programs_own_time_and_its_mappings() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("rec");
+        recording(&path);
+        let (load, notes) = options(&[]).recorded(&path).unwrap();
+        assert_eq!(load.touches, [0, PAGES, 2 * PAGES], "first touches, without the library's");
+        // To the beginning of the next first touch; a fault of a file and a second touch are its own time.
+        assert_eq!(load.own, [39_000, 19_000, 30_000]);
+        let whole: Vec<bool> = load.homes.iter().map(Option::is_some).collect();
+        assert_eq!(whole, [true, true, false]);
+        assert!(notes[0].starts_with("1 of 5 faults are not of anonymous memory"), "{notes:?}");
+    }
+
+    #[test]
+    fn costs_of_a_machine_take_the_place_of_the_models() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("costs.json");
+        let given = ["--costs", path.to_str().unwrap(), "--compaction", "2ms"];
+        let known = Calibration {
+            base_ns: Some(2_200),
+            huge_ns: Some(400_000),
+            read_base_ps: Some(300_000),
+            read_huge_ps: Some(180_000),
+            ..Calibration::default()
+        };
+        fs::write(&path, serde_json::to_vec(&known).unwrap()).unwrap();
+        let (costs, tlb) = options(&given).prices().unwrap();
+        assert_eq!((costs.base, costs.huge), (Figure::Measured(2_200), Figure::Measured(400_000)));
+        assert_eq!(costs.medium, Figure::Modelled(9_000), "twice the model's, as a base page is");
+        assert_eq!(costs.stall, Figure::Modelled(2_140_000));
+        assert_eq!(tlb.walk_base_ps, tlb.walk_huge_ps + 120_000);
+        fs::write(&path, "{}").unwrap();
+        let error = options(&given).prices().unwrap_err().to_string();
+        assert!(error.contains("has no costs of base and huge pages"), "{error}");
+        fs::write(&path, "huge,heap,1\n").unwrap();
+        let error = options(&given).prices().unwrap_err().to_string();
+        assert!(error.contains("is not what `pagemill plan --costs --json` prints"), "{error}");
+    }
+}
