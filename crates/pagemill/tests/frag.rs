@@ -256,6 +256,14 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_take() {
     let before = machine.settings();
     let dry = ran(&mut machine.frag(&["induce", "--target", "0.999", "--dry-run"]));
     assert!(dry.out.contains("free huge pages"), "{dry:?}");
+    let dry = ran(&mut machine.frag(&["compact", "--dry-run"]));
+    assert_eq!(dry.code(), Some(0), "{dry:?}");
+    assert!(dry.out.contains("huge pages would be reserved for a moment"), "{dry:?}");
+    assert!(dry.out.contains("of clean files"), "{dry:?}");
+    let kept = ["compact", "--dry-run", "--keep-caches", "--no-sweep", "--json"];
+    let kept: serde_json::Value = serde_json::from_str(&ran(&mut machine.frag(&kept)).out).unwrap();
+    assert!(kept["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)), "{kept}");
+    assert!(kept["sweep_huge_pages"].is_null() && kept["clean_file_pages"].is_null(), "{kept}");
     assert_eq!(machine.settings(), before);
     assert!(!machine.path("run").exists());
 }

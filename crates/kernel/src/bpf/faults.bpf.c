@@ -49,6 +49,7 @@ struct fault {
 	u64 stalled;   /* when the compaction or reclaim that is under way began */
 	u64 compaction;
 	u64 reclaim;
+	u64 left; /* `departures` when its process was found to be followed */
 	u32 flags;
 	u32 order;
 };
@@ -85,6 +86,14 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, u32);
 } processes SEC(".maps");
+
+/* How often a process has been left: then each thread looks again whether its own is followed. */
+struct {
+	VALUE(type, MAP_ARRAY);
+	VALUE(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} departures SEC(".maps");
 
 struct {
 	VALUE(type, MAP_PERCPU_HASH);
@@ -144,13 +153,21 @@ inline_ struct fault *under_way(void)
 
 inline_ int enter(u64 address, u32 flags)
 {
-	struct fault *fault;
-	/* A thread keeps its state when its process is followed no longer: the process is what says. */
-	if (!followed())
+	struct task_struct *task = current_task();
+	struct fault *fault = task_storage(&threads, task, 0, 0);
+	u32 first = 0;
+	u64 *left = map_lookup(&departures, &first);
+	if (!left)
 		return 0;
-	fault = task_storage(&threads, current_task(), 0, STORAGE_CREATE);
-	if (!fault)
-		return 0;
+	/* A thread keeps its state when its process is followed no longer. */
+	if (!fault || fault->left != *left) {
+		if (!followed())
+			return 0;
+		fault = task_storage(&threads, task, 0, STORAGE_CREATE);
+		if (!fault)
+			return 0;
+		fault->left = *left;
+	}
 	fault->address = address;
 	fault->allocated = 0;
 	fault->stalled = 0;

@@ -1,6 +1,6 @@
 //! The programs of `faults.bpf.c`: page faults of some processes, counted and timed in the kernel.
 
-use super::{Counters, Histogram, Object, Ring, Set, objects};
+use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
 use crate::perf_event::{Attributes, Event, Target, What};
 use crate::{Error, Linux, Result};
 
@@ -87,6 +87,8 @@ pub struct Faults {
     _object: Object,
     _events: Vec<Event>,
     processes: Set,
+    departures: Bits,
+    left: u64,
     histogram: Histogram,
     counters: Counters,
     details: Ring,
@@ -142,6 +144,8 @@ impl Faults {
         Ok(Self {
             _events: events,
             processes: object.map("processes")?,
+            departures: object.map("departures")?,
+            left: 0,
             histogram: object.map("histogram")?,
             counters: object.map("counters")?,
             details: Ring(object.map("details")?),
@@ -166,6 +170,9 @@ impl Faults {
     pub fn leave(&mut self, process: u32) {
         // It is not in the set if it was never followed, or has ended.
         let _ = self.processes.remove(&process);
+        // An array has all of its elements.
+        self.left += 1;
+        let _ = self.departures.set(0, self.left, 0);
     }
 
     /// Hands each detail since the last call to `each`. The details of one processor are in order,

@@ -8,7 +8,7 @@
 //!             request compacts for itself and reclaims a little if it must; then the pool is given back. Nobody touches
 //!             the pages, so the sweep costs no zeroing, and no memory in the end
 //!  drain      as before
-//!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files
+//!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files, and slabs that are empty then
 //! ```
 //!
 //! Compacting and sweeping go on in turns while the score is above the goal and a round helps, and again after something was dropped. Why it takes that: where files fill
@@ -40,6 +40,9 @@ const WORTH: f64 = 0.005;
 /// there are four times as much, as a share of free memory.
 const LEFT_FREE: f64 = 0.05;
 const RECLAIMED: f64 = 0.10;
+
+/// How often names and attributes of files are dropped: a few times brings what once leaves.
+const SLAB_TURNS: usize = 4;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,7 +144,7 @@ pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec
             }
         }
         let Some(cache) = left.next().filter(|_| score > goal.target) else { break };
-        add(step(linux, goal, "drop", || Ok(linux.drop_caches(*cache).map(|()| None)?))?);
+        add(step(linux, goal, "drop", || drop_cache(linux, *cache))?);
         score = add(drain()?);
     }
     Ok(steps)
@@ -167,6 +170,19 @@ fn step(
     let took = began.elapsed();
     let counters = Counters::between(&counters, &linux.vmstat().unwrap_or_default());
     Ok(Step { name, before, after: score()?, took, counters, gave_up })
+}
+
+/// Drops a cache. Names and attributes go in turns: those that were used lately stay once, and what they refer to after them.
+fn drop_cache(linux: &Linux, cache: Cache) -> Result<Option<String>> {
+    if cache == Cache::Pages {
+        linux.drop_caches(cache)?;
+        return Ok(None);
+    }
+    for _ in 0..SLAB_TURNS {
+        linux.drop_caches(cache)?;
+        linux.shrink_slabs();
+    }
+    Ok(None)
 }
 
 /// Has the kernel compact, and finds out from its tracepoint whether it went through every zone.
@@ -205,6 +221,16 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
+/// Huge pages that a sweep asks for.
+pub fn asked(linux: &Linux, goal: Goal) -> Result<u64> {
+    let free = free_pages(&Look::quick(linux)?.blocks()) * page_size() as u64;
+    let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
+    // Where the page cache has plenty to give, the kernel reclaims the last part of it.
+    let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;
+    let reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
+    Ok((free as f64 * (1.0 - LEFT_FREE) + reclaimed) as u64 / huge_size)
+}
+
 /// Has the pool of reserved huge pages fetch all that free memory could hold, and gives it back.
 fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     let borrowed = [RESERVED_HUGE_PAGES, SWAPPINESS];
@@ -215,12 +241,7 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
         ));
     };
     let found: u64 = found.parse()?;
-    let free = free_pages(&Look::quick(linux)?.blocks()) * page_size() as u64;
-    let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
-    // Where the page cache has plenty to give, the kernel reclaims the last part of it.
-    let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;
-    let reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);
-    let wanted = (free as f64 * (1.0 - LEFT_FREE) + reclaimed) as u64 / huge_size;
+    let wanted = asked(linux, goal)?;
     // What is reclaimed are files, not memory of programs, which would go to swap.
     if loan.found().value(SWAPPINESS).is_some() {
         loan.set(SWAPPINESS, "0")?;

@@ -20,6 +20,8 @@ pub struct InTheWay {
     pub page_tables: u64,
     /// Of these, where other memory of the kernel is.
     pub other: u64,
+    /// Free pages in those where something is that nobody can move.
+    pub beside: u64,
 }
 
 impl InTheWay {
@@ -38,7 +40,7 @@ impl InTheWay {
     }
 
     fn add(&mut self, block: &[Frame]) {
-        let (mut free, mut movable, mut slab, mut tables, mut other) = (0, 0, 0, 0, 0);
+        let (mut free, mut movable, mut slab, mut tables, mut other) = (0_u64, 0, 0, 0, 0);
         let mut before = Frame::Other;
         for &frame in block {
             let what = match (frame, before) {
@@ -57,7 +59,7 @@ impl InTheWay {
             }
             before = what;
         }
-        if free == 0 || free == block.len() {
+        if free == 0 || free == block.len() as u64 {
             return;
         }
         self.partly_free += 1;
@@ -65,6 +67,7 @@ impl InTheWay {
         self.slab += u64::from(slab > 0);
         self.page_tables += u64::from(tables > 0);
         self.other += u64::from(other > 0);
+        self.beside += if slab + tables + other > 0 { free } else { 0 };
     }
 }
 
@@ -84,7 +87,8 @@ mod tests {
         all.add(&[Frame::Plain, Frame::Movable, Frame::Free, Frame::Plain]);
         all.add(&[Frame::PageTable, Frame::Slab, Frame::Free, Frame::Plain]);
         all.add(&[Frame::Free, Frame::Plain, Frame::Slab, Frame::Absent]);
-        let expected = InTheWay { partly_free: 4, movable: 1, slab: 2, page_tables: 1, other: 1 };
+        let expected =
+            InTheWay { partly_free: 4, movable: 1, slab: 2, page_tables: 1, other: 1, beside: 5 };
         assert_eq!(all, expected);
     }
 }

@@ -1,7 +1,10 @@
 //! `frag compact`: mends fragmented memory and says what each step achieved.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Result;
 use clap::Args;
+use pagemill_kernel::Linux;
 use pagemill_model::Bytes;
 use serde_json::json;
 
@@ -18,6 +21,7 @@ Examples:
   sudo pagemill frag compact --no-sweep        only what the kernel's own compaction does
   sudo pagemill frag compact --keep-caches     no clean files dropped, even if the target is missed
   sudo pagemill frag compact --target 0.2 --json
+  sudo pagemill frag compact --dry-run         what it would do, and how far moving pages can go
 ";
 
 const AFTER: &str = "\
@@ -40,6 +44,9 @@ pub struct Arguments {
     /// miss from disk again afterwards
     #[arg(long)]
     keep_caches: bool,
+    /// Change nothing; say what it would do
+    #[arg(long)]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,12 +62,22 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         sweep: !arguments.no_sweep,
         caches: if arguments.keep_caches { Caches::Kept } else { Caches::Dropped },
     };
-    let steps = compact::run(&linux, goal, |_| {})?;
+    if arguments.dry_run {
+        return dry_run(&linux, arguments, goal, &before);
+    }
+    let talk = std::io::stderr().is_terminal();
+    let steps = compact::run(&linux, goal, |step| {
+        if talk {
+            eprint!("\r\x1b[K{}: score {:.3}", step.name, step.after);
+        }
+    })?;
+    if talk {
+        eprint!("\r\x1b[K");
+    }
     let after = Look::take(&linux)?;
     let score = steps.last().map_or(0.0, |step| step.after);
     let missed = score > arguments.target;
-    let blocks = || InTheWay::look(&linux, 1 << after.types.as_ref()?.pageblock_order).ok();
-    let in_the_way = missed.then(blocks).flatten();
+    let in_the_way = missed.then(|| in_the_way(&linux, &after)).flatten();
     if arguments.json {
         let value = json!({
             "schema": 1,
@@ -68,13 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
-            "pageblocks": in_the_way.map(|blocks| json!({
-                "partly_free": blocks.partly_free,
-                "all_movable": blocks.movable,
-                "with_slab": blocks.slab,
-                "with_page_tables": blocks.page_tables,
-                "with_other_kernel_memory": blocks.other,
-            })),
+            "pageblocks": in_the_way.map(pageblocks_json),
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
@@ -91,6 +102,67 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     Ok(if missed { Exit::Finding } else { Exit::Ok })
+}
+
+/// Who sits in pageblocks that are partly free; root's to see.
+fn in_the_way(linux: &Linux, look: &Look) -> Option<InTheWay> {
+    InTheWay::look(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
+}
+
+fn pageblocks_json(blocks: InTheWay) -> serde_json::Value {
+    json!({
+        "partly_free": blocks.partly_free,
+        "all_movable": blocks.movable,
+        "with_slab": blocks.slab,
+        "with_page_tables": blocks.page_tables,
+        "with_other_kernel_memory": blocks.other,
+        "free_pages_beside_kernel_memory": blocks.beside,
+    })
+}
+
+/// Says what would be done, in the order in which it would.
+fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Result<Exit> {
+    let size = |pages: u64| {
+        Bytes(pages * pagemill_kernel::page_size() as u64).to_string().trim().to_owned()
+    };
+    let score = look.unusable(goal.order).value();
+    let sweep = if goal.sweep { compact::asked(linux, goal).ok() } else { None };
+    let vmstat = linux.vmstat()?;
+    let files = ["nr_active_file", "nr_inactive_file"];
+    let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
+    let dirty = vmstat.get("nr_dirty").unwrap_or(0);
+    let files = (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty));
+    let blocks = in_the_way(linux, look);
+    if arguments.json {
+        let value = json!({
+            "schema": 1,
+            "order": goal.order,
+            "target": goal.target,
+            "score": score,
+            "hidden_pages": look.hidden(),
+            "sweep_huge_pages": sweep,
+            "clean_file_pages": files,
+            "pageblocks": blocks.map(pageblocks_json),
+        });
+        println!("{value:#}");
+        return Ok(Exit::Ok);
+    }
+    println!("the score of order {} is {score:.3}, the target {}", goal.order, goal.target);
+    let hidden = look.hidden().map_or("not known how much".into(), size);
+    println!("drain     {hidden} of free memory is on lists of the processors");
+    println!("as long as the score is above the target:");
+    println!("compact   every zone, by the kernel");
+    if let Some(pages) = sweep {
+        println!("sweep     {pages} huge pages would be reserved for a moment");
+    }
+    if let Some(pages) = files {
+        println!(
+            "drop      at most {} of clean files, then names and attributes of files",
+            size(pages)
+        );
+    }
+    print!("{}", blocks.map_or(String::new(), words));
+    Ok(Exit::Ok)
 }
 
 /// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
@@ -133,10 +205,12 @@ fn leftover(look: &Look, order: usize) -> String {
 
 /// Who keeps pageblocks from becoming whole.
 fn words(blocks: InTheWay) -> String {
-    let InTheWay { partly_free, movable, slab, page_tables, other } = blocks;
+    let InTheWay { partly_free, movable, slab, page_tables, other, beside } = blocks;
+    let beside = Bytes(beside * pagemill_kernel::page_size() as u64).to_string();
     format!(
         "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of the kernel are in {slab}, page tables in \
-         {page_tables}, other memory of the kernel in {other}, and these stay where they are\n"
+         {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory beside them\n",
+        beside.trim()
     )
 }
 
