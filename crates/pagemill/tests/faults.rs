@@ -338,13 +338,19 @@ fn a_recording_is_exported_as_a_pftrace_and_read_again() {
     let mut bytes = fs::read(&trace).unwrap();
     bytes.extend([1, 2, 3]);
     fs::write(&trace, &bytes).unwrap();
-    let run = ran(pagemill().args(["report", "--mhz", "1"]).arg(&trace));
+    // Whatever else it would ask for.
+    let run = ran(pagemill().arg("report").arg(&trace));
     assert!(
         run.code() == Some(2) && run.err.contains("truncated") && run.err.contains("3 bytes"),
         "{run:?}"
     );
     let run = ran(pagemill().args(["report", "--mhz", "1", "/bin/sh"]));
     assert!(run.code() == Some(2) && run.err.contains("is no pftrace: byte 0"), "{run:?}");
+    bytes.truncate(bytes.len() - 3);
+    fs::write(&trace, &bytes).unwrap();
+    fs::write(trace.with_extension("rejected"), "80:12 zz:4").unwrap();
+    let run = ran(pagemill().arg("report").arg(&trace));
+    assert!(run.code() == Some(2) && run.err.contains("line 1, column 7"), "{run:?}");
 }
 
 #[test]

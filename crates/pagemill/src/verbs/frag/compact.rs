@@ -21,7 +21,7 @@ Examples:
   sudo pagemill frag compact --no-sweep        only what the kernel's own compaction does
   sudo pagemill frag compact --keep-caches     no clean files dropped, even if the target is missed
   sudo pagemill frag compact --target 0.2 --json
-  sudo pagemill frag compact --dry-run         what it would do, and how far moving pages can go
+  sudo pagemill frag compact --dry-run         what it would do
 ";
 
 const AFTER: &str = "\
@@ -85,7 +85,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
-            "pageblocks": in_the_way.map(pageblocks_json),
+            "pageblocks": in_the_way.map(|blocks| json!({
+                "partly_free": blocks.partly_free,
+                "all_movable": blocks.movable,
+                "with_slab": blocks.slab,
+                "with_page_tables": blocks.page_tables,
+                "with_other_kernel_memory": blocks.other,
+                "free_pages_beside_kernel_memory": blocks.beside,
+            })),
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
@@ -109,17 +116,6 @@ fn in_the_way(linux: &Linux, look: &Look) -> Option<InTheWay> {
     InTheWay::look(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
 }
 
-fn pageblocks_json(blocks: InTheWay) -> serde_json::Value {
-    json!({
-        "partly_free": blocks.partly_free,
-        "all_movable": blocks.movable,
-        "with_slab": blocks.slab,
-        "with_page_tables": blocks.page_tables,
-        "with_other_kernel_memory": blocks.other,
-        "free_pages_beside_kernel_memory": blocks.beside,
-    })
-}
-
 /// Says what would be done, in the order in which it would.
 fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Result<Exit> {
     let size = |pages: u64| {
@@ -132,7 +128,6 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Res
     let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
     let dirty = vmstat.get("nr_dirty").unwrap_or(0);
     let files = (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty));
-    let blocks = in_the_way(linux, look);
     if arguments.json {
         let value = json!({
             "schema": 1,
@@ -142,7 +137,6 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Res
             "hidden_pages": look.hidden(),
             "sweep_huge_pages": sweep,
             "clean_file_pages": files,
-            "pageblocks": blocks.map(pageblocks_json),
         });
         println!("{value:#}");
         return Ok(Exit::Ok);
@@ -161,7 +155,6 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Res
             size(pages)
         );
     }
-    print!("{}", blocks.map_or(String::new(), words));
     Ok(Exit::Ok)
 }
 
