@@ -2,9 +2,9 @@
 //!
 //! | function | why |
 //! |---|---|
-//! | `mmap`, `mmap64` | a new mapping is looked at when it is made, not when the helper next looks around |
+//! | `mmap`, `mmap64` | a new mapping is looked at when it is made, not when the helper next looks around; one with no room for a huge page is advised at once, so that its faults bring 64 KiB |
 //! | `madvise`, `prctl` | where the program does not want huge pages |
-//! | `mremap` | refused for a range of two mappings: what we advised in part is advised as a whole before |
+//! | `mremap` | refused for a range of two mappings: what we advised in part is advised as a whole then |
 //! | `mlockall` | locked memory is not added to: the helper ends |
 //! | `unshare`, `setns` | refused to a process of several threads; the helper ends before and starts again after |
 //!
@@ -12,6 +12,8 @@
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+
+use pagemill_huge::HUGE;
 
 use crate::{helper, kernel, libc, notes, sys};
 
@@ -52,6 +54,15 @@ fn answer(result: isize) -> isize {
     result
 }
 
+/// "Bad address".
+const EFAULT: c_int = 14;
+
+/// The calling thread's `errno`.
+fn errno() -> Option<c_int> {
+    // SAFETY: the address of the thread's own errno.
+    libc::errno_place().map(|place| unsafe { *place })
+}
+
 /// The next definition as a function of this type, if it was found.
 macro_rules! real {
     ($symbol:ident, $type:ty) => {{
@@ -67,6 +78,9 @@ type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, c_long)
 /// The smallest mapping that is looked at when it is made.
 const LEAST: usize = 1 << 20;
 
+/// The smallest mapping that is worth larger pages.
+const LEAST_ADVISED: usize = 64 << 10;
+
 /// The smallest mapping whose first pages are waited for, a millisecond at most: they take the place of its first
 /// faults, which would take as long.
 const WAITED_FOR: usize = 64 << 20;
@@ -79,7 +93,14 @@ fn note(mapped: *mut c_void, len: usize, protection: c_int, flags: c_int) {
     let wanted = sys::MAP_PRIVATE as c_int | sys::MAP_ANONYMOUS as c_int;
     let other = 1 | MAP_GROWSDOWN | MAP_HUGETLB | MAP_STACK;
     let grows = flags & (wanted | other) == wanted && protection & sys::PROT_WRITE as c_int != 0;
-    if grows && len >= LEAST && mapped.addr() != usize::MAX {
+    if !grows || len < LEAST_ADVISED || mapped.addr() == usize::MAX {
+        return;
+    }
+    let (start, end) = (mapped.addr() as u64, (mapped.addr() + len) as u64);
+    if len < HUGE as usize && notes::advises_small() && !notes::is_refused(start, end) {
+        kernel::want_huge(start, len as u64);
+        notes::mapped_small(len);
+    } else if len >= LEAST {
         let note = notes::mapped(mapped.addr(), len);
         helper::wanted();
         if len >= WAITED_FOR {
@@ -178,11 +199,7 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     type Remap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
-    let (start, len) = (old.addr() as u64, old_len as u64);
-    if kernel::has_advised() && len >= LEAST as u64 && !notes::is_refused(start, start + len) {
-        kernel::want_huge(start, len);
-    }
-    match real!(MREMAP, Remap) {
+    let call = || match real!(MREMAP, Remap) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(old, old_len, new_len, flags, new) },
         None => {
@@ -190,7 +207,20 @@ pub unsafe extern "C" fn mremap(
             // SAFETY: the caller's promise.
             answer(unsafe { kernel::remap(arguments) }) as *mut c_void
         }
+    };
+    let before = errno();
+    let moved = call();
+    let (start, len) = (old.addr() as u64, old_len as u64);
+    let split = moved.addr() == usize::MAX && errno() == Some(EFAULT);
+    if !split || !kernel::has_advised() || notes::is_refused(start, start + len) {
+        return moved;
     }
+    kernel::want_huge(start, len);
+    let moved = call();
+    if let Some(before) = before.filter(|_| moved.addr() != usize::MAX) {
+        libc::set_errno(before);
+    }
+    moved
 }
 
 /// `madvise(2)`.

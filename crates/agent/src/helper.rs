@@ -114,6 +114,7 @@ fn ring() {
 /// In a child: there is no helper here.
 pub(crate) fn forget() {
     THREAD.store(0, Ordering::Relaxed);
+    notes::advise_small(false);
     if STATE.load(Ordering::Relaxed) != FAILED {
         STATE.store(OFF, Ordering::Release);
     }
@@ -165,6 +166,7 @@ pub(crate) fn retire() {
 
 /// Ends the helper; whether there was one. Then the state stays `ENDING`, so that none is started.
 fn end() -> bool {
+    notes::advise_small(false);
     loop {
         match STATE.load(Ordering::Acquire) {
             OFF | FAILED => return false,
@@ -199,6 +201,7 @@ extern "C" fn run() -> ! {
     sys::leave_directory();
     THREAD.store(sys::tid(), Ordering::Relaxed);
     sys::name_thread(c"pagemill-huge");
+    kernel::make_way();
     let Some(process) = board::mine() else { fail() };
     confine::note_filters();
     let Some(mut regions) = Regions::new(process) else { fail() };
@@ -233,6 +236,7 @@ extern "C" fn run() -> ! {
 
 /// There is no helper and will be none.
 fn fail() -> ! {
+    notes::advise_small(false);
     if let Some(process) = board::mine() {
         process.set(Of::Degraded, process.get(Of::Degraded) | degraded::NO_THREAD);
         process.set(Of::Running, 0);

@@ -28,6 +28,7 @@ static NOTED: AtomicU64 = AtomicU64::new(0);
 static TABLE: [[AtomicU64; 2]; REFUSALS] = [const { [const { AtomicU64::new(0) }; 2] }; REFUSALS];
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static REFUSED_ALL: AtomicBool = AtomicBool::new(false);
+static ADVISE_SMALL: AtomicBool = AtomicBool::new(false);
 
 /// A new private anonymous mapping that may be written; the note's number.
 pub(crate) fn mapped(start: usize, len: usize) -> u64 {
@@ -39,6 +40,21 @@ pub(crate) fn mapped(start: usize, len: usize) -> u64 {
     note.len.store(len as u64, Ordering::Relaxed);
     note.ticket.store(ticket + 1, Ordering::Release);
     ticket
+}
+
+/// The same of a mapping that the helper need not know of.
+pub(crate) fn mapped_small(len: usize) {
+    NOTED.fetch_add(len as u64, Ordering::Relaxed);
+}
+
+/// Whether the thread that makes a mapping with no room for a huge page has its faults bring 64 KiB there.
+pub(crate) fn advises_small() -> bool {
+    ADVISE_SMALL.load(Ordering::Relaxed)
+}
+
+/// Says so.
+pub(crate) fn advise_small(advise: bool) {
+    ADVISE_SMALL.store(advise, Ordering::Relaxed);
 }
 
 /// Bytes of all mappings that were noted.

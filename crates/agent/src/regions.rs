@@ -136,6 +136,8 @@ impl Regions {
         }
         let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
         let first = if silent { Order::Nothing } else { self.first() };
+        // No huge page fits into a small mapping, and pages of 64 KiB are there only if some policy has them.
+        notes::advise_small(first != Order::Nothing);
         if !self.awake && !self.wake(first) {
             helper::acted(self.notes.read());
             return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);

@@ -212,6 +212,72 @@ fn who_refuses_huge_pages_gets_none() {
     }
 }
 
+/// Makes mappings without room for a huge page until one of them is advised, takes the advice back for a part of it without the library's
+/// hearing of it, and has the whole moved.
+const SMALL: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+enum { LEN = 1 << 20, PAGE = 4096 };
+static int advised(char *area) {
+    char line[512];
+    unsigned long start, end;
+    int inside = 0, found = 0;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    while (fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) inside = start <= (unsigned long)area && (unsigned long)area < end;
+        if (inside && !strncmp(line, "VmFlags:", 8)) found = strstr(line, " hg") != 0;
+    }
+    fclose(smaps);
+    return found;
+}
+int main(void) {
+    int read_write = PROT_READ | PROT_WRITE, ours = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *area = 0;
+    for (int tries = 0; tries < 6000; tries++) {
+        area = mmap(0, LEN, read_write, ours, -1, 0);
+        if (advised(area)) break;
+        munmap(area, LEN);
+        usleep(10000);
+    }
+    char *tail = area + LEN - PAGE;
+    memset(area, 7, LEN);
+    syscall(SYS_madvise, tail, PAGE, MADV_NOHUGEPAGE);
+    printf("%s, the last page %s\n", advised(area) ? "advised" : "not advised", advised(tail) ? "is" : "is not");
+    errno = 4711;
+    char *moved = mremap(area, LEN, 4 * LEN, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) return perror("mremap"), 1;
+    for (int at = 0; at < LEN; at++) if (moved[at] != 7) return 1;
+    printf("moved, errno %d\n", errno);
+    munmap(moved, 4 * LEN);
+    errno = 0;
+    printf("of nothing: %d", mremap(moved, LEN, 2 * LEN, MREMAP_MAYMOVE) == MAP_FAILED);
+    printf(" errno %d\n", errno);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_small_mapping_is_advised_by_the_thread_that_makes_it() {
+    let linux = Linux::live();
+    let root = linux.status(std::process::id()).is_ok_and(|own| own.effective_uid == 0);
+    if !root || linux.thp_medium().is_none() {
+        return skip("pages of 64 KiB cannot be borrowed (root, Linux 6.8)").unwrap_or(());
+    }
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "small", SMALL, &["-O1"]) else { return };
+    let (ran, _) = under("cbmm+", &[], &[program.to_str().unwrap()]);
+    let told = "advised, the last page is not\nmoved, errno 4711\nof nothing: 1 errno 14\n";
+    assert_eq!((ran.code(), ran.out.as_str()), (Some(0), told), "{ran:?}");
+}
+
 /// Fills memory densely, then more of it, and frees most of that; says when what is dense is on huge pages and what is sparse is
 /// not.
 const DENSE_AND_SPARSE: &str = r#"

@@ -54,11 +54,18 @@ pub(crate) const ENOSYS: c_int = 38;
 /// "Invalid argument".
 pub(crate) const EINVAL: c_int = 22;
 
+/// Where the calling thread's `errno` is.
+pub(crate) fn errno_place() -> Option<*mut c_int> {
+    let location = function!("__errno_location", unsafe extern "C" fn() -> *mut c_int)?;
+    // SAFETY: takes nothing and returns the address of the thread's own errno.
+    Some(unsafe { location() })
+}
+
 /// Sets the calling thread's `errno`.
 pub(crate) fn set_errno(value: c_int) {
-    if let Some(location) = function!("__errno_location", unsafe extern "C" fn() -> *mut c_int) {
-        // SAFETY: returns the address of the thread's own errno.
-        unsafe { *location() = value };
+    if let Some(place) = errno_place() {
+        // SAFETY: the thread's own errno.
+        unsafe { *place = value };
     }
 }
 

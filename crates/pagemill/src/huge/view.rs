@@ -6,7 +6,7 @@
 //! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
 //! | costs | the last of this boot (`plan --costs`), renewed each hour after a run of a minute or more; of pages and collapses, what the agent measures as it works |
 //! | growth | the agent |
-//! | a stall | [`STALL_NS`], modelled |
+//! | a stall | [`STALL_NS`], modelled; once the agent has made huge pages, part of what those cost |
 //! | pages that will be touched | all, while a region grows in order; modelled |
 //! | stock, bloat | the agent |
 //! | benefit of a huge page | the profile; absent without one |
@@ -150,6 +150,8 @@ impl Machine {
         let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);
         if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh.huge) {
             view.costs.huge = huge;
+            // Whatever it waited for is in that.
+            view.costs.stall = Figure::Measured(0);
         }
         if let Some(base) = Some(process.get(Of::BaseNs) / PAGES).filter(|ns| *ns > 0 && fresh.base)
         {

@@ -1,7 +1,7 @@
 //! CBMM with what it left out, in nanoseconds and with the costs of the machine at hand.
 //!
 //! ```text
-//!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free
+//!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free, or as good as none
 //!   faults    (expected - present) x a base fault here               what the program is spared
 //!   walks     by the profile; without one, [`REUSED`] walks for each page expected, modelled
 //!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
@@ -39,6 +39,9 @@ use super::{Account, Action, Estimate, Figure, PAGES, Policy, REGION, Term, Unit
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: (u64, u64) = (700, 850);
+/// Unusable free space index, in thousandths, from which on the blocks that are left are not for programs: the kernel keeps a
+/// hundredth of a zone in whole pageblocks for urgent allocations (`reserve_highatomic_pageblock`).
+const PIECES: u64 = 980;
 /// Base pages of a 64 KiB page.
 const MEDIUM: u64 = 16;
 /// Page walks that a base page on a huge page spares, where no profile tells: it is used again so many times out of the
@@ -93,9 +96,10 @@ impl CbmmPlus {
     /// What a huge page costs here, whoever waits for it.
     fn fresh(view: &View) -> Option<u64> {
         let zeroing = mixed(view.costs.huge, view.costs.huge_cold, view.cold)?;
+        let in_pieces = view.unusable.value().is_some_and(|score| score >= PIECES);
         let stall = match view.free_huge {
             Figure::Absent => return None,
-            free if free.some() => 0,
+            free if free.some() && !in_pieces => 0,
             _ => view.costs.stall.value()?,
         };
         Some(zeroing.saturating_add(stall))

@@ -155,6 +155,23 @@ fn cbmm_plus_prefers_base_pages_ahead_where_a_huge_one_has_to_wait_long() {
     assert_eq!(decides("cbmm+", &ahead(5_000_000)), Action::Ahead4k);
 }
 
+#[test]
+fn cbmm_plus_counts_on_no_block_where_the_last_ones_are_the_kernels() {
+    let ahead = |unusable| View {
+        present: Figure::Measured(0),
+        expected: Figure::Modelled(512),
+        free_huge: Figure::Measured(80),
+        unusable: Figure::Measured(unusable),
+        ..machine(Moment::Ahead)
+    };
+    assert_eq!(decides("cbmm+", &ahead(900)), Action::Ahead2m);
+    assert_eq!(decides("cbmm+", &ahead(995)), Action::Ahead64k);
+    let none = View { free_huge: Figure::Measured(0), ..ahead(900) };
+    let policy = Named::find("cbmm+").unwrap();
+    let fresh = |view| policy.estimate(Action::Ahead2m, &view).unwrap();
+    assert_eq!(fresh(ahead(995)), fresh(none), "as if there were none");
+}
+
 /// A machine on which zeroing takes longer than the budget, a page of 64 KiB half as much for the same memory, and fetching
 /// a third of it.
 fn slow(load: u64, growth: Figure) -> View {

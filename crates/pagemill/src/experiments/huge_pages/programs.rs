@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -244,7 +245,7 @@ impl Bench<'_> {
             }
             "python" => {
                 let count = self.scaled(2_000_000).to_string();
-                let mut all = vec![find("python3", "python3")?.into()];
+                let mut all = vec![interpreter()?];
                 all.extend(words(&["-c", PYTHON, &count]));
                 all
             }
@@ -453,6 +454,20 @@ impl Bench<'_> {
         let at = |share| quantile(&times, share).unwrap_or(f64::NAN);
         Ok(Figures::from([("time", time), ("p99", at(0.99)), ("p99.9", at(0.999))]))
     }
+}
+
+/// Python itself: what is found first may be a script that looks for it, by a dozen programs.
+fn interpreter() -> Result<OsString> {
+    let python = find("python3", "python3")?;
+    let said = Command::new(&python).args(["-c", "import sys; print(sys.executable)"]).output();
+    let said = said.with_context(|| format!("cannot start {}", python.display()))?;
+    let path = OsString::from_vec(said.stdout.trim_ascii().to_vec());
+    ensure!(
+        said.status.success() && !path.is_empty(),
+        "{} does not say where it is",
+        python.display()
+    );
+    Ok(path)
 }
 
 /// The figures in `redis-benchmark --csv`.
