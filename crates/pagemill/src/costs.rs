@@ -138,12 +138,16 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+fn of_file(path: &Path) -> Option<Calibration> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
 /// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it then are of no use.
 fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let boot = linux.boot()?;
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
     Ok(files(linux).into_iter().find_map(|path| {
-        let mut known: Calibration = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let mut known = of_file(&path)?;
         let whole = known.boot == boot && (known.medium_ns.is_some() || !medium);
         known.medium_ns = known.medium_ns.filter(|_| medium);
         whole.then_some(known)
@@ -172,7 +176,11 @@ pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
 fn measure(linux: &Linux) -> Result<Calibration> {
     let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
     let known = Calibration::new(linux.boot()?, now(), costs);
-    let text = serde_json::to_vec_pretty(&known)?;
+    // Pages of 64 KiB cannot be timed while the system gives none, and whoever borrows them for a program would have to begin again.
+    let before = files(linux).into_iter().find_map(|path| of_file(&path));
+    let before = before.filter(|before| before.boot == known.boot).and_then(|it| it.medium_ns);
+    let kept = Calibration { medium_ns: known.medium_ns.or(before), ..known.clone() };
+    let text = serde_json::to_vec_pretty(&kept)?;
     // Where nothing can be kept, it is measured each time.
     for path in files(linux) {
         if keep(&path, &text).is_ok() {
@@ -324,6 +332,12 @@ mod tests {
         fs::write(&path, serde_json::to_vec(&old).unwrap()).unwrap();
         assert_eq!(latest(&linux).unwrap(), old, "no program waits for new ones");
         assert!(old.is_old() && calibrate(&linux, false).unwrap().measured_unix_s >= now);
+
+        let medium = Calibration { medium_ns: Some(9_000), ..old };
+        fs::write(&path, serde_json::to_vec(&medium).unwrap()).unwrap();
+        assert_eq!(calibrate(&linux, true).unwrap().medium_ns, None, "there are none now");
+        let kept = of_file(&path).unwrap();
+        assert_eq!(kept.medium_ns, Some(9_000), "as last seen");
 
         put("proc/sys/kernel/random/boot_id", "two\n");
         let again = calibrate(&linux, false).unwrap();
