@@ -4,9 +4,9 @@
 //!  drain      pages on the processors' lists join their buddies; nothing moves
 //!  compact    the kernel's compaction of all zones, which may give up: large pages of the page cache find no
 //!             block to move to, and it stops there (`contended`)
-//!  sweep      the pool of reserved huge pages asks for all that free memory could hold: each
-//!             request compacts for itself and reclaims a little if it must; then the pool is given back. Nobody touches
-//!             the pages, so the sweep costs no zeroing, and no memory in the end
+//!  sweep      the pool of reserved huge pages asks for all that free memory could hold, again and again: each
+//!             request compacts for itself and reclaims a little if it must, and goes on behind the page at which the one before gave
+//!             up; then the pool is given back. Nobody touches the pages, so the sweep costs no zeroing, and no memory in the end
 //!  drain      as before
 //!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files, and slabs that are empty then
 //! ```
@@ -43,6 +43,13 @@ const RECLAIMED: f64 = 0.10;
 
 /// How often names and attributes of files are dropped: a few times brings what once leaves.
 const SLAB_TURNS: usize = 4;
+
+/// A request that fails puts off the next ones, at most 64 of them, before the kernel compacts for one again; then it goes on where it
+/// was, behind the page that it could not move. So the pool asks that often in vain before it is done.
+const DEFERRED: u32 = 70;
+
+/// For how long a sweep asks.
+const SWEEP_LIMIT: Duration = Duration::from_secs(20);
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -246,8 +253,13 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     if loan.found().value(SWAPPINESS).is_some() {
         loan.set(SWAPPINESS, "0")?;
     }
-    loan.set(RESERVED_HUGE_PAGES, &(found + wanted).to_string())?;
-    let got = linux.reserved_huge_pages()?.saturating_sub(found);
+    let (mut got, mut in_vain, began) = (0, 0, Instant::now());
+    while got < wanted && in_vain < DEFERRED && began.elapsed() < SWEEP_LIMIT {
+        loan.set(RESERVED_HUGE_PAGES, &(found + wanted).to_string())?;
+        let now = linux.reserved_huge_pages()?.saturating_sub(found);
+        in_vain = if now > got { 0 } else { in_vain + 1 };
+        got = now;
+    }
     loan.give_back()?;
     let missed = got * 10 < wanted * 9;
     Ok(missed.then(|| format!("it got {got} of {wanted} huge pages")))
