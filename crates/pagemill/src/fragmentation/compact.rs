@@ -49,7 +49,7 @@ const SLAB_TURNS: usize = 4;
 const DEFERRED: u32 = 70;
 
 /// For how long a sweep asks.
-const SWEEP_LIMIT: Duration = Duration::from_secs(20);
+const SWEEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq)]
