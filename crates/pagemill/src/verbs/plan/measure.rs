@@ -20,6 +20,9 @@ use crate::verbs::run::{self, Prepared};
 /// Slices in the table without `--explain`.
 const SHOWN: usize = 12;
 
+/// A run that is predicted worse than this part of it hides what few slices bring.
+const NOISY: f64 = 0.05;
+
 /// Runs the command and writes what came of it.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::verbs::machine();
@@ -159,6 +162,9 @@ fn notes(outcome: &Outcome) -> String {
         seconds(all),
         milliseconds(sum),
     );
+    if outcome.counters.is_err() && none.is_some_and(|none| outcome.error > NOISY * none) {
+        out += "runs differ by much for no reason that was told apart (one thread: taskset -c 1 pagemill plan --measure …; otherwise a quieter machine, or --runs)\n";
+    }
     if outcome.huge < 0.9 {
         out += &format!(
             "only {:.0} % of the chosen memory was on huge pages (sudo pagemill frag compact; memory that shrinks or is mapped in pieces has none)\n",
