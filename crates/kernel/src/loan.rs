@@ -236,6 +236,11 @@ impl Loan<Files> {
     }
 }
 
+/// Whether somebody borrows files under this name now, or has left them changed.
+pub fn is_lent(directory: &Path, name: &str) -> bool {
+    Journal::<Files>::path(directory, name).exists()
+}
+
 /// Restores every file that killed borrowers left changed, whatever the name of the loan. The names
 /// and what was restored.
 pub fn recover_files(linux: &Linux, directory: &Path) -> Result<Vec<(String, Files)>> {

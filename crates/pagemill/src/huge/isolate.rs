@@ -23,12 +23,14 @@ pub struct Isolation {
     medium: Option<Loan<Files>>,
 }
 
-/// Borrows pages of 64 KiB for a policy that provides them, where it may and has to.
+/// Borrows pages of 64 KiB for a policy that provides them, where it may and has to. What another has borrowed would be gone when that one ends.
 pub fn medium(linux: &Linux, policy: &str) -> Option<Loan<Files>> {
-    if policy != "cbmm+" || linux.thp_medium()?.active != "never" {
+    let directory = loan::directory(linux);
+    let off = linux.thp_medium()?.active == "never";
+    if policy != "cbmm+" || !(off || loan::is_lent(&directory, thp::MEDIUM_LOAN)) {
         return None;
     }
-    let loan = Loan::files(linux, &loan::directory(linux), thp::MEDIUM_LOAN, &[thp::MEDIUM]);
+    let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM]);
     // Without the right to it base pages do as well.
     loan.and_then(|loan| loan.set(thp::MEDIUM, "madvise").map(|()| loan)).ok()
 }
@@ -96,9 +98,17 @@ mod tests {
             assert!(medium(&linux, "cbmm").is_none(), "another policy provides none");
             let loan = medium(&linux, "cbmm+");
             assert_eq!(loan.is_some(), borrowed, "{before}");
-            let now = std::fs::read_to_string(&file).unwrap();
-            assert_eq!(now, if borrowed { "madvise" } else { &line });
+            let now = || std::fs::read_to_string(&file).unwrap();
+            assert_eq!(now(), if borrowed { "madvise" } else { &line });
+            if borrowed {
+                // As the kernel shows it.
+                std::fs::write(&file, "always inherit [madvise] never").unwrap();
+            }
+            let second = medium(&linux, "cbmm+");
+            assert_eq!(second.is_some(), borrowed, "{before}");
             drop(loan);
+            assert_eq!(now(), if borrowed { "madvise" } else { &line }, "the second still runs");
+            drop(second);
             let after = std::fs::read_to_string(&file).unwrap();
             assert_eq!(after, if borrowed { "never" } else { &line });
         }
