@@ -6,13 +6,22 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+/// Held by the one checkout that there is: a program that another thread is starting meanwhile would have the files that are written open for a
+/// moment, and what is open for writing cannot be run (`ETXTBSY`).
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A checkout with the launcher, a source file, and a path with the few tools it may use: no cargo.
-struct Checkout(tempfile::TempDir);
+struct Checkout(
+    tempfile::TempDir,
+    #[expect(dead_code, reason = "is held")] MutexGuard<'static, ()>,
+);
 
 impl Checkout {
     fn new() -> Self {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let room = tempfile::tempdir().unwrap();
         let root = room.path();
         let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pagemill");
@@ -30,7 +39,7 @@ impl Checkout {
                 symlink(tool, root.join("bin").join(tool.file_name().unwrap())).unwrap();
             }
         }
-        Self(room)
+        Self(room, one)
     }
 
     fn file(&self, name: &str) -> PathBuf {
