@@ -16,7 +16,7 @@ mod machine {
     use std::process::{Child, Command, Stdio};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use super::support::{Ran, pagemill, pagemill_with, ran, skip};
+    use super::support::{Ran, installed, pagemill, pagemill_with, ran, skip};
     use serde_json::Value;
     use tempfile::TempDir;
 
@@ -138,7 +138,7 @@ mod machine {
         // Where it was built may be closed to that user.
         fs::set_permissions(room, fs::Permissions::from_mode(0o777)).unwrap();
         let copy = room.join("pagemill");
-        fs::copy(binary, &copy).unwrap();
+        installed(binary, &copy, "755");
         let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
         Some(user.map(OsString::from).into_iter().chain([copy.into()]).collect())
     }

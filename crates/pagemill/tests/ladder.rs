@@ -13,7 +13,7 @@ use std::process::Command;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Capability;
 use serde_json::Value;
-use support::{Ran, compiled, names, pagemill, ran};
+use support::{Ran, compiled, installed, names, pagemill, ran};
 
 const RUNGS: [&str; 4] = ["bpf", "perf-tracepoint", "perf-software", "scan"];
 
@@ -95,7 +95,7 @@ fn as_nobody(room: &Path) -> Option<Command> {
     fs::set_permissions(room, fs::Permissions::from_mode(0o777)).unwrap();
     let copied = |from: &Path| -> PathBuf {
         let to = room.join(from.file_name().unwrap());
-        fs::copy(from, &to).unwrap();
+        installed(from, &to, "755");
         to
     };
     let mut command = Command::new("setpriv");
@@ -127,8 +127,7 @@ fn a_program_that_gains_privileges_is_refused_to_a_user_before_it_starts() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut nobody) = as_nobody(directory.path()) else { return };
     let program = directory.path().join("privileged");
-    fs::copy("/bin/true", &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    installed(Path::new("/bin/true"), &program, "4755");
     let run = ran(nobody.args(["record", "--with", "accesses", "-o", "rec", "--"]).arg(&program));
     if run.code() == Some(0) {
         return println!("skipped: programs gain nothing in {}", directory.path().display());

@@ -10,7 +10,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{Machine, compiled, ksm_turn, library, pagemill, pagemill_with, ran, skip, until};
+use support::{
+    Machine, compiled, installed, ksm_turn, library, pagemill, pagemill_with, ran, skip, until,
+};
 use tempfile::TempDir;
 
 const TERM: i32 = 15;
@@ -156,14 +158,14 @@ fn a_script_without_its_interpreter_ends_as_it_would_under_env() {
     let directory = tempfile::tempdir().unwrap();
     let closed = directory.path().join("closed");
     fs::write(&closed, "").unwrap();
-    let path = directory.path().join("script");
+    let (text, path) = (directory.path().join("text"), directory.path().join("script"));
     for (line, name) in [
         ("#!/no/such/interpreter".to_owned(), "/no/such/interpreter"),
         ("#!/usr/bin/env no-such-interpreter".to_owned(), "no-such-interpreter"),
         (format!("#!{}", closed.display()), closed.to_str().unwrap()),
     ] {
-        fs::write(&path, format!("{line}\n")).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::write(&text, format!("{line}\n")).unwrap();
+        installed(&text, &path, "755");
         let env = ran(Command::new("env").arg(&path));
         let run = pagemill_with(&["run", "--", path.to_str().unwrap()]);
         assert_eq!(run.code(), env.code(), "{line}: {run:?}, {env:?}");

@@ -188,7 +188,8 @@ pub fn for_everyone(file: &Path, room: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(room, fs::Permissions::from_mode(0o755)).unwrap();
     let copy = room.join("copy");
-    fs::copy(file, &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    // By a process of its own: what a thread writes here is open for a moment in whatever another thread is starting.
+    let done = Command::new("install").args(["-m", "755"]).args([file, &copy]).status().unwrap();
+    assert!(done.success(), "install: {done}");
     copy
 }
