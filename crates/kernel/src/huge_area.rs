@@ -3,7 +3,9 @@
 //!
 //! ```text
 //!  touch        one write makes a whole huge page present, if the kernel has one free
-//!  keep         |x·······|x·······|   of each block one page stays, the rest is given back; what stays is
+//!  keep         |x·······|x·······|   of each block one page stays, the rest is given back; before the first
+//!               one MADV_NOHUGEPAGE for all of the area, or khugepaged would put together again what was
+//!               taken apart; what stays is
 //!               written to, for a page of zeros would be replaced by the shared one in the split;
 //!               MADV_COLD on a part makes the kernel split the huge page now, so that the
 //!               rest is free memory in small blocks and not on the list of deferred splits
@@ -25,6 +27,8 @@ pub struct HugeArea {
     start: *mut u8,
     huge_size: usize,
     count: usize,
+    /// Huge pages are still wanted: none was taken apart.
+    huge: bool,
 }
 
 // SAFETY: the area is owned by this value alone, and every method that changes it takes `&mut self`.
@@ -56,7 +60,7 @@ impl HugeArea {
         let base = base.cast::<u8>();
         let front = base.align_offset(huge_size);
         let start = base.wrapping_add(front);
-        let area = Self { start, huge_size, count };
+        let area = Self { start, huge_size, count, huge: true };
         for (slack, bytes) in [(base, front), (start.wrapping_add(length), huge_size - front)] {
             if bytes > 0 {
                 // SAFETY: this part of the mapping above is outside the area, and nothing refers to it.
@@ -73,7 +77,7 @@ impl HugeArea {
     }
 
     /// Writes one byte to huge page `index`, and says whether all of it is present after that: a huge
-    /// page, or what a fault around it brought.
+    /// page, or what a fault around it brought. After the first [`HugeArea::keep`] none is made any more.
     pub fn touch(&mut self, index: usize) -> Result<bool> {
         assert!(index < self.count, "huge page {index} of {}", self.count);
         let at = self.start.wrapping_add(index * self.huge_size);
@@ -96,6 +100,10 @@ impl HugeArea {
     /// kernel, in pieces. Returns the offsets of the pages kept.
     pub fn keep(&mut self, index: usize, block: usize) -> Result<Vec<usize>> {
         let page = page_size();
+        if self.huge {
+            self.advise(0, self.count * self.huge_size, libc::MADV_NOHUGEPAGE)?;
+            self.huge = false;
+        }
         let first = index * self.huge_size;
         let kept: Vec<usize> = (first..first + self.huge_size).step_by(block.max(page)).collect();
         for &offset in &kept {
@@ -251,21 +259,26 @@ mod tests {
         let mut area = HugeArea::map(3, HUGE).unwrap();
         assert_eq!(area.start.align_offset(HUGE), 0);
         assert_eq!(resident(&area), 0);
-        // Whether it is huge is the system's to say; one page is present in any case.
-        let whole = area.touch(1).unwrap();
-        assert!(resident(&area) >= 1);
+        // Whether they are huge is the system's to say; one page is present in any case.
+        let whole = area.touch(1).unwrap() & area.touch(2).unwrap();
+        assert!(resident(&area) >= 2);
         let kept = area.keep(1, HUGE).unwrap();
         assert_eq!(kept, [HUGE]);
-        assert_eq!(resident(&area), 1);
+        let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+        let start = area.start as u64;
+        // Of pages that hold zeros the kernel keeps none (Linux 6.12): these are the area's own.
+        let own = |index: u64| -> u64 {
+            let at = start + index * HUGE as u64;
+            let runs = pages.runs(at, at + HUGE as u64).unwrap();
+            runs.iter().map(|run| run.end - run.start).sum()
+        };
+        assert_eq!(own(1), 4096);
         if whole {
-            area.touch(2).unwrap();
             assert_eq!(area.keep(2, 64 << 10).unwrap().len(), 32);
-            // Of pages that hold zeros the kernel keeps none (Linux 6.12): these are the area's own.
-            let at = area.start as u64 + 2 * HUGE as u64;
-            let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
-            let own = pages.runs(at, at + HUGE as u64).unwrap();
-            assert_eq!(own.iter().map(|run| run.end - run.start).sum::<u64>(), 32 * 4096);
+            assert_eq!(own(2), 32 * 4096);
         }
+        // Nobody, khugepaged included, makes huge pages of it again.
+        assert!(pages.collapse(start + HUGE as u64, HUGE as u64).is_err());
         area.release(1).unwrap();
         area.release(2).unwrap();
         assert_eq!(resident(&area), 0);
