@@ -14,6 +14,7 @@
 //!   first holder and writes what it found, or joins the living ones and what they found.
 //! - *drop*: the last holder to leave restores and removes the journal; others only strike
 //!   themselves out.
+//!   It needs no descriptor that was not there at the take, so a borrower that has used up its own can.
 //! - *recover*: restores if a journal without a living holder is left over.
 //!
 //! What is borrowed is a [`Settings`]: [`Files`], each with one value, or a type that knows how its
@@ -81,7 +82,12 @@ pub struct Loan<S: Settings> {
     name: String,
     found: S,
     me: Holder,
+    /// Kept open until it is given back, which takes as many.
+    spare: Vec<File>,
 }
+
+/// Descriptors that giving back takes: the lock, and the journal or a setting.
+const SPARE: usize = 3;
 
 impl<S: Settings> Loan<S> {
     /// Borrows what `find` finds, unless `refuse` says of what the first borrower found that it is
@@ -105,10 +111,13 @@ impl<S: Settings> Loan<S> {
             return Ok(Err(journal.found));
         }
         let me = Holder::me()?;
+        let open = |_| File::open(directory);
+        let spare = (0..SPARE).map(open).collect::<std::io::Result<_>>();
+        let spare = spare.map_err(|error| Error::io("open", directory.display(), error))?;
         journal.holders.push(me);
         journal.store(directory, name)?;
         let (linux, directory) = (linux.clone(), directory.to_owned());
-        Ok(Ok(Self { linux, directory, name: name.to_owned(), found: journal.found, me }))
+        Ok(Ok(Self { linux, directory, name: name.to_owned(), found: journal.found, me, spare }))
     }
 
     /// The settings before the first borrower.
@@ -121,13 +130,14 @@ impl<S: Settings> Loan<S> {
     }
 
     /// Puts back what was found, now, and says whether that worked. Dropping does the same silently.
-    pub fn give_back(self) -> Result<()> {
+    pub fn give_back(mut self) -> Result<()> {
         let result = self.leave();
         std::mem::forget(self);
         result
     }
 
-    fn leave(&self) -> Result<()> {
+    fn leave(&mut self) -> Result<()> {
+        self.spare.clear();
         let _lock = Lock::take(&self.directory, &self.name)?;
         let Some(mut journal) = Journal::<S>::load(&self.directory, &self.name)? else {
             return Ok(());

@@ -68,6 +68,8 @@ pub struct Status {
     pub no_new_privileges: Option<bool>,
     /// Seccomp mode: 0 off, 1 strict, 2 filter.
     pub seccomp: Option<u64>,
+    /// How many seccomp filters it has (Linux 5.9).
+    pub seccomp_filters: Option<u64>,
 }
 
 impl Status {
@@ -245,6 +247,7 @@ fn parse_status(text: &str) -> Option<Status> {
         capabilities: u64::from_str_radix(value("CapEff")?, 16).ok()?,
         no_new_privileges: value("NoNewPrivs").map(|bit| bit == "1"),
         seccomp: value("Seccomp").and_then(|mode| mode.parse().ok()),
+        seccomp_filters: value("Seccomp_filters").and_then(|count| count.parse().ok()),
     })
 }
 
@@ -312,7 +315,7 @@ mod tests {
     fn the_status_of_a_real_process_reads() {
         let status = fixtures::debian().status(fixtures::PROCESS).unwrap();
         assert_eq!((status.uid, status.effective_uid), (0, 0));
-        assert_eq!(status.seccomp, Some(0));
+        assert_eq!((status.seccomp, status.seccomp_filters), (Some(0), Some(0)));
         assert!(status.can(Capability::SysAdmin) && status.can(Capability::SysPtrace));
         assert!(status.peak_rss >= status.rss);
     }

@@ -2,8 +2,8 @@
 //! the way the child did.
 //!
 //! The signals of interest are blocked before the child is started and taken out of the queue by
-//! [`Signals::wait`], so no handler runs and none can be missed. The child starts with the mask that
-//! was there before.
+//! [`Signals::wait`], so no handler runs and none can be missed. A file that grows beyond the limit (`ulimit -f`) is an error
+//! meanwhile, not the end. The child starts with the mask, and that signal's action, that were there before.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -51,6 +51,7 @@ pub struct Received {
 pub struct Signals {
     set: libc::sigset_t,
     before: libc::sigset_t,
+    file_size: libc::sighandler_t,
 }
 
 impl Signals {
@@ -72,20 +73,25 @@ impl Signals {
             return Err(Error::io("block", "signals", io::Error::from_raw_os_error(refused)));
         }
         // SAFETY: `pthread_sigmask` succeeded and so has written `before`.
-        Ok(Self { set, before: unsafe { before.assume_init() } })
+        let before = unsafe { before.assume_init() };
+        // SAFETY: to ignore a signal runs no code of ours.
+        let file_size = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        Ok(Self { set, before, file_size })
     }
 
     /// Makes the child that `command` will start have the mask from before.
     pub fn restore_in(&self, command: &mut Command) {
-        let before = self.before;
+        let (before, file_size) = (self.before, self.file_size);
         let restore = move || {
+            // SAFETY: the action that this process had; async-signal-safe.
+            unsafe { libc::signal(libc::SIGXFSZ, file_size) };
             // SAFETY: `before` is an initialised set that the closure owns.
             match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) } {
                 0 => Ok(()),
                 refused => Err(io::Error::from_raw_os_error(refused)),
             }
         };
-        // SAFETY: between fork and exec the closure makes one async-signal-safe call and neither
+        // SAFETY: between fork and exec the closure makes two async-signal-safe calls and neither
         // allocates nor locks.
         unsafe { command.pre_exec(restore) };
     }
@@ -125,8 +131,11 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: `before` is an initialised set.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+        // SAFETY: `before` is an initialised set, and the action the one that this process had.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, self.file_size);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
     }
 }
 
