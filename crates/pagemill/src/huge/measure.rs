@@ -305,10 +305,15 @@ impl Outcome {
         (mean - SIDE * deviation, mean + SIDE * deviation)
     }
 
+    /// Nanoseconds that each huge page of a slice brought; less than none if it cost more.
+    fn brought(&self, slice: usize) -> f64 {
+        self.benefits[slice].mean * 1e9 / self.slices[slice].chunks.max(1) as f64
+    }
+
     /// Nanoseconds that each huge page of a slice is worth; zero if it costs more.
     pub fn each(&self, slice: usize) -> u64 {
         // The cast saturates, at zero too.
-        (self.benefits[slice].mean * 1e9 / self.slices[slice].chunks.max(1) as f64).round() as u64
+        self.brought(slice).round() as u64
     }
 
     /// What each huge page brought in the slices that are not told apart from none, taken together, ns; and how many these are. Which of them has how
@@ -329,8 +334,7 @@ impl Outcome {
         let (mean, unsure) = self.together();
         for (number, slice) in self.slices.iter().enumerate() {
             let Some(measured) = self.benefits.get(number) else { continue };
-            let brought = measured.mean * 1e9 / slice.chunks.max(1) as f64;
-            let net = if measured.sure() { brought } else { mean };
+            let net = if measured.sure() { self.brought(number) } else { mean };
             // The cast saturates, at zero too.
             let benefit = (net + self.own as f64).round() as u64;
             if benefit == 0 {
@@ -387,6 +391,24 @@ mod tests {
         places.iter().map(seen).collect()
     }
 
+    /// What came of measuring without counters.
+    fn outcome(slices: Vec<Slice>, benefits: Vec<Benefit>) -> Outcome {
+        Outcome {
+            program: "x".into(),
+            counters: Err("none".into()),
+            slices,
+            benefits,
+            error: 0.001,
+            runs: Vec::new(),
+            failed: 0,
+            own: 0,
+            huge: 1.0,
+            same: 1.0,
+            interrupted: false,
+            took: Duration::ZERO,
+        }
+    }
+
     #[test]
     fn used_chunks_are_cut_into_slices_of_as_many_each() {
         let chunks =
@@ -409,20 +431,7 @@ mod tests {
         let chunks = chunks(&[(true, 0, 512), (false, 3, 100)]);
         let (slices, _) = cut(&chunks, 2);
         let benefit = |mean| Benefit { mean, deviation: 0.001 };
-        let outcome = Outcome {
-            program: "x".into(),
-            counters: Err("none".into()),
-            slices,
-            benefits: vec![benefit(0.02), benefit(0.002)],
-            error: 0.001,
-            runs: Vec::new(),
-            failed: 0,
-            own: 0,
-            huge: 1.0,
-            same: 1.0,
-            interrupted: false,
-            took: Duration::ZERO,
-        };
+        let outcome = outcome(slices, vec![benefit(0.02), benefit(0.002)]);
         let profile = outcome.profile();
         let text = profile.to_string();
         assert_eq!(Profile::parse(&text).unwrap().to_string(), text);
@@ -444,25 +453,10 @@ mod tests {
         let places: Vec<_> = (0..4).map(|chunk| (true, chunk, 512)).collect();
         let (slices, _) = cut(&chunks(&places), 4);
         let benefit = |mean, deviation| Benefit { mean, deviation };
-        let mut outcome = Outcome {
-            program: "x".into(),
-            counters: Err("none".into()),
+        let mut outcome = outcome(
             slices,
-            benefits: vec![
-                benefit(0.07, 0.7),
-                benefit(-0.01, 0.7),
-                benefit(0.5, 0.1),
-                benefit(0.0, 0.7),
-            ],
-            error: 0.001,
-            runs: Vec::new(),
-            failed: 0,
-            own: 0,
-            huge: 1.0,
-            same: 1.0,
-            interrupted: false,
-            took: Duration::ZERO,
-        };
+            vec![benefit(0.07, 0.7), benefit(-0.01, 0.7), benefit(0.5, 0.1), benefit(0.0, 0.7)],
+        );
         let worth = |outcome: &Outcome| -> Vec<u64> {
             outcome.profile().rows.iter().map(|row| row.benefit).collect()
         };

@@ -7,7 +7,8 @@
 //!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
 //!   helper    time of a helper x its price                           half while a whole CPU is idle, all of it where half of one is or less
 //!   fetch     missing / 512 of what fetching a region from another cache costs here
-//!   watch     looks of a helper while a region grows, one each [`LOOK`], by the speed of the process; none where that is absent
+//!   watch     looks of a helper while a region grows, one each [`LOOK`], by the speed of the process; none where that is absent, and nothing is
+//!             made ahead of a process that does not grow
 //!
 //!   action      benefits                  costs
 //!   huge        walks + faults            fresh + bloat              only while fresh <= the latency budget
@@ -114,12 +115,11 @@ impl CbmmPlus {
         part(time, self.helper + (1000 - self.helper.min(1000)) * taken / 100)
     }
 
-    /// What a helper takes for watching a region until the program has filled it.
-    fn watch(view: &View) -> u64 {
-        let Some(growth) = view.growth.value() else { return 0 };
+    /// What a helper takes for watching a region until the program has filled it; `None` if it does not grow.
+    fn watch(view: &View) -> Option<u64> {
+        let Some(growth) = view.growth.value() else { return Some(0) };
         let (each, took) = LOOK;
-        let time = (REGION * 1_000_000).checked_div(growth).unwrap_or(u64::MAX);
-        (time / each).saturating_mul(took)
+        Some((REGION * 1_000_000).checked_div(growth)? / each * took)
     }
 
     /// What the program waits longer for `pages` because they are in another cache.
@@ -200,7 +200,7 @@ impl Policy for CbmmPlus {
         // A profile in nanoseconds is one of ours and holds the faults too; a published one counts walks alone.
         let whole = view.unit == Unit::Nanos && view.profile_huge != Figure::Absent;
         let spared = if whole { 0 } else { faults };
-        let watched = |work: u64| self.helper(work.saturating_add(Self::watch(view)), view);
+        let watched = |work: u64| Some(self.helper(work.saturating_add(Self::watch(view)?), view));
         let huge = none.with(Term::Walks, Self::walks(view)).with(Term::Faults, spared);
         let (costs, benefits) = match action {
             Action::Huge => {
@@ -209,12 +209,12 @@ impl Policy for CbmmPlus {
             }
             Action::Pool if view.stock.some() => (
                 none.with(Term::Delivery, view.costs.deliver.value()?)
-                    .with(Term::Helper, watched(Self::fresh(view)?))
+                    .with(Term::Helper, watched(Self::fresh(view)?)?)
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
             ),
             Action::Ahead2m => (
-                none.with(Term::Helper, watched(Self::fresh(view)?))
+                none.with(Term::Helper, watched(Self::fresh(view)?)?)
                     .with(Term::Fetch, Self::fetch(Self::missing(view), view)?)
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
@@ -222,13 +222,13 @@ impl Policy for CbmmPlus {
             Action::Ahead4k => {
                 base?;
                 (
-                    none.with(Term::Helper, watched(faults))
+                    none.with(Term::Helper, watched(faults)?)
                         .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
                     none.with(Term::Faults, faults),
                 )
             }
             Action::Ahead64k => (
-                none.with(Term::Helper, watched(Self::medium(view)?))
+                none.with(Term::Helper, watched(Self::medium(view)?)?)
                     .with(Term::Fetch, Self::fetch(Self::missing(view), view)?),
                 none.with(Term::Faults, faults),
             ),

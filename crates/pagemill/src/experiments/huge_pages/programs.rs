@@ -182,29 +182,19 @@ impl Bench<'_> {
     fn command(&self, program: &str) -> Result<Vec<OsString>> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let file = |name: &str| -> Result<fs::File> { Ok(fs::File::create(self.at(name))?) };
+        let built_in = |scale: f64, more: &[&str]| {
+            let mut all = vec![self.executable.clone().into()];
+            all.extend(words(&["workload", program, "--scale", &scale.to_string()]));
+            all.extend(words(more));
+            all
+        };
         Ok(match program {
-            "growing-server" | "thp-ubmk" => {
-                // The full sizes are 800 MiB and 4 GiB.
-                let scale = if program == "thp-ubmk" { self.scale / 2.0 } else { self.scale };
-                let scale = scale.to_string();
-                let mut all = vec![self.executable.clone().into()];
-                all.extend(words(&["workload", program, "--scale", &scale]));
-                if program == "growing-server" {
-                    all.extend(words(&["--think", "0.5"]));
-                }
-                all
-            }
-            "canneal" => {
-                let mut all = vec![self.executable.clone().into()];
-                // 125,000 elements of the 2.5 million.
-                all.extend(words(&[
-                    "workload",
-                    program,
-                    "--scale",
-                    &(self.scale / 20.0).to_string(),
-                ]));
-                all
-            }
+            // 800 MiB at full size.
+            "growing-server" => built_in(self.scale, &["--think", "0.5"]),
+            // 4 GiB.
+            "thp-ubmk" => built_in(self.scale / 2.0, &[]),
+            // 125,000 elements of the 2.5 million.
+            "canneal" => built_in(self.scale / 20.0, &[]),
             "redis" => {
                 let mut all = vec![find("redis-server", "redis-server")?.into()];
                 all.extend(words(&["--port", "0", "--save", "", "--appendonly", "no"]));
