@@ -34,6 +34,9 @@ const STACK_LEN: usize = 64 << 10;
 
 /// Starts the helper, if there is none and may be one.
 pub(crate) fn start() {
+    if notes::is_quiet() {
+        return;
+    }
     if STATE.compare_exchange(OFF, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
@@ -151,12 +154,32 @@ pub(crate) fn without(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
     result
 }
 
-/// Ends the helper for good.
+/// Ends the helper for good: memory is locked.
 pub(crate) fn retire() {
+    end_for(degraded::LIMITED);
+}
+
+/// Ends the helper for good: a filter for all threads may end the process for a call of the helper's.
+pub(crate) fn leave() {
+    end_for(degraded::NO_THREAD);
+}
+
+/// There will be no helper: the program was started under a filter that its launcher does not have, which may end it for a call that
+/// few services make (`userfaultfd`).
+pub(crate) fn refuse() {
+    notes::keep_quiet();
+    STATE.store(FAILED, Ordering::Release);
+    if let Some(process) = board::mine() {
+        process.set(Of::Degraded, degraded::NO_THREAD);
+    }
+}
+
+/// Ends the helper for good, and says why if there was one.
+fn end_for(why: u64) {
     if end() {
         STATE.store(FAILED, Ordering::Release);
         if let Some(process) = board::mine() {
-            process.set(Of::Degraded, process.get(Of::Degraded) | degraded::LIMITED);
+            process.set(Of::Degraded, process.get(Of::Degraded) | why);
         }
     } else {
         // None is started later.

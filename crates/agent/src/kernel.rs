@@ -99,6 +99,28 @@ pub(crate) fn has_limited_address_space() -> bool {
     limit[0] != u64::MAX
 }
 
+/// Whether more filters of system calls (seccomp) hold for the calling thread than so many. A kernel that does not count them (before
+/// 5.9) is taken to have no more.
+pub(crate) fn has_more_filters_than(known: u64) -> bool {
+    const PR_GET_SECCOMP: usize = 21;
+    const FILTERED: isize = 2;
+    // SAFETY: the option takes numbers only.
+    if unsafe { sys::prctl(PR_GET_SECCOMP, 0, 0, 0, 0) } != FILTERED {
+        return false;
+    }
+    let mut buffer = [0; 2048];
+    let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY) as i32;
+    // SAFETY: the kernel writes at most the whole buffer.
+    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
+    if fd >= 0 {
+        sys::close(fd);
+    }
+    let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
+    let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    count.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > known)
+}
+
 fn check(result: isize) -> Result<usize, i32> {
     if sys::failed(result) { Err(-result as i32) } else { Ok(result as usize) }
 }

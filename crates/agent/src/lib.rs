@@ -1,7 +1,7 @@
-//! `libpagemill_huge.so`: provides memory ahead of a program that grows. It replaces no `malloc`; glue only.
+//! `libpagemill_huge.so`: provides memory ahead of a program that grows. It replaces no `malloc`, but sees what is asked of it; glue only.
 //!
 //! ```text
-//!  calls (mmap, madvise, prctl …) ──► notes ──► helper ──► regions ──► pool ──► sys
+//!  blocks (malloc …) ─► calls (mmap, madvise, prctl …) ──► notes ──► helper ──► regions ──► pool ──► sys
 //!                                                 └─ board (shared with the launcher)
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! - A process that the launcher does not know of (no `PAGEMILL_HUGE`, another user, a full board) runs as without the library.
 #![no_std]
 
+mod blocks;
 mod board;
 mod calls;
 #[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
@@ -40,6 +41,8 @@ mod sys;
 
 use core::ffi::{CStr, c_char, c_int};
 
+use pagemill_huge::board::Head;
+
 /// Layout of the board that this library writes; also what the file is known by.
 #[unsafe(no_mangle)]
 pub static pagemill_huge_version: u64 = pagemill_huge::board::VERSION;
@@ -56,9 +59,17 @@ extern "C" fn at_load(
     environment: *const *const c_char,
 ) {
     calls::find_real();
+    blocks::find_real();
     // SAFETY: the environment that the C library hands over: strings, then null.
     let Some(path) = (unsafe { variable(environment, b"PAGEMILL_HUGE") }) else { return };
-    if board::open(path) {
+    if !board::open(path) {
+        return;
+    }
+    let filters = board::whole_board().map_or(0, |board| board.get(Head::Filters));
+    if kernel::has_more_filters_than(filters) {
+        helper::refuse();
+    } else {
+        blocks::start();
         fork::register();
         helper::start();
     }

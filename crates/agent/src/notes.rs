@@ -29,10 +29,21 @@ static TABLE: [[AtomicU64; 2]; REFUSALS] = [const { [const { AtomicU64::new(0) }
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static REFUSED_ALL: AtomicBool = AtomicBool::new(false);
 static ADVISE_SMALL: AtomicBool = AtomicBool::new(false);
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// The program limits the system calls that it may make, or is about to: from now on its own threads make none of ours.
+pub(crate) fn keep_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether the program's own threads make no system call of ours: a filter may end the process for it.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
 
 /// A new private anonymous mapping that may be written; the note's number.
 pub(crate) fn mapped(start: usize, len: usize) -> u64 {
-    NOTED.fetch_add(len as u64, Ordering::Relaxed);
+    mapped_small(len);
     let ticket = TICKETS.fetch_add(1, Ordering::Relaxed);
     let note = &RING[ticket as usize % NOTES];
     note.ticket.store(0, Ordering::Release);
@@ -42,7 +53,7 @@ pub(crate) fn mapped(start: usize, len: usize) -> u64 {
     ticket
 }
 
-/// The same of a mapping that the helper need not know of.
+/// The same of a mapping that the helper need not know of: only its length counts.
 pub(crate) fn mapped_small(len: usize) {
     NOTED.fetch_add(len as u64, Ordering::Relaxed);
 }

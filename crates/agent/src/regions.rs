@@ -8,7 +8,7 @@
 //! [`MUCH`] anonymous memory; until then its size is looked at now and then.
 
 use pagemill_huge::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
-use pagemill_huge::frontier::{Frontier, Grain, Outcome, Pages, Piece, SEED};
+use pagemill_huge::frontier::{Frontier, Grain, Outcome, Pages, SEED};
 use pagemill_huge::{HUGE, PAGE};
 
 use crate::kernel::{self, Linux, Mapping};
@@ -207,14 +207,14 @@ impl Regions {
         }
     }
 
-    /// Has the program's own faults bring huge pages from `piece` to some way ahead of it, so that one
+    /// Has the program's own faults bring huge pages from `start` to some way ahead of `end`, so that one
     /// that comes before its page is ready makes it as large. One mapping becomes two by this, a few times in its life.
-    fn advise(&mut self, number: usize, piece: Piece) {
+    fn advise(&mut self, number: usize, start: u64, end: u64) {
         const AHEAD: u64 = 32 << 20;
         let slot = &mut self.slots[number];
-        if piece.grain == Grain::Huge && piece.end > slot.advised {
-            let from = slot.advised.max(piece.start);
-            let to = slot.frontier.end().min(piece.end + AHEAD);
+        if end > slot.advised {
+            let from = slot.advised.max(start);
+            let to = slot.frontier.end().min(end + AHEAD);
             if advise(from, to) {
                 (slot.advised, slot.wide) = (to, true);
             }
@@ -295,14 +295,26 @@ impl Regions {
             _ => len / 10_000 * lent,
         };
         let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
+        let young = core::mem::take(&mut self.slots[number].young);
         if order == Order::FaultMedium {
-            return self.sow(number, loan, now);
+            return self.sow(number, loan, young, now);
+        }
+        // What was just mapped and gets nothing yet the program mostly touches before its growth is seen.
+        if young && self.slots[number].frontier.plan(order, allowance, loan, now).is_none() {
+            match order {
+                Order::Huge => {
+                    let start = self.slots[number].frontier.start();
+                    self.advise(number, start, start);
+                }
+                Order::Medium => self.sow(number, loan, young, now),
+                _ => {}
+            }
         }
         for _ in 0..pieces {
             let frontier = &self.slots[number].frontier;
             let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
-            if order == Order::Huge {
-                self.advise(number, piece);
+            if order == Order::Huge && piece.grain == Grain::Huge {
+                self.advise(number, piece.start, piece.end);
             }
             let delivery = match order {
                 Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
@@ -332,14 +344,14 @@ impl Regions {
 
     /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the program is up to
     /// the last of them.
-    fn sow(&mut self, number: usize, loan: u64, now: u64) {
+    fn sow(&mut self, number: usize, loan: u64, young: bool, now: u64) {
         let slot = &mut self.slots[number];
         let frontier = &slot.frontier;
         let from = frontier.touched().max(slot.advised).next_multiple_of(PAGE);
         let mut to = from;
         // A seed for each sixteenth chunk of what was just mapped.
         let chunks = (frontier.end() - frontier.start()) / HUGE;
-        let loan = if slot.young { loan.max((chunks / 16 + 1) * SEED) } else { loan };
+        let loan = if young { loan.max((chunks / 16 + 1) * SEED) } else { loan };
         while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
             match Pool::sow(piece, &self.linux, self.process) {
                 Delivery::Gone => {
@@ -350,10 +362,9 @@ impl Regions {
             }
             to = piece.end;
         }
-        if slot.young || slot.frontier.grows() {
+        if young || slot.frontier.grows() {
             to = to.max(slot.frontier.plain());
         }
-        slot.young = false;
         if to >= from + SEED && advise(from, to) {
             slot.advised = to;
         }

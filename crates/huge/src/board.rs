@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -48,6 +48,8 @@ pub enum Head {
     Lend,
     /// Most bytes that may lie provided and untouched, whatever the rest says: the control group's headroom.
     Headroom,
+    /// Filters of system calls (seccomp) that hold for the launcher, and so for whatever it starts.
+    Filters,
     /// Number of words of the head.
     Words,
 }

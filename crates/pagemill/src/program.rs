@@ -96,7 +96,7 @@ pub enum NoProgram {
 /// Why preloading cannot work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One stable word: `static`, `go`, `privileged`, `bundled-allocator`, `musl`,
+    /// One stable word: `static`, `go`, `privileged`, `bundled-allocator`, `sanitizer`, `musl`,
     /// `32-bit`, `other-machine`; and of what the kernel would not execute either, `not-a-program`,
     /// `damaged`, `no-interpreter`, `interpreter-not-executable`.
     pub kind: &'static str,
@@ -336,7 +336,27 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path) -> Option<Refusal> {
                 .into(),
         });
     }
-    bundled(&file)
+    sanitizer(&file, image).or_else(|| bundled(&file))
+}
+
+/// AddressSanitizer's library, if the program is linked with it: it ends a program where it is not loaded first.
+fn sanitizer<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> Option<Refusal> {
+    const LIBRARIES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
+    let endian = file.endian();
+    let sections = file.elf_header().sections(endian, image).ok()?;
+    let (entries, strings) = sections.dynamic(endian, image).ok()??;
+    let strings = sections.strings(endian, image, strings).ok()?;
+    let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
+    let mut names = needed.filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok());
+    let name = names.find(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))?;
+    Some(Refusal {
+        kind: "sanitizer",
+        reason: format!(
+            "it is built with AddressSanitizer, whose library {} must be loaded before any other",
+            String::from_utf8_lossy(name)
+        ),
+        way: "use a build without -fsanitize=address".into(),
+    })
 }
 
 /// The allocator that the program carries, if it does.

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 const SITES: &str = include_str!("programs/sites.c");
 const GROW: &str = include_str!("programs/grow.c");
+const BLOCKS: &str = include_str!("programs/blocks.c");
+const FILTERS: &str = include_str!("programs/filters.c");
 
 /// Policies that do anything inside a program.
 const ACTIVE: [&str; 4] = ["ingens", "hawkeye", "cbmm", "cbmm+"];
@@ -48,6 +50,16 @@ fn unable() -> Option<String> {
     let row = answer["rows"].as_array().unwrap().iter().find(|row| row["name"] == "prefault");
     let row = row.unwrap_or_else(|| panic!("no row prefault: {answer}"));
     (row["status"] == "missing").then(|| row["finding"].to_string())
+}
+
+/// Why small mappings get no pages of 64 KiB here, if so.
+fn unable_to_borrow() -> Option<String> {
+    let linux = Linux::live();
+    let root = linux.status(std::process::id()).is_ok_and(|own| own.effective_uid == 0);
+    if !root || linux.thp_medium().is_none() {
+        return Some("pages of 64 KiB cannot be borrowed (root, Linux 6.8)".into());
+    }
+    unable()
 }
 
 #[test]
@@ -90,6 +102,48 @@ fn a_dry_run_decides_and_does_nothing() {
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert!(ran.err.contains("nothing was done"), "{ran:?}");
     assert_eq!((sum(&stats, "huge_pages"), sum(&stats, "base_pages")), (0, 0), "{stats}");
+}
+
+#[test]
+fn a_dry_run_leaves_the_system_and_the_program_their_huge_pages() {
+    let machine = Machine::new();
+    let file = machine.root().join("sys/kernel/mm/transparent_hugepage/enabled");
+    let dry = |policy: &str, command: &[&str]| {
+        let mut run = pagemill();
+        run.env("PAGEMILL_ROOT", machine.root()).args(["run", "--dry", "--huge", policy, "--"]);
+        ran(run.args(command))
+    };
+    let seen = dry("linux-always", &["cat", file.to_str().unwrap()]);
+    assert_eq!((seen.code(), seen.out.trim()), (Some(0), machine.thp().as_str()), "{seen:?}");
+    let show = ["grep", "THP_enabled", "/proc/self/status"];
+    let plain = ran(std::process::Command::new(show[0]).args(&show[1..]));
+    for policy in ["linux-never", "linux-madvise", "cbmm+"] {
+        assert_eq!(dry(policy, &show).out, plain.out, "{policy}");
+    }
+}
+
+#[test]
+fn counters_that_cannot_be_written_are_refused_before_the_program_starts() {
+    let room = tempfile::tempdir().unwrap();
+    let file = room.path().join("stats.json");
+    let run = |path: &std::path::Path, extra: &[&str]| {
+        let mut run = pagemill();
+        run.args(["run", "--huge", "linux-never", "--stats"]).arg(path).args(extra);
+        ran(run.args(["--", "echo", "ran"]))
+    };
+    let there = || std::fs::read_to_string(&file).unwrap();
+    assert_eq!(run(&file, &[]).code(), Some(0));
+    assert!(there().contains("linux-never"));
+    std::fs::write(&file, "mine, and longer than what comes in its place: ").unwrap();
+    for (path, why) in [(file.as_path(), "exists (use -f"), (room.path(), "cannot write")] {
+        let refused = run(path, &[]);
+        assert_eq!((refused.code(), refused.out.as_str()), (Some(125), ""), "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+    }
+    assert!(there().starts_with("mine"));
+    assert_eq!(run(&file, &["-f"]).code(), Some(0));
+    let _: Value = serde_json::from_str(&there()).unwrap();
+    assert_eq!(run("/dev/null".as_ref(), &[]).code(), Some(0));
 }
 
 #[test]
@@ -263,12 +317,7 @@ int main(void) {
 
 #[test]
 fn a_small_mapping_is_advised_by_the_thread_that_makes_it() {
-    let linux = Linux::live();
-    let root = linux.status(std::process::id()).is_ok_and(|own| own.effective_uid == 0);
-    if !root || linux.thp_medium().is_none() {
-        return skip("pages of 64 KiB cannot be borrowed (root, Linux 6.8)").unwrap_or(());
-    }
-    if let Some(why) = unable() {
+    if let Some(why) = unable_to_borrow() {
         return skip(&why).unwrap_or(());
     }
     let room = tempfile::tempdir().unwrap();
@@ -284,6 +333,125 @@ fn a_small_mapping_is_advised_by_the_thread_that_makes_it() {
     }
     let told = "advised, the last page is not\nmoved, errno 4711\nof nothing: 1 errno 14\n";
     assert_eq!((ran.code(), ran.out.as_str()), (Some(0), told), "{ran:?}");
+}
+
+#[test]
+fn blocks_of_every_allocator_are_as_without_it() {
+    const TOLD: &str = "too much: 1 1 1 1 1 1 1\nerrno 4711\nwhole\n";
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "blocks", BLOCKS, &["-O2", "-pthread"]) else { return };
+    let program = program.to_str().unwrap();
+    for extra in [&[][..], &["--mesh", "1y"]] {
+        let (ran, _) = under("cbmm+", extra, &[program]);
+        assert_eq!((ran.code(), ran.out.as_str()), (Some(0), TOLD), "{extra:?}: {ran:?}");
+    }
+    for other in ["libjemalloc.so.2", "libmimalloc.so.2.0", "libtcmalloc_minimal.so.4"] {
+        let variable = format!("LD_PRELOAD={other}");
+        let plain = ran(std::process::Command::new("env").args([&variable, program]));
+        if !plain.err.is_empty() {
+            skip::<()>(&format!("{other}: {}", plain.err));
+            continue;
+        }
+        let with = ran(pagemill()
+            .args(["run", "--huge", "cbmm+", "--", program])
+            .env("LD_PRELOAD", other));
+        assert_eq!((with.code(), &with.out), (plain.code(), &plain.out), "{other}: {with:?}");
+    }
+}
+
+#[test]
+fn a_library_that_replaces_one_function_of_malloc_has_blocks_of_its_own() {
+    // In front of its blocks there is nothing that could be read.
+    const LIBRARY: &str = r#"
+#include <stddef.h>
+#include <sys/mman.h>
+int posix_memalign(void **place, size_t align, size_t size) {
+    (void)align;
+    char *area = mmap(0, size + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(area + 4096, size, PROT_READ | PROT_WRITE);
+    *place = area + 4096;
+    return 0;
+}
+"#;
+    const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    void *block = 0;
+    int result = posix_memalign(&block, 4096, 1 << 20);
+    memset(block, 1, 1 << 20);
+    return printf("%d\n", result) < 0;
+}
+"#;
+    let room = tempfile::tempdir().unwrap();
+    let Some(library) = compiled(&room, "one.so", LIBRARY, &["-shared", "-fPIC"]) else { return };
+    let Some(program) = compiled(&room, "program", PROGRAM, &[]) else { return };
+    let mut run = pagemill();
+    run.args(["run", "--huge", "cbmm+", "--"]).arg(program).env("LD_PRELOAD", library);
+    let ran = ran(&mut run);
+    assert_eq!((ran.code(), ran.out.as_str()), (Some(0), "0\n"), "{ran:?}");
+}
+
+#[test]
+fn a_program_that_filters_its_system_calls_makes_none_of_ours() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "filters", FILTERS, &["-O1"]) else { return };
+    let program = program.to_str().unwrap();
+    for threads in ["one", "all", "exec"] {
+        let plain = ran(std::process::Command::new(program).arg(threads));
+        if plain.code() != Some(0) {
+            return skip(&format!("no filter can be set here: {}", plain.err)).unwrap_or(());
+        }
+        for policy in ACTIVE {
+            let (with, _) = under(policy, &[], &[program, threads]);
+            assert_eq!((with.code(), &with.out), (Some(0), &plain.out), "{policy}: {with:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_whose_sanitizer_has_to_come_first_is_helped_from_outside() {
+    const PROGRAM: &str = "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return printf(\"%d\\n\", malloc(3 << 20) != 0) < 0 ? 1 : 6; }\n";
+    let room = tempfile::tempdir().unwrap();
+    let flags = ["-fsanitize=address"];
+    let Some(program) = compiled(&room, "program", PROGRAM, &flags) else { return };
+    let plain = ran(std::process::Command::new(&program).env("ASAN_OPTIONS", "detect_leaks=0"));
+    if plain.code() != Some(6) {
+        return skip(&format!("AddressSanitizer: {}", plain.err)).unwrap_or(());
+    }
+    let run = |words: &[&str]| {
+        let mut run = pagemill();
+        ran(run.args(words).arg("--").arg(&program).env("ASAN_OPTIONS", "detect_leaks=0"))
+    };
+    let with = run(&["run", "--huge", "ingens"]);
+    assert_eq!((with.code(), with.out.as_str()), (Some(6), "1\n"), "{with:?}");
+    assert!(with.err.contains("AddressSanitizer"), "{with:?}");
+    let refused = run(&["run"]);
+    assert_eq!(refused.code(), Some(125), "{refused:?}");
+    assert!(refused.err.contains("without -fsanitize=address"), "{refused:?}");
+}
+
+#[test]
+fn what_malloc_maps_for_one_block_is_advised_when_it_is_made() {
+    if let Some(why) = unable_to_borrow() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "blocks", BLOCKS, &["-O2", "-pthread"]) else { return };
+    let run = || under("cbmm+", &[], &[program.to_str().unwrap(), "advised"]).0;
+    let mut ran = run();
+    for _ in 0..20 {
+        // As above.
+        if !ran.out.contains("not advised") {
+            break;
+        }
+        ran = run();
+    }
+    let functions =
+        ["malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "grown"];
+    let told: String = functions.map(|name| format!("{name}: advised\n")).concat();
+    assert_eq!((ran.code(), ran.out.as_str()), (Some(0), told.as_str()), "{ran:?}");
 }
 
 /// Fills memory densely, then more of it, and frees most of that; says when what is dense is on huge pages and what is sparse is
@@ -488,6 +656,21 @@ fn the_systems_setting_is_as_found_after_success_failure_and_sigterm() {
     pagemill_kernel::signal::send(run.id(), 15).unwrap();
     run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
+}
+
+#[test]
+fn the_systems_setting_is_as_found_whatever_the_limits_are() {
+    let descriptors = (3..16).map(|most| format!("-n {most}"));
+    for limit in descriptors.chain(["-f 8".into(), "-f 0".into()]) {
+        let machine = Machine::new();
+        let mut run = std::process::Command::new("bash");
+        run.env("PAGEMILL_ROOT", machine.root());
+        run.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "bash"]);
+        run.arg(env!("CARGO_BIN_EXE_pagemill"));
+        let ran = ran(run.args(["run", "--huge", "linux-always", "--", "true"]));
+        assert_ne!(machine.thp(), "always", "{limit}: {ran:?}");
+        assert!(ran.code().is_some(), "{limit}: ended by a signal: {ran:?}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@
 //! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -77,7 +79,7 @@ pub struct Options {
     pub profile: Option<Profile>,
     /// Where decisions are recorded.
     pub log: Option<PathBuf>,
-    /// Whether a recording there is replaced.
+    /// Whether a recording there, and a file of counters, is replaced.
     pub force: bool,
     /// Decide and record, but do nothing.
     pub dry: bool,
@@ -143,6 +145,7 @@ pub struct Launcher {
     machine: Machine,
     members: BTreeMap<u64, Member>,
     writer: Option<Writer>,
+    stats: Option<File>,
     child: u32,
     next_look: Duration,
     next_scan: Duration,
@@ -171,14 +174,16 @@ impl Launcher {
             Some(path) => Some(Writer::create(path, meta(linux, &options), options.force, None)?),
             None => None,
         };
-        let isolation = match options.pid {
-            None => Some(Isolation::of(linux, options.policy.name(), medium)?),
-            Some(_) => None,
+        let stats = match &options.stats {
+            Some(path) => Some(create(path, options.force)?),
+            None => None,
         };
-        let directory = Path::new("/dev/shm");
-        forget_the_dead(linux, directory);
-        let path = directory.join(format!("{NAME}{}", std::process::id()));
-        let shared = SharedWords::create(&path, WORDS).context("the board of run --huge")?;
+        // A dry run leaves the program the system's huge pages, as a running one has them.
+        let isolation = match options.pid {
+            None if !options.dry => Some(Isolation::of(linux, options.policy.name(), medium)?),
+            _ => None,
+        };
+        let shared = share(linux, &[Path::new("/dev/shm"), &std::env::temp_dir()])?;
         let now = clock::monotonic();
         let mut launcher = Self {
             linux: linux.clone(),
@@ -188,6 +193,7 @@ impl Launcher {
             machine,
             members: BTreeMap::new(),
             writer,
+            stats,
             child: 0,
             next_look: now,
             next_scan: now,
@@ -234,12 +240,15 @@ impl Launcher {
     fn found(&mut self) {
         let order = self.first();
         let headroom = self.headroom();
+        let own = self.linux.status(std::process::id()).ok();
+        let filters = own.and_then(|own| own.seccomp_filters).unwrap_or(0);
         let board = self.board();
         board.set(Head::LeadPerMille, 28);
         board.set(Head::HorizonNs, 20_000_000);
         board.set(Head::LeadMost, 64 << 20);
         board.set(Head::Lend, 100);
         board.set(Head::Headroom, headroom);
+        board.set(Head::Filters, filters);
         board.set(Head::First, order as u64);
         board.set(Head::Beat, clock::monotonic().as_nanos() as u64);
         board.found();
@@ -280,7 +289,12 @@ impl Launcher {
     pub fn watch(&mut self, pid: u32) {
         self.child = pid;
         if let Some(writer) = &mut self.writer {
-            writer.meta_mut().pid = pid.into();
+            let meta = writer.meta_mut();
+            meta.pid = pid.into();
+            // A process that runs already has no command here.
+            if meta.comm.is_empty() {
+                meta.comm = self.linux.stat(pid).map(|stat| stat.comm).unwrap_or_default();
+            }
         }
     }
 
@@ -597,27 +611,53 @@ impl Launcher {
         // While pages of 64 KiB are still to be had.
         let renewed = if long { self.machine.renew() } else { Ok(()) };
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
-        if let Some(writer) = self.writer.take() {
-            let path = writer.finish(nanos(clock::monotonic()))?;
-            eprintln!("next: pagemill report {}", path.display());
-        }
-        if let Some(path) = &self.options.stats {
-            let board =
-                Board::new(self.shared.words()).expect("the file was made with room for a board");
-            let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
-            let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
-            let told = json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all });
-            std::fs::write(path, format!("{told:#}\n"))
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        let isolation = isolation.context("the system's huge page settings are not restored");
+        let recorded = match self.writer.take() {
+            Some(writer) => writer.finish(nanos(clock::monotonic())).map(|path| {
+                eprintln!("next: pagemill report {}", path.display());
+            }),
+            None => Ok(()),
+        };
+        let told = match (self.stats.take(), &self.options.stats) {
+            (Some(mut file), Some(path)) => {
+                let text = format!("{:#}\n", self.told());
+                let written = file.write_all(text.as_bytes());
+                written.with_context(|| format!("cannot write {}", path.display()))
+            }
+            _ => Ok(()),
+        };
         if self.options.dry {
             let told: Vec<String> =
                 self.decisions.iter().map(|(action, count)| format!("{action} {count}")).collect();
             let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
             eprintln!("pagemill: dry run, nothing was done; decisions: {told}");
         }
-        isolation.and(renewed)
+        isolation.and(recorded.map_err(Into::into)).and(told).and(renewed)
     }
+
+    /// What all agents have counted.
+    fn told(&self) -> Value {
+        let board = self.board();
+        let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
+        let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
+        json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
+    }
+}
+
+/// The file for the counters: a new one, one that may be replaced, or what is no file (`/dev/stderr`).
+fn create(path: &Path, force: bool) -> Result<File> {
+    let replaces = force || path.metadata().is_ok_and(|there| !there.is_file());
+    let mut options = File::options();
+    options.write(true).truncate(replaces).create(replaces).create_new(!replaces);
+    options.open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            anyhow::anyhow!(
+                "{} exists (use -f to overwrite it, or choose another name)",
+                path.display()
+            )
+        }
+        _ => anyhow::anyhow!("cannot write {}: {error}", path.display()),
+    })
 }
 
 /// What an agent has counted.
@@ -667,6 +707,23 @@ fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
     orders.find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 
+/// A new board, in the first of these places that takes one.
+fn share(linux: &Linux, places: &[&Path]) -> Result<SharedWords> {
+    let name = format!("{NAME}{}", std::process::id());
+    let mut refused = Vec::new();
+    for place in places {
+        forget_the_dead(linux, place);
+        match SharedWords::create(&place.join(&name), WORDS) {
+            Ok(shared) => return Ok(shared),
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    anyhow::bail!(
+        "no place for the board of run --huge: {} ($TMPDIR may name one)",
+        refused.join("; ")
+    )
+}
+
 /// Removes boards whose launchers were killed.
 fn forget_the_dead(linux: &Linux, directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -714,5 +771,20 @@ fn meta(linux: &Linux, options: &Options) -> Meta {
         datasets: vec![HugeDecision::DATASET.into()],
         capabilities: vec!["PAGEMAP_SCAN".into(), "UFFDIO_MOVE".into(), "process_madvise".into()],
         ..Meta::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_is_where_there_is_room_for_one() {
+        let room = tempfile::tempdir().unwrap();
+        let nowhere = room.path().join("nowhere");
+        let shared = share(&Linux::live(), &[&nowhere, room.path()]).unwrap();
+        assert_eq!(shared.path().parent(), Some(room.path()));
+        let Err(error) = share(&Linux::live(), &[&nowhere]) else { panic!("a board nowhere") };
+        assert!(error.to_string().contains("nowhere/pagemill-huge."), "{error}");
     }
 }

@@ -78,8 +78,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", requires = "huge")]
     log: Option<PathBuf>,
 
-    /// Overwrite the recording in DIR
-    #[arg(short, long, requires = "log")]
+    /// Overwrite the recording in DIR, and FILE
+    #[arg(short, long, requires = "huge")]
     force: bool,
 
     /// Write what the agents have counted to FILE at the end, as JSON
@@ -174,6 +174,9 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
     );
     let profile = arguments.profile.as_deref().map(super::plan::read_profile).transpose()?;
+    if profile.is_some() && !matches!(policy, Named::Cbmm(_) | Named::CbmmPlus(_)) {
+        eprintln!("pagemill: --profile has no effect: {name} looks at none (cbmm and cbmm+ do)");
+    }
     let linux = super::machine();
     recover(&linux);
     if let Some(pid) = arguments.pid {
@@ -318,7 +321,7 @@ impl Companion for Governor {
     }
 
     fn stop(self) -> Result<()> {
-        Ok(Self::stop(self)?)
+        Self::stop(self).context("the settings of ksmd are not restored")
     }
 }
 
@@ -480,6 +483,13 @@ fn hold_signals() -> Result<Signals> {
     Ok(Signals::block(&watched)?)
 }
 
+/// Ends what the companion does, and says if that did not work.
+fn end(companion: impl Companion) {
+    if let Err(error) = companion.stop() {
+        eprintln!("pagemill: {error:#}");
+    }
+}
+
 /// Runs the program as a child in the same process group, beside its companion.
 fn supervise<C: Companion>(
     mut command: Command,
@@ -490,13 +500,15 @@ fn supervise<C: Companion>(
     signals.restore_in(&mut command);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(cannot_execute(path, &error)),
+        Err(error) => {
+            let exit = cannot_execute(path, &error);
+            end(companion);
+            return Ok(exit);
+        }
     };
     companion.watch(child.id());
     let status = attend(&mut child, signals, &mut companion);
-    if let Err(error) = companion.stop() {
-        eprintln!("pagemill: the settings of {} are not restored: {error:#}", C::WHAT);
-    }
+    end(companion);
     let status = status?;
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
