@@ -111,7 +111,9 @@ fn boot_once(kernel: &Path, room: &Path, words: &str) -> Result<(String, String)
         if std::env::var_os("PAGEMILL_GUEST_MEASURE").is_some() { " pagemill.measure" } else { "" };
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-accel", "tcg,thread=multi", "-machine", "pc,hmat=on"])
+        // With a thread for each processor, TCG executes breakpoints of code that the other one has patched already, and kernels
+        // crash. Both guests run side by side, so one thread each is no slower.
+        .args(["-accel", "tcg,thread=single", "-machine", "pc,hmat=on"])
         // Under TCG of QEMU 7.2, cmpxchg16b loses flags and kernels crash.
         .args(["-cpu", "max,-cx16", "-smp", "2", "-m", "2G"])
         .args(["-object", "memory-backend-ram,id=m0,size=1G"])
