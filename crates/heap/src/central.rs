@@ -319,6 +319,7 @@ impl Central {
         if let Some(fresh) = fresh {
             Self::count(&self.spans, 1);
             Self::count(&self.slots, isize::from(fresh.get().slots() as i16));
+            fresh.get().set_state(State::Small);
             lists.list(fresh);
         }
         while taken < wanted && !batch.is_full() {

@@ -257,7 +257,8 @@ impl Span {
         self.start() + self.len()
     }
 
-    /// Makes the descriptor of a run that of a span of `slots` free slots.
+    /// Makes the descriptor of a run that of a span of `slots` free slots. Its state stays [`State::Busy`] until its class takes it
+    /// in: who finds it by its address before that may neither block nor free anything there.
     pub fn become_small(&self, class: usize, slots: usize, resident: u16) {
         self.class.store(class as u8, RELAXED);
         self.set_slots(slots as u16);
@@ -272,7 +273,6 @@ impl Span {
         self.set_bucket(UNLISTED);
         self.set_kept(false);
         self.set_generation(self.generation().wrapping_add(1));
-        self.set_state(State::Small);
     }
 
     /// Ends the life of a small span.

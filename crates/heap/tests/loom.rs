@@ -76,6 +76,11 @@ impl Class {
             span: SpanRef::new(span),
             slots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         };
+        // The page map knows a span before its class does; whoever finds it there may not block it yet.
+        let (generation, asked) = (class.span.get().generation(), |_: &Span| ());
+        let early =
+            class.central.block(&class.os, CLASS, class.span, generation, 0..8, PAGE, asked);
+        assert!(early.is_none());
         class.central.take(&class.os, Some(class.span), 0, 0, PAGE, &mut Batch::new());
         Arc::new(class)
     }

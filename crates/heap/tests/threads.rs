@@ -128,10 +128,9 @@ fn compaction_and_purging_go_on_beside_the_threads() {
                 scope.spawn(move || churn(heap, pool, seed, if cfg!(miri) { 60 } else { 20_000 }))
             })
             .collect();
-        for worker in workers {
-            worker.join().unwrap();
-        }
+        let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         done.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
     });
     settle(&heap, pool);
 }
