@@ -155,16 +155,17 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     match known!(CALLOC, OfTwo) {
         // SAFETY: the C library's function, with its own arguments.
         Some(next) if count.saturating_mul(size) < LEAST_ADVISED => unsafe { next(count, size) },
-        _ => calloc_large(count, size),
+        _ => large_of_two(count, size, &CALLOC),
     }
 }
 
+/// A large request of `calloc`, `memalign` or `aligned_alloc`, whose next definition is at `next`.
 #[cold]
 #[inline(never)]
-extern "C" fn calloc_large(count: usize, size: usize) -> *mut c_void {
-    match found!(CALLOC, OfTwo) {
+fn large_of_two(a: usize, b: usize, next: &Symbol) -> *mut c_void {
+    match found!(next, OfTwo) {
         // SAFETY: the C library's function, with its own arguments; what it returns is what `noted` asks for.
-        Some(next) => unsafe { noted(next(count, size)) },
+        Some(next) => unsafe { noted(next(a, b)) },
         None => none(),
     }
 }
@@ -210,7 +211,7 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     match known!(MEMALIGN, OfTwo) {
         // SAFETY: the C library's function, with its own arguments.
         Some(next) if size < LEAST_ADVISED => unsafe { next(align, size) },
-        _ => aligned_large(found!(MEMALIGN, OfTwo), align, size),
+        _ => large_of_two(align, size, &MEMALIGN),
     }
 }
 
@@ -220,18 +221,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     match known!(ALIGNED_ALLOC, OfTwo) {
         // SAFETY: the C library's function, with its own arguments.
         Some(next) if size < LEAST_ADVISED => unsafe { next(align, size) },
-        _ => aligned_large(found!(ALIGNED_ALLOC, OfTwo), align, size),
-    }
-}
-
-/// `next` is one of the two.
-#[cold]
-#[inline(never)]
-fn aligned_large(next: Option<OfTwo>, align: usize, size: usize) -> *mut c_void {
-    match next {
-        // SAFETY: the C library's function, with its own arguments; what it returns is what `noted` asks for.
-        Some(next) => unsafe { noted(next(align, size)) },
-        None => none(),
+        _ => large_of_two(align, size, &ALIGNED_ALLOC),
     }
 }
 

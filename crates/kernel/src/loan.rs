@@ -86,7 +86,7 @@ pub struct Loan<S: Settings> {
     spare: Vec<File>,
 }
 
-/// Descriptors that giving back takes: the lock, and the journal or a setting.
+/// Descriptors kept for giving back, one more than it takes: the lock, and the journal or a setting.
 const SPARE: usize = 3;
 
 impl<S: Settings> Loan<S> {
