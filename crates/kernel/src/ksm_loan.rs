@@ -81,7 +81,8 @@ pub fn borrowers(directory: &Path) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loan::{Holder, Lock};
+    use crate::loan::Lock;
+    use crate::presence::Presence;
     use std::fs;
     use std::path::PathBuf;
     use tempfile::TempDir;
@@ -136,11 +137,7 @@ mod tests {
         let before = linux.ksm_settings().unwrap();
         let loan = borrow(&linux, &directory);
         loan.set(&fast(&loan)).unwrap();
-        // Killed: nothing is dropped, and no living process has this start time.
-        std::mem::forget(loan);
-        let mut journal = Journal::load(&directory, NAME).unwrap().unwrap();
-        journal.holders[0].started += 1;
-        journal.store(&directory, NAME).unwrap();
+        loan.end_as_killed();
 
         assert_eq!(left_over(&directory).unwrap(), Some(before.clone()));
         assert_eq!(recover(&linux, &directory).unwrap(), Some(before.clone()));
@@ -152,8 +149,7 @@ mod tests {
     fn a_new_borrower_after_a_killed_one_finds_the_true_settings() {
         let (_root, linux, directory) = machine();
         let before = linux.ksm_settings().unwrap();
-        let killed =
-            Journal { found: before.clone(), holders: vec![Holder { pid: 1, started: 1 << 60 }] };
+        let killed = Journal { found: before.clone(), holders: vec!["ksm.1.0".to_owned()] };
         Lock::take(&directory, NAME).unwrap();
         killed.store(&directory, NAME).unwrap();
         linux.set_ksm_run(Run::Merge).unwrap();
@@ -170,11 +166,9 @@ mod tests {
         let before = linux.ksm_settings().unwrap();
         let first = borrow(&linux, &directory);
         first.set(&fast(&first)).unwrap();
-        // The parent of the tests stands for the second borrower: it lives on.
-        let other = std::os::unix::process::parent_id();
-        let started = Linux::live().stat(other).unwrap().started;
+        let other = Presence::claim(&directory, NAME).unwrap();
         let mut journal = Journal::load(&directory, NAME).unwrap().unwrap();
-        journal.holders.push(Holder { pid: other, started });
+        journal.holders.push(other.token().to_owned());
         journal.store(&directory, NAME).unwrap();
 
         first.give_back().unwrap();

@@ -4,10 +4,10 @@
 //! *journal* before the first change and removed after the last restore:
 //!
 //! ```text
-//!  DIRECTORY/NAME.lock       taken (flock) around each step below
+//!  DIRECTORY/NAME.lock       taken (flock) around each step below; only its owner can open it
 //!  DIRECTORY/NAME.settings   found /proc/sys/vm/compaction_proactiveness 20     before the first borrower
 //!                            …
-//!                            holder 1234 567890        each borrower: process id and start time
+//!                            holder NAME.1234.0        each borrower: its mark, a file that it keeps locked
 //! ```
 //!
 //! - *take*: whoever finds a journal whose holders have all ended restores it first. Then it is the
@@ -21,15 +21,26 @@
 //! settings hang together ([`crate::ksm_loan`]).
 //!
 //! Properties: as long as a setting differs from what the first borrower found, a journal says what
-//! that was; a recycled process id is not taken for a holder.
+//! that was. Whether a borrower lives is told by its mark ([`crate::presence`]), so the namespaces of who asks do not
+//! matter. Nobody waits for the lock without a bound: who cannot borrow is told so, and who gives back does so without it,
+//! for only a process that is stopped or stuck has it for longer than a moment.
 
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use crate::presence::{self, Presence};
 use crate::thp::Choice;
 use crate::{Error, Kind, Linux, Result};
+
+/// How long the lock of a name is waited for. It is held for some file operations.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How often it is asked for.
+const PACE: Duration = Duration::from_millis(10);
 
 /// Where journals live: a place that does not survive a reboot, as the settings do not.
 pub fn directory(linux: &Linux) -> PathBuf {
@@ -54,26 +65,6 @@ pub trait Settings: Clone + Debug + PartialEq {
     fn join(&mut self, _further: Self) {}
 }
 
-/// One borrower: process id and start time in clock ticks since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    pub(crate) pid: u32,
-    pub(crate) started: u64,
-}
-
-impl Holder {
-    fn me() -> Result<Self> {
-        let pid = std::process::id();
-        Ok(Self { pid, started: Linux::live().stat(pid)?.started })
-    }
-
-    fn lives(&self) -> bool {
-        Linux::live()
-            .stat(self.pid)
-            .is_ok_and(|stat| stat.started == self.started && stat.state != 'Z')
-    }
-}
-
 /// Settings on loan. Dropping it puts them back.
 #[derive(Debug)]
 pub struct Loan<S: Settings> {
@@ -81,7 +72,8 @@ pub struct Loan<S: Settings> {
     directory: PathBuf,
     name: String,
     found: S,
-    me: Holder,
+    /// None once it is given back.
+    me: Option<Presence>,
     /// Kept open until it is given back, which takes as many.
     spare: Vec<File>,
 }
@@ -110,14 +102,15 @@ impl<S: Settings> Loan<S> {
         if refuse(&journal.found) {
             return Ok(Err(journal.found));
         }
-        let me = Holder::me()?;
+        let me = Presence::claim(directory, name)?;
         let open = |_| File::open(directory);
         let spare = (0..SPARE).map(open).collect::<std::io::Result<_>>();
         let spare = spare.map_err(|error| Error::io("open", directory.display(), error))?;
-        journal.holders.push(me);
+        journal.holders.push(me.token().to_owned());
         journal.store(directory, name)?;
         let (linux, directory) = (linux.clone(), directory.to_owned());
-        Ok(Ok(Self { linux, directory, name: name.to_owned(), found: journal.found, me, spare }))
+        let (name, found, me) = (name.to_owned(), journal.found, Some(me));
+        Ok(Ok(Self { linux, directory, name, found, me, spare }))
     }
 
     /// The settings before the first borrower.
@@ -131,27 +124,37 @@ impl<S: Settings> Loan<S> {
 
     /// Puts back what was found, now, and says whether that worked. Dropping does the same silently.
     pub fn give_back(mut self) -> Result<()> {
-        let result = self.leave();
-        std::mem::forget(self);
-        result
+        self.leave()
     }
 
     fn leave(&mut self) -> Result<()> {
+        let Some(me) = self.me.take() else { return Ok(()) };
         self.spare.clear();
-        let _lock = Lock::take(&self.directory, &self.name)?;
+        let lock = Lock::take(&self.directory, &self.name);
         let Some(mut journal) = Journal::<S>::load(&self.directory, &self.name)? else {
             return Ok(());
         };
-        // A process may borrow the same settings twice: each loan strikes out one holder.
-        if let Some(mine) = journal.holders.iter().position(|holder| *holder == self.me) {
-            journal.holders.remove(mine);
-        }
-        journal.holders.retain(Holder::lives);
+        journal.holders.retain(|holder| holder != me.token());
+        journal.strike_out_the_dead(&self.directory);
         if journal.holders.is_empty() {
             journal.restore(&self.linux, &self.directory, &self.name)
-        } else {
+        } else if lock.is_ok() {
             journal.store(&self.directory, &self.name)
+        } else {
+            // Others may be writing it. Our mark goes now, so they will find that we have left.
+            Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+impl<S: Settings> Loan<S> {
+    /// As when the process is killed: its descriptors are closed, and nothing else happens.
+    pub(crate) fn end_as_killed(mut self) {
+        let me = self.me.take().unwrap();
+        let mark = presence::path(&self.directory, me.token());
+        drop(me);
+        fs::write(mark, "").unwrap();
     }
 }
 
@@ -300,7 +303,7 @@ pub(crate) fn recover<S: Settings>(
         return Ok(None);
     }
     let _lock = Lock::take(directory, name)?;
-    let left = Journal::<S>::load(directory, name)?.filter(Journal::is_left_over);
+    let left = Journal::<S>::load(directory, name)?.filter(|left| left.is_left_over(directory));
     if left.is_some() {
         living::<S>(linux, directory, name)?;
     }
@@ -310,20 +313,21 @@ pub(crate) fn recover<S: Settings>(
 /// The settings that a killed borrower should have restored, if there is one; changes nothing.
 pub(crate) fn left_over<S: Settings>(directory: &Path, name: &str) -> Result<Option<S>> {
     let journal = Journal::load(directory, name)?;
-    Ok(journal.filter(Journal::is_left_over).map(|journal| journal.found))
+    Ok(journal.filter(|left| left.is_left_over(directory)).map(|journal| journal.found))
 }
 
 /// The processes that borrow `name` now; changes nothing.
 pub(crate) fn borrowers<S: Settings>(directory: &Path, name: &str) -> Result<Vec<u32>> {
     let holders = Journal::<S>::load(directory, name)?.map(|journal| journal.holders);
     let holders = holders.unwrap_or_default();
-    Ok(holders.iter().filter(|holder| holder.lives()).map(|holder| holder.pid).collect())
+    let living = holders.iter().filter(|holder| presence::lives(directory, holder));
+    Ok(living.filter_map(|holder| presence::pid_of(holder)).collect())
 }
 
 /// The journal with its living holders. One without any is restored and gone.
 fn living<S: Settings>(linux: &Linux, directory: &Path, name: &str) -> Result<Option<Journal<S>>> {
     let Some(mut journal) = Journal::<S>::load(directory, name)? else { return Ok(None) };
-    journal.holders.retain(Holder::lives);
+    journal.strike_out_the_dead(directory);
     if journal.holders.is_empty() {
         journal.restore(linux, directory, name)?;
         return Ok(None);
@@ -334,7 +338,8 @@ fn living<S: Settings>(linux: &Linux, directory: &Path, name: &str) -> Result<Op
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Journal<S> {
     pub(crate) found: S,
-    pub(crate) holders: Vec<Holder>,
+    /// Marks of the borrowers.
+    pub(crate) holders: Vec<String>,
 }
 
 impl<S: Settings> Journal<S> {
@@ -342,8 +347,18 @@ impl<S: Settings> Journal<S> {
         directory.join(format!("{name}.{}", S::EXTENSION))
     }
 
-    fn is_left_over(&self) -> bool {
-        !self.holders.iter().any(Holder::lives)
+    fn is_left_over(&self, directory: &Path) -> bool {
+        !self.holders.iter().any(|holder| presence::lives(directory, holder))
+    }
+
+    fn strike_out_the_dead(&mut self, directory: &Path) {
+        self.holders.retain(|holder| {
+            let lives = presence::lives(directory, holder);
+            if !lives {
+                presence::forget(directory, holder);
+            }
+            lives
+        });
     }
 
     pub(crate) fn load(directory: &Path, name: &str) -> Result<Option<Self>> {
@@ -367,8 +382,10 @@ impl<S: Settings> Journal<S> {
                 found += line;
                 found += "\n";
             } else {
-                let (pid, started) = line.strip_prefix("holder ")?.split_once(' ')?;
-                holders.push(Holder { pid: pid.parse().ok()?, started: started.parse().ok()? });
+                let token = line.strip_prefix("holder ")?;
+                // It becomes part of a path.
+                let plain = !token.is_empty() && !token.contains(['/', ' ']);
+                holders.push(plain.then(|| token.to_owned())?);
             }
         }
         Some(Self { found: S::parse(&found)?, holders })
@@ -378,8 +395,8 @@ impl<S: Settings> Journal<S> {
     pub(crate) fn store(&self, directory: &Path, name: &str) -> Result<()> {
         let mut text: String =
             self.found.to_text().lines().map(|line| format!("found {line}\n")).collect();
-        for Holder { pid, started } in &self.holders {
-            text += &format!("holder {pid} {started}\n");
+        for holder in &self.holders {
+            text += &format!("holder {holder}\n");
         }
         let path = Self::path(directory, name);
         let fresh = path.with_extension("new");
@@ -413,10 +430,27 @@ impl Lock {
             .map_err(|error| Error::io("create", directory.display(), error).advise(advice))?;
         let path = directory.join(format!("{name}.lock"));
         let failed = |error| Error::io("lock", path.display(), error).advise(advice);
-        let file =
-            File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-        file.lock().map_err(failed)?;
-        Ok(Self { _file: file })
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { _file: file }),
+                Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(PACE),
+                Err(TryLockError::WouldBlock) => {
+                    let reason =
+                        format!("another process has held it for {} s", PATIENCE.as_secs());
+                    let find = format!("see who it is, and end it: fuser -v {}", path.display());
+                    return Err(Error::new(Kind::Busy, "lock", path.display(), reason).advise(find));
+                }
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+        }
     }
 }
 
@@ -467,11 +501,7 @@ mod tests {
         for (name, path, value) in [("frag", PROACTIVENESS, "0"), ("thp", DEFRAG, "never")] {
             let loan = Loan::files(&linux, &directory, name, &[path]).unwrap();
             loan.set(path, value).unwrap();
-            // Killed: nothing is dropped, and no living process has this start time.
-            std::mem::forget(loan);
-            let mut journal = Journal::<Files>::load(&directory, name).unwrap().unwrap();
-            journal.holders[0].started += 1;
-            journal.store(&directory, name).unwrap();
+            loan.end_as_killed();
         }
         assert_eq!(left_over_files(&directory).unwrap().len(), 2);
         let names: Vec<String> =
@@ -520,5 +550,38 @@ mod tests {
         let error = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap_err();
         assert!(error.to_string().contains("rm "), "{error}");
         assert_eq!(now(&linux, PROACTIVENESS), "20");
+    }
+
+    #[test]
+    fn who_finds_the_lock_taken_is_told_so_in_time_and_gives_back_all_the_same() {
+        let (_root, linux, directory) = machine();
+        let loan = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap();
+        loan.set(PROACTIVENESS, "0").unwrap();
+        let second = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap();
+        let stuck = Lock::take(&directory, "frag").unwrap();
+        let error = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains("fuser -v"), "{error}");
+        loan.give_back().unwrap();
+        assert_eq!(now(&linux, PROACTIVENESS), "0", "the second one still needs it");
+        second.give_back().unwrap();
+        assert_eq!(now(&linux, PROACTIVENESS), "20");
+        assert!(!Journal::<Files>::path(&directory, "frag").exists());
+        drop(stuck);
+    }
+
+    #[test]
+    fn nobody_else_can_open_the_lock_also_where_an_older_one_was_open_to_all() {
+        let (_root, linux, directory) = machine();
+        let mode = || {
+            let lock = fs::metadata(directory.join("frag.lock")).unwrap();
+            lock.permissions().mode() & 0o777
+        };
+        drop(Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap());
+        assert_eq!(mode(), 0o600);
+        let open = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(directory.join("frag.lock"), open).unwrap();
+        drop(Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap());
+        assert_eq!(mode(), 0o600);
     }
 }

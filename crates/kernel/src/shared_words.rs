@@ -1,16 +1,66 @@
 //! Words in a shared file, seen by several processes at once.
 //!
-//! The file lives in memory (`/dev/shm`), belongs to its maker alone, and loses its name when the maker drops it; whoever has
-//! it mapped keeps it. All access is by atomic words, so no process can find a word half written.
+//! ```text
+//!  /dev/shm/NAME.XXXXXX/        under a name that nobody can know before; open to its maker alone, who has it locked
+//!                       words   the file
+//! ```
+//!
+//! The file loses its name when the maker drops it; whoever has it mapped keeps it. What a killed maker left is removed by
+//! the next one of the same user: its directory is not locked, in whichever namespace the maker was. All access is by
+//! atomic words, so no process can find a word half written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-use crate::{Error, Result};
+use tempfile::TempDir;
+
+use crate::{Error, Kind, Result};
+
+/// A directory of this process.
+#[derive(Debug)]
+struct Room {
+    directory: TempDir,
+    _locked: File,
+}
+
+impl Room {
+    fn new_in(place: &Path, name: &str) -> io::Result<Self> {
+        loop {
+            let prefix = format!("{name}.");
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(&prefix).permissions(fs::Permissions::from_mode(0o700));
+            let directory = builder.tempdir_in(place)?;
+            let locked = File::open(directory.path())?;
+            // Between these two steps another process may have taken it for one that was left.
+            if locked.try_lock().is_ok() && directory.path().exists() {
+                return Ok(Self { directory, _locked: locked });
+            }
+        }
+    }
+}
+
+/// Removes what killed processes of this user have left.
+fn forget_the_dead(place: &Path, name: &str) {
+    let Ok(me) = fs::metadata("/proc/self").map(|own| own.uid()) else { return };
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let file_name = entry.file_name();
+        let named = file_name
+            .to_str()
+            .is_some_and(|it| it.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')));
+        let ours = named && entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == me);
+        // It stays locked until it is gone.
+        let left = ours.then(|| File::open(entry.path()).ok()).flatten();
+        if let Some(_locked) = left.filter(|directory| directory.try_lock().is_ok()) {
+            // It is tried again the next time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
 
 /// The words, mapped.
 #[derive(Debug)]
@@ -20,43 +70,48 @@ pub struct SharedWords {
     path: PathBuf,
     /// Kept so that nobody can shorten the file unseen by its last descriptor.
     _file: File,
+    _room: Room,
 }
 
 impl SharedWords {
-    /// Makes a new file of `count` words of zero. A file of that name must not exist.
-    pub fn create(path: &Path, count: usize) -> Result<Self> {
+    /// Makes a file of `count` words of zero in a directory of its own, in the first of `places` that will have it.
+    /// `name` is the beginning of the directory's.
+    pub fn create(places: &[&Path], name: &str, count: usize) -> Result<Self> {
+        let mut refused = Vec::new();
+        for place in places {
+            forget_the_dead(place, name);
+            let room = Room::new_in(place, name)
+                .map_err(|error| Error::io("make a directory in", place.display(), error));
+            match room.and_then(|room| Self::in_room(room, count)) {
+                Ok(shared) => return Ok(shared),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        Err(Error::new(Kind::Other, "share memory as", name, refused.join("; ")))
+    }
+
+    fn in_room(room: Room, count: usize) -> Result<Self> {
+        let path = room.directory.path().join("words");
         let failed = |error| Error::io("create", path.display(), error);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(path).map_err(failed)?;
+        let file = options.open(&path).map_err(failed)?;
         let length = count * size_of::<AtomicU64>();
-        let mapped = file.set_len(length as u64).map_err(failed).and_then(|()| {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let fd = file.as_raw_fd();
-            // All of it now: where memory runs out later, whoever writes there is killed.
-            // SAFETY: an open descriptor and numbers.
-            let full = unsafe { libc::posix_fallocate(fd, 0, length as libc::off_t) };
-            if full != 0 {
-                return Err(failed(std::io::Error::from_raw_os_error(full)));
-            }
-            // SAFETY: a new shared mapping, at an address of the kernel's choice, of a file that is that long.
-            let start =
-                unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
-            if start == libc::MAP_FAILED {
-                return Err(Error::last("map", path.display()));
-            }
-            Ok(start)
-        });
-        match mapped {
-            Ok(start) => {
-                Ok(Self { start: start.cast(), count, path: path.to_owned(), _file: file })
-            }
-            Err(error) => {
-                // Nothing else can be done about a file that cannot be removed either.
-                let _ = std::fs::remove_file(path);
-                Err(error)
-            }
+        file.set_len(length as u64).map_err(failed)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = file.as_raw_fd();
+        // All of it now: where memory runs out later, whoever writes there is killed.
+        // SAFETY: an open descriptor and numbers.
+        let full = unsafe { libc::posix_fallocate(fd, 0, length as libc::off_t) };
+        if full != 0 {
+            return Err(failed(io::Error::from_raw_os_error(full)));
         }
+        // SAFETY: a new shared mapping, at an address of the kernel's choice, of a file that is that long.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last("map", path.display()));
+        }
+        Ok(Self { start: start.cast(), count, path, _file: file, _room: room })
     }
 
     /// Where it is, for those who are to map it.
@@ -74,10 +129,8 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: made by `create` with this length; no reference outlives `self`.
+        // SAFETY: made by `in_room` with this length; no reference outlives `self`.
         unsafe { libc::munmap(self.start.cast_mut().cast(), self.count * size_of::<AtomicU64>()) };
-        // Who started us may have removed it before.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -85,19 +138,50 @@ impl Drop for SharedWords {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+    use std::process::Command;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn what_is_written_shows_in_the_file_and_the_name_goes_with_the_maker() {
-        let room = tempfile::tempdir().unwrap();
-        let path = room.path().join("words");
-        let shared = SharedWords::create(&path, 3).unwrap();
-        assert!(SharedWords::create(&path, 3).is_err(), "made twice");
+        let place = tempfile::tempdir().unwrap();
+        let shared = SharedWords::create(&[place.path()], "words", 3).unwrap();
         shared.words()[2].store(77, Ordering::Relaxed);
         let mut bytes = [0; 8];
-        File::open(&path).unwrap().read_exact_at(&mut bytes, 16).unwrap();
+        File::open(shared.path()).unwrap().read_exact_at(&mut bytes, 16).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 77);
+        let mode = fs::metadata(shared.path().parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
         drop(shared);
-        assert!(!path.exists());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_killed_makers_left_goes_and_what_living_ones_have_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let create = || SharedWords::create(&[place.path()], "words", 3).unwrap();
+        let living = create();
+        // Killed: the lock is gone, the directory is not.
+        let killed = place.path().join("words.killed");
+        fs::create_dir(&killed).unwrap();
+        fs::write(killed.join("words"), "left").unwrap();
+        // What others may put there. A pipe would hold up who opens it.
+        let others = ["words.1", "words", "wordsmith.1"].map(|name| place.path().join(name));
+        assert!(Command::new("mkfifo").arg(&others[0]).status().unwrap().success());
+        fs::write(&others[1], "somebody's").unwrap();
+        fs::create_dir(&others[2]).unwrap();
+        let second = create();
+        assert_ne!(second.path(), living.path());
+        assert!(living.path().exists() && !killed.exists());
+        assert!(others.iter().all(|other| other.exists()));
+    }
+
+    #[test]
+    fn where_one_place_will_not_have_it_the_next_one_does() {
+        let place = tempfile::tempdir().unwrap();
+        let nowhere = place.path().join("nowhere");
+        let shared = SharedWords::create(&[&nowhere, place.path()], "words", 3).unwrap();
+        assert!(shared.path().starts_with(place.path()));
+        let error = SharedWords::create(&[&nowhere], "words", 3).unwrap_err();
+        assert!(error.to_string().contains("nowhere"), "{error}");
     }
 }

@@ -1,7 +1,8 @@
 //! Independent pieces of work on all processors.
 //!
 //! Results come in the order of the items, and nothing is shared between pieces, so an answer does not depend on how many
-//! processors there are or on who was first.
+//! processors there are or on who was first. Where the system gives no more threads, the ones there are do it; without any
+//! the caller's own does.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,36 +16,36 @@ pub fn map<T: Sync, R: Send>(
     done: &mut dyn FnMut(usize),
 ) -> Vec<R> {
     let workers = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(items.len());
-    if workers < 2 {
-        let one = |(at, item)| {
-            let result = work(item);
-            done(at + 1);
-            result
-        };
-        return items.iter().enumerate().map(one).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        items.get(at).map(|item| (at, work(item)))
+    };
+    let mut finished = 0;
+    let mut keep = |(at, result): (usize, R)| {
+        results[at] = Some(result);
+        finished += 1;
+        done(finished);
+    };
+    let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..workers {
-            let (sender, next, work) = (sender.clone(), &next, &work);
-            scope.spawn(move || {
-                while let Some((at, item)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    items.get(at).map(|item| (at, item))
-                } {
-                    if sender.send((at, work(item))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
+        let wanted = if workers < 2 { 0 } else { workers };
+        let start = |_| {
+            let (sender, take) = (sender.clone(), &take);
+            let until_all_is_taken = move || {
+                while let Some(result) = take()
+                    && sender.send(result).is_ok()
+                {}
+            };
+            thread::Builder::new().spawn_scoped(scope, until_all_is_taken)
+        };
+        let started = (0..wanted).map_while(|worker| start(worker).ok()).count();
         drop(sender);
-        for (finished, (at, result)) in receiver.iter().enumerate() {
-            results[at] = Some(result);
-            done(finished + 1);
+        if started == 0 {
+            std::iter::from_fn(take).for_each(&mut keep);
         }
+        receiver.iter().for_each(keep);
     });
     // A worker that panicked has ended the scope, so every place is filled.
     results.into_iter().flatten().collect()

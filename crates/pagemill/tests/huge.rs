@@ -5,11 +5,14 @@
 #[cfg(test)]
 mod support;
 
+use std::fs;
 use std::io::BufRead as _;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
 
 use pagemill_kernel::Linux;
 use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::process::Capability;
 use serde_json::Value;
 use support::{Machine, Ran, compiled, pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
@@ -685,6 +688,37 @@ fn the_systems_setting_is_restored_by_the_next_start_after_a_kill() {
     next.env("PAGEMILL_ROOT", machine.root()).args(["run", "--huge", "linux-never", "--", "true"]);
     let next = ran(&mut next);
     assert!(next.err.contains("restored"), "{next:?}");
+    assert_eq!(machine.thp(), "madvise");
+}
+
+/// Any user could lock the file of a loan, for flock(2) asks for no more than an open descriptor: root's pagemill waited
+/// for ever, with the setting changed.
+#[test]
+fn another_user_cannot_hold_the_lock_of_a_loan() {
+    let machine = Machine::new();
+    let mut run = borrowing(&machine, "exec sleep 1000");
+    until("the loan", || machine.thp() == "always");
+    let directory = machine.root().join("run/pagemill");
+    if !Linux::live().status(std::process::id()).unwrap().can(Capability::SysAdmin) {
+        skip::<()>("only root becomes another user");
+    } else {
+        for path in [machine.root().to_owned(), machine.root().join("run")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let locks = fs::read_dir(&directory).unwrap().flatten().map(|file| file.path());
+        let locks: Vec<_> = locks
+            .filter(|path| path.extension().is_some_and(|kind| kind == "lock" || kind == "alive"))
+            .collect();
+        assert_eq!(locks.len(), 2, "{locks:?}");
+        for lock in &locks {
+            let mut other = Command::new("setpriv");
+            other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "flock", "--nonblock"]);
+            let refused = ran(other.arg(lock).arg("true"));
+            assert!(refused.err.contains("ermission denied"), "{}: {refused:?}", lock.display());
+        }
+    }
+    pagemill_kernel::signal::send(run.id(), 15).unwrap();
+    run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -320,7 +320,17 @@ fn fake_library(directory: &TempDir) -> Option<PathBuf> {
 
 /// Starts `sh -c SCRIPT` on the fake library under the governor. The script should read a line.
 fn governed(root: &Path, library: &Path, pending: u64, script: &str) -> Child {
-    pagemill()
+    governed_by(pagemill(), root, library, pending, script)
+}
+
+fn governed_by(
+    mut pagemill: Command,
+    root: &Path,
+    library: &Path,
+    pending: u64,
+    script: &str,
+) -> Child {
+    pagemill
         .env("PAGEMILL_ROOT", root)
         .env("PAGEMILL_LIB", library)
         .env("FAKE_PENDING", pending.to_string())
@@ -458,6 +468,57 @@ fn after_kill_9_the_next_start_restores_what_was_found() {
     let _ = Command::new("kill").arg(child.to_string()).stderr(Stdio::null()).status();
 }
 
+/// Borrowers were told apart by process id and start time, which another namespace sees otherwise: a living one was
+/// taken for dead, and the settings were restored under it.
+#[test]
+fn of_three_borrowers_in_and_out_of_namespaces_the_last_restores_in_whichever_order_they_end() {
+    const NAMESPACES: [&str; 5] = ["--pid", "--fork", "--mount-proc", "--time", "--boottime=86400"];
+    let tried = Command::new("unshare").args(NAMESPACES).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        return skip("only root, with unshare(1), makes namespaces").unwrap_or(());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = fake_library(&directory) else { return };
+    let within = |namespaces: &[&str]| {
+        let plain = pagemill();
+        if namespaces.is_empty() {
+            return plain;
+        }
+        let mut command = Command::new("unshare");
+        command.args(namespaces).arg(plain.get_program());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    };
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let machine = Machine::new();
+        let before = machine.ksm_settings();
+        let mut borrowers = [&NAMESPACES[..0], &NAMESPACES[..3], &NAMESPACES].map(|namespaces| {
+            let script = "echo; read line; exit 0";
+            let mut run = governed_by(within(namespaces), machine.root(), &library, 100, script);
+            // It has borrowed by the time that its program runs.
+            run.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            run
+        });
+        until("merging", || machine.ksm("run") == "1");
+        for (ended, at) in order.into_iter().enumerate() {
+            let holders = fs::read_to_string(machine.journal()).unwrap();
+            assert_eq!(holders.matches("holder ").count(), 3 - ended, "{order:?}: {holders}");
+            drop(borrowers[at].stdin.take());
+            let mut said = String::new();
+            borrowers[at].stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
+            assert!(borrowers[at].wait().unwrap().success(), "{order:?}, {at}: {said}");
+            assert!(!said.contains("restored"), "{order:?}, {at}: {said}");
+        }
+        assert_eq!(machine.ksm_settings(), before, "{order:?}");
+        assert!(!machine.journal().exists(), "{order:?}");
+    }
+}
+
 #[test]
 fn without_the_right_to_set_ksm_the_program_runs_all_the_same() {
     let machine = Machine::new();
@@ -500,4 +561,25 @@ fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
     until("resting", || settings() == before);
     drop(run.stdin.take());
     assert_eq!(run.wait().unwrap().code(), Some(0));
+}
+
+/// A recorder that ran into a limit of its own was aborted, or blamed the program.
+#[test]
+fn a_limit_that_the_recorder_would_run_into_is_said_before_the_program_starts() {
+    let room = tempfile::tempdir().unwrap();
+    let limited = |limit: &str, arguments: &str| {
+        let plain = pagemill();
+        let mut run = Command::new("sh");
+        run.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let script = format!("ulimit {limit}; exec \"$0\" {arguments}");
+        ran(run.args(["-c", &script]).arg(plain.get_program()).current_dir(room.path()))
+    };
+    for (limit, word) in [("-n 12", "ulimit -n 32"), ("-v 150000", "ulimit -v unlimited")] {
+        for wrapper in ["record --with accesses", "record --with faults", "run --huge cbmm+"] {
+            let run = limited(limit, &format!("{wrapper} -- touch started"));
+            assert_eq!(run.code(), Some(125), "{limit}, {wrapper}: {run:?}");
+            assert!(run.err.contains(word), "{limit}, {wrapper}: {run:?}");
+        }
+    }
+    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0, "nothing was started or made");
 }

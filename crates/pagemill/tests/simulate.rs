@@ -1,7 +1,9 @@
 //! `pagemill simulate` from the outside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start its subject should panic")]
 
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
 
 fn simulate(arguments: &[&str]) -> Output {
@@ -171,4 +173,25 @@ fn output_that_a_full_disk_does_not_take_is_an_error() {
         "{}",
         stderr(&output)
     );
+}
+
+/// Where the system gave no thread more, it was aborted.
+#[test]
+fn a_user_who_may_have_no_more_processes_gets_the_same_answer() {
+    let arguments = ["gups", "--policy", "tpp,tpp+colloid", "--seconds", "5", "--scale", "256"];
+    let free = simulate(&arguments);
+    let room = tempfile::tempdir().unwrap();
+    let binary = room.path().join("pagemill");
+    let copied = Command::new("install").arg(env!("CARGO_BIN_EXE_pagemill")).arg(&binary).status();
+    assert!(copied.unwrap().success());
+    fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // The limit binds all but root.
+    let me = fs::metadata("/proc/self").unwrap().uid();
+    let mut run = Command::new(if me == 0 { "setpriv" } else { "env" });
+    if me == 0 {
+        run.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    run.args(["bash", "-c", "ulimit -u 1; exec \"$0\" simulate \"$@\""]);
+    let limited = run.arg(&binary).args(arguments).output().unwrap();
+    assert!(limited.status.success() && limited.stdout == free.stdout, "{limited:?}");
 }

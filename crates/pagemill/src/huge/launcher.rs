@@ -183,7 +183,9 @@ impl Launcher {
             None if !options.dry => Some(Isolation::of(linux, options.policy.name(), medium)?),
             _ => None,
         };
-        let shared = share(linux, &[Path::new("/dev/shm"), &std::env::temp_dir()])?;
+        let places = [Path::new("/dev/shm"), &std::env::temp_dir()];
+        let shared = SharedWords::create(&places, BOARD, WORDS)
+            .context("no place for the board of run --huge ($TMPDIR may name one)")?;
         let now = clock::monotonic();
         let mut launcher = Self {
             linux: linux.clone(),
@@ -688,7 +690,7 @@ fn counters(process: Process<'_>) -> Value {
 const HEAP: &str = "[heap]";
 
 /// Beginning of a board's file name.
-const NAME: &str = "pagemill-huge.";
+const BOARD: &str = "pagemill-huge";
 
 /// The moments at which a policy is asked about a region that grows.
 fn moments(policy: &Named) -> &'static [Moment] {
@@ -705,35 +707,6 @@ fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
     let mut orders =
         moments(policy).iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
     orders.find(|order| *order != Order::Nothing).unwrap_or_default()
-}
-
-/// A new board, in the first of these places that takes one.
-fn share(linux: &Linux, places: &[&Path]) -> Result<SharedWords> {
-    let name = format!("{NAME}{}", std::process::id());
-    let mut refused = Vec::new();
-    for place in places {
-        forget_the_dead(linux, place);
-        match SharedWords::create(&place.join(&name), WORDS) {
-            Ok(shared) => return Ok(shared),
-            Err(error) => refused.push(error.to_string()),
-        }
-    }
-    anyhow::bail!(
-        "no place for the board of run --huge: {} ($TMPDIR may name one)",
-        refused.join("; ")
-    )
-}
-
-/// Removes boards whose launchers were killed.
-fn forget_the_dead(linux: &Linux, directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(NAME)?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !linux.process_file(pid, "stat").exists()) {
-            // Somebody else's cannot be removed, and need not be.
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// What an agent is told to do so that a decision about a region that grows comes about.
@@ -771,20 +744,5 @@ fn meta(linux: &Linux, options: &Options) -> Meta {
         datasets: vec![HugeDecision::DATASET.into()],
         capabilities: vec!["PAGEMAP_SCAN".into(), "UFFDIO_MOVE".into(), "process_madvise".into()],
         ..Meta::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_board_is_where_there_is_room_for_one() {
-        let room = tempfile::tempdir().unwrap();
-        let nowhere = room.path().join("nowhere");
-        let shared = share(&Linux::live(), &[&nowhere, room.path()]).unwrap();
-        assert_eq!(shared.path().parent(), Some(room.path()));
-        let Err(error) = share(&Linux::live(), &[&nowhere]) else { panic!("a board nowhere") };
-        assert!(error.to_string().contains("nowhere/pagemill-huge."), "{error}");
     }
 }

@@ -70,7 +70,7 @@ impl Traced {
         let launched = now();
         let (allocations, variables) = match names.then(|| {
             let preloaded = std::env::var_os("LD_PRELOAD");
-            Allocations::begin(&linux, path, None, preloaded.as_deref())
+            Allocations::begin(path, None, preloaded.as_deref())
         }) {
             Some(Ok((ring, variables))) => (Ok(ring), variables),
             Some(Err(why)) => (Err(why), Vec::new()),

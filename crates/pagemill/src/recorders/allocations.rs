@@ -11,12 +11,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::shared_words::SharedWords;
-use pagemill_kernel::{Linux, clock, resident};
+use pagemill_kernel::{clock, resident};
 use pagemill_model::{Allocation, Nanos};
 
 use crate::library;
@@ -26,7 +26,7 @@ use crate::sampler::nanos;
 #[path = "../../../names/src/layout.rs"]
 mod layout;
 
-const NAME: &str = "pagemill-names-";
+const NAME: &str = "pagemill-names";
 
 /// Smaller ones that live shorter than a reading are left out.
 const SMALL: u64 = 4096;
@@ -51,22 +51,10 @@ fn both() -> (u64, Nanos) {
     (clock::cycles(), nanos(clock::monotonic()))
 }
 
-/// Removes rings that killed recorders have left.
-fn forget_the_dead(linux: &Linux, directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(NAME).and_then(|pid| pid.parse::<u32>().ok());
-        if pid.is_some_and(|pid| linux.stat(pid).is_err()) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
 impl Allocations {
     /// A ring for the program at `path`, and the variables that make it write there; `preloaded` is what else it is to load. With a size `least` only
     /// what is as large is noted, and not that it was given back; without one, all that a traced program does. The error says why there is none.
     pub fn begin(
-        linux: &Linux,
         path: &Path,
         least: Option<u64>,
         preloaded: Option<&OsStr>,
@@ -76,18 +64,15 @@ impl Allocations {
             anyhow::bail!("{}", refusal.reason);
         }
         let library = library::find_names()?;
-        let directory = Path::new("/dev/shm");
-        forget_the_dead(linux, directory);
-        let ring: PathBuf = directory.join(format!("{NAME}{}", std::process::id()));
-        let shared =
-            SharedWords::create(&ring, layout::WORDS).context("the ring of allocations")?;
+        let shared = SharedWords::create(&[Path::new("/dev/shm")], NAME, layout::WORDS)
+            .context("the ring of allocations")?;
         let inside = if least.is_none() { resident::INSIDE } else { 0 };
         shared.words()[layout::INSIDE].store(inside, Ordering::Relaxed);
         shared.words()[layout::LEAST].store(least.unwrap_or(0), Ordering::Relaxed);
         shared.words()[0].store(layout::VERSION, Ordering::Release);
         let variables = vec![
             ("LD_PRELOAD".into(), library::preload(&library, preloaded)),
-            ("PAGEMILL_NAMES".into(), ring.into_os_string()),
+            ("PAGEMILL_NAMES".into(), shared.path().into()),
         ];
         Ok((
             Self { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) },
@@ -200,7 +185,7 @@ mod tests {
     use super::*;
 
     fn ring(room: &Path) -> Allocations {
-        let shared = SharedWords::create(&room.join("ring"), layout::WORDS).unwrap();
+        let shared = SharedWords::create(&[room], NAME, layout::WORDS).unwrap();
         Allocations { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) }
     }
 

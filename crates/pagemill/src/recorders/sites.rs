@@ -34,9 +34,9 @@ pub struct Sites {
 }
 
 /// Has the command, which runs the program at `path`, note who asks for large memory.
-pub fn noted_by(linux: &Linux, path: &Path, command: &mut Command) -> Result<Allocations> {
+pub fn noted_by(path: &Path, command: &mut Command) -> Result<Allocations> {
     let preloaded = library::preloaded(command);
-    let (ring, variables) = Allocations::begin(linux, path, Some(LEAST), preloaded.as_deref())?;
+    let (ring, variables) = Allocations::begin(path, Some(LEAST), preloaded.as_deref())?;
     command.envs(variables);
     Ok(ring)
 }
@@ -44,7 +44,7 @@ pub fn noted_by(linux: &Linux, path: &Path, command: &mut Command) -> Result<All
 impl Sites {
     /// A recorder for the command, which runs the program at `path`.
     pub fn begin(linux: &Linux, path: &Path, command: &mut Command) -> Result<Self> {
-        let ring = noted_by(linux, path, command)?;
+        let ring = noted_by(path, command)?;
         Ok(Self { linux: linux.clone(), ring, known: HashSet::new(), noted: 0 })
     }
 

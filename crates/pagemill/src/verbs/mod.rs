@@ -19,13 +19,43 @@ pub mod tier;
 pub mod validate;
 pub mod workload;
 
+use anyhow::{Result, ensure};
+use pagemill_kernel::limits::Resource;
 use pagemill_kernel::{Kind, Linux};
+use pagemill_model::Bytes;
 
 use crate::tier::daemon;
 
-/// The machine: the running kernel, or the tree that `PAGEMILL_ROOT` names (for tests).
+/// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree of
+/// files in its place; what users run reads no such variable.
 pub fn machine() -> Linux {
-    std::env::var_os("PAGEMILL_ROOT").map_or_else(Linux::live, Linux::at)
+    let tree = cfg!(debug_assertions).then(|| std::env::var_os("PAGEMILL_ROOT")).flatten();
+    tree.map_or_else(Linux::live, Linux::at)
+}
+
+/// What a verb that stays beside the program that it starts needs at the least.
+const DESCRIPTORS: u64 = 32;
+const ADDRESS_SPACE: u64 = 256 << 20;
+
+/// Refuses to start a program that would be left alone when this process reaches a limit of its own.
+pub fn ensure_room() -> Result<()> {
+    if let Some(most) = Resource::Descriptors.limit() {
+        ensure!(
+            most >= DESCRIPTORS,
+            "this process may have {most} files open and needs {DESCRIPTORS} (run: ulimit -n {DESCRIPTORS})"
+        );
+    }
+    if let Some(most) = Resource::AddressSpace.limit() {
+        ensure!(
+            most >= ADDRESS_SPACE,
+            "this process may map {} and needs {} (run: ulimit -v unlimited; a limit for the program alone: \
+             sh -c 'ulimit -v {}; exec PROGRAM')",
+            Bytes(most).to_string().trim(),
+            Bytes(ADDRESS_SPACE).to_string().trim(),
+            most >> 10
+        );
+    }
+    Ok(())
 }
 
 /// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and

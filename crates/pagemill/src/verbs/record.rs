@@ -227,8 +227,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Some(output) => Writer::check(output, arguments.force).and_then(|_| Writer::probe(output)),
         None => Writer::probe(Path::new("")),
     };
+    let fits = fits.map_err(anyhow::Error::new).and_then(|_| match arguments.pid {
+        Some(_) => Ok(()),
+        None => super::ensure_room(),
+    });
     if let Err(error) = fits {
-        let error = anyhow::Error::new(error).context("nothing is recorded");
+        let error = error.context("nothing is recorded");
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }

@@ -149,6 +149,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     let linux = super::machine();
     recover(&linux);
     if arguments.ksm {
+        super::ensure_room()?;
         let signals = hold_signals()?;
         match Governor::start(&linux) {
             Ok(Start::Governor(governor)) => return supervise(command, &path, *governor, &signals),
@@ -197,6 +198,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             Prepared::Refused(exit) => return Ok(exit),
         }
     };
+    super::ensure_room()?;
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_agent() {
@@ -212,7 +214,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
                 let preload = library::preload(&agent, library::preloaded(&command).as_deref());
                 command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
                 if launcher.needs_sites() {
-                    match sites(&linux, &path, &mut command) {
+                    match sites(&path, &mut command) {
                         Ok(sites) => launcher.know_sites(sites),
                         Err(error) => eprintln!(
                             "pagemill: rows of the profile that name a site have no effect: {error:#}"
@@ -227,14 +229,14 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
 
 /// The library that notes who asks for memory is written for x86-64.
 #[cfg(not(target_arch = "x86_64"))]
-fn sites(_: &Linux, _: &Path, _: &mut Command) -> Result<Sites> {
+fn sites(_: &Path, _: &mut Command) -> Result<Sites> {
     anyhow::bail!("call sites are noted on x86-64 only")
 }
 
 /// Has the command note which code asks for large memory.
 #[cfg(target_arch = "x86_64")]
-fn sites(linux: &Linux, path: &Path, command: &mut Command) -> Result<Sites> {
-    let mut ring = recorders::sites::noted_by(linux, path, command)?;
+fn sites(path: &Path, command: &mut Command) -> Result<Sites> {
+    let mut ring = recorders::sites::noted_by(path, command)?;
     Ok(Sites::new(Box::new(move || ring.read())))
 }
 
