@@ -25,6 +25,16 @@ pub enum Kind {
     Other,
 }
 
+/// What helps who may not look into a process: root is kept out of few, and then by something else.
+pub(crate) fn not_permitted() -> &'static str {
+    // SAFETY: takes nothing, only reads, and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        "it is kept from root too: by a container's capabilities, a security module or another user namespace; see pagemill doctor"
+    } else {
+        "run as root or as the user who owns the process; see pagemill doctor"
+    }
+}
+
 impl Kind {
     /// The kind of an operating system error.
     fn of(error: &io::Error) -> Self {

@@ -10,8 +10,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::pagemap::{self, Pagemap};
 use crate::{Error, Kind, Linux, Result, pidfd, process_vm};
 
-const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
-
 /// A run of present pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -104,7 +102,7 @@ impl Pages {
             return Ok(());
         }
         let object = format!("the pages at {start:#x} of process {}", self.pid);
-        Err(Error::last(what, object).advise(ADVICE))
+        Err(Error::last(what, object).advise(crate::error::not_permitted()))
     }
 }
 

@@ -146,7 +146,7 @@ impl Linux {
                 self.process_file(pid, name).display(),
                 io::Error::from_raw_os_error(libc::ESRCH),
             ),
-            Kind::Permission => error.advise("run as root or as the user who owns the process"),
+            Kind::Permission => error.advise(crate::error::not_permitted()),
             _ => error,
         })
     }

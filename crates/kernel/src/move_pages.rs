@@ -7,8 +7,6 @@ use std::ptr;
 
 use crate::{Error, Kind, Result};
 
-const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
-
 /// What is known of one page, or came of moving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -76,7 +74,7 @@ fn call(pid: u32, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>
         let what = if nodes.is_some() { "move" } else { "locate" };
         let error = Error::last(what, format_args!("pages of process {pid}"));
         return Err(match error.kind() {
-            Kind::Permission => error.advise(ADVICE),
+            Kind::Permission => error.advise(crate::error::not_permitted()),
             _ => error,
         });
     }

@@ -63,8 +63,7 @@ impl Pagemap {
     pub fn open(linux: &Linux, pid: u32) -> Result<Self> {
         let path = linux.process_file(pid, "pagemap");
         let file = File::open(&path).map_err(|error| {
-            Error::io("open", path.display(), error)
-                .advise("run as root or as the user who owns the process")
+            Error::io("open", path.display(), error).advise(crate::error::not_permitted())
         })?;
         Ok(Self { file, pid })
     }

@@ -14,6 +14,7 @@
 //! Always true: a ring is read in order and every record once; what the kernel had no room for is
 //! reported as lost.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -61,6 +62,32 @@ pub enum What {
         /// The event.
         config: u64,
     },
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As perf(1) writes them.
+        f.write_str(match self {
+            Self::CpuClock => "cpu-clock",
+            Self::TaskClock => "task-clock",
+            Self::PageFaults => "page-faults",
+            Self::MinorFaults => "minor-faults",
+            Self::MajorFaults => "major-faults",
+            Self::ContextSwitches => "context-switches",
+            Self::Dummy => "dummy",
+            Self::Cycles => "cycles",
+            Self::Instructions => "instructions",
+            Self::CacheMisses => "cache-misses",
+            Self::DataTlbLoadMisses => "dTLB-load-misses",
+            Self::DataTlbStoreMisses => "dTLB-store-misses",
+            Self::InstructionTlbMisses => "iTLB-load-misses",
+            Self::Tracepoint(number) => return write!(f, "tracepoint {number}"),
+            Self::Unit { kind: 4, config } => {
+                return write!(f, "r{config:x} of the processor's core");
+            }
+            Self::Unit { kind, config } => return write!(f, "{config:#x} of unit {kind}"),
+        })
+    }
 }
 
 impl What {
@@ -278,10 +305,10 @@ impl Event {
         if fd < 0 {
             let object = match target {
                 Target::Thread(thread) | Target::ThreadOn(thread, _) => {
-                    format!("the event {:?} of thread {thread}", attributes.what)
+                    format!("the event {} of thread {thread}", attributes.what)
                 }
                 Target::Processor(cpu) => {
-                    format!("the event {:?} of processor {cpu}", attributes.what)
+                    format!("the event {} of processor {cpu}", attributes.what)
                 }
             };
             let error = Error::last("open", object);
@@ -293,7 +320,7 @@ impl Event {
                 Kind::NotFound => Error::new(
                     Kind::Unsupported,
                     "open",
-                    format_args!("the event {:?}", attributes.what),
+                    format_args!("the event {}", attributes.what),
                     "this machine does not count it",
                 ),
                 _ => error,

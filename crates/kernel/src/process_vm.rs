@@ -4,8 +4,6 @@
 
 use crate::{Error, Kind, Result};
 
-const ADVICE: &str = "run as root or as the user who owns the process; see pagemill doctor";
-
 /// Fills `into` from address `from` of process `pid`. Reads all of it or fails.
 pub fn read(pid: u32, from: u64, into: &mut [u8]) -> Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -38,7 +36,11 @@ fn finish(action: &'static str, pid: u32, address: u64, asked: usize, moved: isi
         )),
         Err(_) => {
             let error = Error::last(action, object());
-            Err(if error.kind() == Kind::Permission { error.advise(ADVICE) } else { error })
+            Err(if error.kind() == Kind::Permission {
+                error.advise(crate::error::not_permitted())
+            } else {
+                error
+            })
         }
     }
 }

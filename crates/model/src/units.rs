@@ -116,21 +116,36 @@ impl FromStr for Bytes {
 impl FromStr for Nanos {
     type Err = Error;
 
-    /// Reads `250us`, `100ms`, `1.5s`, `2m`, `1h`; a bare number is refused, for nobody could tell
-    /// its unit.
+    /// Reads `250us`, `100ms`, `1.5s`, `2m`, `1h`, and several of them as in `1m30s`; a bare number is refused,
+    /// for nobody could tell its unit.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let expected = "expected a time such as 250us, 100ms, 1.5s, 2m or 1h";
-        let (number, suffix) = split(text);
-        let factor = match suffix {
-            "ns" => Some(1.0),
-            "us" | "µs" => Some(1e3),
-            "ms" => Some(1e6),
-            "s" => Some(1e9),
-            "m" | "min" => Some(60e9),
-            "h" => Some(3600e9),
-            _ => None,
+        let expected = "expected a time such as 250us, 100ms, 1.5s, 2m, 1h or 1m30s";
+        let part = |text: &str| {
+            let (number, suffix) = split(text);
+            let factor = match suffix {
+                "ns" => Some(1.0),
+                "us" | "µs" => Some(1e3),
+                "ms" => Some(1e6),
+                "s" => Some(1e9),
+                "m" | "min" => Some(60e9),
+                "h" => Some(3600e9),
+                _ => None,
+            };
+            whole(number, factor)
         };
-        whole(number, factor).map(Self).ok_or_else(|| invalid(text, expected))
+        let mut sum = Some(0_u64);
+        let mut rest = text.trim();
+        loop {
+            // A number and its unit, up to where the next number begins.
+            let unit = rest.find(char::is_alphabetic).unwrap_or(rest.len());
+            let next = rest[unit..].find(|c: char| c.is_ascii_digit());
+            let (first, others) = rest.split_at(next.map_or(rest.len(), |next| unit + next));
+            sum = sum.and_then(|sum| sum.checked_add(part(first)?));
+            rest = others;
+            if rest.is_empty() {
+                return sum.map(Self).ok_or_else(|| invalid(text, expected));
+            }
+        }
     }
 }
 
@@ -196,10 +211,14 @@ mod tests {
             ("1.5s", 1_500_000_000),
             ("2m", 120_000_000_000),
             ("1h", 3_600_000_000_000),
+            ("1m30s", 90_000_000_000),
+            ("1h 2m 3.5s", 3_723_500_000_000),
         ] {
             assert_eq!(text.parse::<Nanos>().unwrap(), Nanos(nanos), "{text}");
         }
-        for text in ["", "100", "ms", "-1s", "1 day", "1e9s"] {
+        for text in
+            ["", "100", "ms", "-1s", "1 day", "1e9s", "1m30", "30s m", "1s,2s", "3000000h3000000h"]
+        {
             assert!(text.parse::<Nanos>().is_err(), "{text}");
         }
     }

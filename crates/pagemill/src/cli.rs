@@ -47,7 +47,6 @@ pub enum Verb {
     #[cfg(target_arch = "x86_64")]
     Validate(verbs::validate::Arguments),
     /// Print the man pages or a shell's completions
-    #[command(hide = true)]
     Generate(verbs::generate::Arguments),
     /// Run a workload on a simulated machine with two memory tiers
     Simulate(verbs::simulate::Arguments),

@@ -191,6 +191,33 @@ fn a_script_is_judged_by_its_interpreter() {
     assert_eq!(program["chain"][1], interpreter.to_str().unwrap());
 }
 
+/// "ok" was said of wrappers of programs that bring their own allocator.
+#[test]
+fn a_wrapper_is_judged_by_what_it_executes_and_a_script_that_does_not_say_by_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nvoid free(void *p) { (void)p; }\nint main(void) { return 0; }";
+    let Some(bundled) = compiled(&directory, "bundled", own, &["-rdynamic"]) else { return };
+    let Some(plain) = compiled(&directory, "plain", PROGRAM, &[]) else { return };
+    let executes = |program: &std::path::Path| {
+        format!("# exec /bin/true\nexec \"{}\" \"$@\"", program.display())
+    };
+    for (name, text, status, kind) in [
+        ("wraps-bundled", executes(&bundled), "missing", Value::from("bundled-allocator")),
+        ("wraps-plain", executes(&plain), "ok", Value::Null),
+        ("says-nothing", "\"$BROWSER\" \"$@\"".to_owned(), "degraded", Value::from("script")),
+    ] {
+        let script = directory.path().join(name);
+        fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        let program = json(&["--program", script.to_str().unwrap()])["program"].clone();
+        assert_eq!(
+            (program["status"].as_str(), &program["kind"]),
+            (Some(status), &kind),
+            "{program}"
+        );
+    }
+}
+
 #[test]
 fn a_set_user_id_program_is_told_for_others_and_not_for_its_owner() {
     const NOBODY: u32 = 65_534;

@@ -227,7 +227,14 @@ fn wrong_usage_is_125_for_a_wrapper_and_2_otherwise() {
     assert_eq!(run(pagemill().args(["record", "--interval", "5", "-p", "1"])).0, Some(2));
     let (code, _, err) = run(pagemill().arg("record"));
     assert_eq!(code, Some(2));
-    assert!(err.contains("--pid"), "{err}");
+    assert!(err.contains("-p PID"), "{err}");
+    for options in [["--with", "accesses,heap"], ["--granule", "8K"], ["--budget", "2x"]] {
+        let with = ["record", "--with", "accesses"];
+        let with = if options[0] == "--granule" { &with[..] } else { &with[..1] };
+        let usage = |whose: &[&str]| run(pagemill().args(with).args(options).args(whose)).0;
+        assert_eq!(usage(&["--", "true"]), Some(125), "{options:?}");
+        assert_eq!(usage(&["-p", "1"]), Some(2), "{options:?}");
+    }
 }
 
 #[test]

@@ -583,3 +583,51 @@ fn a_limit_that_the_recorder_would_run_into_is_said_before_the_program_starts() 
     }
     assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0, "nothing was started or made");
 }
+
+/// What users were told misled them: a bare number of seconds was refused and no time at all taken, only a number was a
+/// process, and answers named half of what was possible.
+#[test]
+fn answers_to_what_users_type_say_what_to_do() {
+    for (arguments, code, words) in [
+        (&["record", "-o", "x"][..], 2, &["-- CMD", "-p PID", "--import FILE"][..]),
+        (&["record", "--interval", "0ms", "--", "true"], 125, &["more than no time"]),
+        (&["record", "--for", "soon", "--", "true"], 125, &["1m30s"]),
+        (&["record", "--with", "heap", "--every", "--", "true"], 125, &["--with accesses"]),
+        (&["heap", "no-such-program"], 2, &["no process is called", "ps -eo"]),
+        (&["plan", "-p", "7"], 2, &["pagemill record --with faults", "-p 7"]),
+        (
+            &["reproduce", "nosuch"],
+            2,
+            &["moca", "overhead", "huge-pages", "huge-slices", "colloid", "mesh"],
+        ),
+        (
+            &["simulate", "gups", "--policy", "tpp", "--unloaded", "1"],
+            2,
+            &["--unloaded 1", "valid: 32"],
+        ),
+    ] {
+        let run = ran(pagemill().args(arguments));
+        assert_eq!(run.code(), Some(code), "{arguments:?}: {run:?}");
+        for word in words {
+            assert!(run.err.contains(word), "{arguments:?}: {word}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_of_induce_is_json_where_that_is_asked_for() {
+    let run = ran(pagemill().args(["frag", "induce", "--dry-run", "--target", "0.5", "--json"]));
+    let answer: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(answer["target"], 0.5, "{answer}");
+    assert!(answer["huge_pages_to_break"].is_u64() && answer["held_bytes"].is_u64(), "{answer}");
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_said_to_have_ended() {
+    let room = tempfile::tempdir().unwrap();
+    let mut record = pagemill();
+    record.args(["record", "--with", "heap", "--interval", "60s", "-o", "rec", "--", "true"]);
+    let run = ran(record.current_dir(room.path()));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    assert!(!run.err.contains("has no pagemill heap"), "{run:?}");
+}

@@ -68,7 +68,7 @@ fn doctor_names_each_cause_on_two_nodes_with_its_fix() {
     write("sys/kernel/mm/numa/demotion_enabled", "true\n");
     assert!(look().contains("the kernel would by itself:        yes"), "{}", look());
     write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
-    assert!(look().contains("somebody has set up 1 threads of DAMON"), "{}", look());
+    assert!(look().contains("somebody has set up a thread of DAMON"), "{}", look());
 }
 
 #[test]

@@ -303,6 +303,14 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Whether its values go together, as those of a file must.
+    ///
+    /// # Errors
+    /// The first that does not; it has no line.
+    pub fn check(&self) -> Result<(), MachineError> {
+        self.agrees(&BTreeMap::new())
+    }
+
     /// Values that are valid each, but not together.
     fn agrees(&self, lines: &BTreeMap<String, usize>) -> Result<(), MachineError> {
         let fail = |key: &str, what: String, valid: String| {

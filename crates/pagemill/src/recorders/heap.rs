@@ -18,14 +18,16 @@ pub struct Heap {
     /// is written.
     first: Option<Event>,
     samples: u64,
+    /// Whether the program was started on the heap.
+    preloaded: bool,
 }
 
 impl Heap {
-    /// Looks at `pid` for the first time.
-    pub fn attach(linux: Linux, pid: u32, interval: Duration) -> Result<Self> {
+    /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
+    pub fn attach(linux: Linux, pid: u32, interval: Duration, preloaded: bool) -> Result<Self> {
         let mut sampler = Sampler::attach(linux, pid)?;
         let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
-        Ok(Self { sampler, interval, first, samples: 0 })
+        Ok(Self { sampler, interval, first, samples: 0, preloaded })
     }
 
     /// When the first sample was taken.
@@ -61,15 +63,25 @@ impl Recorder for Heap {
         meta.not_measured.extend(self.sampler.not_measured());
         meta.capabilities.extend(self.sampler.used());
         if !self.sampler.saw_heap() {
-            eprintln!(
-                "{} has no pagemill heap: only its memory as the kernel accounts it is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)",
-                self.sampler.comm()
-            );
+            let comm = self.sampler.comm();
+            if self.preloaded {
+                eprintln!(
+                    "{comm} ended, or executed another program, before its heap was seen (a shorter --interval sees shorter programs)"
+                );
+            } else {
+                eprintln!(
+                    "{comm} has no pagemill heap: only its memory as the kernel accounts it is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)"
+                );
+            }
         }
         Ok(())
     }
 
     fn amount(&self) -> String {
         format!("{} samples", self.samples)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.samples == 0
     }
 }

@@ -47,4 +47,9 @@ pub trait Recorder {
 
     /// How much there is so far, such as `120 samples`.
     fn amount(&self) -> String;
+
+    /// Whether that is nothing at all, where nothing is no answer.
+    fn is_empty(&self) -> bool {
+        false
+    }
 }

@@ -167,6 +167,10 @@ impl Recorder for AccessSamples {
     fn amount(&self) -> String {
         format!("{} sampled accesses", self.rows)
     }
+
+    fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
 }
 
 #[cfg(test)]

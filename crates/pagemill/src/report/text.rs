@@ -1,7 +1,10 @@
 //! Tables and small charts for the terminal. Plain text: no colour, so that it reads the same in a
-//! file.
+//! file. On a terminal a table is as wide as it at the most: long cells are broken into lines.
 
-use comfy_table::{CellAlignment, Table, presets};
+use std::io::IsTerminal as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use terminal_size::{Width, terminal_size_of};
 
 use super::chart::{Series, number};
 use super::html::is_figure;
@@ -9,8 +12,17 @@ use super::html::is_figure;
 /// A table with aligned columns; columns of figures are set to the right. Without a header row if
 /// `header` is empty.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let out = std::io::stdout();
+    let screen = out.is_terminal().then(|| terminal_size_of(&out)).flatten();
+    table_within(header, rows, screen.map(|(Width(width), _)| width))
+}
+
+fn table_within(header: &[&str], rows: &[Vec<String>], width: Option<u16>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     if !header.is_empty() {
         table.set_header(header.iter().copied());
     }
@@ -104,6 +116,22 @@ mod tests {
             table(&["arm", "memory", "back end"], &rows),
             "arm       memory  back end\nglibc  247.1 MiB  none\n1y       9.0 MiB  remap\n"
         );
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_long_cells_are_broken_and_nothing_is_left_out() {
+        let reason = "page walks by the processor's counters, in fewer runs than without them";
+        let rows = vec![vec!["page-walks".into(), "12.5 MiB".into(), reason.into()]];
+        let wide = table_within(&["what", "size", "why"], &rows, None);
+        assert!(wide.lines().any(|line| line.len() > 60), "{wide}");
+        let narrow = table_within(&["what", "size", "why"], &rows, Some(40));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        let words = |text: &str| {
+            let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        assert_eq!(words(&narrow), words(&wide));
     }
 
     #[test]

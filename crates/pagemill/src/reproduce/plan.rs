@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn every_arm_runs_once_a_repetition_and_the_order_follows_the_seed() {
-        let experiment = &experiment::select(&["throughput".into()]).unwrap()[0];
+        let experiment = &experiment::select(&["throughput".into()], &[]).unwrap()[0];
         let cells = order(experiment, &arms(), 4, &[], &mut Random::new(9));
         assert_eq!(cells.len(), 4 * 5 * 3);
         for (number, round) in cells.chunks(15).enumerate() {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_arm_that_takes_long_runs_once() {
-        let experiment = &experiment::select(&["sqlite".into()]).unwrap()[0];
+        let experiment = &experiment::select(&["sqlite".into()], &[]).unwrap()[0];
         let once = ["jemalloc".to_owned()];
         let cells = order(experiment, &arms(), 3, &once, &mut Random::new(1));
         let runs = |name| cells.iter().filter(|(_, cell)| cell.arm == name).count();

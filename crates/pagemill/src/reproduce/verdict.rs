@@ -233,7 +233,7 @@ mod tests {
     use crate::reproduce::summary::tests::cells;
 
     fn redis() -> Experiment {
-        experiment::select(&["redis-fragmentation".into()]).unwrap().remove(0)
+        experiment::select(&["redis-fragmentation".into()], &[]).unwrap().remove(0)
     }
 
     /// The verdict on the published 39 % for a final memory of `ours` where jemalloc takes 100.

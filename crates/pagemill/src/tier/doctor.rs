@@ -240,7 +240,13 @@ fn damon(linux: &Linux) -> Finding {
         Ok(State::Busy { threads, running }) => finding(
             "damon",
             Status::Missing,
-            format!("somebody has set up {threads} threads of DAMON, {running} of them run"),
+            match (threads, running) {
+                (1, 0) => "somebody has set up a thread of DAMON, which rests".to_owned(),
+                (1, _) => "somebody has set up a thread of DAMON, and it runs".to_owned(),
+                _ => {
+                    format!("somebody has set up {threads} threads of DAMON; {running} of them run")
+                }
+            },
             "damo stop   (or: echo off > …/kdamonds/0/state; echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds)",
         ),
         Ok(State::Free { stat }) => {

@@ -46,6 +46,9 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The figure of how long was recorded.
+const LENGTH: &str = "length";
+
 /// Objects that are shown.
 const OBJECTS: usize = 20;
 
@@ -81,7 +84,7 @@ fn look(path: &Path) -> Result<Side> {
     let mut put = |name: &str, unit, value: Option<f64>| {
         figures.extend(value.map(|value| Figure { name: name.into(), unit, value }));
     };
-    put("length", "s", meta.ended.map(|ended| ended.since(meta.started).seconds()));
+    put(LENGTH, "s", meta.ended.map(|ended| ended.since(meta.started).seconds()));
     let view = heap.view();
     let memory = [
         ("memory", &view.memory),
@@ -174,6 +177,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let grown: Vec<&str> = match arguments.tolerance {
         Some(percent) => figures
             .iter()
+            // How long was recorded says nothing of the program.
+            .filter(|(name, ..)| name != LENGTH)
             .filter(|(_, _, before, after)| *after > before * (1.0 + percent / 100.0))
             .map(|(name, ..)| name.as_str())
             .collect(),

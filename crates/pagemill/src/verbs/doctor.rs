@@ -2,7 +2,8 @@
 //! is missing. Also: whether preloading can work in a given program.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -114,6 +115,11 @@ fn program_row(name: &OsStr) -> ProgramRow {
     let inspection = program::inspect(&path, search.as_deref());
     row.chain = inspection.chain;
     match inspection.verdict {
+        Verdict::Fits
+            if row.chain.last().is_some_and(|last| row.chain.len() > 1 && is_shell(last)) =>
+        {
+            of_what_a_script_executes(&path, search.as_deref(), &mut row);
+        }
         Verdict::Fits => {
             (row.status, row.finding) = (Status::Ok, "the heap can be preloaded".to_owned());
         }
@@ -127,6 +133,54 @@ fn program_row(name: &OsStr) -> ProgramRow {
         }
     }
     row
+}
+
+fn is_shell(path: &Path) -> bool {
+    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ksh", "mksh", "zsh", "busybox"];
+    path.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
+}
+
+/// Wrappers of programs are shell scripts that execute them at last.
+fn of_what_a_script_executes(script: &Path, search: Option<&OsStr>, row: &mut ProgramRow) {
+    row.status = Status::Degraded;
+    row.kind = Some("script");
+    let Some(program) = executed_by(script) else {
+        row.finding =
+            "the heap can be preloaded into the shell that runs it; what that starts is not known"
+                .into();
+        row.fix = Some("ask for the programs that it starts: pagemill doctor -- PROGRAM".into());
+        return;
+    };
+    let inspection = program::inspect(&program, search);
+    row.chain.extend(inspection.chain);
+    let name = program.display();
+    match inspection.verdict {
+        Verdict::Fits => {
+            row.finding = format!("the heap can be preloaded, also into {name}, which it executes");
+            (row.status, row.kind) = (Status::Ok, None);
+        }
+        Verdict::Unknown(why) => row.finding = format!("it executes {name}: {why}"),
+        Verdict::Refused(refusal) => {
+            (row.status, row.kind) = (Status::Missing, Some(refusal.kind));
+            row.finding = format!("it executes {name}: {}", refusal.reason);
+            row.fix = Some(refusal.way);
+        }
+    }
+}
+
+/// The last program that a shell script executes (`exec`) by its whole path, if it says so in plain words.
+fn executed_by(script: &Path) -> Option<PathBuf> {
+    const MOST: u64 = 1 << 18;
+    let mut bytes = Vec::new();
+    std::fs::File::open(script).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "exec").skip(1);
+        let word = words.find(|word| !word.starts_with('-'))?.trim_matches(['"', '\'']);
+        let path = PathBuf::from(word);
+        (path.is_absolute() && path.is_file()).then_some(path)
+    };
+    text.lines().filter(|line| !line.trim_start().starts_with('#')).filter_map(of_line).next_back()
 }
 
 fn print(answer: &Answer) {

@@ -1,5 +1,5 @@
 //! `pagemill generate`: man pages and shell completions, from the same description of the command
-//! line that parses it; and recordings of any size, for who tries readers on them. Hidden from the help.
+//! line that parses it; and recordings of any size, for who tries readers on them.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,22 +12,32 @@ use crate::cli::Cli;
 use crate::exit::Exit;
 use crate::synthetic;
 
+const EXAMPLES: &str = "\
+Examples:
+  pagemill generate bash >~/.local/share/bash-completion/completions/pagemill
+  pagemill generate zsh >\"${fpath[1]}/_pagemill\"
+  pagemill generate fish >~/.config/fish/completions/pagemill.fish
+  pagemill generate man -o ~/.local/share/man/man1      # pagemill.1, pagemill-run.1, …
+  pagemill generate man | man -l -                      # all of them, at once
+";
+
 /// What to print.
 #[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// The kind of file
     target: Target,
     /// A recording: how many accesses.
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
-    /// A recording: directory to write.
+    /// Directory to write: of a recording, or of manual pages, one file each.
     #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"))]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Target {
-    /// All manual pages, one after the other (`man -l` shows them)
+    /// Manual pages: with -o a file each, otherwise one after the other
     Man,
     Bash,
     Zsh,
@@ -43,6 +53,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match arguments.target {
         Target::Man => {
             command.build();
+            if let Some(directory) = &arguments.output {
+                std::fs::create_dir_all(directory)
+                    .and_then(|()| clap_mangen::generate_to(command, directory))
+                    .with_context(|| {
+                        format!("cannot write the manual pages to {}", directory.display())
+                    })?;
+                return Ok(Exit::Ok);
+            }
             man(&command, &mut text).context("cannot write the manual page")?;
         }
         Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),

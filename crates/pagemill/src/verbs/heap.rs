@@ -20,6 +20,7 @@ use crate::stats_page;
 const EXAMPLES: &str = "\
 Examples:
   pagemill heap 4711
+  pagemill heap redis-server
   pagemill heap 4711 --watch 500ms
   pagemill heap 4711 --json | jq .sample.footprint_bytes
   pagemill heap 4711 --compact          ask for a compaction pass and wait for it
@@ -32,10 +33,11 @@ Exit status: 0 shown; 2 there is no such process or it has no pagemill heap; 4 i
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// The process.
+    /// The process: its id or its name.
+    #[arg(value_name = "PID", value_parser = super::values::process)]
     pid: u32,
     /// Print a frame again and again, every INTERVAL, until the process ends.
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = super::values::interval)]
     watch: Option<Nanos>,
     /// Print one frame (the default).
     #[arg(long, conflicts_with = "watch")]
@@ -259,9 +261,10 @@ impl Frame<'_> {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
         let heap = match sample.live {
             Some(_) => format!(
-                "configuration {}, back end {}, barrier {}",
+                "configuration {}, back end {}{}, barrier {}",
                 word(&sample.config),
                 word(&sample.backend),
+                self.why_none(),
                 word(&sample.barrier)
             ),
             None => "the heap has not started".to_owned(),
@@ -308,6 +311,17 @@ impl Frame<'_> {
             }
         }
         out
+    }
+
+    /// Why no back end is in force, if so.
+    fn why_none(&self) -> &'static str {
+        let sample = self.sample;
+        match (sample.backend.as_deref(), sample.config.as_deref()) {
+            (Some("none"), Some(config)) if !config.ends_with('y') => " (it does not compact)",
+            (Some("none"), _) if sample.degraded.unwrap_or(0) != 0 => " (see degraded, below)",
+            (Some("none"), _) => " (asked for, or none was needed yet)",
+            _ => "",
+        }
     }
 
     fn heap_rows(&self) -> Vec<Vec<String>> {

@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(value_name = "REC", required_unless_present = "pid", conflicts_with = "pid")]
     recording: Option<PathBuf>,
     /// A running process.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = super::values::process)]
     pid: Option<u32>,
     /// Print JSON instead of text.
     #[arg(long)]

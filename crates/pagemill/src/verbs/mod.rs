@@ -17,6 +17,7 @@ pub mod simulate;
 pub mod tier;
 #[cfg(target_arch = "x86_64")]
 pub mod validate;
+mod values;
 pub mod workload;
 
 use anyhow::{Result, ensure};

@@ -42,7 +42,7 @@ Examples:
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb, --original).
-    #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure"])]
+    #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure", "pid"])]
     input: Option<PathBuf>,
     /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of this boot.
     #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
@@ -94,6 +94,9 @@ pub struct Arguments {
     /// Overwrite FILE.
     #[arg(short, long)]
     force: bool,
+    /// Not here: what a process did is recorded first. Known so that the answer can say so.
+    #[arg(short, long, value_name = "PID", hide = true)]
+    pid: Option<String>,
     /// The command to measure and its arguments.
     #[arg(last = true, value_name = "CMD", requires = "measure")]
     command: Vec<OsString>,
@@ -121,6 +124,12 @@ pub enum By {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(pid) = &arguments.pid {
+        bail!(
+            "plan reads a recording (run: pagemill record --with faults,hugepages --threshold 0ns -p {pid} --for 30s -o rec; \
+             pagemill plan rec)"
+        );
+    }
     if arguments.costs {
         return costs::run(arguments.json);
     }

@@ -44,6 +44,7 @@ use crate::recorders::samples::AccessSamples;
 use crate::recorders::sites::Sites;
 use crate::sampler::nanos;
 use crate::verbs::run::{self, Prepared};
+use crate::verbs::values;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,16 +79,16 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     /// Time between samples; of faults, between counts.
-    #[arg(long, default_value = "100ms", value_name = "TIME")]
+    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = values::interval)]
     interval: Nanos,
     /// Stop recording after this long; a command goes on without being recorded.
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", value_parser = values::length)]
     duration: Option<Nanos>,
     /// Keep at most this much on disk: the oldest samples go first.
     #[arg(long, value_name = "SIZE")]
     max_size: Option<Bytes>,
     /// Write to disk what is this old: what is lost at most if the recorder is killed [default: 1s, doubling up to 30s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
     flush: Option<Nanos>,
     /// Page faults that take this long or longer are recorded one by one; all are counted.
     #[arg(long, default_value = "10us", value_name = "TIME")]
@@ -105,13 +106,13 @@ pub struct Arguments {
     #[arg(long)]
     every: bool,
     /// Accesses, sample: time between two samples of a thread; by the processor, so many of its events.
-    #[arg(long, default_value = "1ms", value_name = "TIME")]
+    #[arg(long, default_value = "1ms", value_name = "TIME", value_parser = values::interval)]
     period: Nanos,
     /// Make a recording of a file of another tool: a perf.data.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "command"])]
     import: Option<PathBuf>,
     /// Accesses: length of an interval, in time that the command would take unrecorded.
-    #[arg(long, default_value = "50ms", value_name = "TIME")]
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = values::interval)]
     access_interval: Nanos,
     /// Accesses: longer intervals, so that the command takes at most this many times as long.
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
@@ -126,7 +127,7 @@ pub struct Arguments {
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
     /// Attach to a running process.
-    #[arg(short, long, value_name = "PID", required_unless_present_any = ["command", "import"])]
+    #[arg(short, long, value_name = "PID", value_parser = values::process)]
     pid: Option<u32>,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD", conflicts_with = "pid")]
@@ -206,6 +207,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(file) = &arguments.import {
         return import::import(arguments, file);
     }
+    if arguments.pid.is_none() && arguments.command.is_empty() {
+        anyhow::bail!(
+            "nothing to record: give a command (-- CMD), a running process (-p PID), or a file of another tool (--import FILE)"
+        );
+    }
     let of_accesses = [
         ("--backend", arguments.backend != AccessBackEnd::Faults),
         ("--access-events", arguments.access_events.is_some()),
@@ -216,7 +222,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         && !arguments.with.contains(&What::Accesses)
     {
         eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
-        return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
+        return Ok(Exit::Code(wrong_usage(arguments)));
     }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
@@ -263,6 +269,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
+/// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
+fn wrong_usage(arguments: &Arguments) -> u8 {
+    if arguments.command.is_empty() { 2 } else { 125 }
+}
+
 /// Accesses are traced on x86-64 only: the tracer's code in the program is written for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
@@ -273,24 +284,25 @@ fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
 /// Traces the accesses of a command or of a running process.
 #[cfg(target_arch = "x86_64")]
 fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
+    let misused = wrong_usage(arguments);
     let refused = |why: &str, code: u8| {
         eprintln!("pagemill: nothing is recorded: {why}");
         Ok(Exit::Code(code))
     };
     if arguments.with.len() > 1 {
-        return refused("accesses are recorded by themselves (run it once for each)", 125);
+        return refused("accesses are recorded by themselves (run it once for each)", misused);
     }
     let granule = match arguments.granule.0 {
         0x1000 => Granule::Page,
         accesses::AROUND => Granule::Around,
-        _ => return refused("--granule must be 4K or 64K", 125),
+        _ => return refused("--granule must be 4K or 64K", misused),
     };
     if arguments.backend == AccessBackEnd::Exact {
         if arguments.pid.is_some() {
             return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
         }
         if arguments.duration.is_some() || arguments.max_size.is_some() {
-            return refused("--for and --max-size do not go with --backend exact", 125);
+            return refused("--for and --max-size do not go with --backend exact", misused);
         }
         return match run::plain(&arguments.command) {
             Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path),
@@ -567,7 +579,7 @@ fn record(
     for what in &arguments.with {
         match what {
             What::Heap => {
-                let heap = Heap::attach(linux.clone(), pid, interval)?;
+                let heap = Heap::attach(linux.clone(), pid, interval, child.is_some())?;
                 meta.started = heap.began().unwrap_or(meta.started);
                 meta.datasets.push(HeapSample::DATASET.into());
                 recorders.push(Box::new(heap));
@@ -655,6 +667,15 @@ fn record(
     let comm = meta.comm.clone();
     let path = writer.finish(nanos(clock::monotonic()))?;
     eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
+    if recorders.iter().all(|recorder| recorder.is_empty()) {
+        let why = format!(
+            "there is nothing in it: {comm} ended before it was first looked at, or did nothing"
+        );
+        // A command's own status is passed on.
+        anyhow::ensure!(arguments.pid.is_none(), "{why}");
+        eprintln!("pagemill: {why}");
+        return Ok(status);
+    }
     eprintln!("next: pagemill report {}", path.display());
     Ok(status)
 }

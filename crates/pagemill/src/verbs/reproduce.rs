@@ -120,7 +120,7 @@ impl Arguments {
             .collect();
         let apart = names.is_empty() && !self.experiments.is_empty();
         let only_memory = apart && !simulated;
-        let experiments = if apart { Vec::new() } else { experiment::select(&names)? };
+        let experiments = if apart { Vec::new() } else { experiment::select(&names, &OTHERS)? };
         if self.list {
             print!("{}", list(&experiments, simulated));
             return Ok(Exit::Ok);
@@ -493,6 +493,10 @@ const ENDING: &[i32] = &[2, 15, 1];
 
 /// These, and the end of a child.
 const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
+
+/// Experiments that are no programs to compare, and so are not among `experiment::all`.
+const OTHERS: [&str; 6] =
+    [SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
 
 /// Experiments that run only when they are named, each by itself.
 const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];

@@ -92,7 +92,7 @@ pub struct Arguments {
 
     /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside by
     /// ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
-    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"])]
+    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = super::values::process)]
     pid: Option<u32>,
 
     /// The program and its arguments

@@ -279,7 +279,13 @@ impl Arguments {
             Some(ns) if !(1.0..=10_000.0).contains(&ns) => {
                 bail!("--unloaded {ns} is out of range; valid: 1 to 10000 ns")
             }
-            Some(ns) => machine.with("tier.alternate.unloaded_ns", ns),
+            Some(ns) => {
+                let machine = machine.with("tier.alternate.unloaded_ns", ns);
+                if let Err(error) = machine.check() {
+                    bail!("--unloaded {ns}: {}; valid: {}", error.what, error.valid);
+                }
+                machine
+            }
             None => machine,
         })
     }

@@ -101,7 +101,7 @@ impl Nodes {
 #[derive(Debug, Args)]
 struct Run {
     /// Place the memory of these processes
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = super::values::process)]
     pid: Vec<u32>,
     /// Place the memory of all processes in this cgroup: a path, or a name below /sys/fs/cgroup
     #[arg(long, value_name = "GROUP", conflicts_with = "pid")]
@@ -125,10 +125,10 @@ struct Run {
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     rate: Bytes,
     /// Time between two decisions
-    #[arg(long, value_name = "TIME", default_value = "2s")]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = super::values::interval)]
     quantum: Nanos,
     /// Stop after this long
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", value_parser = super::values::length)]
     length: Option<Nanos>,
     /// Percent of one core that tracking may take; above it, the tracker rests
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]

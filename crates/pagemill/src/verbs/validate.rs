@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR", conflicts_with = "recorded")]
     output: Option<PathBuf>,
     /// Length of an interval, in useful time.
-    #[arg(long, default_value = "50ms", value_name = "TIME")]
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = super::values::interval)]
     access_interval: Nanos,
     /// How faults are told one by one [default: the best that works]
     #[arg(long, value_name = "HOW", value_enum)]

@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "command")]
     json: bool,
     /// Give up after this long
-    #[arg(long, value_name = "TIME", default_value = "90s")]
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::verbs::values::length)]
     patience: Nanos,
     /// Leave memory as it is when it is more fragmented than asked for, instead of mending it first
     #[arg(long)]
@@ -274,15 +274,31 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &Look) -> Result<Exit> {
     let kept =
         units * huge.div_ceil(1 << arguments.order) + if arguments.pinned { 0 } else { units };
     let have = pages_from(&blocks, huge.trailing_zeros() as usize) as usize / huge;
-    let held = Bytes((kept * page_size()) as u64).to_string();
-    println!(
-        "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",
-        arguments.order,
-        arguments.target,
-        held.trim()
-    );
-    if surplus < 0.0 {
-        println!("it is above that already: memory would be compacted first");
+    let held = Bytes((kept * page_size()) as u64);
+    if arguments.json {
+        let value = json!({
+            "schema": 1,
+            "order": arguments.order,
+            "score": score,
+            "target": arguments.target,
+            "pinned": arguments.pinned,
+            "huge_pages_to_break": units,
+            "huge_pages_free": have,
+            "held_bytes": held.0,
+            "compacted_first": surplus < 0.0,
+            "enough": units <= have,
+        });
+        println!("{value:#}");
+    } else {
+        println!(
+            "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",
+            arguments.order,
+            arguments.target,
+            held.to_string().trim()
+        );
+        if surplus < 0.0 {
+            println!("it is above that already: memory would be compacted first");
+        }
     }
     Ok(if units > have { Exit::Finding } else { Exit::Ok })
 }
