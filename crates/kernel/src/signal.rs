@@ -153,6 +153,23 @@ pub fn stop_myself() -> Result<()> {
     send(std::process::id(), libc::SIGSTOP)
 }
 
+/// Makes a write past `RLIMIT_FSIZE` an error (`EFBIG`) and no longer the end of this process. Programs that it executes
+/// find the signal as it was: a handler is not passed on, and who ignored it before goes on ignoring it.
+pub fn survive_file_size_limit() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: zeroed is a valid `sigaction`; both are valid for the calls, and the handler does nothing.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGXFSZ, ptr::null(), &mut now) == 0
+            && now.sa_sigaction == libc::SIG_DFL
+        {
+            now.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            now.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &now, ptr::null_mut());
+        }
+    }
+}
+
 /// Ends this process by `signal`, so that whoever waits for it sees what the child's parent saw. No
 /// core is dumped: the child has dumped its own. If the signal does not kill, exits with 128 + signal.
 pub fn die_by(signal: i32) -> ! {

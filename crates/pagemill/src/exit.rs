@@ -33,8 +33,11 @@ pub enum Exit {
 /// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
 /// a wrapper's wrong usage is 125, since 2 may be its child's.
 pub fn code_of_usage(error: &clap::Error) -> ExitCode {
-    // With standard error closed there is nobody to tell.
-    let _ = error.print();
+    if error.use_stderr() {
+        eprint!("{}", error.render());
+    } else {
+        crate::talk::note(error.print());
+    }
     let mut words = std::env::args_os().skip(1);
     let wraps = match words.next() {
         Some(verb) if verb == "run" => true,
@@ -43,7 +46,7 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
         _ => false,
     };
     match (error.use_stderr(), wraps) {
-        (false, _) => ExitCode::SUCCESS,
+        (false, _) => crate::talk::ended(ExitCode::SUCCESS),
         (true, true) => ExitCode::from(125),
         (true, false) => ExitCode::from(2),
     }

@@ -12,6 +12,7 @@ mod costs;
 mod decisions;
 mod exit;
 mod experiments;
+mod files;
 mod fragmentation;
 mod governor;
 mod heap_words;
@@ -34,6 +35,7 @@ mod verbs;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
+    pagemill_kernel::signal::survive_file_size_limit();
     match cli::Cli::try_parse() {
         Ok(cli) => talk::ended(exit::code_of(cli.verb.run())),
         Err(error) => exit::code_of_usage(&error),

@@ -336,7 +336,7 @@ impl Progress {
         self.read += 1;
         if self.shown && self.read.is_multiple_of(1 << 20) {
             let percent = self.read as f64 * 100.0 / self.all.max(1) as f64;
-            eprint!("\r\x1b[Kreading {} accesses, {:.0} %", self.all, percent.min(100.0));
+            progress!("reading {} accesses, {:.0} %", self.all, percent.min(100.0));
         }
     }
 }
@@ -344,7 +344,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown && self.read >= 1 << 20 {
-            eprint!("\r\x1b[K");
+            crate::talk::erase();
         }
     }
 }

@@ -67,11 +67,6 @@ impl Writer {
     ) -> Result<Self> {
         let path = path.into();
         make_room(&path, force)?;
-        fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
-        for dataset in &meta.datasets {
-            let dataset = path.join(dataset);
-            fs::create_dir_all(&dataset).map_err(|error| Error::io("create", &dataset, error))?;
-        }
         meta.pagemill_recording = SCHEMA;
         meta.state = State::Recording;
         let writer = Self {
@@ -86,8 +81,31 @@ impl Writer {
             parts: VecDeque::new(),
             written: Bytes(0),
         };
-        writer.write_meta()?;
-        Ok(writer)
+        match writer.make_directories().and_then(|()| writer.write_meta()) {
+            Ok(()) => Ok(writer),
+            Err(error) => {
+                writer.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn make_directories(&self) -> Result<()> {
+        let make = |path: &Path| {
+            fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))
+        };
+        make(&self.path)?;
+        self.meta.datasets.iter().try_for_each(|dataset| make(&self.path.join(dataset)))
+    }
+
+    /// Takes a recording away that came to nothing: its header, and its directories as far as they are empty. What cannot be
+    /// removed stays.
+    pub fn abandon(self) {
+        let _ = fs::remove_file(self.path.join(META));
+        for dataset in &self.meta.datasets {
+            let _ = fs::remove_dir(self.path.join(dataset));
+        }
+        let _ = fs::remove_dir(&self.path);
     }
 
     /// Whether a recording could begin at `path`: an error says why not, `true` means that another
@@ -263,8 +281,12 @@ impl Writer {
     fn replace(&self, directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
         let temporary = directory.join(format!(".{name}.tmp"));
         let target = directory.join(name);
-        fs::write(&temporary, bytes).map_err(|error| Error::io("write", &temporary, error))?;
-        fs::rename(&temporary, &target).map_err(|error| Error::io("write", &target, error))
+        let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &target));
+        written.map_err(|error| {
+            // Nobody would miss half a file.
+            let _ = fs::remove_file(&temporary);
+            Error::io("write", &target, error)
+        })
     }
 }
 

@@ -18,7 +18,6 @@
 //! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +44,7 @@ use super::isolate::{self, Isolation};
 use super::sites::Sites;
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
+use crate::files::NewFile;
 
 /// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using; between them the
 /// agent acts on its own.
@@ -145,7 +145,7 @@ pub struct Launcher {
     machine: Machine,
     members: BTreeMap<u64, Member>,
     writer: Option<Writer>,
-    stats: Option<File>,
+    stats: Option<NewFile>,
     child: u32,
     next_look: Duration,
     next_scan: Duration,
@@ -170,12 +170,10 @@ impl Launcher {
         let medium = inside.then(|| isolate::medium(linux, options.policy.name())).flatten();
         // Timed before this process is kept from huge pages.
         let machine = Machine::new(linux, matches!(options.policy, Named::CbmmPlus(_)))?;
+        let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
+        let stats = stats.transpose()?;
         let writer = match &options.log {
             Some(path) => Some(Writer::create(path, meta(linux, &options), options.force, None)?),
-            None => None,
-        };
-        let stats = match &options.stats {
-            Some(path) => Some(create(path, options.force)?),
             None => None,
         };
         // A dry run leaves the program the system's huge pages, as a running one has them.
@@ -212,6 +210,14 @@ impl Launcher {
             launcher.watch(pid);
         }
         Ok(launcher)
+    }
+
+    /// Nothing will be recorded or counted: what was begun for it goes.
+    pub fn never_started(&mut self) {
+        self.stats = None;
+        if let Some(writer) = self.writer.take() {
+            writer.abandon();
+        }
     }
 
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
@@ -624,7 +630,8 @@ impl Launcher {
             (Some(mut file), Some(path)) => {
                 let text = format!("{:#}\n", self.told());
                 let written = file.write_all(text.as_bytes());
-                written.with_context(|| format!("cannot write {}", path.display()))
+                let written = written.with_context(|| format!("cannot write {}", path.display()));
+                written.and_then(|()| file.finish())
             }
             _ => Ok(()),
         };
@@ -644,22 +651,6 @@ impl Launcher {
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
         json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
     }
-}
-
-/// The file for the counters: a new one, one that may be replaced, or what is no file (`/dev/stderr`).
-fn create(path: &Path, force: bool) -> Result<File> {
-    let replaces = force || path.metadata().is_ok_and(|there| !there.is_file());
-    let mut options = File::options();
-    options.write(true).truncate(replaces).create(replaces).create_new(!replaces);
-    options.open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            anyhow::anyhow!(
-                "{} exists (use -f to overwrite it, or choose another name)",
-                path.display()
-            )
-        }
-        _ => anyhow::anyhow!("cannot write {}: {error}", path.display()),
-    })
 }
 
 /// What an agent has counted.

@@ -1,10 +1,7 @@
 //! Tables and small charts for the terminal. Plain text: no colour, so that it reads the same in a
 //! file. On a terminal a table is as wide as it at the most: long cells are broken into lines.
 
-use std::io::IsTerminal as _;
-
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use terminal_size::{Width, terminal_size_of};
 
 use super::chart::{Series, number};
 use super::html::is_figure;
@@ -12,9 +9,7 @@ use super::html::is_figure;
 /// A table with aligned columns; columns of figures are set to the right. Without a header row if
 /// `header` is empty.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let out = std::io::stdout();
-    let screen = out.is_terminal().then(|| terminal_size_of(&out)).flatten();
-    table_within(header, rows, screen.map(|(Width(width), _)| width))
+    table_within(header, rows, crate::talk::terminal().flatten())
 }
 
 fn table_within(header: &[&str], rows: &[Vec<String>], width: Option<u16>) -> String {

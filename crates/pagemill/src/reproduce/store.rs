@@ -85,8 +85,7 @@ impl Store {
 
     /// Writes a whole file.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
-        let path = self.directory.join(name);
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+        crate::files::write(&self.directory.join(name), content, true)
     }
 }
 

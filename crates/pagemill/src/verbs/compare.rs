@@ -13,7 +13,6 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Fold as _, Source as _};
 use serde_json::json;
 
-use super::report::show;
 use crate::exit::Exit;
 use crate::report::text;
 use crate::summary::{self, Folds, Summary};
@@ -195,7 +194,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let value = json!({
             "schema": 1, "figures": figures.collect::<Vec<_>>(), "objects": objects.collect::<Vec<_>>(), "grown": grown,
         });
-        show(&format!("{value:#}\n"));
+        crate::talk::stdout(&format!("{value:#}\n"));
     } else {
         let rows: Vec<Vec<String>> = figures
             .iter()
@@ -234,7 +233,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 out.push_str(&format!("and {} more\n", objects.len() - OBJECTS));
             }
         }
-        show(&out);
+        crate::talk::stdout(&out);
     }
     if grown.is_empty() {
         return Ok(Exit::Ok);

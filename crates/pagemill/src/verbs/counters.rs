@@ -188,7 +188,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let notes: String = notes.iter().map(|note| format!("\n{note}")).collect();
         format!("{}{notes}\n", text::table(&header, &cells))
     };
-    super::report::show(&text);
+    crate::talk::stdout(&text);
     Ok(if failed > 0 { Exit::Finding } else { Exit::Ok })
 }
 

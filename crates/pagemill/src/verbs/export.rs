@@ -2,17 +2,16 @@
 
 mod accesses;
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use pagemill_model::Source as _;
 use pagemill_model::pftrace::{Clock, Export};
 use pagemill_model::recording::Reader;
 
 use crate::exit::Exit;
+use crate::files::{self, NewFile};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,8 +68,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         if reader.meta().accesses.is_none() {
             bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
         }
-        let file = create(&arguments.output, arguments.force)?;
-        let count = accesses::write(&mut reader, arguments.format, file)?;
+        let file = NewFile::create(&arguments.output, arguments.force)?;
+        let count = accesses::write(&mut reader, arguments.format, file.handle()?)?;
+        file.finish()?;
         eprintln!("wrote {count} accesses to {}", arguments.output.display());
         return Ok(Exit::Ok);
     }
@@ -84,8 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let (trace, rejected) = export.files();
     let beside = beside(&arguments.output);
-    write(&arguments.output, &trace, arguments.force)?;
-    write(&beside, &rejected, arguments.force)?;
+    files::write(&arguments.output, &trace, arguments.force)?;
+    files::write(&beside, &rejected, arguments.force)?;
     let (records, counted) = export.amount();
     eprintln!(
         "wrote {records} faults to {} and {counted} counts to {}, in cycles of {} MHz; threshold {} cycles",
@@ -101,20 +101,4 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// Where the counts of a trace are: the same name with another ending.
 pub(crate) fn beside(trace: &Path) -> PathBuf {
     trace.with_extension("rejected")
-}
-
-fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
-    std::io::Write::write_all(&mut create(path, force)?, bytes)
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn create(path: &Path, force: bool) -> Result<fs::File> {
-    let mut options = fs::File::options();
-    options.write(true).create(true).truncate(true).create_new(!force);
-    match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} exists (use -f to overwrite it)", path.display())
-        }
-        opened => opened.with_context(|| format!("cannot write {}", path.display())),
-    }
 }

@@ -1,7 +1,7 @@
 //! `pagemill generate`: man pages and shell completions, from the same description of the command
 //! line that parses it; and recordings of any size, for who tries readers on them.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -52,6 +52,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut text = Vec::new();
     match arguments.target {
         Target::Man => {
+            // Without the verb help, which would have a page for each verb again.
+            command = command
+                .disable_help_subcommand(true)
+                .mut_subcommands(|verb| verb.disable_help_subcommand(true));
             command.build();
             if let Some(directory) = &arguments.output {
                 std::fs::create_dir_all(directory)
@@ -71,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         Target::Fish => clap_complete::generate(Shell::Fish, &mut command, "pagemill", &mut text),
     }
-    io::stdout().write_all(&text).context("cannot write to standard output")?;
+    print!("{}", String::from_utf8_lossy(&text));
     Ok(Exit::Ok)
 }
 

@@ -1,6 +1,5 @@
 //! `heap`: the statistics of a running heap, without stopping the program.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::exit::Exit;
 use crate::heap_words;
 use crate::report::text;
 use crate::sampler::Sampler;
-use crate::stats_page;
+use crate::{stats_page, talk};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,25 +108,20 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
     }
     let mut fold = HeapFold::default();
     let interval = arguments.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
-    let clear = interval.is_some() && !arguments.json && std::io::stdout().is_terminal();
+    let clears = interval.is_some() && !arguments.json;
     while let Some(sample) = next(&mut sampler)? {
         fold.event(&Event::Heap(Box::new(sample.clone())));
         let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
-        let mut out = std::io::stdout().lock();
-        let written = if arguments.json && interval.is_some() {
-            writeln!(out, "{}", frame.json())
-        } else if arguments.json {
-            writeln!(out, "{:#}", frame.json())
-        } else {
-            let before = if clear { "\x1b[H\x1b[2J" } else { "" };
-            let after = if interval.is_some() && !clear { "\n" } else { "" };
-            write!(out, "{before}{}{after}", frame.text())
+        let text = match (arguments.json, interval) {
+            (true, Some(_)) => format!("{}\n", frame.json()),
+            (true, None) => format!("{:#}\n", frame.json()),
+            (false, Some(_)) if talk::terminal().is_none() => format!("{}\n", frame.text()),
+            (false, _) => frame.text(),
         };
         // Whoever read us has seen enough.
-        if written.and_then(|()| out.flush()).is_err() {
+        if !talk::frame(&text, clears) {
             return Ok(Exit::Ok);
         }
-        drop(out);
         let Some(interval) = interval else { return Ok(Exit::Ok) };
         thread::sleep(interval);
     }

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         format!("process   {whose}\n{}", section::text(&view))
     };
-    super::report::show(&text);
+    crate::talk::stdout(&text);
     Ok(Exit::Ok)
 }
 

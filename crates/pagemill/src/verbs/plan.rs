@@ -9,7 +9,6 @@ pub(crate) mod perturb;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -26,6 +25,7 @@ use serde_json::json;
 use self::perturb::Perturbation;
 use crate::decisions;
 use crate::exit::Exit;
+use crate::files;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -250,16 +250,7 @@ impl Arguments {
             print!("{text}");
             return Ok(());
         };
-        let mut options = fs::File::options();
-        options.write(true).create(true).truncate(true).create_new(!self.force);
-        let mut file = match options.open(path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                bail!("{} exists (use -f to overwrite it)", path.display())
-            }
-            opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
-        };
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, text, self.force)?;
         eprintln!("wrote {}", path.display());
         Ok(())
     }

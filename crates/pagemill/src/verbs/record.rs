@@ -11,7 +11,7 @@ mod import;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -792,19 +792,14 @@ impl Progress {
         if self.shown && Instant::now() >= self.next {
             let elapsed = self.begun.elapsed().as_secs_f64();
             let size = size.to_string();
-            let _ = write!(
-                std::io::stderr(),
-                "\r\x1b[Krecording: {elapsed:.1} s, {}, {}",
-                amount(recorders),
-                size.trim()
-            );
+            progress!("recording: {elapsed:.1} s, {}, {}", amount(recorders), size.trim());
             self.next = Instant::now() + PROGRESS;
         }
     }
 
     fn clear(&self) {
         if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            crate::talk::erase();
         }
     }
 }

@@ -10,12 +10,10 @@ mod page;
 mod pftrace;
 mod summary;
 
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use accesses::Accesses;
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
 use faults::Faults;
 use pagemill_analysis::decisions::{Decided, DecisionFold};
@@ -27,6 +25,7 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Fold as _, Source as _};
 
 use crate::exit::Exit;
+use crate::files;
 use crate::summary::{self as kept, Summary};
 
 const EXAMPLES: &str = "\
@@ -138,11 +137,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
     let report = Report { view: heap.view(), faults, hugepages, frag, decisions, accesses, reader };
     if arguments.json {
-        show(&format!("{:#}\n", json::value(&report)));
+        crate::talk::stdout(&format!("{:#}\n", json::value(&report)));
     } else if let Some(path) = &arguments.html {
-        write_html(path, &page::html(&report), arguments.force)?;
+        files::write(path, page::html(&report), arguments.force)?;
+        eprintln!("wrote {}", path.display());
     } else {
-        show(&summary::text(&report));
+        crate::talk::stdout(&summary::text(&report));
     }
     let refusal = report.faults.as_ref().and_then(Faults::refusal);
     let mut exit = Exit::Ok;
@@ -151,24 +151,4 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         exit = Exit::Code(2);
     }
     Ok(exit)
-}
-
-/// Writes the page, unless the file is there already.
-fn write_html(path: &Path, html: &str, force: bool) -> Result<()> {
-    let mut options = fs::File::options();
-    options.write(true).create(true).truncate(true).create_new(!force);
-    let mut file = match options.open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} exists (use -f to overwrite it)", path.display())
-        }
-        opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
-    };
-    file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    eprintln!("wrote {}", path.display());
-    Ok(())
-}
-
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-pub(super) fn show(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,6 +1,6 @@
 //! `pagemill reproduce`: published experiments, run again.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -464,9 +464,7 @@ impl Arguments {
         outcomes: Outcomes<'_>,
     ) -> Result<()> {
         let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
-        let mut out = std::io::stdout().lock();
-        // A reader that has seen enough (`| head`) is no failure of the run.
-        let _ = out.write_all(if self.json { data.as_bytes() } else { text.as_bytes() });
+        print!("{}", if self.json { data } else { text });
         if summary.interrupted {
             eprintln!("pagemill: interrupted; the runs that were finished are kept");
         }
@@ -577,12 +575,12 @@ impl Progress {
         let (experiment, arm, run) = (&cell.experiment, cell.arm, cell.repetition);
         let cells = self.cells;
         let left = minutes(left);
-        eprint!("\r\x1b[K[{number}/{cells}] {experiment}{case} {arm} #{run}, {left} left");
+        progress!("[{number}/{cells}] {experiment}{case} {arm} #{run}, {left} left");
     }
 
     fn clear(&self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            crate::talk::erase();
         }
     }
 }
@@ -619,7 +617,7 @@ impl<'a> Steps<'a> {
     fn say(&mut self, step: &str) {
         const MINUTE: Duration = Duration::from_secs(60);
         if self.terminal {
-            eprint!("\r\x1b[K{}: {step}", self.name);
+            progress!("{}: {step}", self.name);
         } else if self.said.elapsed() >= MINUTE {
             self.said = Instant::now();
             eprintln!("{}, {} on: {step}", self.name, minutes(self.began.elapsed()));
@@ -630,7 +628,7 @@ impl<'a> Steps<'a> {
 impl Drop for Steps<'_> {
     fn drop(&mut self) {
         if self.terminal {
-            eprint!("\r\x1b[K");
+            crate::talk::erase();
         }
     }
 }

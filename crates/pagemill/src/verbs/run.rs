@@ -300,6 +300,9 @@ trait Companion {
     /// Looks once; returns how long to wait before the next look.
     fn tick(&mut self) -> Result<Duration>;
 
+    /// There will be no program: it could not be executed.
+    fn never_started(&mut self) {}
+
     /// The program is being stopped.
     fn rest(&mut self) -> Result<()>;
 
@@ -329,6 +332,10 @@ impl Companion for Governor {
 
 impl Companion for Launcher {
     const WHAT: &'static str = "the use of huge pages";
+
+    fn never_started(&mut self) {
+        Self::never_started(self);
+    }
 
     fn watch(&mut self, pid: u32) {
         Self::watch(self, pid);
@@ -504,6 +511,7 @@ fn supervise<C: Companion>(
         Ok(child) => child,
         Err(error) => {
             let exit = cannot_execute(path, &error);
+            companion.never_started();
             end(companion);
             return Ok(exit);
         }

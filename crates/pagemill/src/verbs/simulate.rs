@@ -2,7 +2,7 @@
 
 mod huge;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -477,16 +477,14 @@ impl Progress {
 
     fn show(&mut self, text: &str) {
         if self.terminal {
-            let mut stderr = std::io::stderr().lock();
-            // A progress line that cannot be written is not worth failing for.
-            let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+            progress!("{text}");
             self.shown = true;
         }
     }
 
     fn clear(&mut self) {
         if self.shown {
-            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+            crate::talk::erase();
         }
     }
 }

@@ -87,9 +87,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let view = validate(directory)?;
     if arguments.json {
-        super::report::show(&format!("{:#}\n", value(&view)));
+        crate::talk::stdout(&format!("{:#}\n", value(&view)));
     } else {
-        super::report::show(&text(&view));
+        crate::talk::stdout(&text(&view));
     }
     Ok(if view.agrees() { Exit::Ok } else { Exit::Finding })
 }

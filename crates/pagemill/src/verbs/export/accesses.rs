@@ -166,7 +166,7 @@ impl<W: Write + Send> Writing for Parquet<W> {
 
 /// A field of CSV.
 fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
+    match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_owned(),
     }

@@ -68,11 +68,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let talk = std::io::stderr().is_terminal();
     let steps = compact::run(&linux, goal, |step| {
         if talk {
-            eprint!("\r\x1b[K{}: score {:.3}", step.name, step.after);
+            progress!("{}: score {:.3}", step.name, step.after);
         }
     })?;
     if talk {
-        eprint!("\r\x1b[K");
+        crate::talk::erase();
     }
     let after = Look::take(&linux)?;
     let score = steps.last().map_or(0.0, |step| step.after);

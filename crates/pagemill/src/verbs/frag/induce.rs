@@ -1,7 +1,7 @@
 //! `frag induce`: fragments free memory to a chosen degree, and holds it there.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
@@ -90,11 +90,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let talk = std::io::stderr().is_terminal();
     let outcome = fragmenter.run(Some(&signals), |score, units| {
         if talk {
-            eprint!("\rscore {score:.3}, {units} huge pages broken up");
+            progress!("score {score:.3}, {units} huge pages broken up");
         }
     })?;
     if talk {
-        eprint!("\r\x1b[K");
+        crate::talk::erase();
     }
     let after = Look::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
@@ -124,7 +124,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return with(command, adjustment, &signals, fragmenter);
     }
     if arguments.hold {
-        std::io::stdout().flush()?;
         eprintln!("pagemill: holding; end it with Ctrl-C or: kill {}", std::process::id());
         hold(&signals)?;
     } else if !arguments.json {

@@ -1,7 +1,7 @@
 //! `frag show`: scores of each node, zone and order.
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -66,22 +66,17 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let mut look = first;
-    let clear = arguments.watch.is_some() && !arguments.json && std::io::stdout().is_terminal();
+    let clears = arguments.watch.is_some() && !arguments.json;
     loop {
-        let mut out = std::io::stdout().lock();
-        let written = match (arguments.json, arguments.watch) {
-            (true, Some(_)) => writeln!(out, "{}", tables::json(&look)),
-            (true, None) => writeln!(out, "{:#}", tables::json(&look)),
-            (false, _) => {
-                let before = if clear { "\x1b[H\x1b[2J" } else { "" };
-                write!(out, "{before}{}", text(&look, arguments.order))
-            }
+        let text = match (arguments.json, arguments.watch) {
+            (true, Some(_)) => format!("{}\n", tables::json(&look)),
+            (true, None) => format!("{:#}\n", tables::json(&look)),
+            (false, _) => text(&look, arguments.order),
         };
         // Whoever read us has seen enough.
-        if written.and_then(|()| out.flush()).is_err() {
+        if !crate::talk::frame(&text, clears) {
             return Ok(Exit::Ok);
         }
-        drop(out);
         let Some(interval) = arguments.watch else { return Ok(Exit::Ok) };
         thread::sleep(Duration::from(interval).max(Duration::from_millis(10)));
         look = Look::take(&linux)?;
@@ -123,7 +118,7 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         let (ours_unusable, ours_external) = (files.unusable()?, files.external()?);
         let after = linux.buddyinfo()?;
         if progress && (equal + unequal) % 6_600 < 66 {
-            eprint!("\r{} of {wanted}", equal + unequal);
+            progress!("{} of {wanted}", equal + unequal);
         }
         for (zone, later) in before.iter().zip(&after) {
             if zone != later {
@@ -154,7 +149,7 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         }
     }
     if progress {
-        eprint!("\r\x1b[K");
+        crate::talk::erase();
     }
     if as_json {
         println!("{}", json!({"equal": equal, "unequal": unequal, "zones_that_changed": changed}));

@@ -50,11 +50,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let shown = std::io::stderr().is_terminal();
     let measured = measure::measure(&linux, &words, options, &signals, &mut |done, all, left| {
         if shown {
-            eprint!("\r\x1b[K{done} of {all} runs, {} s left", left.as_secs());
+            progress!("{done} of {all} runs, {} s left", left.as_secs());
         }
     });
     if shown {
-        eprint!("\r\x1b[K");
+        crate::talk::erase();
     }
     let outcome = match measured? {
         Ok(outcome) => outcome,

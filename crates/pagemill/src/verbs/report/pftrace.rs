@@ -9,11 +9,12 @@ use pagemill_model::Fold as _;
 use pagemill_model::pftrace::{Clock, events, parse, parse_rejected};
 use serde_json::json;
 
+use super::Arguments;
 use super::faults::Faults;
-use super::{Arguments, show, write_html};
 use crate::exit::Exit;
 use crate::report::html::Page;
 use crate::verbs::export::beside;
+use crate::{files, talk};
 
 /// Reads the file and shows it.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
@@ -49,11 +50,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let faults = Faults { setup, view: fold.view(), allow_loss: arguments.allow_loss };
     if arguments.json {
         let value = json!({ "schema": 1, "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
-        show(&format!("{value:#}\n"));
+        talk::stdout(&format!("{value:#}\n"));
     } else if let Some(path) = &arguments.html {
         let mut page = Page::new(&name);
         faults.html(&mut page);
-        write_html(path, &page.finish(), arguments.force)?;
+        files::write(path, page.finish(), arguments.force)?;
+        eprintln!("wrote {}", path.display());
     } else {
         let duration = faults.view.duration.to_string();
         let bytes = layout.bytes();
@@ -62,7 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
             records.len(),
             duration.trim()
         );
-        show(&format!("{head}{}", faults.text()));
+        talk::stdout(&format!("{head}{}", faults.text()));
     }
     Ok(Exit::Ok)
 }

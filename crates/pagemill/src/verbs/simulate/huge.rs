@@ -113,7 +113,7 @@ impl Options {
                 bail!("the policies of Linux are gone");
             };
             let text = perfect(&never, &always).to_string();
-            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            crate::files::write(path, text, true)?;
             eprintln!("wrote {}", path.display());
         }
         let rows: Vec<Outcome> = policies.iter().map(|policy| setup(*policy).run()).collect();

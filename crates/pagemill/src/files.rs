@@ -1,0 +1,148 @@
+//! Files that are there whole or not at all: written beside their place, and put there when they are done. What was
+//! there before stays until then, and stays if writing fails.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::NamedTempFile;
+
+/// A file in the making.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    replaces: bool,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    Beside(NamedTempFile),
+    /// What is no regular file, such as a pipe or `/dev/stdout`, is written as it is.
+    There(File),
+}
+
+impl NewFile {
+    /// Refuses a file that is there, unless it is to be replaced.
+    pub fn create(path: &Path, replaces: bool) -> Result<Self> {
+        let cannot = || format!("cannot write {}", path.display());
+        let there = fs::metadata(path).ok();
+        let to = match &there {
+            Some(there) if there.is_dir() => bail!("{} is a directory", path.display()),
+            Some(there) if !there.is_file() => {
+                To::There(File::options().write(true).open(path).with_context(cannot)?)
+            }
+            Some(_) if !replaces => bail!("{} exists (use -f to overwrite it)", path.display()),
+            _ => {
+                // A link stays a link.
+                let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let mut builder = tempfile::Builder::new();
+                // The user's umask takes from it.
+                builder.prefix(".pagemill-").permissions(Permissions::from_mode(0o666));
+                let made = builder.tempfile_in(directory.unwrap_or(Path::new(".")));
+                To::Beside(made.with_context(cannot)?)
+            }
+        };
+        Ok(Self { path: path.to_owned(), replaces, to })
+    }
+
+    /// Another handle of it, for who takes one for good.
+    pub fn handle(&self) -> Result<File> {
+        let file = match &self.to {
+            To::Beside(file) => file.as_file(),
+            To::There(file) => file,
+        };
+        file.try_clone().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Puts it in its place.
+    pub fn finish(mut self) -> Result<()> {
+        let cannot = || format!("cannot write {}", self.path.display());
+        self.to.writer().flush().with_context(cannot)?;
+        let To::Beside(file) = self.to else { return Ok(()) };
+        let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let put =
+            if self.replaces { file.persist(&target) } else { file.persist_noclobber(&target) };
+        put.map(drop).map_err(|error| error.error).with_context(cannot)
+    }
+}
+
+impl To {
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Beside(file) => file,
+            Self::There(file) => file,
+        }
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.writer().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.writer().flush()
+    }
+}
+
+/// Writes a whole file.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>, replaces: bool) -> Result<()> {
+    let mut file = NewFile::create(path, replaces)?;
+    file.write_all(bytes.as_ref()).with_context(|| format!("cannot write {}", path.display()))?;
+    file.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_what_was_there_and_nothing_else() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("page.html");
+        write(&path, "old", false).unwrap();
+        let mut half = NewFile::create(&path, true).unwrap();
+        half.write_all(b"ne").unwrap();
+        drop(half);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(room.path()), ["page.html"]);
+        write(&path, "new", true).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let error = write(&path, "again", false).unwrap_err().to_string();
+        assert!(error.contains("-f"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn what_appears_meanwhile_is_not_overwritten() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("page.html");
+        let file = NewFile::create(&path, false).unwrap();
+        fs::write(&path, "somebody's").unwrap();
+        file.finish().unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's");
+        assert_eq!(names(room.path()), ["page.html"]);
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_full_device_is_an_error() {
+        let room = tempfile::tempdir().unwrap();
+        let (file, link) = (room.path().join("file"), room.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, "new", true).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        write(Path::new("/dev/full"), "much", true).unwrap_err();
+        write(Path::new("/dev/null"), "much", false).unwrap();
+    }
+}

@@ -1,0 +1,342 @@
+//! What is printed and written: lost by nobody unnoticed, and no way into a terminal for what others have named.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+
+#[cfg(test)]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use support::{Ran, compiled, pagemill, pagemill_with, ran, skip};
+use tempfile::TempDir;
+
+/// Verbs whose standard output is their program's, or that print only what they have done.
+const PRINT_NOTHING: [(&str, &str); 5] = [
+    ("run", "the program's"),
+    ("record", "the program's"),
+    ("export", "a file"),
+    ("tier", "a daemon, which needs two memory nodes; what it prints by tier status"),
+    ("tier restore", "standard error"),
+];
+
+/// Verbs with verbs of their own.
+const GROUPS: [&str; 1] = ["frag"];
+
+/// All verbs, as the command line's own description has them.
+fn verbs() -> BTreeSet<String> {
+    let room = tempfile::tempdir().unwrap();
+    let made = pagemill_with(&["generate", "man", "-o", room.path().to_str().unwrap()]);
+    assert_eq!(made.code(), Some(0), "{made:?}");
+    let names = fs::read_dir(room.path()).unwrap().flatten().map(|page| page.file_name());
+    let verb = |name: std::ffi::OsString| {
+        let name = name.into_string().unwrap();
+        Some(name.strip_suffix(".1").unwrap().strip_prefix("pagemill-")?.replace('-', " "))
+    };
+    names.filter_map(verb).collect()
+}
+
+/// Recordings of a short program, made once: with page faults and huge pages, and with accesses where they can be traced.
+struct Recordings {
+    _room: TempDir,
+    faults: PathBuf,
+    accesses: Option<PathBuf>,
+}
+
+fn recordings() -> &'static Recordings {
+    static MADE: OnceLock<Recordings> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let room = tempfile::tempdir().unwrap();
+        let record = |with: &str, name: &str| {
+            let path = room.path().join(name);
+            let mut command = pagemill();
+            command.args(["record", "--with", with, "--threshold", "0ns", "-o"]).arg(&path);
+            (ran(command.args(["--", "sh", "-c", "sleep 0.2; echo"])), path)
+        };
+        let (run, faults) = record("faults,hugepages", "faults");
+        assert_eq!(run.code(), Some(0), "{run:?}");
+        let (run, accesses) = record("accesses", "accesses");
+        let accesses = if run.code() == Some(0) { Some(accesses) } else { skip(&run.err) };
+        Recordings { _room: room, faults, accesses }
+    })
+}
+
+/// A program on the heap, until it is dropped.
+struct Sleeping(Child);
+
+impl Sleeping {
+    fn on_heap() -> Self {
+        let mut command = pagemill();
+        command.args(["run", "--mesh", "1y", "--", "sh", "-c", "echo; read line"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+fn to_full(arguments: &[&str]) -> Ran {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = pagemill();
+    let child = command.args(arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let done = child.spawn().unwrap().wait_with_output().unwrap();
+    let err = String::from_utf8(done.stderr).unwrap();
+    Ran { status: done.status, out: String::new(), err }
+}
+
+fn is_told(arguments: &[&str]) {
+    let run = to_full(arguments);
+    assert!(run.err.contains("standard output could not be written"), "{arguments:?}: {run:?}");
+    // 3: what is missing on this machine is more than that.
+    assert!(matches!(run.code(), Some(2 | 3)), "{arguments:?}: {run:?}");
+}
+
+#[test]
+fn a_full_disk_is_told_by_the_help_of_every_verb() {
+    let verbs = verbs();
+    assert!(verbs.len() > 20, "{verbs:?}");
+    is_told(&["--help"]);
+    is_told(&["--version"]);
+    for verb in verbs {
+        let mut words: Vec<&str> = verb.split(' ').collect();
+        words.push("--help");
+        is_told(&words);
+    }
+}
+
+/// `report`, `compare`, `frag show` and others ended with 0 and nothing said.
+#[test]
+fn a_full_disk_is_told_by_every_verb_that_prints() {
+    let recordings = recordings();
+    let faults = recordings.faults.to_str().unwrap();
+    let sleeping = Sleeping::on_heap();
+    let pid = sleeping.pid();
+    let mut calls: Vec<Vec<&str>> = vec![
+        vec!["doctor"],
+        vec!["doctor", "--json"],
+        vec!["report", faults],
+        vec!["report", faults, "--json"],
+        vec!["compare", faults, faults],
+        vec!["compare", faults, faults, "--json"],
+        vec!["plan", faults],
+        vec!["hugepages", faults],
+        vec!["hugepages", faults, "--json"],
+        vec!["counters", "--runs", "1", "--", "true"],
+        vec!["heap", &pid],
+        vec!["heap", &pid, "--json"],
+        vec!["frag", "show"],
+        vec!["frag", "show", "--json"],
+        vec!["frag", "induce", "--dry-run", "--target", "0.5"],
+        vec!["frag", "compact", "--dry-run", "--target", "0.5"],
+        vec!["reproduce", "--list"],
+        vec!["workload", "--list"],
+        vec!["generate", "bash"],
+        vec!["generate", "man"],
+        vec!["simulate", "gups", "--policy", "tpp", "--seconds", "2", "--scale", "256"],
+        vec!["simulate", "--print-machine"],
+        vec!["tier", "doctor"],
+        vec!["tier", "status"],
+        vec!["tier", "status", "--json"],
+        vec!["tier", "replay", faults],
+    ];
+    if let Some(accesses) = &recordings.accesses {
+        calls.push(vec!["report", accesses.to_str().unwrap()]);
+        calls.push(vec!["validate", "--", "true"]);
+    }
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    for call in &calls {
+        let words: Vec<&str> =
+            call.iter().copied().take_while(|word| !word.starts_with('-')).collect();
+        let known = verbs();
+        let named =
+            [words.get(..2), words.get(..1)].into_iter().flatten().map(|words| words.join(" "));
+        seen.extend(named.filter(|name| known.contains(name)).take(1));
+        let run = to_full(call);
+        let there = Command::new(pagemill().get_program()).args(call).output().unwrap();
+        // A verb that has nothing to print here says why, and that is no loss.
+        if there.stdout.is_empty() {
+            assert_ne!(run.code(), Some(0), "{call:?} prints nothing and says nothing: {run:?}");
+            continue;
+        }
+        is_told(call);
+    }
+    let silent = PRINT_NOTHING.map(|(verb, _)| verb.to_owned());
+    let forgotten: Vec<String> = verbs()
+        .into_iter()
+        .filter(|verb| {
+            !seen.contains(verb) && !silent.contains(verb) && !GROUPS.contains(&verb.as_str())
+        })
+        .filter(|verb| verb != "validate" || recordings.accesses.is_some())
+        .collect();
+    assert!(forgotten.is_empty(), "verbs that no call above is of: {forgotten:?}");
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The kernel ends who writes past the limit by a signal: nothing was said, and half a file left.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_leaves_no_part_of_one() {
+    let recordings = recordings();
+    let room = tempfile::tempdir().unwrap();
+    let limited = |arguments: &[&str]| {
+        let plain = pagemill();
+        let mut command = Command::new("bash");
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\""]).arg(plain.get_program());
+        ran(command.args(arguments).current_dir(room.path()))
+    };
+    let faults = recordings.faults.to_str().unwrap();
+    let mut calls = vec![
+        vec!["report", faults, "--html", "page.html"],
+        vec!["export", faults, "--format", "pftrace", "-o", "trace"],
+        vec!["record", "--with", "faults", "--threshold", "0ns", "-o", "rec", "--", "true"],
+    ];
+    if let Some(accesses) = recordings.accesses.as_deref().and_then(Path::to_str) {
+        calls.push(vec!["export", accesses, "--format", "perfetto", "-o", "p.json"]);
+        calls.push(vec!["export", accesses, "--format", "parquet", "-o", "p.parquet"]);
+    }
+    for call in &calls {
+        let run = limited(call);
+        assert!(run.code().is_some(), "{call:?} was ended by a signal: {run:?}");
+        let wrapper = call[0] == "record";
+        assert!(run.code() != Some(0) || wrapper || run.err.contains("wrote"), "{call:?}: {run:?}");
+        if !wrapper && run.code() != Some(0) {
+            assert!(run.err.contains("File too large"), "{call:?}: {run:?}");
+            assert!(entries(room.path()).is_empty(), "{call:?}");
+        }
+        let _ = fs::remove_dir_all(room.path().join("rec"));
+        entries(room.path())
+            .iter()
+            .for_each(|name| fs::remove_file(room.path().join(name)).unwrap());
+    }
+    assert!(limited(&calls[0]).err.contains("File too large"), "a page has more than 1 KiB");
+}
+
+#[test]
+fn a_program_that_is_started_finds_the_signal_of_that_limit_as_it_was() {
+    let program = "#include <signal.h>\nint main(void) { struct sigaction now; sigaction(SIGXFSZ, 0, &now);\n\
+                   return now.sa_handler == SIG_DFL ? 10 : now.sa_handler == SIG_IGN ? 11 : 12; }";
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "signal", program, &[]) else { return };
+    for (before, code) in [("", 10), ("trap '' XFSZ; ", 11)] {
+        for verb in [
+            "run --mesh 1y --",
+            "run --huge linux-madvise --dry --",
+            "record --with heap -f -o rec --",
+        ] {
+            let plain = pagemill();
+            let mut command = Command::new("bash");
+            command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let script = format!("{before}exec \"$0\" {verb} \"$1\"");
+            command.args(["-c", &script]).arg(plain.get_program()).arg(&program);
+            let run = ran(command.current_dir(room.path()));
+            assert_eq!(run.code(), Some(code), "{before}{verb}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_start_that_failed_leaves_nothing_that_a_second_one_would_have_to_overwrite() {
+    let room = tempfile::tempdir().unwrap();
+    let broken = room.path().join("broken");
+    fs::write(&broken, "#!/nonexistent/interpreter\n").unwrap();
+    fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for options in [
+        &["run", "--huge", "cbmm+", "--log", "log", "--stats", "stats.json"][..],
+        &["record", "--with", "faults", "-o", "rec"],
+        &["record", "--with", "accesses", "-o", "rec"],
+        &["record", "--with", "heap", "-o", "rec"],
+    ] {
+        for program in ["./broken", "./no-such-program"] {
+            let run = ran(pagemill().args(options).args(["--", program]).current_dir(room.path()));
+            assert!(matches!(run.code(), Some(125..=127)), "{options:?}: {run:?}");
+            assert_eq!(entries(room.path()), ["broken"], "{options:?} {program}: {run:?}");
+        }
+    }
+    let run = ran(pagemill()
+        .args(["run", "--huge", "cbmm+", "--log", "log", "--stats", "no/stats.json", "--", "true"])
+        .current_dir(room.path()));
+    assert_eq!(
+        (run.code(), entries(room.path())),
+        (Some(125), vec!["broken".to_owned()]),
+        "{run:?}"
+    );
+}
+
+/// The name of a process, a file or a command went to the terminal as it was: a program could write to the terminal of
+/// root who looked at it.
+#[test]
+fn names_that_others_have_chosen_steer_no_terminal() {
+    const EVIL: &str = "\u{1b}]0;x\u{7}\u{1b}[31m\r";
+    let room = tempfile::tempdir().unwrap();
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/prctl.h>\n\
+        int main(int argc, char **argv) { prctl(PR_SET_NAME, argv[1]); char *p = malloc(1 << 22);\n\
+        memset(p, 1, 1 << 22); puts(\"ready\"); fflush(stdout); if (argc > 2) getchar(); return p[5] - 1; }";
+    let Some(program) = compiled(&room, "program", source, &["-O1"]) else { return };
+    let evil = room.path().join(format!("evil{EVIL}"));
+    fs::copy(&program, &evil).unwrap();
+    let check = |what: &str, run: &Ran| {
+        for (stream, text) in [("out", &run.out), ("err", &run.err)] {
+            let found = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
+            assert_eq!(found, None, "{what}, std{stream}: {text:?}");
+        }
+    };
+    let quiet = |arguments: &[&str]| {
+        let mut command = pagemill();
+        command.args(arguments).current_dir(room.path());
+        let run = ran(&mut command);
+        check(&arguments.join(" "), &run);
+        run
+    };
+    let evil = evil.to_str().unwrap();
+    for with in ["heap", "faults,hugepages", "accesses"] {
+        let output = format!("rec-{}", &with[..4]);
+        quiet(&["record", "--with", with, "-o", &output, "--", evil, EVIL]);
+        for verb in [&["report"][..], &["report", "--json"], &["plan", "--explain"], &["hugepages"]]
+        {
+            quiet(&[verb, &[output.as_str()]].concat());
+        }
+        quiet(&["compare", &output, &output]);
+        let page = format!("{output}.html");
+        quiet(&["report", &output, "--html", &page]);
+    }
+    let mut command = pagemill();
+    command.args(["run", "--mesh", "1y", "--", evil, EVIL, "wait"]).current_dir(room.path());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    let pid = child.id().to_string();
+    let shown = quiet(&["heap", &pid]);
+    assert!(shown.out.contains("\\u001b]0;x"), "the name is shown, spelled out: {shown:?}");
+    quiet(&["hugepages", "-p", &pid]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let gone = format!("no-{EVIL}");
+    for call in [
+        &["report", &gone][..],
+        &["run", "--mesh", "1y", "--", &gone],
+        &["doctor", "--program", &gone],
+        &["reproduce", &gone],
+        &["simulate", &gone, "--policy", "tpp"],
+        &["heap", &gone],
+        &["workload", &gone],
+        &["record", "--with", &gone, "--", "true"],
+    ] {
+        quiet(call);
+    }
+}
