@@ -667,10 +667,17 @@ impl<O: Os> Heap<O> {
             .chain([self.hardened.lock(), self.large.lock(), self.pages.lock(), self.meta.lock()])
     }
 
-    /// Before `fork`: takes every lock, in order.
-    pub fn lock_all(&self) {
+    /// Whether the calling thread holds a lock: whether the signal handler that asks interrupted it within the heap.
+    pub fn is_within(&self) -> bool {
+        self.locks().any(|lock| lock.is_mine(&self.os))
+    }
+
+    /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler interrupted.
+    /// Others may wait for just those and hold more, so a lock that is not to be had within `patience` nanoseconds is left.
+    pub fn lock_all(&self, patience: u64) {
+        let deadline = self.os.now_ns().saturating_add(patience);
         for lock in self.locks() {
-            lock.acquire(&self.os);
+            lock.acquire_for_fork(&self.os, deadline);
         }
     }
 
@@ -680,18 +687,18 @@ impl<O: Os> Heap<O> {
     /// The calling thread called [`Heap::lock_all`].
     pub unsafe fn unlock_all(&self) {
         for lock in self.locks().rev() {
-            lock.release(&self.os);
+            lock.release_after_fork(&self.os);
         }
     }
 
-    /// After `fork`, in the child: makes every lock free.
+    /// After `fork`, in the child: makes every lock free but those that the calling thread holds.
     ///
     /// # Safety
     /// No other thread runs in this process. If [`Heap::lock_all`] was not called (`_Fork`, raw `clone`), another
     /// thread may have been inside the heap; what it was changing is then lost to the child, not reused.
     pub unsafe fn reinitialise_locks(&self) {
         for lock in self.locks() {
-            lock.reset();
+            lock.reset(&self.os);
         }
     }
 }

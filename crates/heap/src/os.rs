@@ -75,6 +75,19 @@ pub trait Os: Sync {
     /// Sleeps while `word` holds `expected`; may wake for no reason.
     fn wait(&self, word: &AtomicU32, expected: u32);
 
+    /// As [`Os::wait`], for about `ns` at the most.
+    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+        let _ = ns;
+        self.wait(word, expected);
+    }
+
+    /// An even number that is the calling thread's alone while it lives; 0 where threads are not told apart. It is the same
+    /// in the child of a fork.
+    #[inline]
+    fn thread(&self) -> usize {
+        0
+    }
+
     /// Wakes one sleeper on `word`.
     fn wake(&self, word: &AtomicU32);
 

@@ -3,6 +3,12 @@
 //! - `fork(3)` runs the three handlers: every lock is taken before, released in the parent and made new in the
 //!   child. They are registered at the first malloc, so ours is the last to run before and the first after.
 //! - `_Fork(3)` runs no handlers; it is wrapped here and does the same.
+//! - Signals are blocked from before the first lock is taken until the last is free, so that no handler finds its own
+//!   thread holding what it wants; but those of faults, which nothing here makes. A handler may allocate and fork while its
+//!   thread forks.
+//! - A handler may fork that interrupted its thread within the heap. What that thread holds stays held, in the parent
+//!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two slices, are
+//!   waited for shortly: they may wait for the thread. What is not to be had then is in the child as after a raw `clone`.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
 //!   zeroed at its next slow path, makes the locks new and goes on. What another thread was changing inside the heap
@@ -13,15 +19,28 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::{HEAP, helper, libc, pagemill_stats, refresh, start, sys};
+use crate::{HEAP, helper, libc, pagemill_stats, refresh, start, sys, tls};
 
 /// What the page holds in the process that marked it.
 const MARK: u32 = 0x5041_4745;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The thread that holds every lock for a fork, so that `_Fork` called by `fork` does not take them twice.
-static FORKING: AtomicU32 = AtomicU32::new(0);
+/// States of a thread's fork (`tls::fork`): `_Fork` called by `fork` finds that the locks are taken.
+const NONE: usize = 0;
+/// The helper was not to be had.
+const BESIDE_HELPER: usize = 1;
+/// The helper is between two slices.
+const WITHOUT_HELPER: usize = 2;
+
+/// How long locks and the helper are waited for, nanoseconds: by a handler that interrupted its thread within the heap, for
+/// which they may wait; and otherwise, when they are had in a moment unless their thread is stopped.
+const WITHIN_NS: u64 = 20_000_000;
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or the
+/// system call at hand.
+const SIGNALS: u64 = !(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
 
 /// Makes and marks the page; once, at the start. Without it (an old kernel) only the handlers work.
 pub(crate) fn mark() {
@@ -66,7 +85,7 @@ fn renew(told: bool) {
         // SAFETY: as in repair_if_copied.
         unsafe { (*page).store(MARK, Ordering::Relaxed) };
     }
-    FORKING.store(0, Ordering::Relaxed);
+    tls::set_fork(NONE);
     // SAFETY: a copy of a process has one thread, this one.
     unsafe { HEAP.reinitialise_locks() };
     pagemill_stats.pid.store(u64::from(sys::pid()), Ordering::Relaxed);
@@ -77,20 +96,28 @@ fn renew(told: bool) {
 }
 
 unsafe extern "C" fn before() {
-    helper::lock();
-    HEAP.lock_all();
-    FORKING.store(sys::tid(), Ordering::Relaxed);
+    let mask = sys::set_signal_mask(SIGNALS);
+    let patience = if HEAP.is_within() { WITHIN_NS } else { PATIENCE_NS };
+    let helper = helper::lock(patience);
+    HEAP.lock_all(patience);
+    tls::set_fork_mask(mask);
+    tls::set_fork(if helper { WITHOUT_HELPER } else { BESIDE_HELPER });
 }
 
 unsafe extern "C" fn in_parent() {
-    FORKING.store(0, Ordering::Relaxed);
+    let state = tls::fork();
+    tls::set_fork(NONE);
     // SAFETY: `before` took the locks in this thread.
     unsafe { HEAP.unlock_all() };
-    helper::unlock();
+    if state == WITHOUT_HELPER {
+        helper::unlock();
+    }
+    sys::set_signal_mask(tls::fork_mask());
 }
 
 unsafe extern "C" fn in_child() {
-    renew(true);
+    renew(tls::fork() == WITHOUT_HELPER);
+    sys::set_signal_mask(tls::fork_mask());
 }
 
 type Fork = unsafe extern "C" fn() -> c_int;
@@ -106,8 +133,7 @@ pub(crate) fn find_real() {
 /// `_Fork(3)`: fork without handlers, except the heap's own.
 ///
 /// # Safety
-/// As for the C library's. Called from a signal handler that interrupted malloc, it waits for ever for
-/// a lock that its own thread holds; so does `fork`.
+/// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
     let mut real = REAL.load(Ordering::Acquire);
@@ -122,7 +148,7 @@ pub unsafe extern "C" fn _Fork() -> c_int {
     // SAFETY: `_Fork` takes nothing and returns a process number.
     let real = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Fork>(real) };
     start::ensure();
-    if FORKING.load(Ordering::Relaxed) == sys::tid() {
+    if tls::fork() != NONE {
         // SAFETY: the handlers of `fork` are around this call already.
         return unsafe { real() };
     }

@@ -58,6 +58,22 @@ static COPIED: AtomicBool = AtomicBool::new(false);
 struct Lock(AtomicU32);
 
 impl Lock {
+    /// Whether it was taken within `patience` nanoseconds.
+    fn take_within(&self, patience: u64) -> bool {
+        const LOOK_NS: u64 = 1_000_000;
+        if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        let deadline = sys::clock(sys::CLOCK_MONOTONIC).saturating_add(patience);
+        while self.0.swap(2, Ordering::Acquire) != 0 {
+            if sys::clock(sys::CLOCK_MONOTONIC) >= deadline {
+                return false;
+            }
+            sys::futex_wait(&self.0, 2, Some(sys::Timespec::from_ns(LOOK_NS)));
+        }
+        true
+    }
+
     fn take(&self) {
         if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.0.swap(2, Ordering::Acquire) != 0 {
@@ -213,12 +229,14 @@ fn leave() -> ! {
     sys::exit_thread()
 }
 
-/// Before a fork: waits until the helper is between two slices, and keeps it there.
-pub(crate) fn lock() {
+/// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not within `patience`
+/// nanoseconds: it may wait for a lock of the thread that forks.
+pub(crate) fn lock(patience: u64) -> bool {
     FORKS.fetch_add(1, Ordering::AcqRel);
-    WORK.take();
+    let taken = WORK.take_within(patience);
     FORKS.fetch_sub(1, Ordering::AcqRel);
     sys::futex_wake(&FORKS, 1);
+    taken
 }
 
 /// After a fork, in the parent.

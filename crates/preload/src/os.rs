@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
 
-use crate::{HEAP, fork, helper, pagemill_stats, refresh, say, sys};
+use crate::{HEAP, fork, helper, pagemill_stats, refresh, say, sys, tls};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -140,6 +140,17 @@ impl Os for Linux {
         let begin = sys::clock(sys::CLOCK_MONOTONIC);
         sys::futex_wait(word, expected, None);
         pagemill_stats.stalled(sys::clock(sys::CLOCK_MONOTONIC).wrapping_sub(begin));
+    }
+
+    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+        if !fork::repair_if_copied() {
+            sys::futex_wait(word, expected, Some(sys::Timespec::from_ns(ns)));
+        }
+    }
+
+    #[inline]
+    fn thread(&self) -> usize {
+        tls::thread_pointer()
     }
 
     fn wake(&self, word: &AtomicU32) {

@@ -662,20 +662,42 @@ pub(crate) fn namespace_kind(fd: i32) -> i32 {
     if failed(kind) { 0 } else { kind as i32 }
 }
 
+/// What a thread without thread-local storage has in its place: the thread pointer leads to a word that holds itself
+/// (the ABI's first word), with some words around that are nobody's. Of the caller's block it could not tell itself from the
+/// caller, and that block may vanish.
+struct NoStorage(core::cell::UnsafeCell<[usize; 256]>);
+// SAFETY: written in `pointer` only, always with the same value; the one thread that has it uses no thread-local storage.
+unsafe impl Sync for NoStorage {}
+static NO_STORAGE: NoStorage = NoStorage(core::cell::UnsafeCell::new([0; 256]));
+
+impl NoStorage {
+    fn pointer(&self) -> usize {
+        // SAFETY: the middle of the array; see `Sync`.
+        unsafe {
+            let middle = self.0.get().cast::<usize>().add(128);
+            middle.write_volatile(middle.addr());
+            middle.addr()
+        }
+    }
+}
+
 /// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
 /// masks, thread-local storage and the current directory with the caller; see [`leave_descriptors`]. (Who shares its
 /// directory with another thread may not enter a mount namespace.) Returns the thread's number or a negated error number.
 ///
 /// # Safety
 /// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local
-/// storage (the thread borrows the caller's, which may vanish) and does not return.
+/// storage (the thread has a block without any) and does not return.
 pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_FILES: usize = 0x400;
     const CLONE_SIGHAND: usize = 0x800;
     const CLONE_THREAD: usize = 0x1_0000;
     const CLONE_SYSVSEM: usize = 0x4_0000;
-    let flags = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    const CLONE_SETTLS: usize = 0x8_0000;
+    let flags =
+        CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS;
+    let block = NO_STORAGE.pointer();
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: in the caller this is an ordinary system call. The new thread wakes behind the same
@@ -692,7 +714,7 @@ pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
             "2:",
             inlateout("rax") number::CLONE as isize => result,
             in("rdi") flags, in("rsi") top.addr(), in("rdx") 0_usize, in("r10") 0_usize,
-            in("r8") 0_usize, in("r9") entry,
+            in("r8") block, in("r9") entry,
             lateout("rcx") _, lateout("r11") _,
         );
     }
@@ -710,7 +732,7 @@ pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
             entry = in(reg) entry,
             in("x8") number::CLONE,
             inlateout("x0") flags as isize => result,
-            in("x1") top.addr(), in("x2") 0_usize, in("x3") 0_usize, in("x4") 0_usize,
+            in("x1") top.addr(), in("x2") 0_usize, in("x3") block, in("x4") 0_usize,
         );
     }
     result

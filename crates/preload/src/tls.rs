@@ -1,4 +1,4 @@
-//! The library's thread-local storage: two words a thread, in the initial-exec model.
+//! The library's thread-local storage: four words a thread, in the initial-exec model.
 //!
 //! `thread_local!` would go through `__tls_get_addr`, which may call malloc, and its destructors through
 //! `__cxa_thread_atexit_impl`, which calls calloc. So the block is made by the assembler and addressed at an offset
@@ -8,6 +8,8 @@
 //! ```text
 //!  pagemill_tls + 0   the thread's cache, null if it has none (yet, or any more)
 //!               + 8   state, see `thread`
+//!               + 16  of a fork under way: its state, see `fork`
+//!               + 24  the signal mask from before it
 //! ```
 
 use core::arch::{asm, global_asm};
@@ -19,9 +21,9 @@ global_asm!(
     ".globl pagemill_tls",
     ".hidden pagemill_tls",
     ".type pagemill_tls, @object",
-    ".size pagemill_tls, 16",
+    ".size pagemill_tls, 32",
     "pagemill_tls:",
-    ".zero 16",
+    ".zero 32",
     ".text",
 );
 
@@ -110,4 +112,42 @@ pub(crate) fn state() -> usize {
 /// Sets the calling thread's state.
 pub(crate) fn set_state(state: usize) {
     store::<8>(state);
+}
+
+/// Of a fork that this thread makes: its state.
+pub(crate) fn fork() -> usize {
+    load::<16>()
+}
+
+/// Sets it.
+pub(crate) fn set_fork(state: usize) {
+    store::<16>(state);
+}
+
+/// The signal mask from before that fork.
+pub(crate) fn fork_mask() -> u64 {
+    load::<24>() as u64
+}
+
+/// Sets it.
+pub(crate) fn set_fork_mask(mask: u64) {
+    store::<24>(mask as usize);
+}
+
+/// The thread pointer: another one for each thread that lives, and the same in the child of a fork. It is aligned.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let value: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the word at fs:0 is the thread pointer itself, by the ABI of thread-local storage; the helper thread has
+    // a block of its own that keeps to it (`sys::spawn`).
+    unsafe {
+        asm!("mov {value}, qword ptr fs:[0]", value = out(reg) value, options(pure, readonly, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        asm!("mrs {value}, tpidr_el0", value = out(reg) value, options(pure, nomem, nostack, preserves_flags));
+    }
+    value
 }

@@ -1,6 +1,6 @@
 //! Every way to make a child, while the heap is compacted.
 
-use crate::harness::{Heap, REMAP, Run, program, seed, shared, skip, soak};
+use crate::harness::{Heap, REMAP, Run, program, seconds, seed, shared, skip, soak};
 use crate::setting;
 
 fn run(heap: Heap, way: &str, rounds: u64, alone: bool) {
@@ -35,6 +35,23 @@ fn children_of_a_program_with_one_thread() {
     let _machine = shared();
     for way in ["fork", "_Fork", "clone"] {
         run(REMAP, way, 16, true);
+    }
+}
+
+/// A handler that interrupted `fork` and allocated or forked, or interrupted malloc and forked, waited for ever for a lock that
+/// its own thread held. The C library's own tests of this are tst-mallocfork2 and tst-mallocfork3.
+#[test]
+fn handlers_allocate_and_fork_wherever_they_find_the_program() {
+    let _machine = shared();
+    let Some(forks) = program("forks_in_handlers.c") else { return };
+    let length = seconds(1);
+    for config in ["0n", "1y", "2y", "h"] {
+        for way in ["malloc-in-fork", "fork-in-fork", "fork-in-malloc", "threads"] {
+            let run = Run::new(&forks).args([way, &length.to_string(), &seed()]);
+            let outcome =
+                run.on(Heap { config, ..REMAP }).limit(length + 120).outcome().succeeded();
+            eprintln!("{config} {way}: {:?}", outcome.facts());
+        }
     }
 }
 

@@ -1,0 +1,175 @@
+// Signal handlers that allocate and fork, wherever they find the program: in fork(), in malloc, in _Fork().
+//
+//   forks_in_handlers WHAT SECONDS SEED
+//
+//   malloc-in-fork   the program forks, the handler allocates
+//   fork-in-fork     the program forks, the handler forks
+//   fork-in-malloc   the program allocates, the handler forks; one child in four goes on where the handler found it
+//   threads          as fork-in-malloc, by _Fork(), while other threads allocate
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 512, THREADS = 3 };
+
+static const char *what;
+static volatile sig_atomic_t handled, in_child, over;
+static __thread uint64_t state;
+
+static uint64_t next_random(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static size_t some_size(void) {
+    uint64_t bits = next_random();
+    switch (bits % 16) {
+    case 0: return 100000 + bits / 16 % 400000;
+    case 1: return 5000 + bits / 16 % 30000;
+    default: return 1 + bits / 16 % 1500;
+    }
+}
+
+struct slot {
+    unsigned char *object;
+    size_t size;
+    unsigned char byte;
+};
+
+static void check(const struct slot *slot) {
+    if (slot->object && (slot->object[0] != slot->byte || slot->object[slot->size - 1] != slot->byte)) {
+        static const char words[] = "an object lost its bytes\n";
+        (void)!write(2, words, sizeof words - 1);
+        _exit(9);
+    }
+}
+
+// Replaces some of the objects, each checked before.
+static void churn(struct slot *slots, int rounds) {
+    while (rounds-- > 0) {
+        struct slot *slot = &slots[next_random() % SLOTS];
+        check(slot);
+        free(slot->object);
+        slot->object = 0;
+        size_t size = some_size();
+        unsigned char *object = malloc(size);
+        if (!object) _exit(8);
+        slot->byte = (unsigned char)next_random();
+        memset(object, slot->byte, size);
+        slot->size = size;
+        slot->object = object;
+    }
+}
+
+static void reap(pid_t child) {
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) _exit(7);
+    if (status != 0) {
+        char words[64];
+        int length = snprintf(words, sizeof words, "a child ended with %#x\n", status);
+        (void)!write(2, words, length);
+        _exit(6);
+    }
+}
+
+// The next signal comes when the program has had time to go on.
+static void arm(void) {
+    struct itimerval timer = {{0, 0}, {0, 1 + (suseconds_t)((uint64_t)handled * 2654435761u % 1500)}};
+    setitimer(ITIMER_REAL, &timer, 0);
+}
+
+static void on_signal(int signal) {
+    (void)signal;
+    int before = errno;
+    handled++;
+    if (!strcmp(what, "malloc-in-fork")) {
+        for (int i = 0; i < 8; i++) {
+            size_t size = 1 + (size_t)handled * 7919 % 300000;
+            unsigned char *object = malloc(size);
+            if (!object) _exit(5);
+            object[0] = object[size - 1] = 1;
+            free(object);
+        }
+    } else {
+        pid_t child = !strcmp(what, "threads") ? _Fork() : fork();
+        if (child == 0) {
+            // Neither this handler again nor the timer, which is not inherited.
+            in_child = 1;
+            if (strcmp(what, "fork-in-malloc") || handled % 4) _exit(0);
+            return;
+        }
+        if (child > 0) reap(child);
+    }
+    if (!over) arm();
+    errno = before;
+}
+
+static void *allocate(void *seed) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, 0);
+    state = (uintptr_t)seed;
+    struct slot *slots = calloc(SLOTS, sizeof *slots);
+    while (!over) churn(slots, 100);
+    return 0;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return 2;
+    what = argv[1];
+    double end = now() + atof(argv[2]);
+    state = strtoull(argv[3], 0, 10) * 2654435761u + 88172645463325252u;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    struct slot *slots = calloc(SLOTS, sizeof *slots);
+    churn(slots, 20000);
+    pthread_t threads[THREADS];
+    int many = !strcmp(what, "threads") ? THREADS : 0;
+    for (int i = 0; i < many; i++)
+        if (pthread_create(&threads[i], 0, allocate, (void *)(uintptr_t)(next_random() | 1))) return 3;
+    arm();
+    long rounds = 0;
+    while (now() < end) {
+        if (strstr(what, "in-fork")) {
+            pid_t child = fork();
+            if (child == 0) {
+                // In the child memory is to be had, too.
+                free(malloc(some_size()));
+                _exit(0);
+            }
+            if (child > 0) reap(child);
+        } else {
+            churn(slots, 20);
+        }
+        if (in_child) {
+            churn(slots, 2000);
+            for (int i = 0; i < SLOTS; i++) check(&slots[i]);
+            _exit(0);
+        }
+        rounds++;
+    }
+    over = 1;
+    for (int i = 0; i < many; i++) pthread_join(threads[i], 0);
+    for (int i = 0; i < SLOTS; i++) check(&slots[i]);
+    if (handled == 0) return 4;
+    printf("%ld rounds, %d handled\n", rounds, (int)handled);
+    return 0;
+}
