@@ -18,6 +18,8 @@ pub const PRESENT: u64 = 1 << 3;
 pub const SWAPPED: u64 = 1 << 4;
 /// Part of a huge page in the page table (`PAGE_IS_HUGE`).
 pub const HUGE: u64 = 1 << 6;
+/// A guard: every access is an error (`PAGE_IS_GUARD`, Linux 6.15).
+const GUARD: u64 = 1 << 8;
 
 /// Pages of the same categories, side by side.
 #[repr(C)]
@@ -148,6 +150,18 @@ impl Pagemap {
             start = argument.walk_end;
         }
         Ok(())
+    }
+
+    /// The guards (`MADV_GUARD_INSTALL`) of the process in `start..end`: none where the kernel does not tell, which has none
+    /// in memory of files either.
+    pub fn guards(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut guards = Vec::new();
+        let found =
+            self.scan(start, end, GUARD, GUARD, |region| guards.push((region.start, region.end)));
+        if found.is_err() {
+            guards.clear();
+        }
+        guards
     }
 
     /// The frame of physical memory that holds the page at `address`; `None` if it is not in memory.

@@ -43,6 +43,8 @@ pub struct Stat {
     pub system: Duration,
     /// Threads.
     pub threads: u64,
+    /// An address in the stack of its first thread; 0 where the kernel hides it.
+    pub stack: u64,
     /// When it started, in clock ticks since boot: with `pid` this names a process for good.
     pub started: u64,
 }
@@ -219,6 +221,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         user: ticks(number(14)?),
         system: ticks(number(15)?),
         threads: number(20)?,
+        stack: number(28).unwrap_or(0),
         started: number(22)?,
     })
 }
@@ -283,6 +286,52 @@ pub fn set_descriptor_limit(pid: u32, (soft, hard): (u64, u64)) -> Result<()> {
     } else {
         Err(Error::last("set", format_args!("the limits of process {pid}")))
     }
+}
+
+/// Limits of a process on its memory, raised as far as the caller may until this is dropped: for mappings that are not
+/// the program's doing.
+#[derive(Debug)]
+pub struct Lifted {
+    pid: u32,
+    were: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
+}
+
+impl Lifted {
+    /// Those of `pid`.
+    pub fn of(pid: u32) -> Self {
+        let mut were = Vec::new();
+        for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+            let mut was = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: nothing is set; `was` is valid for writes.
+            let known = unsafe {
+                libc::prlimit(pid as libc::pid_t, resource, std::ptr::null(), &mut was) == 0
+            };
+            let everything = libc::rlimit { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+            let allowed = libc::rlimit { rlim_cur: was.rlim_max, rlim_max: was.rlim_max };
+            if known
+                && was.rlim_cur != u64::MAX
+                && (limit(pid, resource, &everything) || limit(pid, resource, &allowed))
+            {
+                were.push((resource, was));
+            }
+        }
+        Self { pid, were }
+    }
+}
+
+impl Drop for Lifted {
+    fn drop(&mut self) {
+        for (resource, was) in &self.were {
+            // It may have ended.
+            limit(self.pid, *resource, was);
+        }
+    }
+}
+
+/// Sets a limit of a process; whether it is set.
+fn limit(pid: u32, resource: libc::__rlimit_resource_t, limit: &libc::rlimit) -> bool {
+    // SAFETY: `limit` is only read; nothing is written back.
+    unsafe { libc::prlimit(pid as libc::pid_t, resource, limit, std::ptr::null_mut()) == 0 }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! which it is talked to.
 //!
 //! ```text
-//!  0x2a0000000000   code       mapped from a file in memory, execute only what is ours
-//!  0x2a0000010000   Control    the same file, shared with the tracer
+//!  0x550000000000   code       mapped from a file in memory, execute only what is ours
+//!  0x550000010000   Control    the same file, shared with the tracer
 //!  …                stacks     at the end of it: lists, servant, mapper
 //! ```
 //!
@@ -23,8 +23,9 @@ mod built {
     include!(concat!(env!("OUT_DIR"), "/resident.rs"));
 }
 
-/// Where the code stands in the program.
-pub const CODE: u64 = 0x2a00_0000_0000;
+/// Where the code stands in the program: below the place of position-independent programs, so that it splits neither of the
+/// two large gaps of an address space. The detectors of compilers count it as the program's, too.
+pub const CODE: u64 = 0x5500_0000_0000;
 /// Where [`Control`] stands in the program.
 pub const CONTROL: u64 = CODE + CONTROL_OFFSET;
 /// Bytes between the code and the control page, in memory and in the file.
@@ -59,11 +60,10 @@ pub const RANGES: usize = 4096;
 pub const COMMANDS: usize = 128;
 /// Regions that the log holds.
 pub const LOG: usize = 8192;
-/// Read-only private mappings of files that are remembered.
-pub const PRIVATE: usize = 2048;
+/// Parts of programs' images that are remembered.
+const SEGMENTS: usize = 1024;
 const SCAN: usize = 512;
 const HOLES: usize = 64;
-const COPY: usize = 1 << 16;
 
 /// The machine code, or why this build has none.
 pub fn code() -> Result<&'static [u8]> {
@@ -101,6 +101,24 @@ impl Range {
         self.1.store(length, Ordering::Relaxed);
     }
 }
+
+/// A part of the memory file that holds a part of a program's image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Where in the memory file.
+    pub at: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The image's inode.
+    pub inode: u64,
+    /// Where in the image.
+    pub from: u64,
+}
+
+/// The twin of `struct segment`.
+#[repr(C)]
+#[derive(Debug)]
+struct Segment([AtomicU64; 4]);
 
 /// Pages that were touched: first address, end, categories of `PAGEMAP_SCAN`.
 #[repr(C)]
@@ -185,7 +203,7 @@ pub struct Control {
     pub break_start: AtomicU64,
     pub break_end: AtomicU64,
     pub break_offset: AtomicU64,
-    pub private_count: AtomicU32,
+    segment_count: AtomicU32,
     log_tail: AtomicU32,
     log_head: AtomicU32,
     pub frozen: AtomicU32,
@@ -197,7 +215,7 @@ pub struct Control {
     pub handled: AtomicU64,
     pub notification: Notification,
     response: [AtomicU64; 3],
-    pub private_files: [Range; PRIVATE],
+    segments: [Segment; SEGMENTS],
     log: [Region; LOG],
     scan: [Region; SCAN],
     commands: [Command; COMMANDS],
@@ -210,7 +228,7 @@ pub struct Control {
     split: AtomicU64,
     put_off_count: AtomicU64,
     put_off: [Range; HOLES],
-    copy: [AtomicU64; COPY / 8],
+    pub stack: AtomicU64,
 }
 
 impl Control {
@@ -267,22 +285,35 @@ impl Control {
             .collect())
     }
 
-    /// Has the servant decide a notification of its process that another one's mapper received.
+    /// Has the servant decide a notification of its process that another one's mapper received; `now`: or one that is
+    /// the tracer's to answer, who waits meanwhile.
     pub fn decide(
         &self,
         id: u64,
         thread: u32,
         number: i32,
         argument: [u64; 6],
+        now: bool,
         limit: Duration,
     ) -> Result<Decided> {
-        const DECIDE: i64 = -2;
+        let command = if now { -3 } else { -2 };
         self.foreign.set(id, thread, number, argument);
-        Ok(match self.serve(&[[DECIDE, 0, 0, 0, 0, 0, 0]], limit)?[0] {
+        Ok(match self.serve(&[[command, 0, 0, 0, 0, 0, 0]], limit)?[0] {
             1 => Decided::Left,
             3 => Decided::Busy,
             _ => Decided::Answered,
         })
+    }
+
+    /// The parts of the memory file that hold parts of programs' images.
+    pub fn images(&self) -> Vec<Image> {
+        let count = self.segment_count.load(Ordering::Acquire) as usize;
+        let words = |segment: &Segment| {
+            let [at, length, inode, from] = &segment.0;
+            let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            Image { at: word(at), length: word(length), inode: word(inode), from: word(from) }
+        };
+        self.segments.iter().take(count).map(words).collect()
     }
 
     /// Waits until `word` is not 0.
@@ -329,12 +360,14 @@ impl Control {
         regions
     }
 
-    /// Remembers a read-only private mapping of a file. `false` if there is no room.
-    pub fn remember_private(&self, start: u64, length: u64) -> bool {
-        let at = self.private_count.load(Ordering::Acquire);
-        let Some(range) = self.private_files.get(at as usize) else { return false };
-        range.set(start, length);
-        self.private_count.store(at + 1, Ordering::Release);
+    /// Remembers a part of a program's image, whose bytes come back when they are dropped. `false` if there is no room.
+    pub fn remember_image(&self, image: Image) -> bool {
+        let at = self.segment_count.load(Ordering::Acquire);
+        let Some(Segment(words)) = self.segments.get(at as usize) else { return false };
+        for (word, value) in words.iter().zip([image.at, image.length, image.inode, image.from]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.segment_count.store(at + 1, Ordering::Release);
         true
     }
 }
@@ -413,4 +446,4 @@ const _: () = assert!(size_of::<Notification>() == 80);
 const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
 const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
 const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
-const _: () = assert!(size_of::<Control>() == 390_512);
+const _: () = assert!(size_of::<Control>() == 324_984);

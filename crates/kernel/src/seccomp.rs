@@ -62,11 +62,13 @@ const ALWAYS: &[libc::c_long] = &[
 const ADVICE: &[i32] = &[
     libc::MADV_DONTNEED,
     libc::MADV_FREE,
+    libc::MADV_REMOVE,
     libc::MADV_DONTFORK,
     libc::MADV_DOFORK,
     libc::MADV_WIPEONFORK,
     libc::MADV_KEEPONFORK,
-    24, // MADV_DONTNEED_LOCKED
+    24,  // MADV_DONTNEED_LOCKED
+    102, // MADV_GUARD_INSTALL
 ];
 
 /// The filter; descriptors of ours are the [`OWN_DESCRIPTORS`] from `own_fds` on.

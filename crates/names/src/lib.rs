@@ -43,7 +43,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 /// Where the ring stands in the program: beside the tracer's own code, whose pages are nobody's accesses.
-const PLACE: usize = 0x2a00_8000_0000;
+const PLACE: usize = 0x5500_8000_0000;
 /// Allocations from here on are told with more of the stack.
 const LARGE: usize = 4096;
 

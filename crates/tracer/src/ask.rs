@@ -3,16 +3,16 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::resident::Decided;
+use pagemill_kernel::resident::{Decided, Image};
 use pagemill_kernel::seccomp::{self, Answer};
-use pagemill_kernel::{Linux, Result, page_size, process_vm};
+use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
 
 use crate::PATIENCE;
-use crate::convert::protection;
+use crate::convert::{OURS, of_image, protection};
 use crate::copy::copy;
 use crate::process::Process;
 
@@ -36,9 +36,11 @@ pub(crate) const NO_SUCH_CALL: i64 = -38;
 pub(crate) const LOG: i32 = -1;
 
 const SHARED: u64 = 1;
-const PRIVATE: u64 = 2;
-/// Number of `/dev/zero`.
-const ZERO: u64 = 1 << 8 | 5;
+const DO_FORK: u64 = 11;
+const KEEP_ON_FORK: u64 = 19;
+/// Advice that a fork follows.
+pub(crate) const DONT_FORK: u64 = 10;
+pub(crate) const WIPE_ON_FORK: u64 = 18;
 
 /// A question of a mapper.
 #[derive(Clone, Copy, Debug)]
@@ -79,10 +81,11 @@ impl Process {
         (question.id != 0).then_some(question)
     }
 
-    /// Has its servant decide a call of its own that another process's mapper received.
-    pub(crate) fn decide(&self, question: &Question) -> Result<Decided> {
+    /// Has its servant decide a call of its own that another process's mapper received, or, `now`, one that is the
+    /// tracer's to answer.
+    pub(crate) fn decide(&self, question: &Question, now: bool) -> Result<Decided> {
         let Question { id, thread, number, argument } = *question;
-        self.control.decide(id, thread, number, argument, PATIENCE)
+        self.control.decide(id, thread, number, argument, now, PATIENCE)
     }
 
     /// Whether a call forks: makes a process with a copy of the memory.
@@ -99,103 +102,137 @@ impl Process {
         }
     }
 
-    /// A private writable mapping of a file that the mapper did not make: its bytes go into the memory file first.
-    pub(crate) fn map_file(&self, linux: &Linux, question: &Question) -> Result<Answer> {
-        let [address, length, access, flags, fd, from] = question.argument;
-        let path = linux.process_file(self.pid, &format!("fd/{}", fd as i32));
-        // Zeros may be mapped like a file. One that cannot be read, or any other device, is the kernel's to judge.
-        let plain = std::fs::metadata(&path).is_ok_and(|data| {
-            data.is_file() || data.file_type().is_char_device() && data.rdev() == ZERO
-        });
-        let Some(file) = plain.then(|| File::open(&path).ok()).flatten() else {
-            self.control.untraced.fetch_add(length, Relaxed);
-            return Ok(Answer::GoOn);
-        };
-        let offset = self.fresh(length);
-        let mut buffer = vec![0; (1 << 20).min(length as usize)];
-        let mut at = 0;
-        while at < length {
-            let wanted = buffer.len().min((length - at) as usize);
-            match file.read_at(&mut buffer[..wanted], from + at) {
-                Ok(0) | Err(_) => break,
-                Ok(read) => {
-                    let written = self.memory.write_all_at(&buffer[..read], offset + at);
-                    written.map_err(|error| {
-                        pagemill_kernel::Error::io("fill", "the memory file", error)
-                    })?;
-                    at += read as u64;
-                }
-            }
-        }
-        let flags = (flags & !PRIVATE) | SHARED;
-        let call = [
-            9,
-            address as i64,
-            length as i64,
-            access as i64,
-            flags as i64,
-            self.memory_fd,
-            offset as i64,
-        ];
-        let result = self.serve(&[call])?[0];
-        if result > 0 {
-            let end = result as u64 + length.next_multiple_of(page_size() as u64);
-            self.watch(result as u64, end);
-        }
-        Ok(Answer::Return(result))
+    /// Private writable memory of a file is about to be: mapped or moved by the servant, while the tracer looks at no page
+    /// table. Whether it is done.
+    pub(crate) fn own_file(&mut self, question: &Question) -> Result<Decided> {
+        self.own_files = true;
+        self.decide(question, true)
     }
 
-    /// Write access to a private mapping of a file: it becomes one of the memory file.
-    pub(crate) fn protect(&self, linux: &Linux, question: &Question) -> Result<Answer> {
+    /// Write access to private mappings of files: parts of programs' images become part of the memory file.
+    pub(crate) fn protect(&mut self, question: &Question) -> Result<Answer> {
         let [start, length, access, ..] = question.argument;
-        let end = start + length.next_multiple_of(page_size() as u64);
-        for mapping in linux.maps(self.pid)? {
+        let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
+        let maps = self.linux.maps(self.pid)?;
+        for mapping in &maps {
             if mapping.end <= start
                 || mapping.start >= end
                 || mapping.shared
                 || mapping.inode == 0
                 || mapping.write
+                || mapping.name.starts_with(OURS)
             {
                 continue;
             }
-            let part =
-                Mapping { start: mapping.start.max(start), end: mapping.end.min(end), ..mapping };
-            let offset = self.fresh(part.len());
-            copy(self.pid, &part, &self.memory, offset, &self.pagemap)?;
-            let call = [
-                i64::from(MMAP),
-                part.start as i64,
-                part.len() as i64,
-                protection(&part),
-                SHARED as i64 | 0x10,
-                self.memory_fd,
-                offset as i64,
-            ];
-            self.serve_one("convert a mapping of", call)?;
-            self.watch(part.start, part.end);
+            let (from, to) = (mapping.start.max(start), mapping.end.min(end));
+            let within = mapping.offset + (from - mapping.start);
+            let at = self.fresh(to - from);
+            let image = Image { at, length: to - from, inode: mapping.inode, from: within };
+            if !of_image(mapping, &maps) || !self.control.remember_image(image) {
+                self.own_files = true;
+                continue;
+            }
+            let part = Mapping { start: from, end: to, offset: within, ..mapping.clone() };
+            copy(self.pid, &part, &self.memory, at, &self.pagemap)?;
+            self.map_shared(&part, at)?;
         }
-        let result = self.serve(&[[
-            i64::from(MPROTECT),
-            start as i64,
-            length as i64,
-            access as i64,
-            0,
-            0,
-            0,
-        ]])?[0];
-        Ok(Answer::Return(result))
+        let call = [i64::from(MPROTECT), start as i64, length as i64, access as i64, 0, 0, 0];
+        Ok(Answer::Return(self.serve(&[call])?[0]))
     }
 
-    /// What a fork shall do with a range.
-    pub(crate) fn advise_fork(&mut self, question: &Question) -> Answer {
-        const DONT_FORK: u64 = 10;
-        const WIPE_ON_FORK: u64 = 18;
+    /// Puts a part of the memory file where a mapping is.
+    fn map_shared(&self, part: &Mapping, offset: u64) -> Result<()> {
+        let (start, length) = (part.start as i64, part.len() as i64);
+        let kind = SHARED as i64 | 0x10;
+        let (access, offset) = (protection(part), offset as i64);
+        let call = [i64::from(MMAP), start, length, access, kind, self.memory_fd, offset];
+        self.serve_one("convert a mapping of", call)?;
+        self.watch(part.start, part.end);
+        Ok(())
+    }
+
+    /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image are
+    /// to come back.
+    pub(crate) fn advise(&mut self, question: &Question) -> Result<Answer> {
         let [start, length, advice, ..] = question.argument;
-        let end = start + length;
-        self.fork_advice.retain(|range| range.1 <= start || range.0 >= end);
-        if matches!(advice, DONT_FORK | WIPE_ON_FORK) {
+        let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
+        for part in self.parts(start, end)? {
+            match advice {
+                DONT_FORK | DO_FORK => self.remember_advice(&part, DONT_FORK, advice == DONT_FORK),
+                WIPE_ON_FORK | KEEP_ON_FORK => {
+                    self.remember_advice(&part, WIPE_ON_FORK, advice == WIPE_ON_FORK);
+                }
+                _ => self.refill(&part)?,
+            }
+        }
+        Ok(Answer::Return(0))
+    }
+
+    /// What of a range is of the memory file.
+    pub(crate) fn parts(&self, start: u64, end: u64) -> Result<Vec<Mapping>> {
+        let mut parts = self.mappings(&self.linux, self.pid)?;
+        for part in &mut parts {
+            let first = part.start;
+            (part.start, part.end) = (first.max(start), part.end.min(end));
+            part.offset += part.start - first;
+        }
+        parts.retain(|part| part.start < part.end);
+        Ok(parts)
+    }
+
+    /// By its place in the memory file, which no other mapping ever has.
+    pub(crate) fn remember_advice(&mut self, part: &Mapping, advice: u64, holds: bool) {
+        let (start, end) = (part.offset, part.offset + part.len());
+        let of_others = |&(from, to, known): &(u64, u64, u64)| {
+            let both = [(from, to.min(start), known), (from.max(end), to, known)];
+            let parts = if known == advice { both } else { [(from, to, known), (0, 0, 0)] };
+            parts.into_iter().filter(|part| part.0 < part.1)
+        };
+        self.fork_advice = self.fork_advice.iter().flat_map(of_others).collect();
+        if holds {
             self.fork_advice.push((start, end, advice));
         }
-        Answer::Return(0)
+    }
+
+    /// The bytes of programs' images in a part of the memory file, anew from the images.
+    fn refill(&self, part: &Mapping) -> Result<()> {
+        let end = part.offset + part.len();
+        let mut offset = part.offset;
+        let of_part = |image: &Image| image.at < end && image.at + image.length > part.offset;
+        let images: Vec<Image> = self.control.images().into_iter().filter(of_part).collect();
+        // Nobody may write what a child reads: another part of the memory file then.
+        if self.frozen() && !images.is_empty() {
+            offset = self.fresh(part.len());
+        }
+        for image in images {
+            let (from, to) = (image.at.max(part.offset), (image.at + image.length).min(end));
+            let mut bytes = vec![0; (to - from) as usize];
+            self.open_image(image.inode)?
+                .read_at(&mut bytes, image.from + (from - image.at))
+                .and_then(|_| self.memory.write_all_at(&bytes, offset + (from - part.offset)))
+                .map_err(|error| Error::io("fill", "the memory file", error))?;
+            if offset != part.offset {
+                let at = offset + (from - part.offset);
+                let from = image.from + (from - image.at);
+                let again = Image { at, length: bytes.len() as u64, inode: image.inode, from };
+                self.control.remember_image(again);
+            }
+        }
+        if offset == part.offset { Ok(()) } else { self.map_shared(part, offset) }
+    }
+
+    /// The file of a program's image, by a mapping that it still has.
+    fn open_image(&self, inode: u64) -> Result<File> {
+        let maps = self.linux.maps(self.pid)?;
+        let found = maps.iter().find(|mapping| mapping.inode == inode && mapping.execute);
+        let object = format!("an image of process {}", self.pid);
+        let gone = || Error::new(Kind::Gone, "read", &object, "no part of it is executed any more");
+        let mapping = found.ok_or_else(gone)?;
+        let range = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+        // Only root may go by the mapping itself.
+        let open = File::open(self.linux.process_file(self.pid, &range)).or_else(|_| {
+            File::open(self.linux.process_file(self.pid, &format!("root{}", mapping.name)))
+        });
+        open.map_err(|error| Error::io("open", &mapping.name, error))
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
 
-use crate::convert::{Origin, convert, protection};
+use crate::convert::{Origin, convert, guard, protection};
 use crate::copy::copy_run;
 use crate::events::Events;
 use crate::follow::{Thread, Tracer, now};
@@ -235,7 +235,18 @@ impl Process {
         /// Private, anonymous, without reservation.
         const KIND: i64 = 2 | 0x20 | 0x4000;
         let mut buffer = vec![0; 1 << 20];
-        for mapping in self.mappings(linux, self.pid)? {
+        let mappings = self.mappings(linux, self.pid)?;
+        let mut advice = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        advice.extend(self.fork_advice.iter().flat_map(|&(from, to, advice)| {
+            mappings.iter().filter_map(move |mapping| {
+                let first = mapping.offset.max(from);
+                let last = (mapping.offset + mapping.len()).min(to);
+                let start = mapping.start + first.saturating_sub(mapping.offset);
+                let length = last.checked_sub(first)? as i64;
+                Some([MADVISE, start as i64, length, advice as i64, 0, 0, 0])
+            })
+        }));
+        for mapping in mappings {
             let (start, length) = (mapping.start as i64, mapping.len() as i64);
             let action = "give its own memory back to";
             let spare = self.serve_one(action, [MMAP, 0, length, 3, KIND, -1, 0])?;
@@ -263,13 +274,6 @@ impl Process {
                 memfd::punch_hole(&self.memory, mapping.offset, mapping.len())?;
             }
         }
-        let advice: Vec<[i64; 7]> = self
-            .fork_advice
-            .iter()
-            .map(|&(start, end, advice)| {
-                [MADVISE, start as i64, (end - start) as i64, advice as i64, 0, 0, 0]
-            })
-            .collect();
         self.serve(&advice)?;
         let close =
             |fd: &std::sync::atomic::AtomicI32| [CLOSE, i64::from(fd.load(Relaxed)), 0, 0, 0, 0, 0];

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::resident::Image;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, resident};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, resident, signal};
 
 use crate::ask::{self, Question};
 use crate::convert::{OURS, Origin, convert};
@@ -51,6 +52,8 @@ pub(crate) struct Child {
     patience: Duration,
     /// Where its parent's heap lay at the fork.
     heap: Pages,
+    /// What of the file is of its program's image.
+    images: Vec<Image>,
     /// Pages in its page tables from the beginning.
     kept: u64,
     /// It is not to be adopted.
@@ -63,6 +66,7 @@ pub(crate) struct Inherited {
     pub(crate) memory: File,
     pub(crate) inode: u64,
     pub(crate) heap: Pages,
+    pub(crate) images: Vec<Image>,
 }
 
 impl Child {
@@ -74,7 +78,7 @@ impl Child {
         age: Duration,
     ) -> Result<Self> {
         let pagemap = Pagemap::open(linux, pid)?;
-        let Inherited { memory, inode, heap } = from;
+        let Inherited { memory, inode, heap, images } = from;
         let mut child = Self {
             pid,
             memory,
@@ -87,6 +91,7 @@ impl Child {
             due: Instant::now() + age,
             patience: SOON,
             heap,
+            images,
             kept: 0,
             stays: false,
         };
@@ -100,7 +105,12 @@ impl Child {
 
     /// What a child of its own takes over.
     pub(crate) fn inherited(&self) -> Result<Inherited> {
-        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap: self.heap })
+        Ok(Inherited {
+            memory: cloned(&self.memory)?,
+            inode: self.inode,
+            heap: self.heap,
+            images: self.images.clone(),
+        })
     }
 
     /// Adds what is in the page tables of a range to what was touched.
@@ -163,18 +173,23 @@ impl Child {
     pub(crate) fn answer(&mut self, linux: &Linux, question: &Question) -> Result<Answer> {
         const DONT_NEED: u64 = 4;
         const FREE: u64 = 8;
+        const REMOVE: u64 = 9;
+        const INVALID: i64 = -22;
         const DONT_NEED_LOCKED: u64 = 24;
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         match question.number {
             ask::MUNMAP | ask::MREMAP => self.see(start, end)?,
             ask::EXECVE | ask::EXECVEAT | ask::MMAP | ask::BRK => self.see(0, u64::MAX)?,
-            ask::MADVISE if matches!(advice, DONT_NEED | FREE | DONT_NEED_LOCKED) => {
+            ask::MADVISE if matches!(advice, DONT_NEED | FREE | REMOVE | DONT_NEED_LOCKED) => {
                 self.see(start, end)?;
                 let mut ours = self.mappings(linux)?;
                 ours.retain(|mapping| mapping.start < end && mapping.end > start);
                 if ours.is_empty() {
                     return Ok(Answer::GoOn);
+                }
+                if advice == REMOVE {
+                    return Ok(Answer::Return(INVALID));
                 }
                 if advice != FREE {
                     ours.iter().try_for_each(|mapping| self.zero(mapping, start, end))?;
@@ -210,28 +225,44 @@ impl Process {
     pub(crate) fn inherited(&self) -> Result<Inherited> {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
         let heap = (word(&self.control.break_start), word(&self.control.break_end));
-        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap })
+        let images = self.control.images();
+        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap, images })
     }
 }
 
 impl Tracer {
-    /// A child was forked by a thread of `parent`; both are stopped.
+    /// A child was forked by a thread of `parent`; both are stopped. Memory that it cannot have for its own it does not
+    /// get to see: it would write its parent's.
     pub(crate) fn forked(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
-        self.events.follow(child)?;
+        let Err(error) = self.part(parent, (forker, child)) else { return Ok(()) };
+        let _ = signal::send(child, 9);
+        let why = format!("a forked child, which was killed before it began: {error}");
+        self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
+        Ok(())
+    }
+
+    /// Parts the memory of a child from its parent's.
+    fn part(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
         // A child of a child that is not adopted yet reads the same file.
         let owner = self.reads.get(&parent).copied().unwrap_or(parent);
         let (from, watched) = if let Some(elder) = self.children.get(&parent) {
             (elder.inherited()?, None)
         } else if let Some(process) = self.processes.get_mut(&owner) {
+            // Until it has ended the memory is not shared again, whatever fails.
+            process.sharers.push(child);
+            self.reads.insert(child, owner);
             let watched = process.freeze(&self.linux, (forker, child), self.options.granule)?;
             (process.inherited()?, watched)
         } else {
             return Ok(());
         };
-        if let Some(process) = self.processes.get_mut(&owner) {
+        if self.children.contains_key(&parent)
+            && let Some(process) = self.processes.get_mut(&owner)
+        {
             process.sharers.push(child);
             self.reads.insert(child, owner);
         }
+        self.events.follow(child)?;
         let age = 2 * self.options.interval;
         let fresh = Child::new(&self.linux, child, from, watched, age)?;
         self.children.insert(child, fresh);

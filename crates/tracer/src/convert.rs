@@ -4,12 +4,13 @@
 //!  before                         after
 //!  private, writable        ──►   shared, of the memory file, at a fresh offset; same bytes
 //!  anonymous, any access    ──►   the same: it may become writable
-//!  private, of a file, r/o        unchanged: its pages are the file's
+//!  private, of a program's image  the same, if it is writable or has copies of its own (`of_image`)
+//!  private, of another file       unchanged: its pages are the file's, or the program's own once it writes them
 //!  shared                         unchanged
 //!  huge pages, devices            unchanged, told as untraced
 //! ```
 //!
-//! The program is at its first instruction, or was running (then a read-only mapping of a file may have
+//! The program is at its first instruction, or was running (then a read-only part of an image may have
 //! copies of its own: it is converted too), or is a forked child that parts from its parent's file.
 //!
 //! Always true: until the last mapping is changed the program has not run, and what it sees then is
@@ -24,14 +25,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::resident::{self, Control, Shared};
+use pagemill_kernel::process::Lifted;
+use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Kind, Linux, Result, page_size, pidfd, process_vm, seccomp};
 
+use crate::ask::{DONT_FORK, WIPE_ON_FORK};
 use crate::child::Inherited;
 use crate::copy::{copy, copy_data};
 use crate::inject::{Injection, Site, refused};
-use crate::process::{Process, fresh};
+use crate::process::{Pages, Process, fresh};
 use crate::{Granule, PATIENCE, Untraced};
 
 /// Bytes of the memory file: far more than any program maps.
@@ -103,8 +106,19 @@ enum Fate {
     Untraced(&'static str),
 }
 
-/// What becomes of a mapping; `copied`: some of its pages are the program's own.
-fn fate(mapping: &Mapping, copied: bool) -> Fate {
+/// Whether a mapping is of a program's image: of a file of which a part is executed.
+pub(crate) fn of_image(mapping: &Mapping, all: &[Mapping]) -> bool {
+    let same = |other: &Mapping| other.inode == mapping.inode && other.name == mapping.name;
+    mapping.inode != 0 && all.iter().any(|other| other.execute && same(other))
+}
+
+/// Whether the program has, or may have, pages of its own instead of a file's.
+pub(crate) fn own_file(mapping: &Mapping) -> bool {
+    !mapping.shared && mapping.inode != 0 && mapping.write
+}
+
+/// What becomes of a mapping; `own`: though of a file, its data are the program's own.
+fn fate(mapping: &Mapping, own: bool) -> Fate {
     let named = mapping.name.as_str();
     if mapping.start >= 1 << 47 || named.starts_with("[v") {
         return Fate::Ignored;
@@ -121,7 +135,8 @@ fn fate(mapping: &Mapping, copied: bool) -> Fate {
     if mapping.shared {
         return Fate::Watched;
     }
-    if mapping.write || mapping.inode == 0 || copied { Fate::Converted } else { Fate::Watched }
+    let anonymous = mapping.inode == 0 || named.starts_with("/dev/zero");
+    if anonymous || own { Fate::Converted } else { Fate::Watched }
 }
 
 /// Why the accesses to a mapping are not seen, if they are not.
@@ -191,33 +206,12 @@ struct Conversion<'a> {
 impl Conversion<'_> {
     fn run(&mut self, site: &Site) -> Result<Process> {
         let process = pidfd::open(self.pid)?;
+        // What is mapped now is not the program's doing.
+        let _lifted = Lifted::of(self.pid);
         let control = self.settle(&process, site)?;
         let own = self.descriptors(&process, &control)?;
         match self.change(&process, &control, &own) {
-            Ok(changed) => Ok(Process {
-                pid: self.pid,
-                control,
-                memory: changed.memory,
-                inode: changed.inode,
-                memory_fd: own.memory,
-                watched: changed.watched,
-                granule: self.granule,
-                arm: self.arm,
-                wake: changed.wake,
-                pagemap: changed.pagemap,
-                servant: changed.servant,
-                servant_on: Cell::new(None),
-                mapper: changed.mapper,
-                sharers: Vec::new(),
-                fork_advice: changed.fork_advice,
-                fork_words: BTreeMap::new(),
-                pending: Vec::new(),
-                written: Vec::new(),
-                protected: Vec::new(),
-                original: changed.original,
-                intervals: 0,
-                began: 0,
-            }),
+            Ok(changed) => self.finished(control, own.memory, changed),
             Err(error) => {
                 if matches!(self.origin, Origin::Running) {
                     // Its calls are filtered from now on: somebody must answer, and lets it go at once.
@@ -227,6 +221,41 @@ impl Conversion<'_> {
                 Err(error)
             }
         }
+    }
+
+    fn finished(&self, control: Shared, memory_fd: i64, changed: Changed) -> Result<Process> {
+        let mut process = Process {
+            linux: self.linux.clone(),
+            pid: self.pid,
+            control,
+            memory: changed.memory,
+            inode: changed.inode,
+            memory_fd,
+            watched: changed.watched,
+            granule: self.granule,
+            arm: self.arm,
+            wake: changed.wake,
+            pagemap: changed.pagemap,
+            servant: changed.servant,
+            servant_on: Cell::new(None),
+            mapper: changed.mapper,
+            sharers: Vec::new(),
+            fork_advice: Vec::new(),
+            fork_words: BTreeMap::new(),
+            pending: Vec::new(),
+            own_files: changed.own_files,
+            written: Vec::new(),
+            protected: Vec::new(),
+            original: changed.original,
+            intervals: 0,
+            began: 0,
+        };
+        for (start, end, advice) in changed.fork_advice {
+            for part in process.parts(start, end)? {
+                process.remember_advice(&part, advice, true);
+            }
+        }
+        Ok(process)
     }
 
     /// Starts servant and mapper.
@@ -268,8 +297,15 @@ impl Conversion<'_> {
         control.device_minor.store((device & 0xff | device >> 12 & 0xfff_ff00) as u32, Relaxed);
 
         let mappings = self.linux.maps(self.pid)?;
+        control.stack.store(self.linux.stat(self.pid)?.stack, Relaxed);
         let fork_advice = self.fork_advice()?;
+        let guards = match self.origin {
+            Origin::Executed => Vec::new(),
+            Origin::Running | Origin::Forked(_) => pagemap.guards(0, 0x7fff_ffff_f000),
+        };
         self.mappings(control, &memory, own.memory, &pagemap, &mappings)?;
+        self.injection.list(control, &guard(&guards))?;
+        let own_files = mappings.iter().any(own_file);
         if self.granule == Granule::Page {
             watch_all(self.linux, self.pid, &watched, self.arm)?;
         }
@@ -283,24 +319,24 @@ impl Conversion<'_> {
             servant,
             mapper,
             fork_advice,
+            own_files,
             original: mappings.into_iter().filter(|mapping| !in_resident(mapping)).collect(),
         })
     }
 
     /// What a running program has told the kernel to do with ranges at a fork.
     fn fork_advice(&self) -> Result<Vec<(u64, u64, u64)>> {
-        const ADVICE: [(&str, u64); 2] = [("dc", 10), ("wf", 18)];
-        if !matches!(self.origin, Origin::Running) {
+        const ADVICE: [(&str, u64); 2] = [("dc", DONT_FORK), ("wf", WIPE_ON_FORK)];
+        if matches!(self.origin, Origin::Executed) {
             return Ok(Vec::new());
         }
         let mut advice = Vec::new();
         for usage in self.linux.smaps(self.pid)? {
             let mapping = &usage.mapping;
-            if !matches!(fate(mapping, false), Fate::Converted) {
-                continue;
-            }
             for (flag, value) in ADVICE {
-                if usage.flags.iter().any(|known| known == flag) {
+                // Of the kernel's own mappings `dc` is said of the vDSO's data.
+                if usage.flags.iter().any(|known| known == flag) && !mapping.name.starts_with("[v")
+                {
                     advice.push((mapping.start, mapping.end, value));
                 }
             }
@@ -489,29 +525,17 @@ impl Conversion<'_> {
                 continue;
             }
             let parents = self.of_parent(mapping);
-            let own_pages = parents || self.has_copies(mapping, pagemap)?;
+            let image = !mapping.shared && of_image(mapping, mappings);
+            let own_pages =
+                parents || image && (mapping.write || self.has_copies(mapping, pagemap)?);
             match fate(mapping, own_pages) {
-                Fate::Ignored => {}
+                Fate::Ignored | Fate::Watched => {}
                 Fate::Untraced(why) => self.untraced.push(Untraced {
                     process: self.pid,
                     start: mapping.start,
                     end: mapping.end,
                     why: format!("{why}: {}", mapping.name),
                 }),
-                Fate::Watched if mapping.shared => {}
-                Fate::Watched => {
-                    if !control.remember_private(mapping.start, mapping.len()) {
-                        self.untraced.push(Untraced {
-                            process: self.pid,
-                            start: mapping.start,
-                            end: mapping.end,
-                            why: format!(
-                                "one of more than {} mappings of files, if it becomes writable",
-                                resident::PRIVATE
-                            ),
-                        });
-                    }
-                }
                 Fate::Converted => {
                     let stack = mapping.name == "[stack]";
                     // A shared mapping does not grow by itself.
@@ -534,6 +558,7 @@ impl Conversion<'_> {
                         memory_fd,
                         offset as i64,
                     ]);
+                    self.remember_images(control, mapping, into, image);
                     heap.part(mapping, offset);
                     // No more than this much is in memory twice.
                     if copied >= FLUSH {
@@ -549,6 +574,27 @@ impl Conversion<'_> {
         control.break_end.store(heap.end, Relaxed);
         control.break_offset.store(offset, Relaxed);
         Ok(())
+    }
+
+    /// What of a mapping is of a program's image comes back from there when it is dropped.
+    fn remember_images(&self, control: &Control, mapping: &Mapping, at: u64, image: bool) {
+        let (length, inode, from) = (mapping.len(), mapping.inode, mapping.offset);
+        if image {
+            control.remember_image(Image { at, length, inode, from });
+        }
+        let Origin::Forked(parent) = self.origin else { return };
+        for known in parent.images.iter().filter(|_| self.of_parent(mapping)) {
+            let start = known.at.max(from);
+            let end = (known.at + known.length).min(from + length);
+            if start < end {
+                control.remember_image(Image {
+                    at: at + (start - from),
+                    length: end - start,
+                    inode: known.inode,
+                    from: known.from + (start - known.at),
+                });
+            }
+        }
     }
 
     fn remap(&self, control: &Control, calls: &mut Vec<[i64; 7]>) -> Result<()> {
@@ -641,7 +687,9 @@ struct Changed {
     pagemap: Pagemap,
     servant: u32,
     mapper: u32,
+    /// By address.
     fork_advice: Vec<(u64, u64, u64)>,
+    own_files: bool,
     original: Vec<Mapping>,
 }
 
@@ -653,6 +701,16 @@ struct Own {
     maps: i64,
     wake: i64,
     listener: i64,
+}
+
+/// The calls that make guards of pages again, after they were mapped anew.
+pub(crate) fn guard(pages: &[Pages]) -> Vec<[i64; 7]> {
+    const MADVISE: i64 = 28;
+    const GUARD_INSTALL: i64 = 102;
+    let call = |&(start, end): &Pages| {
+        [MADVISE, start as i64, (end - start) as i64, GUARD_INSTALL, 0, 0, 0]
+    };
+    pages.iter().map(call).collect()
 }
 
 pub(crate) fn in_resident(mapping: &Mapping) -> bool {

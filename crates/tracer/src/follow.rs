@@ -403,7 +403,7 @@ impl Tracer {
         if asked != Some(pid)
             && let Some(process) = self.processes.get(&pid)
         {
-            match process.decide(question)? {
+            match process.decide(question, false)? {
                 Decided::Busy => return Ok(false),
                 Decided::Answered => return Ok(true),
                 Decided::Left => {}
@@ -433,9 +433,13 @@ impl Tracer {
                     process.left(logged);
                     Answer::GoOn
                 }
-                ask::MMAP => process.map_file(&self.linux, question)?,
-                ask::MPROTECT => process.protect(&self.linux, question)?,
-                ask::MADVISE => process.advise_fork(question),
+                ask::MMAP | ask::MREMAP => match process.own_file(question)? {
+                    Decided::Busy => return Ok(false),
+                    Decided::Answered => return Ok(true),
+                    Decided::Left => Answer::GoOn,
+                },
+                ask::MPROTECT => process.protect(question)?,
+                ask::MADVISE => process.advise(question)?,
                 ask::EXECVE | ask::EXECVEAT => {
                     // Its memory is about to go. If the call fails, this was a short interval.
                     let _ = sink.interval(process.tick(now, false)?);

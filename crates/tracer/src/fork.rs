@@ -8,7 +8,11 @@
 //!           are written back and its mappings are shared again
 //! ```
 //!
-//! While frozen, a copied page cannot be dropped; it is told as kept in every interval.
+//! While frozen, no page is dropped: one that is the file's may become the program's copy at any moment. It is told as kept
+//! in every interval. Nothing is promised to private memory that the kernel could refuse (`MAP_NORESERVE`), and the limits
+//! of the program do not count; if a mapping cannot be made private all the same, the child does not begin ([`Tracer::forked`]).
+//!
+//! [`Tracer::forked`]: crate::Tracer
 //!
 //! Between the fork and the freeze the kernel writes: the child's number into the child's memory, as every C
 //! library asks for, and numbers into the parent's. Through memory that is still shared either would reach the
@@ -18,12 +22,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::process::Lifted;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
 
 use crate::Granule;
 use crate::ask::{self, Question};
-use crate::convert::{OURS, protection, watch_all};
+use crate::convert::{OURS, guard, protection, watch_all};
+use crate::copy::copy_run;
 use crate::inject::{Injection, refused};
 use crate::process::Process;
 
@@ -32,10 +38,11 @@ const MUNMAP: i64 = 11;
 const CLOSE: i64 = 3;
 const USERFAULTFD: i64 = 323;
 const SHARED: i64 = 1;
-const PRIVATE: i64 = 2;
+/// Without a promise of memory that could be refused.
+const PRIVATE: i64 = 2 | 0x4000;
 const FIXED: i64 = 0x10;
 const ANONYMOUS: i64 = 0x20;
-const WIPE_ON_FORK: u64 = 18;
+const MADVISE: i64 = 28;
 
 /// Words that the kernel writes at a fork, by address and with what they held before.
 #[derive(Debug, Default)]
@@ -146,17 +153,15 @@ impl Process {
         let private = |mappings: &[Mapping]| -> Vec<[i64; 7]> {
             mappings.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect()
         };
+        let advised = self.at_fork(&of_child);
         let of_child = private(&of_child);
         let calls = private(&own);
+        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
         let mut in_child = of_child.clone();
-        for &(start, end, advice) in &self.fork_advice {
-            let (start, length) = (start as i64, (end - start) as i64);
-            in_child.push(match advice {
-                WIPE_ON_FORK => [MMAP, start, length, 3, PRIVATE | FIXED | ANONYMOUS, -1, 0],
-                _ => [MUNMAP, start, length, 0, 0, 0, 0],
-            });
-        }
+        in_child.extend(&guards);
+        in_child.extend(advised);
         in_child.push([USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0]);
+        let _lifted = Lifted::of(child);
         let injection = Injection::begin(child)?;
         let done = injection.list(&self.control, &in_child).and_then(|results| {
             let fd = results.last().copied().unwrap_or(-1);
@@ -176,11 +181,36 @@ impl Process {
         for (address, value) in words {
             process_vm::write(child, address, &value.to_ne_bytes())?;
         }
+        self.serve(&guards)?;
         // New private mappings are not registered any more.
         for mapping in &own {
             self.watch(mapping.start, mapping.end);
         }
         Ok(watched)
+    }
+
+    /// What the program has asked a fork to do with its memory, as calls for the child.
+    fn at_fork(&self, mappings: &[Mapping]) -> Vec<[i64; 7]> {
+        let mut calls = Vec::new();
+        for &(from, to, advice) in &self.fork_advice {
+            for mapping in mappings {
+                let (first, last) =
+                    (mapping.offset.max(from), (mapping.offset + mapping.len()).min(to));
+                if first >= last {
+                    continue;
+                }
+                let start = (mapping.start + (first - mapping.offset)) as i64;
+                let length = (last - first) as i64;
+                if advice == ask::DONT_FORK {
+                    calls.push([MUNMAP, start, length, 0, 0, 0, 0]);
+                } else {
+                    let kind = PRIVATE | FIXED | ANONYMOUS;
+                    calls.push([MMAP, start, length, protection(mapping), kind, -1, 0]);
+                    calls.push([MADVISE, start, length, advice as i64, 0, 0, 0]);
+                }
+            }
+        }
+        calls
     }
 
     fn watch_child(
@@ -219,12 +249,15 @@ impl Process {
             )?;
             for (start, end) in copies {
                 buffer.resize((end - start) as usize, 0);
-                process_vm::read(self.pid, start, &mut buffer)?;
-                let offset = mapping.offset + (start - mapping.start);
-                let written = self.memory.write_all_at(&buffer, offset);
-                written.map_err(|error| Error::io("fill", "the memory file", error))?;
+                // Guards look like copies, and cannot be read.
+                copy_run(self.pid, start, &mut buffer, |bytes, more| {
+                    let offset = mapping.offset + (start - mapping.start) + more;
+                    let written = self.memory.write_all_at(bytes, offset);
+                    written.map_err(|error| Error::io("fill", "the memory file", error))
+                })?;
             }
         }
+        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
         let calls: Vec<[i64; 7]> =
             private.iter().map(|mapping| self.remap(mapping, SHARED)).collect();
         for (call, result) in calls.iter().zip(self.serve(&calls)?) {
@@ -232,6 +265,7 @@ impl Process {
                 return Err(refused("make the memory shared again of", self.pid, result));
             }
         }
+        self.serve(&guards)?;
         self.control.frozen.store(0, Relaxed);
         for mapping in &private {
             self.watch(mapping.start, mapping.end);

@@ -13,6 +13,7 @@ use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, scheduling, signal};
 
 use crate::ask::Question;
+use crate::convert::own_file;
 use crate::fork::Words;
 use crate::inject::refused;
 use crate::{Granule, PATIENCE, Untraced};
@@ -40,8 +41,8 @@ pub struct Interval {
     pub written: Option<Vec<Pages>>,
     /// Where the heap lay at its end: what `brk` gave the program.
     pub heap: Pages,
-    /// Pages that may be in `touched` without having been touched in this interval: copies made since a
-    /// fork, whose entries cannot be dropped.
+    /// Pages that may be in `touched` without having been touched in this interval, for their entries cannot be dropped:
+    /// private memory since a fork, and private writable mappings of files.
     pub kept: u64,
 }
 
@@ -53,6 +54,7 @@ const DONTNEED_LOCKED: i64 = 24;
 /// A process whose memory is ours to drop.
 #[derive(Debug)]
 pub(crate) struct Process {
+    pub(crate) linux: Linux,
     pub(crate) pid: u32,
     pub(crate) control: Shared,
     pub(crate) memory: File,
@@ -72,10 +74,12 @@ pub(crate) struct Process {
     pub(crate) mapper: u32,
     /// Children that still read `memory`, until when nobody may write it.
     pub(crate) sharers: Vec<u32>,
-    /// What a fork shall do with ranges: MADV_DONTFORK or MADV_WIPEONFORK.
+    /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
     /// Forks that were asked for, by thread: what the kernel writes.
     pub(crate) fork_words: BTreeMap<u32, Words>,
+    /// It may have private writable mappings of files, which come into being by the tracer's hand only.
+    pub(crate) own_files: bool,
     /// Touched, and already gone from the page tables.
     pub(crate) pending: Vec<Pages>,
     /// Written, as far as the page tables say so.
@@ -176,28 +180,29 @@ impl Process {
         let logged = self.control.take_log();
         self.left(logged);
         let mut drop = Vec::new();
-        let mut kept = 0;
-        // A page of the program's own is one of a file or of shared memory, the memory file's above all.
-        let (frozen, page) = (self.frozen(), pagemill_kernel::page_size() as u64);
-        let (mask, asked) = match frozen {
-            false => (pagemap::PRESENT | pagemap::FILE, pagemap::PRESENT),
-            true => (pagemap::PRESENT, pagemap::PRESENT | pagemap::FILE),
-        };
+        let mut all = 0;
+        // A page of the program's own is one of a file or of shared memory, the memory file's above all; or it is a copy,
+        // where memory is private.
+        let private = self.frozen() || self.own_files;
+        let mask = if private { pagemap::PRESENT } else { pagemap::PRESENT | pagemap::FILE };
+        let asked = pagemap::PRESENT | pagemap::FILE;
         for (start, end) in [(0, resident::CODE), (resident::OURS_END, 0x7fff_ffff_f000)] {
             self.pagemap.scan(start, end, mask, asked, |region| {
                 self.pending.push((region.start, region.end));
-                if frozen && region.categories & pagemap::FILE == 0 {
-                    kept += (region.end - region.start) / page;
-                } else {
+                all += region.end - region.start;
+                if region.categories & pagemap::FILE != 0 {
                     drop.push((region.start, region.end));
                 }
             })?;
-            if self.arm && !frozen {
-                let (all, said) = (mask | pagemap::WRITTEN, &mut self.written);
-                self.pagemap.scan_and_protect(start, end, mask, all, |region| {
+            if self.arm && !self.frozen() {
+                let said = &mut self.written;
+                let asked = asked | pagemap::WRITTEN;
+                self.pagemap.scan_and_protect(start, end, mask, asked, |region| {
                     let range = (region.start, region.end);
                     self.pending.push(range);
-                    drop.push(range);
+                    if region.categories & pagemap::FILE != 0 {
+                        drop.push(range);
+                    }
                     self.protected.push(range);
                     if region.categories & pagemap::WRITTEN != 0 {
                         said.push(range);
@@ -205,7 +210,22 @@ impl Process {
                 })?;
             }
         }
-        Ok((drop, kept))
+        if !private {
+            return Ok((drop, 0));
+        }
+        let drop = self.of_others(normal(drop))?;
+        let dropped: u64 = drop.iter().map(|range| range.1 - range.0).sum();
+        Ok((drop, all.saturating_sub(dropped) / pagemill_kernel::page_size() as u64))
+    }
+
+    /// Without what is private and may be written: a write after the scan makes a page the program's own, which is lost
+    /// when its entry is dropped.
+    fn of_others(&mut self, drop: Vec<Pages>) -> Result<Vec<Pages>> {
+        let maps = self.linux.maps(self.pid)?;
+        self.own_files = maps.iter().any(own_file);
+        let ours = |mapping: &Mapping| mapping.inode == self.inode && !mapping.shared;
+        let own = maps.iter().filter(|mapping| own_file(mapping) || ours(mapping));
+        Ok(without(drop, own.map(|mapping| (mapping.start, mapping.end))))
     }
 
     /// Pages that left the address space.
@@ -324,6 +344,29 @@ pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
         .fetch_add(length.next_multiple_of(STRIDE), std::sync::atomic::Ordering::Relaxed)
 }
 
+/// The parts of `pages` that are not in `holes`; both in order, without overlap.
+fn without(pages: Vec<Pages>, holes: impl Iterator<Item = Pages>) -> Vec<Pages> {
+    let mut left = Vec::new();
+    let mut holes = holes.peekable();
+    for (mut start, end) in pages {
+        while holes.next_if(|hole| hole.1 <= start).is_some() {}
+        while let Some(&(from, to)) = holes.peek().filter(|hole| hole.0 < end) {
+            if start < from {
+                left.push((start, from));
+            }
+            start = to;
+            if to > end {
+                break;
+            }
+            holes.next();
+        }
+        if start < end {
+            left.push((start, end));
+        }
+    }
+    left
+}
+
 /// Sorted, without overlap.
 pub(crate) fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
     pages.sort_unstable();
@@ -339,7 +382,35 @@ pub(crate) fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
 
 #[cfg(test)]
 mod tests {
-    use super::normal;
+    use super::{normal, without};
+
+    #[test]
+    fn pages_without_holes_are_what_a_set_of_pages_says() {
+        let mut seed = 7_u64;
+        let mut ranges = |count: usize| -> Vec<(u64, u64)> {
+            let mut next = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                seed >> 33
+            };
+            normal(
+                (0..count)
+                    .map(|_| (next() % 60, next() % 9))
+                    .map(|(at, len)| (at, at + len + 1))
+                    .collect(),
+            )
+        };
+        for round in 0..500 {
+            let (pages, holes) = (ranges(1 + round % 7), ranges(round % 6));
+            let within = |ranges: &[(u64, u64)], page| {
+                ranges.iter().any(|&(start, end)| (start..end).contains(&page))
+            };
+            let left = without(pages.clone(), holes.iter().copied());
+            for page in 0..80 {
+                let expected = within(&pages, page) && !within(&holes, page);
+                assert_eq!(within(&left, page), expected, "{pages:?} {holes:?} {left:?} {page}");
+            }
+        }
+    }
 
     #[test]
     fn pages_that_overlap_or_touch_become_one_run() {

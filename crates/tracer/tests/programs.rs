@@ -13,7 +13,7 @@ use std::process::Command;
 use pagemill_kernel::Linux;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_tracer::{Access, Ended, Interval, Options, Sink, Stopped, Tracer};
+use pagemill_tracer::{Access, Ended, Interval, Options, Sink, Stopped, Tracer, Untraced};
 
 const PAGE: u64 = 4096;
 
@@ -58,6 +58,7 @@ struct Traced {
     seen: Seen,
     lost: u64,
     events: bool,
+    untraced: Vec<Untraced>,
 }
 
 /// A tracer that hangs, and the program with it, fails the run instead of stopping it.
@@ -97,6 +98,7 @@ fn trace_into(mut seen: Seen, command: &[&str], options: Options) -> Option<Trac
         pid: tracer.pid(),
         lost: tracer.lost().unwrap(),
         events: tracer.rung().tells_writes(),
+        untraced: tracer.untraced().to_vec(),
         seen,
     })
 }
@@ -182,6 +184,105 @@ for bad in os.open(\"/dev/null\", os.O_WRONLY), 99:
 file.seek(0); print(file.read() == data, sorted(os.sched_getaffinity(0)))
 '",
     );
+}
+
+/// A C program of `tests/programs`, compiled; `None`, said, where there is no compiler.
+fn compiled(directory: &tempfile::TempDir, name: &str, options: &[&str]) -> Option<String> {
+    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = directory.path().join(name).display().to_string();
+    let status =
+        Command::new("cc").args(["-O1", "-w", "-o", &program, &source]).args(options).status();
+    match status {
+        Ok(status) if status.success() => Some(program),
+        // Without its library a sanitizer does not link.
+        Ok(_) if !options.is_empty() => {
+            println!("skipped: cc {options:?} fails");
+            None
+        }
+        Ok(status) => panic!("cc {name}.c: {status}"),
+        Err(error) => {
+            println!("skipped: cc: {error}");
+            None
+        }
+    }
+}
+
+fn same_output_of(name: &str, options: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, name, options) else { return };
+    let file = directory.path().join("file");
+    same_output(&format!("{program} {}", file.display()));
+}
+
+/// A child wrote its parent's memory where the kernel refused to make more than there is private at a fork.
+#[test]
+fn a_fork_with_more_reserved_than_there_is_parts_the_memory() {
+    same_output_of("noreserve", &[]);
+}
+
+#[test]
+fn a_program_with_an_address_sanitizer_forks_as_ever() {
+    same_output_of("sanitized", &["-fsanitize=address"]);
+}
+
+/// A process that has more than its limits allow gets no new mapping. Where the tracer may not lift them for a moment,
+/// the child is killed before it begins, which is told; never does it see its parent's memory.
+#[test]
+fn a_fork_that_cannot_part_the_memory_ends_the_child_before_it_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "over_limit", &[]) else { return };
+    let out = directory.path().join("out");
+    for hard in ["", "hard"] {
+        let command = format!("{program} file {hard} > {}", out.display());
+        let Some(run) = trace(&["/bin/bash", "-c", &command], Options::default()) else { return };
+        assert_eq!(run.ended, Ended::Exited(0));
+        let said = std::fs::read_to_string(&out).unwrap();
+        let told = run.untraced.iter().any(|what| what.why.contains("killed before it began"));
+        let expected = if told { "0 wrong, child 9\n" } else { "0 wrong, child 500\n" };
+        assert_eq!(said, expected, "{:?}", run.untraced);
+        assert!(!told || !hard.is_empty(), "its hard limit is infinite: {:?}", run.untraced);
+        println!("{}", if told { "killed" } else { "the limits were lifted" });
+    }
+}
+
+#[test]
+fn every_advice_on_every_kind_of_memory_does_the_same() {
+    same_output_of("advice", &[]);
+}
+
+#[test]
+fn calls_that_change_mappings_do_the_same_at_their_edges() {
+    same_output_of("edges", &[]);
+}
+
+#[test]
+fn limits_on_memory_are_reached_at_the_same_point() {
+    same_output_of("limits", &[]);
+}
+
+/// Private writable mappings of a file: what is written between a look at the page tables and the drop of what was seen
+/// is not lost, and is told.
+#[test]
+fn writes_to_private_pages_of_files_are_kept_while_pages_are_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "private_writes", &["-pthread"]) else { return };
+    let (file, out) = (directory.path().join("file"), directory.path().join("out"));
+    let command = format!("{program} {} > {}", file.display(), out.display());
+    let options = Options { interval: std::time::Duration::from_millis(1), ..Options::default() };
+    let Some(run) = trace(&["/bin/bash", "-c", &command], options) else { return };
+    assert_eq!(run.ended, Ended::Exited(0));
+    let said = std::fs::read_to_string(&out).unwrap();
+    let (wrong, place) = said.trim().split_once(" wrong at ").unwrap();
+    assert_eq!(wrong, "0");
+    let first = u64::from_str_radix(place.trim_start_matches("0x"), 16).unwrap() / PAGE;
+    let touched: BTreeSet<u64> = run
+        .seen
+        .intervals
+        .iter()
+        .flat_map(|interval| &interval.touched)
+        .flat_map(|&(start, end)| start / PAGE..end / PAGE)
+        .collect();
+    assert_eq!(touched.range(first..first + 256).count(), 256);
 }
 
 /// At a fork the kernel writes the child's number where the parent has its own: a mutex that knows its owner

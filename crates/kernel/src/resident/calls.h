@@ -14,86 +14,150 @@ static void respond(u64 id, i64 result, int go_on)
 	call3(__NR_ioctl, control->listener_fd, 0xc0182101ul, response);
 }
 
-static int remember_private(u64 start, u64 length)
-{
-	u32 at = control->private_count;
-	if (at == PRIVATE)
-		return 0;
-	control->private_files[at].base = start;
-	control->private_files[at].length = up(length);
-	store(&control->private_count, at + 1);
-	return 1;
-}
-
-static int in_private(u64 start, u64 end)
-{
-	for (u32 i = 0; i < control->private_count; i++) {
-		struct range *range = &control->private_files[i];
-		if (range->base < end && start < range->base + range->length)
-			return 1;
-	}
-	return 0;
-}
-
 #define MAP_SHARED 1
 #define MAP_PRIVATE 2
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
 #define MAP_GROWSDOWN 0x100
+#define MAP_DENYWRITE 0x800
+#define MAP_NORESERVE 0x4000
 #define MAP_STACK 0x20000
 #define MAP_HUGETLB 0x40000
 #define PROT_WRITE 2
 
-enum { GO_ON, FORWARD, DONE, BUSY };
-/* The number of a command that is no system call. */
-#define DECIDE (-2)
+/* Of PROCMAP_QUERY. */
+#define VMA_WRITABLE 2
+#define VMA_SHARED 8
 
-/* Puts the bytes of a private writable mapping of a file into a fresh part of the memory file; DONE if that is all of
- * them. What the file does not have, behind its end or on a page that cannot be read, is zeros. Anything else than a plain
- * file is the tracer's to judge, and a descriptor that cannot be read the kernel's. */
-static int fill(i64 fd, u64 from, u64 length, u64 offset)
+#define EBADF 9
+#define ENOMEM 12
+#define EACCES 13
+#define EINVAL 22
+
+enum { GO_ON, FORWARD, DONE, BUSY };
+/* Numbers of commands that are no system calls: a call is decided; as the tracer answers it. */
+#define DECIDE (-2)
+#define DECIDE_NOW (-3)
+
+/* ---- limits: what is mapped for the program counts for the program */
+
+#define RLIMIT_DATA 2
+#define RLIMIT_AS 9
+struct limit { u64 soft, hard; };
+
+/* The kernel holds a call against its caller's limit: that is the program's from now on, or nobody's. */
+static void take_address_limit(int of_program)
 {
-	struct stat file;
-	if (failed(call3(__NR_fstat, fd, &file, 0)) || (file.st_mode & 0170000) != 0100000)
-		return FORWARD;
-	for (u64 at = 0; at < length;) {
-		u64 wanted = length - at < COPY ? length - at : COPY;
-		i64 got = call(__NR_pread64, fd, (i64)control->copy, (i64)wanted, (i64)(from + at), 0, 0);
-		if (got == -9)
-			return GO_ON;
-		if (got <= 0)
-			break;
-		if (call(__NR_pwrite64, control->memory_fd, (i64)control->copy, got, (i64)(offset + at), 0, 0) != got)
-			return FORWARD;
-		at += (u64)got;
-	}
-	return DONE;
+	struct limit limit, own;
+	if (failed(call(__NR_prlimit64, 0, RLIMIT_AS, 0, (i64)&own, 0, 0)) ||
+	    failed(call(__NR_prlimit64, control->process, RLIMIT_AS, 0, (i64)&limit, 0, 0)))
+		return;
+	own.soft = of_program && limit.soft < own.hard ? limit.soft : own.hard;
+	call(__NR_prlimit64, 0, RLIMIT_AS, (i64)&own, 0, 0, 0);
 }
 
-static int do_mmap(u64 *a, i64 *result)
+/* Whether a mapping counts as data: private, or what is one of ours, writable, and not the stack. */
+static int data_of(struct query *query)
+{
+	return query->vma_flags & VMA_WRITABLE && (ours(query) || !(query->vma_flags & VMA_SHARED)) &&
+	       !(query->start <= control->stack && control->stack < query->end);
+}
+
+/* Whether `more` bytes of private writable memory are beyond RLIMIT_DATA, which the kernel does not hold against shared
+ * mappings, when what is mapped from `start` to `end` has gone. */
+static int beyond_data(u64 more, u64 start, u64 end)
+{
+	struct limit limit;
+	struct query query;
+	u64 bytes = up(more), allowed;
+	if (failed(call(__NR_prlimit64, control->process, RLIMIT_DATA, 0, (i64)&limit, 0, 0)))
+		return 0;
+	/* As the kernel has it, for Valgrind. */
+	allowed = limit.soft ? limit.soft : limit.hard;
+	if (allowed == ~0ul)
+		return 0;
+	for (u64 at = 0; find(at, &query) > 0; at = query.end) {
+		if (data_of(&query))
+			bytes += query.end - query.start;
+		if (query.start < end && start < query.end)
+			bytes -= (query.end < end ? query.end : end) - (query.start > start ? query.start : start);
+	}
+	return (i64)bytes > (i64)(allowed & ~(PAGE - 1));
+}
+
+/* ---- calls */
+
+/* A writable part of a program's image, as a loader maps it: over a mapping of the same file. It becomes part of the memory
+ * file. What the program writes to any other file's pages is its own, and the pages that it only reads are the file's. */
+static int of_image(u64 *a, struct stat *file)
+{
+	struct query query;
+	if ((file->st_mode & 0170000) != 0100000 || !(a[3] & MAP_FIXED) || control->segment_count == SEGMENTS)
+		return 0;
+	return a[3] & MAP_DENYWRITE || (find(a[0], &query) > 0 && query.start <= a[0] && query.inode == file->st_ino);
+}
+
+/* The bytes of a file where a shared mapping of the memory file is: zeros behind the file's end. */
+static void fill(u64 start, u64 length, i64 fd, u64 from)
+{
+	for (u64 at = 0; at < length;) {
+		i64 got = call(__NR_pread64, fd, (i64)(start + at), (i64)(length - at), (i64)(from + at), 0, 0);
+		if (got <= 0)
+			break;
+		at += (u64)got;
+	}
+	zap(start, length);
+}
+
+static int do_munmap(u64 *a, i64 *result);
+
+/* What a mapping replaces: noted, and gone or to be punched. */
+static void replace(u64 start, u64 length, struct holes *holes)
+{
+	u64 range[2] = { start, length };
+	i64 result;
+	note(start, start + up(length), 1);
+	if (leave(start, start + up(length), holes) != start + up(length)) {
+		holes->count = 0;
+		do_munmap(range, &result);
+	}
+}
+
+/* Of a file that is no program's image, private writable memory comes into being between two looks of the tracer only
+ * (`by_tracer`): an entry that it has seen and drops is never the program's own copy. */
+static int do_mmap(u64 *a, i64 *result, int by_tracer)
 {
 	u64 length = a[1], protection = a[2], flags = a[3];
 	int private = (flags & 15) == MAP_PRIVATE, anonymous = !!(flags & MAP_ANONYMOUS);
+	int writable = private && protection & PROT_WRITE, image = 0;
 	struct holes holes = { 0 };
+	struct stat file = { 0 };
 	if (!length)
 		return GO_ON;
 	if (flags & (MAP_HUGETLB | (anonymous ? MAP_GROWSDOWN : 0))) {
 		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
 		return GO_ON;
 	}
-	/* Its bytes, or zeros, go into the memory file. */
-	int converted = private && (anonymous || protection & PROT_WRITE);
-	u64 offset = converted ? fresh(length) : 0;
-	if (flags & MAP_FIXED) {
-		note(a[0], a[0] + up(length), 1);
-		if (leave(a[0], a[0] + up(length), &holes) != a[0] + up(length))
+	if (writable && !anonymous) {
+		/* What cannot be read the kernel refuses. */
+		if (failed(call3(__NR_fstat, (i32)a[4], &file, 0)) || a[5] & (PAGE - 1) ||
+		    call(__NR_pread64, (i32)a[4], (i64)&file, 0, 0, 0, 0) == -EBADF)
+			return GO_ON;
+		/* /dev/zero */
+		anonymous = (file.st_mode & 0170000) == 0020000 && file.st_rdev == 0x105;
+		image = of_image(a, &file);
+		if (!anonymous && !image && !by_tracer)
 			return FORWARD;
 	}
-	if (converted && !anonymous) {
-		int what = fill((i32)a[4], a[5], length, offset);
-		if (what != DONE)
-			return what;
+	if (writable && beyond_data(length, a[0], flags & MAP_FIXED ? a[0] + up(length) : a[0])) {
+		*result = -ENOMEM;
+		return DONE;
 	}
+	/* Its bytes, or zeros, are in the memory file. */
+	int converted = private && (anonymous || image);
+	u64 offset = converted ? fresh(length) : 0;
+	if (flags & MAP_FIXED)
+		replace(a[0], length, &holes);
 	if (converted) {
 		flags = (flags & ~(u64)(MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK)) | MAP_SHARED;
 		*result = call(__NR_mmap, (i64)a[0], (i64)length, (i64)protection, (i64)flags,
@@ -104,8 +168,11 @@ static int do_mmap(u64 *a, i64 *result)
 	if (failed(*result))
 		return DONE;
 	punch_all(&holes);
-	if (private && !converted && !remember_private((u64)*result, length))
-		__atomic_fetch_add(&control->untraced, length, __ATOMIC_RELAXED);
+	if (image) {
+		control->segments[control->segment_count++] =
+			(struct segment){ offset, up(length), file.st_ino, a[5] };
+		fill((u64)*result, length, (i32)a[4], a[5]);
+	}
 	watch((u64)*result, length);
 	return DONE;
 }
@@ -144,15 +211,15 @@ static int unmap_here(u64 *a, i64 *result)
 	return DONE;
 }
 
-/* Whether a mapping of ours may not grow into the file behind it: something lies there that is not its own zeros. It may
- * be a neighbour's, or what could not be punched when it left because a child read it. */
+/* Whether a mapping of ours may not grow into the file behind it: something lies there that is not its own zeros, or the
+ * next part of the file. It may be a neighbour's, or what could not be punched when it left because a child read it. */
 static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
 {
 	struct query next;
-	u64 behind = query->offset + (old - query->start) + old_length;
+	u64 first = query->offset + (old - query->start), behind = first + old_length;
 	i64 data = call3(__NR_lseek, control->memory_fd, behind, 3);
-	return control->split || (!failed(data) && (u64)data < behind + length - old_length) ||
-	       old + old_length < query->end ||
+	return control->split || (!failed(data) && (u64)data < first + length) ||
+	       (behind - 1) / STRIDE != (first + length - 1) / STRIDE || old + old_length < query->end ||
 	       (find(query->end, &next) > 0 && next.start == query->end && ours(&next) &&
 		next.offset == query->offset + (query->end - query->start));
 }
@@ -160,27 +227,47 @@ static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
 /* Grows such a mapping by moving it, bytes and all, to a fresh part of the file. */
 static int grow_elsewhere(struct query *query, u64 old, u64 old_length, u64 length, u64 flags, i64 *result)
 {
-	u64 argument[2] = { old, old_length };
-	i64 done;
-	*result = -12;
-	/* Only if it may move, anywhere, and can be read and written. */
-	if ((flags & 3) != 1 || (query->vma_flags & 3) != 3 || query->end < old + old_length)
+	u64 argument[2] = { old, old_length }, offset = fresh(length), from = query->offset + (old - query->start);
+	i64 done, data, hole;
+	*result = -ENOMEM;
+	/* Only if it may move, anywhere. */
+	if ((flags & 3) != 1 || query->end < old + old_length)
 		return DONE;
-	i64 to = call(__NR_mmap, 0, (i64)length, (i64)(query->vma_flags & 7), MAP_SHARED, control->memory_fd,
-		      (i64)fresh(length));
+	i64 to = call(__NR_mmap, 0, (i64)length, 3, MAP_SHARED, control->memory_fd, (i64)offset);
 	if (failed(to))
 		return DONE;
-	volatile u64 *from = (volatile u64 *)old, *into = (volatile u64 *)to;
-	for (u64 word = 0; word < old_length / 8; word++)
-		into[word] = from[word];
+	/* What it reads, be it the file's or, while a child reads the file, its own: through any protection. */
+	call3(__NR_mprotect, old, old_length, (query->vma_flags & 7) | 1);
+	for (u64 at = 0; at < old_length; at = (u64)hole - from) {
+		data = load(&control->frozen) ? (i64)(from + at) : call3(__NR_lseek, control->memory_fd, from + at, 3);
+		if (failed(data) || (u64)data >= from + old_length)
+			break;
+		hole = load(&control->frozen) ? (i64)(from + old_length) : call3(__NR_lseek, control->memory_fd, data, 4);
+		if (failed(hole) || (u64)hole > from + old_length)
+			hole = (i64)(from + old_length);
+		volatile u64 *source = (volatile u64 *)(old + (u64)data - from), *into = (volatile u64 *)(to + (u64)data - from);
+		for (u64 word = 0; word < (u64)(hole - data) / 8; word++)
+			if (source[word])
+				into[word] = source[word];
+	}
 	zap((u64)to, length);
+	call3(__NR_mprotect, to, length, query->vma_flags & 7);
 	watch((u64)to, length);
 	do_munmap(argument, &done);
 	*result = to;
 	return DONE;
 }
 
-static int do_mremap(u64 *a, i64 *result)
+static int in_segment(u64 offset, u64 length)
+{
+	for (u32 i = 0; i < control->segment_count; i++)
+		if (control->segments[i].at < offset + length &&
+		    offset < control->segments[i].at + control->segments[i].length)
+			return 1;
+	return 0;
+}
+
+static int do_mremap(u64 *a, i64 *result, int by_tracer)
 {
 	u64 old = a[0], old_length = up(a[1]), length = up(a[2]), flags = a[3];
 	struct query query;
@@ -189,30 +276,41 @@ static int do_mremap(u64 *a, i64 *result)
 		return GO_ON;
 	if (find(old, &query) <= 0 || query.start > old)
 		return GO_ON;
-	/* Both would leave two mappings of one page of the file where the program wants two pages. */
-	if (ours(&query) && (flags & 4 || !old_length)) {
-		*result = -22;
+	u64 offset = query.offset + (old - query.start);
+	int here = ours(&query), leaves = here && flags & 4;
+	/* Two mappings of the same pages: only of shared memory. And a part of a program's image stays where it is. */
+	if (here && (!old_length || (leaves && in_segment(offset, old_length)))) {
+		*result = -EINVAL;
 		return DONE;
 	}
-	if (ours(&query) && length > old_length && blocked(&query, old, old_length, length))
+	/* As new memory of a file (do_mmap). */
+	if (!here && query.inode && (query.vma_flags & (VMA_WRITABLE | VMA_SHARED)) == VMA_WRITABLE && !by_tracer)
+		return FORWARD;
+	if (data_of(&query) && (length > old_length || flags & 4) &&
+	    beyond_data(flags & 4 ? length : length - old_length, flags & 2 ? a[4] : 0, flags & 2 ? a[4] + length : 0)) {
+		*result = -ENOMEM;
+		return DONE;
+	}
+	if (here && length > old_length && blocked(&query, old, old_length, length))
 		return grow_elsewhere(&query, old, old_length, length, flags, result);
 	note(old, old + old_length, 1);
-	if (flags & 2) {
-		note(a[4], a[4] + length, 1);
-		if (leave(a[4], a[4] + length, &holes) != a[4] + length)
-			return FORWARD;
-	}
+	if (flags & 2)
+		replace(a[4], length, &holes);
 	*result = call(__NR_mremap, (i64)old, (i64)old_length, (i64)length, (i64)flags, (i64)a[4], 0);
 	if (failed(*result))
 		return DONE;
 	punch_all(&holes);
-	if (ours(&query)) {
+	if (here) {
 		if (length < old_length)
-			punch(query.offset + (old - query.start) + length, old_length - length);
+			punch(offset + length, old_length - length);
 		if ((u64)*result != old)
 			zap((u64)*result, length);
-	} else if (in_private(old, old + old_length)) {
-		remember_private((u64)*result, length);
+	}
+	/* Zeros where it was, and no second mapping of its pages. */
+	if (leaves) {
+		call(__NR_mmap, (i64)old, (i64)old_length, (i64)(query.vma_flags & 7), MAP_SHARED | MAP_FIXED,
+		     control->memory_fd, (i64)fresh(old_length));
+		watch(old, old_length);
 	}
 	watch((u64)*result, length);
 	return DONE;
@@ -226,6 +324,10 @@ static int do_brk(u64 *a, i64 *result)
 		note(wanted, end, 1);
 		if (leave(wanted, end, &holes) != end)
 			return FORWARD;
+	}
+	if (wanted > end && beyond_data(wanted - end, 0, 0)) {
+		*result = call3(__NR_brk, 0, 0, 0);
+		return DONE;
 	}
 	*result = call3(__NR_brk, a[0], 0, 0);
 	u64 now = up((u64)*result);
@@ -246,40 +348,93 @@ static int do_brk(u64 *a, i64 *result)
 	return DONE;
 }
 
+#define MADV_DONTNEED 4
+#define MADV_FREE 8
+#define MADV_REMOVE 9
+#define MADV_DONTFORK 10
+#define MADV_DOFORK 11
+#define MADV_WIPEONFORK 18
+#define MADV_KEEPONFORK 19
+#define MADV_GUARD_INSTALL 102
+
+/* What the kernel would say of this advice for a private mapping that is one of the memory file's. */
+static i64 advised(struct query *query, u64 from, u64 to, u64 advice)
+{
+	int image = in_segment(query->offset + (from - query->start), to - from);
+	if (advice == MADV_REMOVE)
+		return image && !failed(call3(__NR_madvise, from, to - from, MADV_DONTNEED)) ? -EACCES : -EINVAL;
+	if (image && (advice == MADV_FREE || advice == MADV_WIPEONFORK))
+		return -EINVAL;
+	/* It refuses what is locked, and keeps guards where they are. */
+	if (advice == MADV_DONTNEED || advice == ADVISE_LOCKED || advice == MADV_FREE || advice == MADV_GUARD_INSTALL)
+		return call3(__NR_madvise, from, to - from, advice == MADV_FREE ? MADV_DONTNEED : advice);
+	return 0;
+}
+
 static int do_madvise(u64 *a, i64 *result)
 {
-	u64 at = a[0], end = a[0] + up(a[1]), advice = a[2];
+	u64 at = a[0], end = a[0] + up(a[1]), advice = a[2], fork = 0;
 	struct query query;
 	if (at & (PAGE - 1) || end < at)
 		return GO_ON;
-	/* DONTFORK, DOFORK, WIPEONFORK, KEEPONFORK: what a shared mapping does not do by itself. */
-	if (advice == 10 || advice == 11 || advice == 18 || advice == 19)
-		return FORWARD;
-	note(at, end, 1);
+	int of_fork = advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK ||
+		      advice == MADV_KEEPONFORK;
+	if (!of_fork)
+		note(at, end, 1);
 	*result = 0;
+	i64 unmapped = 0;
 	while (at < end) {
 		int found = find(at, &query);
 		if (found < 0)
 			return FORWARD;
 		if (!found || query.start >= end) {
-			*result = -12;
+			unmapped = -ENOMEM;
 			break;
 		}
 		u64 from = query.start > at ? query.start : at;
 		u64 to = query.end < end ? query.end : end;
+		u64 offset = query.offset + (from - query.start);
 		if (query.start > at)
-			*result = -12;
-		/* DONTNEED means zeros from now on; FREE allows them. */
-		if (ours(&query) && load(&control->frozen))
+			unmapped = -ENOMEM;
+		at = to;
+		*result = ours(&query) ? advised(&query, from, to, advice) : call3(__NR_madvise, from, to - from, advice);
+		if (failed(*result))
+			return DONE;
+		if (!ours(&query))
+			continue;
+		/* The tracer remembers it, and fills a part of a program's image anew. */
+		fork |= of_fork || in_segment(offset, to - from);
+		if (of_fork || in_segment(offset, to - from))
+			continue;
+		/* DONTNEED means zeros from now on; FREE allows them; so does a guard when it goes. */
+		if (load(&control->frozen))
 			call(__NR_mmap, (i64)from, (i64)(to - from), (i64)(query.vma_flags & 7), MAP_SHARED | MAP_FIXED,
 			     control->memory_fd, (i64)fresh(to - from)), watch(from, to - from);
-		else if (ours(&query))
-			punch(query.offset + (from - query.start), to - from);
-		else if (failed(call3(__NR_madvise, from, to - from, advice)))
-			*result = -22;
-		at = to;
+		else
+			punch(offset, to - from);
+		if (advice == MADV_GUARD_INSTALL)
+			call3(__NR_madvise, from, to - from, advice);
 	}
-	return DONE;
+	*result = unmapped;
+	return fork && !unmapped ? FORWARD : DONE;
+}
+
+/* Write access to private memory of a file is given between two looks of the tracer. */
+static int do_mprotect(u64 *a, i64 *result)
+{
+	u64 start = a[0], end = a[0] + up(a[1]), more = 0;
+	struct query query;
+	for (u64 at = start; at < end && find(at, &query) > 0 && query.start < end; at = query.end) {
+		u64 from = query.start > start ? query.start : start;
+		if (query.vma_flags & VMA_WRITABLE)
+			continue;
+		if (ours(&query))
+			more += (query.end < end ? query.end : end) - from;
+		else if (!(query.vma_flags & VMA_SHARED) && query.inode)
+			return FORWARD;
+	}
+	*result = -ENOMEM;
+	return more && beyond_data(more, 0, 0) ? DONE : GO_ON;
 }
 
 static int do_close_range(u64 *a, i64 *result)
@@ -302,10 +457,10 @@ static void let_go(void)
 	u64 at = 0;
 	store(&control->orphan, KEPT);
 	while (find(at, &query) > 0) {
-		/* 8: VM_SHARED of PROCMAP_QUERY. */
-		if (ours(&query) && query.vma_flags & 8)
+		/* It is promised no memory that the kernel could refuse. */
+		if (ours(&query) && query.vma_flags & VMA_SHARED)
 			call(__NR_mmap, (i64)query.start, (i64)(query.end - query.start), (i64)(query.vma_flags & 7),
-			     MAP_PRIVATE | MAP_FIXED, control->memory_fd, (i64)query.offset);
+			     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, control->memory_fd, (i64)query.offset);
 		at = query.end;
 	}
 }
@@ -330,7 +485,7 @@ static int orphan_madvise(u64 *a, i64 *result)
 		u64 to = query.end < end ? query.end : end;
 		if (ours(&query))
 			call(__NR_mmap, (i64)from, (i64)(to - from), (i64)(query.vma_flags & 7),
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 		else
 			call3(__NR_madvise, from, to - from, a[2]);
 		at = to;
@@ -338,7 +493,7 @@ static int orphan_madvise(u64 *a, i64 *result)
 	return DONE;
 }
 
-static int decide(struct notification *notification, i64 *result)
+static int decide(struct notification *notification, i64 *result, int by_tracer)
 {
 	u64 *a = notification->argument;
 	u32 orphan = load(&control->orphan);
@@ -349,14 +504,13 @@ static int decide(struct notification *notification, i64 *result)
 		return orphan == KEPT && notification->number == __NR_madvise && same_memory() ?
 			       orphan_madvise(a, result) : GO_ON;
 	switch (notification->number) {
-	case __NR_mmap: return do_mmap(a, result);
+	case __NR_mmap: return do_mmap(a, result, by_tracer);
 	case __NR_munmap: return do_munmap(a, result);
-	case __NR_mremap: return do_mremap(a, result);
+	case __NR_mremap: return do_mremap(a, result, by_tracer);
 	case __NR_brk: return do_brk(a, result);
 	case __NR_madvise: return do_madvise(a, result);
 	case __NR_close_range: return do_close_range(a, result);
-	case __NR_mprotect:
-		return in_private(a[0], a[0] + up(a[1])) ? FORWARD : GO_ON;
+	case __NR_mprotect: return do_mprotect(a, result);
 	default: return FORWARD;
 	}
 }

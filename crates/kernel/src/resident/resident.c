@@ -24,7 +24,7 @@ typedef int64_t i64;
 typedef uint32_t u32;
 typedef int32_t i32;
 
-#define CONTROL 0x2a0000010000ul
+#define CONTROL 0x550000010000ul
 #define PAGE 4096ul
 /* What munmap on the spot may leave in the file until the mapper is awake again. */
 #define PUT_OFF (8ul << 20)
@@ -34,18 +34,18 @@ typedef int32_t i32;
 #define RANGES 4096
 #define COMMANDS 128
 #define LOG 8192
-#define PRIVATE 2048
+#define SEGMENTS 1024
 #define SCAN 512
 #define HOLES 64
 #define OWN_FDS 8
-/* Bytes of a file copied at a time. */
-#define COPY 65536
 /* Twin of watched.rs. */
 #define ARMED (256ul << 20)
 
 struct region { u64 start, end, categories; };
 struct command { i64 argument[7]; i64 result; };
 struct range { u64 base, length; };
+/* A part of the memory file that holds a part of a program's image: where, and of which file. */
+struct segment { u64 at, length, inode, from; };
 struct notification {
 	u64 id; u32 pid, flags;
 	i32 number; u32 architecture; u64 instruction; u64 argument[6];
@@ -61,12 +61,12 @@ struct control {
 	u32 device_major, device_minor;
 	u64 inode, next_offset;
 	u64 break_start, break_end, break_offset;
-	u32 private_count, log_tail, log_head, frozen;
+	u32 segment_count, log_tail, log_head, frozen;
 	u32 orphan, tracer, mapper_process, padding;
 	u64 untraced, handled;
 	struct notification notification;
 	struct response response;
-	struct range private_files[PRIVATE];
+	struct segment segments[SEGMENTS];
 	struct region log[LOG];
 	struct region scan[SCAN];
 	struct command commands[COMMANDS];
@@ -79,13 +79,14 @@ struct control {
 	/* A mapping has lost its middle: what is left on either side is of one part of the file. */
 	u64 split;
 	struct holes { u64 count; struct range at[HOLES]; } put_off;
-	char copy[COPY];
+	/* An address in the stack that the program began with. */
+	u64 stack;
 };
 
 _Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
 _Static_assert(offsetof(struct control, log) == 33024, "resident.rs says so too");
 _Static_assert(offsetof(struct control, commands) == 241920, "resident.rs says so too");
-_Static_assert(sizeof(struct control) == 390512, "resident.rs says so too");
+_Static_assert(sizeof(struct control) == 324984, "resident.rs says so too");
 
 #define control ((struct control *)CONTROL)
 
@@ -248,7 +249,7 @@ static int note(u64 start, u64 end, int wait)
 		struct scan_argument scan = {
 			.size = sizeof scan, .start = start, .end = end,
 			.vec = (u64)control->scan, .vec_len = SCAN,
-			.mask = PRESENT | FILE_PAGE, .returned = PRESENT | FILE_PAGE | WRITTEN,
+			.mask = PRESENT, .returned = PRESENT | FILE_PAGE | WRITTEN,
 		};
 		i64 found = call3(__NR_ioctl, control->pagemap_fd, PAGEMAP_SCAN, &scan);
 		if (failed(found))
@@ -344,13 +345,15 @@ static int take(void) { return !__atomic_exchange_n(&control->lock, 1, __ATOMIC_
 static void leave_off(void) { __atomic_store_n(&control->lock, 0, __ATOMIC_RELEASE); }
 
 /* A notification of this process that another one's mapper received. */
-static i64 foreign(void)
+static i64 foreign(int by_tracer)
 {
 	struct notification copy = control->foreign;
 	i64 result = 0;
 	if (!take())
 		return BUSY;
-	int what = decide(&copy, &result);
+	take_address_limit(1);
+	int what = decide(&copy, &result, by_tracer);
+	take_address_limit(0);
 	if (what != FORWARD)
 		respond(copy.id, result, what == GO_ON);
 	leave_off();
@@ -361,7 +364,7 @@ static void run(struct command *commands, u32 count)
 {
 	for (u32 i = 0; i < count; i++) {
 		i64 *a = commands[i].argument;
-		commands[i].result = a[0] == DECIDE ? foreign() : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+		commands[i].result = a[0] == DECIDE || a[0] == DECIDE_NOW ? foreign(a[0] == DECIDE_NOW) : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 	}
 }
 
@@ -382,7 +385,7 @@ __attribute__((used)) int inside(i64 number, u64 *a, i64 *result)
 		return 0;
 	if (take()) {
 		if (!load(&control->orphan))
-			what = number == __NR_mmap ? do_mmap(a, result) : unmap_here(a, result);
+			what = number == __NR_mmap ? do_mmap(a, result, 0) : unmap_here(a, result);
 		leave_off();
 	}
 	call(__NR_rt_sigprocmask, 2, (i64)&before, 0, 8, 0, 0);
@@ -443,7 +446,8 @@ __attribute__((used)) void mapper(void)
 				else
 					call3(__NR_nanosleep, moment, 0, 0);
 			}
-			what = decide(&copy, &result);
+			take_address_limit(1);
+			what = decide(&copy, &result, 0);
 			if (what != FORWARD)
 				respond(copy.id, result, what == GO_ON);
 			leave_off();
