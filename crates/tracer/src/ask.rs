@@ -36,6 +36,8 @@ pub(crate) const NO_SUCH_CALL: i64 = -38;
 pub(crate) const LOG: i32 = -1;
 
 const SHARED: u64 = 1;
+/// -EINVAL.
+const INVALID: i64 = -22;
 const DO_FORK: u64 = 11;
 const KEEP_ON_FORK: u64 = 19;
 /// Advice that a fork follows.
@@ -162,7 +164,9 @@ impl Process {
                 WIPE_ON_FORK | KEEP_ON_FORK => {
                     self.remember_advice(&part, WIPE_ON_FORK, advice == WIPE_ON_FORK);
                 }
-                _ => self.refill(&part)?,
+                // Its file is gone: what it says of other memory that cannot be dropped.
+                _ if self.refill(&part).is_err() => return Ok(Answer::Return(INVALID)),
+                _ => {}
             }
         }
         Ok(Answer::Return(0))
@@ -224,9 +228,10 @@ impl Process {
     /// The file of a program's image, by a mapping that it still has.
     fn open_image(&self, inode: u64) -> Result<File> {
         let maps = self.linux.maps(self.pid)?;
-        let found = maps.iter().find(|mapping| mapping.inode == inode && mapping.execute);
+        let found =
+            maps.iter().find(|mapping| mapping.inode == inode && !mapping.name.starts_with(OURS));
         let object = format!("an image of process {}", self.pid);
-        let gone = || Error::new(Kind::Gone, "read", &object, "no part of it is executed any more");
+        let gone = || Error::new(Kind::Gone, "read", &object, "no part of it is mapped any more");
         let mapping = found.ok_or_else(gone)?;
         let range = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         // Only root may go by the mapping itself.

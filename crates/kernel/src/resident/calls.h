@@ -19,7 +19,6 @@ static void respond(u64 id, i64 result, int go_on)
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
 #define MAP_GROWSDOWN 0x100
-#define MAP_DENYWRITE 0x800
 #define MAP_NORESERVE 0x4000
 #define MAP_STACK 0x20000
 #define MAP_HUGETLB 0x40000
@@ -87,14 +86,13 @@ static int beyond_data(u64 more, u64 start, u64 end)
 
 /* ---- calls */
 
-/* A writable part of a program's image, as a loader maps it: over a mapping of the same file. It becomes part of the memory
- * file. What the program writes to any other file's pages is its own, and the pages that it only reads are the file's. */
+/* A writable part of a program's image, as loaders and emulators map it: it becomes part of the memory file. What the
+ * program writes to any other file's pages is its own, and the pages that it only reads are the file's. */
 static int of_image(u64 *a, struct stat *file)
 {
-	struct query query;
-	if ((file->st_mode & 0170000) != 0100000 || !(a[3] & MAP_FIXED) || control->segment_count == SEGMENTS)
-		return 0;
-	return a[3] & MAP_DENYWRITE || (find(a[0], &query) > 0 && query.start <= a[0] && query.inode == file->st_ino);
+	u32 magic = 0;
+	return (file->st_mode & 0170000) == 0100000 && a[3] & MAP_FIXED && control->segment_count < SEGMENTS &&
+	       call(__NR_pread64, (i32)a[4], (i64)&magic, 4, 0, 0, 0) == 4 && magic == 0x464c457f /* ELF */;
 }
 
 /* The bytes of a file where a shared mapping of the memory file is: zeros behind the file's end. */
