@@ -12,8 +12,17 @@
 //! in their own queue and are drained in runs between two marks, or while no read waits. A row is closed after
 //! a burst unless another queued request wants it.
 //!
+//! *Refresh* is owed once an interval (JEDEC: tREFI) and takes the banks away for a while (tRFC). A controller may postpone it, eight
+//! times on DDR4 (JESD79-4, refresh command), and makes it where nobody waits: Elastic Refresh (Stuecheli et al., MICRO 2010) waits for
+//! an idle time of the rank that is the shorter, the more refreshes are owed. Here it goes down in equal parts from a refresh's own length, for
+//! which idleness pays for it, to nothing when the last one is postponed; then a refresh is made whoever waits. Where one rank's refresh holds up
+//! all cores, the others are idle and are refreshed meanwhile, which is most of what postponing is worth. Devices with same-bank
+//! refresh (DDR5: REFsb, tRFCsb) lose one bank of each group at a time, that much more often. Banks are precharged before. A run begins
+//! with everything postponed, as after a long load; the first idle moment makes up for all of it, as those before the run would have.
+//!
 //! Always so: bursts never overlap on the bus; a bank activates no sooner than its precharge allows;
-//! a rank starts no more than four activates in a window; every read is answered once.
+//! a rank starts no more than four activates in a window; every read is answered once; each interval's refresh is made, none later than
+//! may be postponed.
 
 use crate::machine::Machine;
 
@@ -34,8 +43,12 @@ struct Timing {
     wtr: u64,
     wr: u64,
     rtp: u64,
+    /// Clocks that a refresh takes, between two of them, and from when one is owed to when it must be made.
     rfc: u64,
     refi: u64,
+    postponed: u64,
+    /// Refreshes in turn that make up one of all banks.
+    turns: usize,
     burst: u64,
     turnaround: u64,
     write_high: usize,
@@ -248,10 +261,40 @@ struct Rank {
     oldest: usize,
     /// When it may be read after what was written.
     read_from: u64,
-    refresh: u64,
+    /// Since when a refresh is owed, or from when one will be; it began before the run.
+    owed: i64,
+    /// Reads that wait for it.
+    waiting: u32,
+    /// The end of the last data, and of the last refresh.
+    data_until: u64,
+    refreshed: u64,
+    /// Whose turn it is, where not all banks are refreshed at once.
+    turn: usize,
+    /// Whether what was postponed before the run has been made up for.
+    settled: bool,
 }
 
-/// What holds for every request of a rank and direction at one time.
+impl Rank {
+    /// When its next refresh begins if nothing changes, and whether that is because nobody waits.
+    fn next_refresh(&self, timing: &Timing) -> (u64, bool) {
+        let Timing { rfc, refi, postponed, .. } = *timing;
+        let due = self.owed + (postponed * refi) as i64;
+        if self.waiting == 0 {
+            // The more are owed, the shorter an idle time will do.
+            let idle = self.data_until.max(self.refreshed) as i64;
+            let first = (idle - self.owed).max(0) as u64 / refi;
+            for more in first..postponed {
+                let owed = self.owed + (more * refi) as i64;
+                let begin = owed.max(idle + (rfc * (postponed - 1 - more) / postponed) as i64);
+                if begin < owed + refi as i64 {
+                    return (begin.max(0) as u64, true);
+                }
+            }
+        }
+        (due.max(self.refreshed as i64) as u64, false)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     /// Before this no column command.
@@ -314,19 +357,40 @@ impl Limits {
         (if hit { OPEN } else { activate }, ready)
     }
 
+    /// Makes the refreshes that have begun by `now`.
+    #[cold]
     fn refresh(&mut self, now: u64) {
+        let timing = self.timing;
         let per_rank = self.banks.len() / self.ranks.len();
+        let per_group = per_rank / self.groups_of_rank;
+        self.next_refresh = u64::MAX;
         for (rank, banks) in self.ranks.iter_mut().zip(self.banks.chunks_mut(per_rank)) {
-            while rank.refresh <= now {
-                let end = rank.refresh + self.timing.rfc;
-                rank.refresh += self.timing.refi;
-                for bank in &mut *banks {
+            loop {
+                let (begin, chosen) = rank.next_refresh(&timing);
+                if begin > now {
+                    self.next_refresh = self.next_refresh.min(begin);
+                    break;
+                }
+                let interval = timing.refi as i64;
+                if chosen && !rank.settled {
+                    rank.owed += (begin as i64 - rank.owed).max(0) / interval * interval;
+                }
+                rank.settled = true;
+                rank.owed += interval;
+                let turn = rank.turn;
+                rank.turn = (turn + 1) % timing.turns;
+                let theirs = |at: usize| timing.turns == 1 || at % per_group == turn;
+                let chosen = || banks.iter().enumerate().filter(|(at, _)| theirs(*at));
+                let precharged = chosen().map(|(_, bank)| {
+                    bank.activate_from + if bank.open == Key::NONE { 0 } else { timing.rp }
+                });
+                rank.refreshed = precharged.fold(begin, u64::max) + timing.rfc;
+                for (_, bank) in banks.iter_mut().enumerate().filter(|(at, _)| theirs(*at)) {
                     bank.open = Key::NONE;
-                    bank.activate_from = bank.activate_from.max(end);
+                    bank.activate_from = rank.refreshed;
                 }
             }
         }
-        self.next_refresh = self.ranks.iter().map(|rank| rank.refresh).min().unwrap_or(u64::MAX);
     }
 
     fn commit(&mut self, plan: &Plan, key: Key, wanted: bool) {
@@ -354,8 +418,14 @@ impl Limits {
         let recovered = if plan.write { end + timing.wr } else { column + timing.rtp };
         bank.activate_from = bank.activate_from.max(recovered + timing.rp);
         bank.open = if wanted { bank.open } else { Key::NONE };
+        rank.data_until = end;
         if plan.write {
             rank.read_from = end + timing.wtr;
+        } else {
+            rank.waiting -= 1;
+        }
+        if rank.waiting == 0 {
+            self.next_refresh = self.next_refresh.min(rank.next_refresh(timing).0);
         }
         self.groups[bank.group as usize].column_from = column + timing.ccd_l;
         self.bus_free = end;
@@ -408,6 +478,9 @@ impl Channel {
     #[must_use]
     pub fn new(machine: &Machine, number: usize, of: usize) -> Self {
         let clocks = |key: &str| machine.get(&format!("dram.{key}")).round() as u64;
+        let shape = Shape::of(machine);
+        let same_bank = machine.get("dram.rfc_sb") > 0.0;
+        let turns = if same_bank { shape.banks } else { 1 };
         let timing = Timing {
             cl: clocks("cl"),
             rcd: clocks("rcd"),
@@ -421,17 +494,20 @@ impl Channel {
             wtr: clocks("wtr_l"),
             wr: clocks("wr"),
             rtp: clocks("rtp"),
-            rfc: clocks("rfc"),
-            refi: clocks("refi"),
+            rfc: if same_bank { clocks("rfc_sb") } else { clocks("rfc") },
+            refi: clocks("refi") / turns as u64,
+            postponed: clocks("postponed") * turns as u64,
+            turns,
             burst: clocks("burst"),
             turnaround: clocks("turnaround"),
             write_high: clocks("write_high") as usize,
             write_low: clocks("write_low") as usize,
         };
-        let shape = Shape::of(machine);
+        let stagger =
+            |rank: usize| timing.refi * (rank * of + number + 1) as u64 / (shape.ranks * of) as u64;
         let ranks = (0..shape.ranks)
             .map(|rank| Rank {
-                refresh: timing.refi * (rank * of + number + 1) as u64 / (shape.ranks * of) as u64,
+                owed: stagger(rank) as i64 - (timing.postponed * timing.refi) as i64,
                 read_from: timing.wtr,
                 ..Rank::default()
             })
@@ -484,6 +560,11 @@ impl Channel {
     #[inline]
     pub fn push(&mut self, request: Request, write: bool) {
         let key = Key::new(self.limits.banks[request.bank as usize].rank, &request);
+        if !write {
+            // A refresh that has begun because nobody waited goes on.
+            self.refresh(request.arrived);
+            self.limits.ranks[key.rank()].waiting += 1;
+        }
         let at = self.queue(write).push(key, &request);
         if let Some(planned) = &mut self.planned
             && planned.write == write
@@ -497,6 +578,14 @@ impl Channel {
                     *planned = Plan { write, at, activate, data };
                 }
             }
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self, now: u64) {
+        if now >= self.limits.next_refresh {
+            self.planned = None;
+            self.limits.refresh(now);
         }
     }
 
@@ -528,10 +617,7 @@ impl Channel {
             if self.busy(now) {
                 return Next::Wait(bus_free - self.longest());
             }
-            if now >= self.limits.next_refresh {
-                self.planned = None;
-                self.limits.refresh(now);
-            }
+            self.refresh(now);
             let plan = match self.planned {
                 Some(plan) if plan.write == write => plan,
                 _ => self.choose(now, write),
@@ -629,18 +715,46 @@ mod tests {
     #[test]
     fn a_lone_read_takes_activate_plus_read_plus_burst() {
         let mut channel = channel();
-        channel.push(Request { id: 1, bank: 0, row: 5, arrived: 100 }, false);
-        assert_eq!(drain(&mut channel, 100), vec![(1, 100 + 22 + 22 + 4)]);
+        channel.push(Request { id: 1, bank: 0, row: 5, arrived: 3000 }, false);
+        assert_eq!(drain(&mut channel, 3000), vec![(1, 3000 + 22 + 22 + 4)]);
     }
 
     #[test]
     fn a_second_row_of_a_bank_waits_for_the_row_cycle() {
         let mut channel = channel();
         for (id, row) in [(1, 5), (2, 6)] {
-            channel.push(Request { id, bank: 0, row, arrived: 100 }, false);
+            channel.push(Request { id, bank: 0, row, arrived: 3000 }, false);
         }
-        let done = drain(&mut channel, 100);
+        let done = drain(&mut channel, 3000);
         assert_eq!(done[1].1 - done[0].1, 52 + 22);
+    }
+
+    /// How long reads take that come every hundred clocks for seven intervals and pause for two: mean and longest.
+    fn in_bursts(machine: &Machine) -> (f64, u64) {
+        let mut channel = Channel::new(machine, 0, 8);
+        let burst = |begin: u64| (0..880).map(move |at| begin + at * 100);
+        let times: Vec<u64> = (0..6)
+            .flat_map(|number| burst(20_000 + number * 113_000))
+            .map(|arrived| {
+                channel.push(Request { id: 1, bank: 0, row: arrived as u32, arrived }, false);
+                drain(&mut channel, arrived)[0].1 - arrived
+            })
+            .collect();
+        (times.iter().sum::<u64>() as f64 / times.len() as f64, *times.iter().max().unwrap())
+    }
+
+    #[test]
+    fn a_refresh_waits_for_a_pause_and_takes_all_banks_or_one_of_each_group() {
+        let machine = Machine::parse(ICELAKE).unwrap();
+        let none = machine.with("dram.rfc", 1.0).with("dram.postponed", 0.0);
+        let at_once = machine.with("dram.postponed", 0.0);
+        let same_bank = at_once.with("dram.rfc_sb", 208.0);
+        let [none, at_once, postponed, same_bank] =
+            [none, at_once, machine, same_bank].map(|machine| in_bursts(&machine));
+        assert!(at_once.1 > 600 && at_once.0 > none.0 + 10.0, "{at_once:?}, {none:?}");
+        assert!(postponed.0 < none.0 + 0.2 * (at_once.0 - none.0), "{postponed:?}, {none:?}");
+        // Reads of one bank wait for a quarter of the refreshes, each a quarter as long.
+        assert!(same_bank.1 < 600 && same_bank.0 < at_once.0, "{same_bank:?}, {at_once:?}");
     }
 
     #[test]
@@ -677,6 +791,32 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_interval_is_refreshed_once_and_no_later_than_may_be_postponed(
+            requests in prop::collection::vec((0_u64..2000, 0_u16..32, any::<bool>()), 50..300),
+            postponed in 0_u8..9, same_bank in any::<bool>(),
+        ) {
+            let machine = Machine::parse(ICELAKE).unwrap();
+            let machine = machine
+                .with("dram.postponed", postponed.into())
+                .with("dram.rfc_sb", if same_bank { 208.0 } else { 0.0 });
+            let mut channel = Channel::new(&machine, 0, 8);
+            let timing = channel.limits.timing;
+            let mut now = 0;
+            for (id, (gap, bank, write)) in requests.into_iter().enumerate() {
+                now += gap;
+                channel.push(Request { id: id as u32, bank, row: id as u32, arrived: now }, write);
+                while matches!(channel.next(now), Next::Read(..)) {}
+                channel.refresh(now);
+                for rank in &channel.limits.ranks {
+                    let owed = now as i64 - rank.owed;
+                    let most = (timing.postponed * timing.refi + timing.rfc * 2) as i64;
+                    prop_assert!(owed <= most, "{owed} of {most}");
+                    prop_assert!(-owed <= timing.refi as i64, "made in advance: {owed}");
+                }
+            }
+        }
+
         #[test]
         fn the_choice_is_that_of_a_look_at_every_request(
             // Too short for any of them to be starved.

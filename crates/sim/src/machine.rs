@@ -36,7 +36,7 @@ impl Parameter {
     pub fn whole(&self) -> bool {
         matches!(
             self.unit,
-            "walks" | "ranks" | "groups" | "banks" | "channels" | "cores" | "clocks"
+            "walks" | "ranks" | "groups" | "banks" | "channels" | "cores" | "clocks" | "refreshes"
         ) || (self.section == "core" && self.unit == "lines")
     }
 
@@ -101,7 +101,16 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("dram", "wr", "clocks", 1.0, 200.0, "write data to precharge"),
     parameter("dram", "rtp", "clocks", 1.0, 200.0, "read to precharge"),
     parameter("dram", "rfc", "clocks", 1.0, 4000.0, "refresh"),
+    parameter(
+        "dram",
+        "rfc_sb",
+        "clocks",
+        0.0,
+        4000.0,
+        "refresh of one bank of each group (0: none)",
+    ),
     parameter("dram", "refi", "clocks", 100.0, 100_000.0, "refresh interval"),
+    parameter("dram", "postponed", "refreshes", 0.0, 64.0, "refreshes that may be postponed"),
     parameter("dram", "burst", "clocks", 1.0, 64.0, "data bus time of a line"),
     parameter(
         "dram",
@@ -327,6 +336,13 @@ impl Machine {
             let what = format!("{interval} is not above dram.rfc, {busy}: nothing but refreshes");
             return fail("dram.refi", what, format!("{} to 100000 clocks", busy + 1.0));
         }
+        let (busy, turns) = (self.get("dram.rfc_sb"), self.get("dram.banks"));
+        if busy * turns >= interval {
+            let what =
+                format!("{busy} for each of {turns} banks is not below dram.refi, {interval}");
+            let most = ((interval - 1.0) / turns).floor();
+            return fail("dram.rfc_sb", what, format!("0 to {most} clocks"));
+        }
         let dram =
             ["dram.rcd", "dram.cl", "dram.burst"].map(|key| self.get(key)).iter().sum::<f64>()
                 * self.get("dram.clock_ns");
@@ -533,6 +549,8 @@ mod tests {
         assert!(error.contains("a whole number, 1 to 64 channels"), "{error}");
         let error = wrong("refi = { value = 12480,", "refi = { value = 880,");
         assert!(error.contains("881 to 100000 clocks"), "{error}");
+        let error = wrong("rfc_sb = { value = 0,", "rfc_sb = { value = 3200,");
+        assert!(error.contains("0 to 3119 clocks"), "{error}");
         let error = wrong("write_low = { value = 16,", "write_low = { value = 40,");
         assert!(error.contains("0 to 39 lines"), "{error}");
         // rcd, cl and a burst: 48 clocks of 0.625 ns.

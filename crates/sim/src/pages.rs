@@ -8,7 +8,8 @@
 //! whose accessed bit is set is kept and marked the first time and goes to the active list the second time; one
 //! whose bit is not set is demoted. When the inactive list is short, the head of
 //! the active list moves over with its bit cleared. A promoted page enters the inactive list. Accessed bits are drawn
-//! from the page's read rate and the time since the bit was cleared, so no access is simulated one by one.
+//! from the page's read rate and the time since the bit was cleared, so no access is simulated one by one. Within a quantum that
+//! time is what the ageing itself has taken: a short list comes round several times.
 //!
 //! Always so: the pages of both tiers add up; no page is on two tiers.
 
@@ -28,7 +29,21 @@ const MARKED: u8 = 3;
 const ALTERNATE: u8 = 4;
 const NEVER: u32 = u32::MAX;
 
-/// The pages of a run. Times are in quanta.
+/// Parts of a quantum in which the time of a cleared bit is kept; it wraps round after 46 hours.
+const PARTS: u32 = 256;
+
+/// What ageing costs, in microseconds of its own time.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// To look at a page.
+    pub scan_us: f64,
+    /// To demote one.
+    pub demote_us: f64,
+    /// A whole quantum.
+    pub quantum_us: f64,
+}
+
+/// The pages of a run. Times are in quanta, `cleared` in [`PARTS`] of one.
 #[derive(Clone, Debug)]
 pub struct Pages {
     segment: usize,
@@ -181,7 +196,7 @@ impl Pages {
         self.used += 1;
         self.state[page as usize] = INACTIVE;
         // It was read just now, by the read that faulted.
-        self.cleared[page as usize] = now.saturating_sub(1);
+        self.cleared[page as usize] = now.saturating_sub(1).wrapping_mul(PARTS);
         self.inactive.push_back(page);
         self.serve(page, 1.0);
         if self.inactive.len() > 2 * self.default_frames {
@@ -232,19 +247,23 @@ impl Pages {
         on_default.iter().for_each(|&page| self.serve(page, 1.0));
     }
 
-    /// Ages the default tier until `wanted` frames are free or `budget_us` is spent, at `scan_us` a page
-    /// looked at and `demote_us` a page demoted. `rates` gives the reads of a page by class and quantum.
+    /// Ages the default tier until `wanted` frames are free or `budget_us` is spent. `rates` gives the reads of a page by class and
+    /// quantum.
     /// Returns the pages demoted and the time spent.
     pub fn age(
         &mut self,
         now: u32,
         wanted: usize,
         budget_us: f64,
-        costs: (f64, f64),
+        costs: Costs,
         rates: &[f64],
         random: &mut Random,
     ) -> (usize, f64) {
-        let (scan_us, demote_us) = costs;
+        let Costs { scan_us, demote_us, quantum_us } = costs;
+        let at = |spent: f64| {
+            let part = (spent / quantum_us.max(1e-9) * f64::from(PARTS)) as u32;
+            now.wrapping_mul(PARTS).wrapping_add(part)
+        };
         let (mut spent, mut demoted) = (0.0, 0);
         while self.free() < wanted && spent < budget_us {
             if self.inactive.len() * (INACTIVE_RATIO + 1) < self.used
@@ -253,7 +272,7 @@ impl Pages {
                 if self.state[page as usize] == ACTIVE {
                     spent += scan_us;
                     self.state[page as usize] = INACTIVE;
-                    self.cleared[page as usize] = now;
+                    self.cleared[page as usize] = at(spent);
                     self.inactive.push_back(page);
                 }
                 continue;
@@ -267,9 +286,10 @@ impl Pages {
             }
             spent += scan_us;
             let class = self.class_of(page);
-            let elapsed = f64::from(now - self.cleared[page as usize]);
+            let since = at(spent).wrapping_sub(self.cleared[page as usize]);
+            let elapsed = f64::from(since) / f64::from(PARTS);
             if random.chance(1.0 - (-rates[class] * elapsed).exp()) {
-                self.cleared[page as usize] = now;
+                self.cleared[page as usize] = at(spent);
                 if state == MARKED {
                     self.state[page as usize] = ACTIVE;
                     self.active.push_back(page);
@@ -304,6 +324,24 @@ mod tests {
     use crate::workload::gups;
     use proptest::prelude::*;
 
+    const COSTS: Costs = Costs { scan_us: 0.5, demote_us: 5.0, quantum_us: 50.0 };
+    const FREE: Costs = Costs { scan_us: 0.0, demote_us: 0.0, quantum_us: 1.0 };
+
+    /// Bits were taken for cleared when the quantum began, so a second look found no page accessed.
+    #[test]
+    fn a_page_that_is_read_often_is_seen_accessed_at_each_look_of_a_quantum() {
+        let mut pages = pages();
+        let mut random = Random::new(1);
+        // Most of the default tier is active, so its inactive list comes round many times in a quantum.
+        pages.age(1, 0, 0.0, FREE, &[0.0, 0.0, 0.0], &mut random);
+        let costs = Costs { scan_us: 1.0, demote_us: 0.0, quantum_us: 10_000.0 };
+        let busy = [1e6, 1e6, 1e6];
+        for now in 2..40 {
+            let (demoted, _) = pages.age(now, 1, 10_000.0, costs, &busy, &mut random);
+            assert_eq!(demoted, 0, "in quantum {now}");
+        }
+    }
+
     fn pages() -> Pages {
         Pages::first_touch(&gups(64.0), 4096.0, 32.0 * crate::workload::GIB, 4096.0)
     }
@@ -321,12 +359,12 @@ mod tests {
         let mut random = Random::new(1);
         for page in 0..pages.len() as u32 {
             if pages.class_of(page) == 2 {
-                pages.age(1, 1, 1e9, (0.0, 0.0), &[0.0, 0.0, 1.0], &mut random);
+                pages.age(1, 1, 1e9, FREE, &[0.0, 0.0, 1.0], &mut random);
                 pages.promote(page, 1);
             }
         }
         for now in 2..400 {
-            pages.age(now, 40, 1e9, (0.0, 0.0), &[0.001, 0.001, 1.0], &mut random);
+            pages.age(now, 40, 1e9, FREE, &[0.001, 0.001, 1.0], &mut random);
         }
         assert!(pages.part_on_default(2) > 0.95, "{}", pages.part_on_default(2));
     }
@@ -341,7 +379,7 @@ mod tests {
             for (now, (page, up, wanted)) in moves.into_iter().enumerate() {
                 let page = page % pages.len() as u32;
                 if up { pages.promote(page, now as u32); } else { pages.demote(page); }
-                pages.age(now as u32, wanted, 50.0, (0.5, 5.0), &[0.01, 0.01, 1.0], &mut random);
+                pages.age(now as u32, wanted, 50.0, COSTS, &[0.01, 0.01, 1.0], &mut random);
                 let default =
                     (0..pages.len() as u32).filter(|&p| pages.tier(p) == Tier::Default).count();
                 prop_assert_eq!(default + pages.free(), pages.default_frames());

@@ -134,6 +134,9 @@ impl Surfaces {
     }
 }
 
+/// Pages below which a run says little: one of them holds too much heat for a policy to place the rest.
+pub const FEWEST: f64 = 1000.0;
+
 const QUANTUM_NS: f64 = 1e7;
 /// A page of a split huge page.
 const SMALL: f64 = 4096.0;
@@ -146,6 +149,12 @@ impl Setup {
     pub fn page_bytes(&self) -> f64 {
         let sampled = self.policy.starts_with("hemem") || self.policy.starts_with("memtis");
         self.machine.get(if sampled { "hemem.page_kib" } else { "kernel.page_kib" }) * 1024.0
+    }
+
+    /// The greatest scale at which the run has [`FEWEST`] pages, where it has so many.
+    #[must_use]
+    pub fn coarsest(&self) -> f64 {
+        (self.workload.bytes() / self.page_bytes() / FEWEST).floor().max(1.0)
     }
 
     /// The workload as this policy's pages see it, and the heat inside of a page that may be split.
@@ -350,6 +359,9 @@ struct State<'a> {
     sampled: f64,
 }
 
+/// Latencies this close are equal to the shipped step: its counters have no noise to speak of.
+const DELTA: f64 = 0.01;
+
 /// Samples of the simulated pages between two coolings.
 fn cooling(setup: &Setup) -> u64 {
     (COOLING as f64 / setup.scale) as u64
@@ -384,7 +396,7 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
                 Some("watermark") => Placer::Watermark(Watermark::default()),
                 // A quarter of a second for each mean.
                 Some("climb") => Placer::Climb(Climb::new(25)),
-                Some(_) => Placer::Proportional,
+                Some(_) => Placer::Proportional(DELTA),
             };
             Engine::Samples(Box::new(Sampled::new(counter(name), placer)))
         }

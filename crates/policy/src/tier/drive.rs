@@ -7,7 +7,7 @@
 //! than the shift itself generates.
 
 use super::place::climb::Climb;
-use super::place::colloid::{self, Shift, Watermark};
+use super::place::colloid::{self, Carried, Shift, Watermark};
 use super::place::{Ranking, Swap, pack};
 use super::track::hemem::{self, Hemem};
 use super::track::memtis::Memtis;
@@ -21,8 +21,8 @@ pub enum Placer {
     Pack,
     /// Balance of loaded latencies, by the paper's binary search.
     Watermark(Watermark),
-    /// Balance of loaded latencies, by the proportional step.
-    Proportional,
+    /// Balance of loaded latencies, by the proportional step; content with latencies this close to each other.
+    Proportional(f64),
     /// Uphill along the rate of samples.
     Climb(Climb),
 }
@@ -147,6 +147,7 @@ pub struct Sampled {
     smoothed: Smoothed,
     /// Samples since the last decision.
     seen: u64,
+    carried: Carried,
 }
 
 /// Smoothing of the HeMem port: one sixteenth a 10 ms quantum.
@@ -165,7 +166,13 @@ impl Sampled {
     /// The same with another weight of one quantum in the smoothed loads.
     #[must_use]
     pub fn with_weight(counter: Counter, placer: Placer, weight: f64) -> Self {
-        Self { counter, placer, smoothed: Smoothed::new(weight), seen: 0 }
+        Self {
+            counter,
+            placer,
+            smoothed: Smoothed::new(weight),
+            seen: 0,
+            carried: Carried::default(),
+        }
     }
 
     /// Counts one sampled load.
@@ -205,7 +212,10 @@ impl Sampled {
                 return Choice { swaps, shift: None, loads };
             }
             Placer::Watermark(search) => search.step(share, default, alternate),
-            Placer::Proportional => colloid::proportional(share, default, alternate),
+            &mut Placer::Proportional(delta) => {
+                let shift = colloid::escaping(share, default, alternate, delta);
+                self.carried.with(shift, share, default, alternate)
+            }
             Placer::Climb(search) => search.step(share, seen as f64, default, alternate),
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
@@ -214,6 +224,10 @@ impl Sampled {
         } else {
             colloid::choose(&rank(&self.counter), shift, pages)
         };
+        // Where there was room for a pair, it is the shift that was too little.
+        if limits.pages >= 2 {
+            self.carried.came(shift, !swaps.is_empty(), default, alternate);
+        }
         Choice { swaps, shift: Some(shift), loads }
     }
 }
@@ -293,7 +307,7 @@ mod tests {
         ) {
             let placer = match which {
                 0 => Placer::Pack,
-                1 => Placer::Proportional,
+                1 => Placer::Proportional(0.0),
                 _ => Placer::Watermark(Watermark::default()),
             };
             let mut driver = Sampled::new(Counter::Hemem(Hemem::new(64)), placer);

@@ -16,7 +16,7 @@
 //! Always so: a decision names tracked pages only, each once and on its other tier, and no more of them
 //! than the view's limit; the same views give the same decisions.
 //!
-//! Deviation: a count is a time that a page was seen accessed, not a sampled load. HeMem's rule for a
+//! Deviations: those of [`super::place::colloid`], and the shipped step too is content with latencies within 5 %. A count is a time that a page was seen accessed, not a sampled load. HeMem's rule for a
 //! hot page (8 counts, halved at 18) is kept. The watermark search closes an interval below a tenth.
 
 use pagemill_model::{Policy, TierDecision, TierView};
@@ -88,8 +88,8 @@ impl Live {
                 };
                 let placer = match placer {
                     "" => Placer::Pack,
-                    "watermark" => Placer::Watermark(Watermark::new(0.05, EPSILON)),
-                    _ => Placer::Proportional,
+                    "watermark" => Placer::Watermark(Watermark::new(DELTA, EPSILON)),
+                    _ => Placer::Proportional(DELTA),
                 };
                 let balances = !matches!(placer, Placer::Pack);
                 let driver = Box::new(Sampled::with_weight(counter, placer, WEIGHT));
@@ -162,6 +162,9 @@ impl Live {
 /// An interval of the watermark search below this is closed. The paper's hundredth is finer than the heat of one
 /// page of 2 MiB in all but large programs: a shift that no page fits into would be asked for forever.
 const EPSILON: f64 = 0.1;
+
+/// Latencies this close are equal: what a probe sees varies by as much. The paper's, for its search.
+const DELTA: f64 = 0.05;
 
 /// The least part of the reads that a tier counts for where reads are not counted.
 const LEAST_READ: f64 = 0.05;

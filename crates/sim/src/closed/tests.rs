@@ -73,3 +73,21 @@ fn a_seed_is_an_outcome() {
     assert_eq!(once(9), once(9));
     assert_ne!(once(9), once(10));
 }
+
+/// Refreshed whoever waits, two tiers were slower than one of them alone: cores that retire in order stood still for twice as many refreshes.
+#[test]
+fn two_identical_tiers_at_half_share_are_never_slower_than_one_alone() {
+    let machine = Machine::parse(ICELAKE).unwrap();
+    let machine = machine.with("tier.alternate.unloaded_ns", 70.0).with("link.flits_per_ns", 1e3);
+    let gups = crate::workload::gups(64.0);
+    for (cores, walked) in [(15, false), (15, true), (6, false), (30, false)] {
+        let walks = Walks { part: 1.0, miss: 0.1, hit_ns: 25.0, default_share: 0.5 };
+        let rate = |share| {
+            let walks = if walked { Walks { default_share: share, ..walks } } else { Walks::NONE };
+            let group = Group { cores, ..gups.group(&machine, share, walks) };
+            run(&machine, &[group], 4_000.0, 120_000.0, 1).ops_per_ns[0]
+        };
+        let (one, other, both) = (rate(1.0), rate(0.0), rate(0.5));
+        assert!(both >= one.max(other), "{cores} cores: {both} on both, {one} and {other} on one");
+    }
+}

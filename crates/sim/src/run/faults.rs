@@ -5,6 +5,7 @@ use pagemill_policy::tier::drive::FaultDriven;
 use pagemill_policy::tier::track::tpp::Verdict;
 
 use super::{FAULT_WHEEL, QUANTUM_NS, State};
+use crate::pages::Costs;
 use crate::workload::GIB;
 
 impl State<'_> {
@@ -54,8 +55,13 @@ impl State<'_> {
         let copies = (promoted + demoted) as f64;
         self.kswapd_awake |= self.pages.free() < low;
         if self.kswapd_awake {
-            self.kswapd_debt += QUANTUM_NS / 1e3 / self.setup.scale;
-            let costs = (machine.get("kernel.kswapd_scan_us"), machine.get("kernel.kswapd_us"));
+            let quantum_us = QUANTUM_NS / 1e3 / self.setup.scale;
+            self.kswapd_debt += quantum_us;
+            let costs = Costs {
+                scan_us: machine.get("kernel.kswapd_scan_us"),
+                demote_us: machine.get("kernel.kswapd_us"),
+                quantum_us,
+            };
             let budget = self.kswapd_debt.max(0.0);
             let (aged, spent) =
                 self.pages.age(now, promotion + 1, budget, costs, rates, &mut self.random);

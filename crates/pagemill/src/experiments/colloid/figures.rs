@@ -25,7 +25,7 @@ pub(super) fn setup(
         (false, true) => 512.0,
         (false, false) => 64.0,
     };
-    Setup {
+    let setup = Setup {
         machine: machine.clone(),
         workload: load,
         policy: policy.to_owned(),
@@ -42,7 +42,9 @@ pub(super) fn setup(
             measure_ns: if options.quick { 60_000.0 } else { 249_600.0 },
             ..Effort::default()
         },
-    }
+    };
+    // A machine with larger pages has fewer of them to leave out.
+    Setup { scale: scale.min(setup.coarsest()), ..setup }
 }
 
 /// A set-up without and with Colloid.

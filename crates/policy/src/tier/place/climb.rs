@@ -14,8 +14,14 @@
 //! the least step (*rest*) a *leap* of [`LEAPS`] away from the default tier looks there, and goes back as soon as the rate is
 //! lower than at rest by [`LOWER`]. A leap that arrives higher is the beginning of another climb; after one that does not, the next rest is twice as long.
 //!
+//! A rate is measured with error. Two means are told apart only where they differ by [`SURE`] standard errors; where they do not after
+//! [`LONGEST`] times as many quanta, nothing is known, and the next step is Colloid's: towards the tier that answers faster, or none while both
+//! answer within [`APART`] of each other. A leap that is not surely higher goes back.
+//!
 //! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it; a peak below a
 //! smaller one is found where a leap reaches its slope.
+
+use std::cmp::Ordering;
 
 use super::colloid::{Shift, proportional};
 use crate::tier::Tier;
@@ -35,6 +41,10 @@ pub const APART: f64 = 0.05;
 pub const LEAPS: [f64; 2] = [0.2, 0.4];
 /// The part of the rate at rest by which a leap may be lower on its way.
 pub const LOWER: f64 = 0.06;
+/// Standard errors that two means must be apart.
+pub const SURE: f64 = 2.0;
+/// Times as many quanta, at most, in which a mean may become certain.
+pub const LONGEST: u32 = 4;
 /// Means at rest before the first leap, and at most.
 const RESTS: (u32, u32) = (6, 256);
 
@@ -55,27 +65,54 @@ struct Path {
     /// The share of the last quantum, and for how many it has not moved.
     seen: f64,
     still: u32,
+    /// The rate of the last few quanta.
+    lately: f64,
     quanta: Mean,
-    before: Option<f64>,
+    before: Option<Mean>,
     direction: f64,
     step: f64,
     rose: bool,
     /// Means at the least step.
     rest: Mean,
     /// Share and rate from which it leapt.
-    home: Option<(f64, f64)>,
+    home: Option<(f64, Mean)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
+    squares: f64,
     count: u32,
 }
 
 impl Mean {
     fn add(&mut self, value: f64) {
         self.sum += value;
+        self.squares += value * value;
         self.count += 1;
+    }
+
+    fn join(&mut self, other: Self) {
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.count += other.count;
+    }
+
+    /// The squared standard error.
+    fn error(self) -> f64 {
+        let count = f64::from(self.count.max(2));
+        (self.squares / f64::from(self.count.max(1)) - self.value().powi(2)).max(0.0)
+            / (count - 1.0)
+    }
+
+    /// Which of two is greater, if it is not by chance.
+    fn compared(self, other: Self) -> Option<Ordering> {
+        let difference = self.value() - other.value();
+        // What rounding leaves of a difference of squares is no error.
+        let rounding = 1e-9 * self.value().abs();
+        let chance = SURE * (self.error() + other.error()).sqrt();
+        (difference.abs() >= chance.max(rounding) || chance <= rounding)
+            .then(|| difference.total_cmp(&0.0))
     }
 
     fn value(self) -> f64 {
@@ -89,12 +126,13 @@ impl Path {
             target: None,
             seen: f64::NAN,
             still: 0,
-            quanta: Mean { sum: 0.0, count: 0 },
+            lately: 0.0,
+            quanta: Mean { sum: 0.0, squares: 0.0, count: 0 },
             before: None,
             direction: -1.0,
             step,
             rose: false,
-            rest: Mean { sum: 0.0, count: 0 },
+            rest: Mean { sum: 0.0, squares: 0.0, count: 0 },
             home: None,
         }
     }
@@ -139,7 +177,9 @@ impl Climb {
             let shift = proportional(share, default_ns, alternate_ns);
             return Shift { size: shift.size.max(LEAST).min(share), ..shift };
         }
-        let lower = path.home.is_some_and(|(_, rested)| rate < rested * (1.0 - LOWER));
+        path.lately += (rate - path.lately) / f64::from(self.patience.clamp(1, 8));
+        let lower =
+            path.home.is_some_and(|(_, rested)| path.lately < rested.value() * (1.0 - LOWER));
         let target = if lower { share } else { path.target.unwrap_or(share) };
         path.target = Some(target);
         if (target - share).abs() > ARRIVED && path.still < STILL {
@@ -149,10 +189,17 @@ impl Climb {
         if path.quanta.count < self.patience.max(1) {
             return towards(share, share);
         }
-        let mean = std::mem::take(&mut path.quanta).value();
+        let other = path.home.map(|(_, rested)| rested).or(path.before);
+        let order = other.map(|other| path.quanta.compared(other));
+        if order == Some(None) && path.quanta.count < self.patience.max(1) * LONGEST {
+            path.still = 0;
+            return towards(share, share);
+        }
+        let mean = std::mem::take(&mut path.quanta);
         path.still = 0;
+        let order = order.flatten();
         match (path.home.take(), path.before) {
-            (Some((_, rested)), _) if mean > rested => {
+            (Some(_), _) if order == Some(Ordering::Greater) => {
                 (path.step, path.rose) = (FIRST, true);
                 self.wait = RESTS.0;
             }
@@ -162,20 +209,29 @@ impl Climb {
                 (path.before, path.step, path.direction) = (None, LEAST, 1.0);
                 return path.towards(share, home);
             }
-            (None, Some(before)) if mean > before => path.higher(),
-            (None, Some(_)) => path.turn(),
+            (None, Some(_)) if order == Some(Ordering::Greater) => path.higher(),
+            (None, Some(_)) if order.is_some() => path.turn(),
+            (None, Some(_)) => {
+                path.turn();
+                path.direction = 1.0;
+                if alternate_ns <= default_ns * (1.0 + APART) {
+                    path.before = Some(mean);
+                    return path.towards(share, share);
+                }
+            }
             (None, None) => {}
         }
         path.before = Some(mean);
         if path.step > LEAST {
             path.rest = Mean::default();
         } else {
-            path.rest.add(mean);
+            path.rest.join(mean);
         }
         let leap = LEAPS[self.leaps % LEAPS.len()];
-        if path.rest.count >= self.wait && share >= LEAPS[0] {
+        if path.rest.count >= self.wait * self.patience.max(1) && share >= LEAPS[0] {
             self.leaps += 1;
-            path.home = Some((share, std::mem::take(&mut path.rest).value()));
+            path.home = Some((share, std::mem::take(&mut path.rest)));
+            path.lately = rate;
             path.direction = -1.0;
             return path.towards(share, share - leap);
         }

@@ -16,10 +16,20 @@
 //! [`choose`] turns a shift into pages: hottest of the overloaded tier first, against the coldest of
 //! the other, each pair moving no more than what remains of the shift.
 //!
+//! Deviations, each because what is published stops short or never rests:
+//! - where one tier serves next to nothing, `p(1-p)` is next to nothing too, however far the latencies are apart, and the share would never
+//!   come back. [`escaping`] takes `p` within [`EDGE`] of 0 and 1 for [`EDGE`]; in between it is the published step;
+//! - a page that is more than what remains is passed over, so with few hot pages none ever fits. What could not be moved is *carried* to the next
+//!   decision ([`Carried`]) until one does. If the latencies then cross, the page was too large: nothing is carried again
+//!   before they are further apart than they were;
+//! - counts differ by chance. A pair is exchanged only if its difference is [`SURE`] times what chance explains (the square root of both counts:
+//!   they are numbers of rare events); otherwise cold pages change places for ever. A page that moves to a free frame displaces none, and needs no more than a count;
+//! - [`escaping`] is content with latencies within its `delta`, as the paper's search is and the shipped step is not.
+//!
 //! Always so: a shift keeps the share in 0..=1; a constant balance point is approached to within
 //! `delta`; a moved one is found again; no more pages are copied than the limit.
 
-use super::{Ranking, Swap};
+use super::{Ranked, Ranking, Swap};
 use crate::tier::Tier;
 
 /// How much of all reads should change tier.
@@ -48,6 +58,67 @@ pub fn proportional(share: f64, default_ns: f64, alternate_ns: f64) -> Shift {
         0.0
     };
     bounded(share, size, default_ns, alternate_ns)
+}
+
+/// The share, from either end, below which the escaping step does not shrink.
+pub const EDGE: f64 = 0.05;
+
+/// [`proportional`], with a way out where one tier serves next to nothing, and none where latencies are within `delta` of each other.
+#[must_use]
+pub fn escaping(share: f64, default_ns: f64, alternate_ns: f64, delta: f64) -> Shift {
+    let share = share.clamp(0.0, 1.0);
+    if (default_ns - alternate_ns).abs() <= delta * default_ns {
+        return bounded(share, 0.0, default_ns, alternate_ns);
+    }
+    let Shift { size, .. } = proportional(share.clamp(EDGE, 1.0 - EDGE), default_ns, alternate_ns);
+    bounded(share, size, default_ns, alternate_ns)
+}
+
+/// What was to be shifted and was too little for any page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carried {
+    shift: Option<Shift>,
+    /// How far apart the latencies were when what was carried moved, and which way.
+    moved: Option<(Tier, f64)>,
+    /// Nothing is carried while they are no further apart than this.
+    refuted: f64,
+}
+
+/// Latencies this much further apart than where a page was too large are another situation.
+const FURTHER: f64 = 1.1;
+
+impl Carried {
+    /// The shift with what is carried.
+    pub fn with(&mut self, shift: Shift, share: f64, default_ns: f64, alternate_ns: f64) -> Shift {
+        let apart = (default_ns - alternate_ns).abs() / default_ns.max(1.0);
+        if let Some((_, before)) = self.moved.filter(|(from, _)| *from != shift.from) {
+            (self.refuted, self.moved) = (before * FURTHER, None);
+        }
+        if shift.size <= 0.0 || apart <= self.refuted {
+            self.shift = None;
+        } else if apart > self.refuted && self.refuted > 0.0 {
+            self.refuted = 0.0;
+        }
+        match self.shift {
+            Some(carried) if carried.from == shift.from => {
+                let most = if shift.from == Tier::Default { share } else { 1.0 - share };
+                Shift { size: (shift.size + carried.size).min(most), ..shift }
+            }
+            _ => shift,
+        }
+    }
+
+    /// Takes in whether the shift found a page.
+    pub fn came(&mut self, shift: Shift, found: bool, default_ns: f64, alternate_ns: f64) {
+        let apart = (default_ns - alternate_ns).abs() / default_ns.max(1.0);
+        if found {
+            if self.shift.take().is_some() {
+                self.moved = Some((shift.from, apart));
+            }
+        } else if shift.size > 0.0 && apart > self.refuted {
+            self.shift = Some(shift);
+        }
+    }
 }
 
 fn bounded(share: f64, size: f64, default_ns: f64, alternate_ns: f64) -> Shift {
@@ -118,9 +189,18 @@ impl Watermark {
     }
 }
 
+/// How many standard deviations the counts of a pair must be apart.
+pub const SURE: f64 = 2.5;
+
+/// Whether a page is hotter than another one by more than chance.
+fn surely(hot: &Ranked, cold: &Ranked) -> bool {
+    let (hot, cold) = (f64::from(hot.heat), f64::from(cold.heat));
+    hot - cold > SURE * (hot + cold).sqrt()
+}
+
 /// The pages that make up a shift.
 ///
-/// `limit` bounds the pages copied. A pair moves the difference of its two heats; a page without
+/// `limit` bounds the pages copied. A pair moves the difference of its two heats, if it is more than chance; a page without
 /// heat is not copied back where the other tier has a free frame.
 #[must_use]
 pub fn choose(ranking: &Ranking, shift: Shift, limit: usize) -> Vec<Swap> {
@@ -133,13 +213,13 @@ pub fn choose(ranking: &Ranking, shift: Shift, limit: usize) -> Vec<Swap> {
     let mut partner = coldest.len();
     for candidate in hottest {
         let back = match partner.checked_sub(1).map(|at| coldest[at]) {
-            // Where there is room, one that is as hot need not come back.
-            Some(page) if free == 0 || (page.heat > 0 && page.heat < candidate.heat) => Some(page),
+            // Where there is room, one that may be as hot need not come back.
+            Some(page) if free == 0 || (page.heat > 0 && surely(candidate, &page)) => Some(page),
             None if free == 0 => break,
             _ => None,
         };
         let gain = f64::from(candidate.heat) - back.map_or(0.0, |page| f64::from(page.heat));
-        if gain <= 0.0 {
+        if gain <= 0.0 || back.is_some_and(|page| !surely(candidate, &page)) {
             break;
         }
         if gain > remaining {
@@ -165,7 +245,6 @@ pub fn choose(ranking: &Ranking, shift: Shift, limit: usize) -> Vec<Swap> {
 mod tests {
     use super::*;
     use crate::tier::Page;
-    use crate::tier::place::Ranked;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
@@ -270,6 +349,87 @@ mod tests {
             prop_assert!(moved <= size * ranking.total() + 1e-9);
             let one_way = swaps.iter().filter(|s| s.back.is_none()).count();
             prop_assert!(one_way <= ranking.free(from.other()));
+        }
+    }
+
+    /// The shipped step is a part `p(1-p)` of nothing there.
+    #[test]
+    fn a_share_of_next_to_nothing_comes_back_where_the_default_tier_answers_faster() {
+        for (start, latencies) in [(0.0, (70.0, 140.0)), (1.0, (300.0, 140.0))] {
+            assert!(proportional(start, latencies.0, latencies.1).size < 1e-9);
+            let mut share = start;
+            for _ in 0..200 {
+                share = apply(share, escaping(share, latencies.0, latencies.1, 0.01));
+            }
+            assert!((share - start).abs() > 0.99, "{start}: {share}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_escaping_step_settles_from_anywhere_and_rests_there(
+            start in 0.0_f64..=1.0, balance in 0.05_f64..0.95, slope in 40.0_f64..140.0,
+        ) {
+            let mut step = |p, d, a| escaping(p, d, a, 0.01);
+            let share = settle(&mut step, start, balance, slope);
+            prop_assert!((share - balance).abs() < 0.01 * 160.0 / slope, "{share} for {balance}");
+            let (default, alternate) = latencies(share, balance, slope);
+            prop_assert!(escaping(share, default, alternate, 0.01).size <= 0.0);
+        }
+
+        /// A shift that no page fits into is carried until one does; one that is too large moves at most once and back.
+        #[test]
+        fn few_hot_pages_move_and_come_to_rest(
+            hot in 1_usize..6, balance in 0.0_f64..1.0, from_default in any::<bool>(),
+        ) {
+            let mut carried = Carried::default();
+            let page = |at: usize, heat| Ranked { page: Page(at as u32), heat };
+            let mut on_default = vec![from_default; hot];
+            let (mut moves, mut share) = (0, 0.0);
+            for quantum in 0..4000 {
+                let of = |tier: bool| -> Vec<Ranked> {
+                    (0..hot).filter(|&at| on_default[at] == tier).map(|at| page(at, 15)).collect()
+                };
+                let ranking = Ranking {
+                    default: of(true), alternate: of(false), default_free: 9, alternate_free: 9,
+                };
+                share = ranking.default.len() as f64 / hot as f64;
+                let (default, alternate) = latencies(share, balance, 100.0);
+                let shift = escaping(share, default, alternate, 0.01);
+                let shift = carried.with(shift, share, default, alternate);
+                prop_assert!((0.0..=1.0).contains(&apply(share, shift)));
+                let swaps = choose(&ranking, shift, 10);
+                carried.came(shift, !swaps.is_empty(), default, alternate);
+                for swap in swaps {
+                    on_default[swap.moved.0 as usize] = swap.from == Tier::Alternate;
+                    moves += usize::from(quantum >= 2000);
+                }
+            }
+            prop_assert_eq!(moves, 0);
+            // Within a page, or as near as the pages allow.
+            prop_assert!((share - balance).abs() <= 1.0 / hot as f64 + 0.02, "{share} of {balance}");
+        }
+
+        /// Pages that are equally hot are counted by chance, here by all but its rarest thousandth; nothing changes places for it.
+        #[test]
+        fn at_rest_nothing_is_exchanged(
+            seeds in prop::collection::vec(0.0_f64..1.0, 400), mean in 0.2_f64..1.2, size in 0.0_f64..1.0,
+        ) {
+            let poisson = |uniform: f64| {
+                let (mut term, mut sum, mut count) = ((-mean).exp(), (-mean).exp(), 0);
+                while sum < uniform && count < 30 {
+                    count += 1;
+                    term *= mean / f64::from(count);
+                    sum += term;
+                }
+                count as u32
+            };
+            let pages = seeds.iter().enumerate().map(|(at, _)| {
+                (Page(at as u32), if at % 2 == 0 { Tier::Default } else { Tier::Alternate })
+            });
+            let ranking = Ranking::of_pages(pages, |page| poisson(seeds[page.0 as usize].min(0.999)));
+            let swaps = choose(&ranking, Shift { from: Tier::Alternate, size }, 1000);
+            prop_assert!(swaps.is_empty(), "{swaps:?}");
         }
     }
 
