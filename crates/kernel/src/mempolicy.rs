@@ -36,6 +36,51 @@ impl Linux {
     }
 }
 
+/// The nodes that a process may have memory of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Their numbers.
+    pub nodes: Vec<u32>,
+    /// The same as the kernel lists them.
+    pub list: String,
+    /// What says so: a cpuset, or its memory policy.
+    pub by: &'static str,
+}
+
+impl Linux {
+    /// What binds a process to some nodes: its memory policy (`numactl --membind`, which `move_pages(2)` pays no heed to), else
+    /// its cpuset; `None` where neither does, or cannot be read. A policy of single mappings is not looked for: it would take a walk over all page tables.
+    pub fn memory_binding(&self, pid: u32) -> Option<Binding> {
+        let numa_maps = std::fs::File::open(self.path(format!("/proc/{pid}/numa_maps"))).ok();
+        let first = numa_maps.and_then(|file| {
+            let mut line = String::new();
+            std::io::BufRead::read_line(
+                &mut std::io::BufReader::with_capacity(512, file),
+                &mut line,
+            )
+            .ok()?;
+            line.split_whitespace().nth(1).map(str::to_owned)
+        });
+        if let Some(list) = first.as_deref().and_then(bound_to) {
+            let nodes = crate::nodes::parse_list(&list).unwrap_or_default();
+            return Some(Binding { nodes, list, by: "its memory policy (numactl --membind)" });
+        }
+        let status = self.read(format!("/proc/{pid}/status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?.trim();
+        let nodes = crate::nodes::parse_list(list)?;
+        let all = self.read("/sys/devices/system/node/has_memory").ok()?;
+        let all = crate::nodes::parse_list(&all)?;
+        let less = all.iter().any(|node| !nodes.contains(node));
+        less.then(|| Binding { nodes, list: list.to_owned(), by: "its cpuset" })
+    }
+}
+
+/// The nodes of a policy that binds, as `numa_maps` writes it: `bind:0-1`, `bind=static:0`.
+fn bound_to(policy: &str) -> Option<String> {
+    let (mode, nodes) = policy.split_once(':')?;
+    (mode.split('=').next() == Some("bind")).then(|| nodes.to_owned())
+}
+
 /// Anonymous memory of this process that comes from one node.
 #[derive(Debug)]
 pub struct Bound {
@@ -158,6 +203,19 @@ mod tests {
         assert_eq!(weights, BTreeMap::from([(0, 23), (1, 8)]));
         assert_eq!(fixtures::two_nodes().interleave_auto().unwrap(), Some(true));
         assert_eq!(fixtures::debian().interleave_weights().unwrap(), None);
+    }
+
+    #[test]
+    fn a_policy_that_binds_is_told_from_those_that_prefer() {
+        assert_eq!(bound_to("bind:0"), Some("0".into()));
+        assert_eq!(bound_to("bind=static:0-1"), Some("0-1".into()));
+        for other in ["default", "prefer:0", "interleave:0-1", "weighted interleave:0-1", "local"] {
+            assert_eq!(bound_to(other), None, "{other}");
+        }
+        // The kernel counts this process among those that may use all nodes, unless somebody has bound the tests.
+        if let Some(binding) = Linux::live().memory_binding(std::process::id()) {
+            assert!(!binding.nodes.is_empty(), "{binding:?}");
+        }
     }
 
     #[test]

@@ -96,6 +96,35 @@ pub fn keep_on(thread: u32, processor: usize) {
     set_processors(thread, &only(processor));
 }
 
+/// The calling thread on some processors until this is dropped, then where it was allowed before.
+#[derive(Debug)]
+pub struct Near {
+    before: Processors,
+    thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Near {
+    /// Keeps to those of `processors` that the thread may use; `None` where that is none, or the kernel refuses.
+    pub fn to(processors: &[u32]) -> Option<Self> {
+        let before = processors_of(0)?;
+        let mut wanted = [0; 1024];
+        for &processor in processors {
+            let at = processor as usize / 8;
+            if let (Some(byte), Some(may)) = (wanted.get_mut(at), before.get(at)) {
+                *byte |= may & 1 << (processor % 8);
+            }
+        }
+        let some = wanted.iter().any(|byte| *byte != 0) && set_processors(0, &wanted);
+        some.then_some(Self { before, thread: std::marker::PhantomData })
+    }
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        set_processors(0, &self.before);
+    }
+}
+
 /// The calling thread and another that hand over to each other, on one processor until this is dropped. To wake a
 /// processor that sleeps takes many times as long as to change threads on one that does not, above all in a virtual machine.
 ///

@@ -64,6 +64,9 @@ pub struct Meta {
     pub accesses: Option<AccessSetup>,
     /// What it measured and lost.
     pub losses: Losses,
+    /// The most threads that its processes were seen to have together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
     /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.
     pub exit_status: Option<u64>,
     /// Signal that ended the command, if one did.

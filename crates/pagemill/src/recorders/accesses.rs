@@ -417,6 +417,10 @@ impl Sink for Writing<'_> {
         self.look(pid, Nanos(interval.ended), &mappings)?;
         self.latest = Nanos(interval.ended);
         self.intervals += 1;
+        if let Ok(stat) = self.linux.stat(pid) {
+            let threads = &mut self.writer.meta_mut().threads;
+            *threads = (*threads).max(Some(stat.threads));
+        }
         let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
         let mut touched: BTreeSet<u64> = interval.touched.iter().flat_map(numbers).collect();
         let end = End {

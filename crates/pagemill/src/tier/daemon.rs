@@ -5,6 +5,7 @@
 //! tracker is let rest while the daemon is above its share of a core.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use pagemill_kernel::damon;
 use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, cgroup, clock, loan};
+use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
 use pagemill_model::recording::Writer;
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
 use pagemill_policy::tier::live::Live;
@@ -31,8 +32,8 @@ use crate::sampler::nanos;
 /// Whose memory is placed.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// These processes.
-    Processes(Vec<u32>),
+    /// These processes, and those that they start if `children`.
+    Processes { pids: Vec<u32>, children: bool },
     /// All processes of a cgroup and of those below it.
     Group(PathBuf),
 }
@@ -140,15 +141,35 @@ pub fn run(
     let mut due = begun;
     let mut last = nanos(clock::monotonic());
     let mut said_unwritable = false;
+    let mut said_missing = None;
     for quantum in 0_u64.. {
         due += options.quantum;
-        let pids = options.scope.pids()?;
+        let known = pages.borrow().pids();
+        let pids = options.scope.pids(linux, &known)?;
         pages.borrow_mut().census(linux, &pids)?;
+        pages.borrow_mut().unsaid().iter().for_each(|what| eprintln!("pagemill: {what}"));
         if pages.borrow().pids().is_empty() {
             if quantum == 0 {
                 bail!("no process to place: those named have ended (or the group is empty)");
             }
+            eprintln!("pagemill: {}", options.scope.ended());
             break;
+        }
+        // A node may be taken offline, and come back: nothing moves meanwhile.
+        if let Some(node) = missing(linux, options.tiers) {
+            if said_missing != Some(node) {
+                eprintln!("pagemill: node {node} has no memory any more: waiting until it has");
+            }
+            said_missing = Some(node);
+            let end = options.length.map(|length| begun + length);
+            if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
+                break;
+            }
+            due = due.max(Instant::now());
+            continue;
+        }
+        if let Some(node) = said_missing.take() {
+            eprintln!("pagemill: node {node} has memory again");
         }
         let cpu = linux.thread_cpu(me.pid).unwrap_or_default().saturating_sub(cpu_at_start);
         let elapsed = begun.elapsed();
@@ -156,7 +177,11 @@ pub fn run(
         if let Some(tracker) = &mut *tracker.borrow_mut()
             && (quantum < 2 || !busy)
         {
-            tracker.look(linux, &pages)?;
+            match tracker.look(linux, &pages) {
+                // Who has just ended is missed by the next census.
+                Err(error) if error.kind() == Kind::Gone => {}
+                looked => looked?,
+            }
             // Where pages are changes little that this daemon does not know of.
             let all = pages.borrow().len();
             pages.borrow_mut().locate((all / 16).max(2048));
@@ -289,7 +314,7 @@ impl<A: super::actuators::Acts> Acting for A {
 impl Options {
     fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
         let group = match &self.scope {
-            Scope::Processes(_) => None,
+            Scope::Processes { .. } => None,
             Scope::Group(directory) => {
                 let mount = linux.path("/sys/fs/cgroup");
                 directory.strip_prefix(mount).ok().map(|below| format!("/{}", below.display()))
@@ -301,12 +326,45 @@ impl Options {
     }
 }
 
+/// The tier's node that has no memory, if one has none.
+fn missing(linux: &Linux, tiers: Tiers) -> Option<u32> {
+    let nodes = linux.memory_nodes().unwrap_or_default();
+    tiers.0.into_iter().find(|id| !nodes.iter().any(|node| node.id == *id && node.total > 0))
+}
+
 impl Scope {
-    fn pids(&self) -> pagemill_kernel::Result<Vec<u32>> {
+    /// Why there is nothing left to place.
+    fn ended(&self) -> String {
         match self {
-            Self::Processes(pids) => Ok(pids.clone()),
+            Self::Processes { .. } => "all processes have ended".to_owned(),
+            Self::Group(directory) if directory.exists() => {
+                format!("no process is left in {}", directory.display())
+            }
+            Self::Group(directory) => format!("the cgroup {} has gone", directory.display()),
+        }
+    }
+
+    /// Whose memory is placed now; nobody's where the cgroup has gone. `known` are those of the quantum before: a child whose
+    /// parent has ended is a child still.
+    fn pids(&self, linux: &Linux, known: &[u32]) -> pagemill_kernel::Result<Vec<u32>> {
+        match self {
+            Self::Processes { pids, children: false } => Ok(pids.clone()),
+            Self::Processes { pids, .. } => {
+                let mut all: BTreeSet<u32> = pids.iter().chain(known).copied().collect();
+                let mut parents: Vec<u32> = all.iter().copied().collect();
+                while let Some(parent) = parents.pop() {
+                    // One that has just ended has none.
+                    let children = linux.children(parent).unwrap_or_default();
+                    parents.extend(children.into_iter().filter(|child| all.insert(*child)));
+                }
+                all.remove(&std::process::id());
+                Ok(all.into_iter().collect())
+            }
             Self::Group(directory) => {
-                let mut pids = cgroup::processes_below(directory)?;
+                let mut pids = match cgroup::processes_below(directory) {
+                    Err(_) if !directory.join("cgroup.procs").exists() => return Ok(Vec::new()),
+                    found => found?,
+                };
                 pids.retain(|pid| *pid != std::process::id());
                 Ok(pids)
             }

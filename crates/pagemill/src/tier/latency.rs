@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use pagemill_analysis::statistics;
 use pagemill_kernel::Linux;
+use pagemill_kernel::scheduling::Near;
 use pagemill_kernel::tier_latency::TierCounters;
 
 use super::Tiers;
@@ -75,8 +76,8 @@ pub struct Looked {
 pub enum Latency {
     /// Counters, when they were last read, and what was seen lately.
     Counters { counters: TierCounters, last: Instant, seen: [Vec<f64>; 2] },
-    /// A chase in each tier.
-    Probe([Chase; 2]),
+    /// A chase in each tier, and the processors of the default one, from which both are read: latencies are those that its programs see.
+    Probe([Chase; 2], Vec<u32>),
     /// A script; its file, when that was written, and when it was read.
     Replay { path: PathBuf, script: Script, written: Option<SystemTime>, read: Duration },
     /// Unknown.
@@ -98,7 +99,10 @@ impl Latency {
             Ok(Self::Counters { counters, last: Instant::now(), seen: [Vec::new(), Vec::new()] })
         };
         let probe = || -> pagemill_kernel::Result<Self> {
-            Ok(Self::Probe([Chase::on(tiers.0[0])?, Chase::on(tiers.0[1])?]))
+            let nodes = linux.memory_nodes()?;
+            let cpus = nodes.into_iter().find(|node| node.id == tiers.0[0]).map(|node| node.cpus);
+            let chases = [Chase::on(tiers.0[0])?, Chase::on(tiers.0[1])?];
+            Ok(Self::Probe(chases, cpus.unwrap_or_default()))
         };
         Ok(match wanted {
             Wanted::None => Self::None,
@@ -127,7 +131,7 @@ impl Latency {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Counters { counters, .. } => counters.name(),
-            Self::Probe(_) => "probe",
+            Self::Probe(..) => "probe",
             Self::Replay { .. } => "replay",
             Self::None => "none",
         }
@@ -147,7 +151,8 @@ impl Latency {
                 }
                 Ok(script.at(elapsed.saturating_sub(*read)))
             }
-            Self::Probe(chases) => {
+            Self::Probe(chases, cpus) => {
+                let _near = Near::to(cpus);
                 let [default, alternate] = chases.each_mut().map(|chase| summary(&chase.look()));
                 Ok(Looked {
                     latency: Some([default.0, alternate.0]),

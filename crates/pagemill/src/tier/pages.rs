@@ -27,6 +27,8 @@ pub const PAGE: u64 = 2 << 20;
 const LEAST: u64 = 64 << 10;
 /// Parts of a page that are asked for.
 const PROBES: u64 = 4;
+/// Refusals after which a page is not tried again.
+const REFUSALS: u32 = 3;
 /// What went one way and back within so many quanta is ping-pong.
 const PING_PONG: u64 = 10;
 
@@ -57,6 +59,8 @@ pub struct Page {
     moved: Option<(u64, usize)>,
     /// Others map it too, so it cannot move.
     stuck: bool,
+    /// How often the kernel has refused to move it.
+    refused: u32,
 }
 
 /// Bytes that moved, of one process.
@@ -103,6 +107,9 @@ pub struct Pages {
     cursor: usize,
     /// Bytes that went back to each tier, also of processes that have ended.
     ping_pong: [u64; 2],
+    /// Processes that may not use both tiers, by number and start, and why.
+    bound: BTreeMap<(u32, u64), String>,
+    unsaid: Vec<String>,
 }
 
 impl Pages {
@@ -117,6 +124,32 @@ impl Pages {
             gone: Vec::new(),
             cursor: 0,
             ping_pong: [0; 2],
+            bound: BTreeMap::new(),
+            unsaid: Vec::new(),
+        }
+    }
+
+    /// What is to be said of processes that are left alone, each once.
+    pub fn unsaid(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unsaid)
+    }
+
+    /// Leaves the memory of a process alone that may not use both tiers.
+    fn respect(&mut self, linux: &Linux, pid: u32, found: &mut Process) {
+        match linux.memory_binding(pid) {
+            Some(binding) if !self.tiers.0.iter().all(|node| binding.nodes.contains(node)) => {
+                found.areas.clear();
+                let why = format!(
+                    "process {pid} ({}) is left alone: {} allows it memory of node {} only",
+                    found.comm, binding.by, binding.list
+                );
+                if self.bound.insert((pid, found.started), why.clone()).as_ref() != Some(&why) {
+                    self.unsaid.push(why);
+                }
+            }
+            _ => {
+                self.bound.remove(&(pid, found.started));
+            }
         }
     }
 
@@ -128,7 +161,10 @@ impl Pages {
         ended.into_iter().for_each(|pid| self.forget(pid));
         for &pid in pids {
             match look(linux, pid) {
-                Ok(found) => self.replace(pid, found),
+                Ok(mut found) => {
+                    self.respect(linux, pid, &mut found);
+                    self.replace(pid, found);
+                }
                 Err(error) => {
                     self.forget(pid);
                     if error.kind() != Kind::Gone {
@@ -175,6 +211,7 @@ impl Pages {
                 changed: false,
                 moved: None,
                 stuck: false,
+                refused: 0,
             };
             let number = match self.free.pop() {
                 Some(number) => {
@@ -380,6 +417,15 @@ impl Pages {
         }
     }
 
+    /// Notes that the kernel refused to move a page; after [`REFUSALS`] times it is given up.
+    pub fn refused(&mut self, number: u64) {
+        let Some(Some(page)) = self.slots.get_mut(number as usize) else { return };
+        page.refused += 1;
+        if page.refused >= REFUSALS {
+            self.give_up(number);
+        }
+    }
+
     /// Adds to what moved of a page's process, or would in a dry run.
     pub fn count(&mut self, number: u64, to: usize, bytes: u64, back: bool) {
         if let Some(pid) = self.get(number).map(|page| page.pid) {
@@ -532,6 +578,16 @@ mod tests {
         assert_eq!(view.page_samples.unwrap(), [10, 3]);
         pages.heat(7, &[region]);
         assert_eq!(report(&mut pages).page_samples.unwrap(), [10, 2]);
+    }
+
+    #[test]
+    fn a_page_that_the_kernel_refuses_to_move_is_given_up() {
+        let mut pages = pages();
+        (1..REFUSALS).for_each(|_| pages.refused(1));
+        assert_eq!(pages.get(1).unwrap().tier, Some(1));
+        pages.refused(1);
+        assert_eq!(pages.get(1).unwrap().tier, None);
+        assert_eq!(report(&mut pages).gone.unwrap(), [1]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod huge;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use pagemill_analysis::page_heat::{self, PageHeat, PageHeatFold};
 use pagemill_model::recording::Reader;
-use pagemill_model::{Bytes, Fold as _, Nanos, Source as _};
+use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::run::{POLICIES, Report, Setup};
 use pagemill_sim::surface::Effort;
@@ -48,13 +49,13 @@ pub struct Arguments {
     /// two +watermark (the paper's search) and +climb (uphill along the program's own rate).
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
-    /// Sizes of the tiers, default first, instead of the machine's: fast=2G,slow=8G.
+    /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with other names the default tier first.
     #[arg(long, value_name = "TIERS")]
     tiers: Option<String>,
     /// With a recording: what cores do between two reads is not recorded, so it is as in this workload [default: zipf].
     #[arg(long = "as", value_name = "WORKLOAD")]
     like: Option<String>,
-    /// Threads that the program runs on, instead of the workload's (15 for most; with a recording, those of --as).
+    /// Threads that the program runs on, instead of the workload's (15 for most) or the recorded program's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// A machine file; the built-in one is that of the published evaluation.
@@ -113,9 +114,6 @@ const OF_A_RUN: [&str; 9] = [
     "seconds",
     "scale",
 ];
-
-/// Pages below which a run says little: one of them holds too much heat for a policy to place the rest.
-const FEWEST: f64 = 1000.0;
 
 #[derive(Serialize)]
 struct Row {
@@ -185,7 +183,7 @@ impl Arguments {
                 effort: Effort { seed: self.seed, ..Effort::default() },
             };
             let pages = load.bytes() / setup.page_bytes();
-            let coarsest = (pages / FEWEST).floor().max(1.0);
+            let coarsest = setup.coarsest();
             let scale = match self.scale {
                 Some(scale) if scale > coarsest => bail!(
                     "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
@@ -293,7 +291,10 @@ impl Arguments {
     /// A workload by name, or a recording.
     fn load(&self, machine: &Machine) -> Result<workload::Workload> {
         let mut load = self.program(machine)?;
-        load.cores = self.threads.map_or(load.cores, usize::from);
+        load.cores = match self.threads {
+            Some(threads) => usize::from(threads),
+            None => load.cores,
+        };
         // What the evaluation gave a workload holds on its machine only.
         let size = |machine: &Machine| machine.get("tier.default.capacity_gib");
         if self.tiers.is_some() || size(machine) != size(&Machine::parse(ICELAKE)?) {
@@ -317,8 +318,12 @@ impl Arguments {
         let meta = Reader::open(path)?.meta().clone();
         let mut last = meta.started;
         let mut reader = Reader::open(path)?;
+        let mut tids = BTreeSet::new();
         while let Some(event) = reader.next_event()? {
             last = event.time();
+            if let Event::Access(access) = &event {
+                tids.extend(access.tid);
+            }
         }
         let middle = meta.started.0 + last.since(meta.started).0 / 2;
         let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
@@ -332,7 +337,19 @@ impl Arguments {
             after: heat.after,
         };
         let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
-        recorded::workload(&pages, &named(self.like.as_deref().unwrap_or("zipf"))?).with_context(|| {
+        let like = named(self.like.as_deref().unwrap_or("zipf"))?;
+        // A thread that was seen to access memory, in older recordings.
+        let threads = meta.threads.or((!tids.is_empty()).then_some(tids.len() as u64));
+        let cores = threads.map_or(like.cores, |threads| threads.clamp(1, 1024) as usize);
+        if threads.is_none() && self.threads.is_none() {
+            eprintln!(
+                "pagemill: {} does not say how many threads the program had: {cores}, as in {} (--threads N)",
+                path.display(),
+                like.name
+            );
+        }
+        let like = workload::Workload { cores, ..like };
+        recorded::workload(&pages, &like).with_context(|| {
             format!(
                 "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
                  pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
@@ -348,9 +365,23 @@ impl Arguments {
         let Some(text) = &self.tiers else { return Ok(machine) };
         let valid = "valid: two tiers, the faster first, such as fast=2G,slow=8G";
         let parts: Vec<&str> = text.split(',').collect();
-        let [fast, slow] = parts.as_slice() else {
+        let [first, second] = parts.as_slice() else {
             bail!("--tiers {text}: it has {} tiers; {valid}", parts.len());
         };
+        // Which tier is the default one is in the name, where the name says it.
+        let faster = |part: &str| match part.split('=').next() {
+            Some("fast" | "default") => Some(true),
+            Some("slow" | "alternate") => Some(false),
+            _ => None,
+        };
+        let (fast, slow) = match (faster(first), faster(second)) {
+            (Some(one), Some(other)) if one == other => {
+                bail!("--tiers {text}: both are the same tier by their names; {valid}")
+            }
+            (Some(false), _) | (_, Some(true)) => (second, first),
+            _ => (first, second),
+        };
+        eprintln!("pagemill: default tier (the faster one) {fast}, alternate tier {slow}");
         let mut machine = machine;
         for (key, part) in ["tier.default.capacity_gib", "tier.alternate.capacity_gib"]
             .into_iter()

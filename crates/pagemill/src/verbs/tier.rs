@@ -100,9 +100,12 @@ impl Nodes {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Place the memory of these processes
+    /// Place the memory of these processes and of their children
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = super::values::process)]
     pid: Vec<u32>,
+    /// Of -p, leave the children alone [default: they are placed too, and theirs]
+    #[arg(long, requires = "pid")]
+    no_children: bool,
     /// Place the memory of all processes in this cgroup: a path, or a name below /sys/fs/cgroup
     #[arg(long, value_name = "GROUP", conflicts_with = "pid")]
     cgroup: Option<PathBuf>,
@@ -324,12 +327,12 @@ fn scope(linux: &Linux, run: &Run) -> Result<Scope> {
     for &pid in &run.pid {
         linux.stat(pid).with_context(|| format!("-p {pid}"))?;
     }
-    Ok(Scope::Processes(run.pid.clone()))
+    Ok(Scope::Processes { pids: run.pid.clone(), children: !run.no_children })
 }
 
 fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
     let pid = match scope {
-        Scope::Processes(pids) => pids.first().copied().unwrap_or(0),
+        Scope::Processes { pids, .. } => pids.first().copied().unwrap_or(0),
         Scope::Group(_) => 0,
     };
     let mut not_measured = Vec::new();
@@ -345,6 +348,13 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
     Meta {
         tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         pid: pid.into(),
+        threads: match scope {
+            Scope::Group(_) => None,
+            Scope::Processes { pids, .. } => {
+                let threads = pids.iter().filter_map(|pid| Some(linux.stat(*pid).ok()?.threads));
+                Some(threads.sum())
+            }
+        },
         comm: linux.stat(pid).map(|stat| stat.comm).unwrap_or_default(),
         kernel: linux.release().unwrap_or_default(),
         machine: std::env::consts::ARCH.into(),
