@@ -121,8 +121,12 @@ fn status_shows_the_nodes_where_no_daemon_runs() {
 
 /// What a daemon would have recorded: 16 pages, those of the second half hot and then not.
 fn record(path: &Path, policy: &str, spoil: bool) {
+    record_with(path, policy, spoil, Meta::default());
+}
+
+fn record_with(path: &Path, policy: &str, spoil: bool, meta: Meta) {
     let mut live = Live::named(policy).unwrap();
-    let mut writer = Writer::create(path, Meta::default(), false, None).unwrap();
+    let mut writer = Writer::create(path, meta, false, None).unwrap();
     for quantum in 0..20_u64 {
         let hot = |page: u64| (page >= 8) == (quantum < 10);
         let mut view = TierView {
@@ -187,12 +191,32 @@ fn a_recording_is_a_workload_of_the_simulator() {
         ("fast=16M,slow=x", "expected a size"),
         ("fast=16M,slow", "slow: no size"),
         ("fast=1M,slow=2M", "do not fit"),
+        ("fast=16M,default=64M", "both are the same tier by their names"),
         ("fast=1K,slow=2G", "valid: 1M to 64T"),
     ] {
         let output = simulate(&["--tiers", tiers]);
         assert_eq!(output.status.code(), Some(2), "{tiers}");
         assert!(said(&output).contains(expected), "{tiers}: {}", said(&output));
     }
+    // Which tier is the default one is in its name, and said.
+    let run = |tiers: &str| simulate(&["--tiers", tiers, "--seconds", "1", "--threads", "2"]);
+    let (named, other) = (run("slow=64M,fast=16M"), run("fast=16M,slow=64M"));
+    assert_eq!(named.stdout, other.stdout);
+    assert!(said(&named).contains("default tier (the faster one) fast=16M"), "{}", said(&named));
+    // The program's threads are those that were recorded, and where they were not that is said.
+    let hint = "does not say how many threads";
+    assert!(text.contains(hint) && !said(&named).contains(hint), "{text}");
+    let one = room.path().join("one");
+    record_with(&one, "none", false, Meta { threads: Some(1), ..Meta::default() });
+    let rows = |rec: &Path, more: &[&str]| {
+        let asked =
+            ["simulate", rec.to_str().unwrap(), "--tiers", "fast=16M,slow=64M", "--seconds", "1"];
+        let output = on(Path::new("/"), &[&asked, more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        output.stdout
+    };
+    assert_eq!(rows(&one, &[]), rows(&path, &["--threads", "1"]));
+    assert_ne!(rows(&one, &[]), rows(&path, &["--threads", "2"]));
     // What says nothing of heat is no workload.
     let heap = room.path().join("heap");
     Writer::create(&heap, Meta::default(), false, None).unwrap().finish(Nanos(1)).unwrap();

@@ -502,3 +502,38 @@ fn say(status: &Status, outcome: &TierOutcome) {
         status.why
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn children_are_followed_also_when_their_parent_has_ended_and_a_cgroup_that_has_gone_is_empty()
+    {
+        let linux = Linux::live();
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 600 > /dev/null 2>&1 < /dev/null & echo $! ; exec >&- ; read wait"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut shell.stdout.take().unwrap(), &mut said).unwrap_or(0);
+        let sleeper: u32 = said.trim().parse().unwrap();
+        let of = |children| Scope::Processes { pids: vec![shell.id()], children };
+        let (alone, all) = (of(false), of(true));
+        let parent = shell.id();
+        assert_eq!(alone.pids(&linux, &[]).unwrap(), [parent]);
+        let followed = all.pids(&linux, &[]).unwrap();
+        assert!(followed.contains(&sleeper) && followed.contains(&parent), "{followed:?}");
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(all.pids(&linux, &followed).unwrap().contains(&sleeper));
+        Command::new("kill").arg(sleeper.to_string()).status().unwrap();
+        let gone = Scope::Group("/nonexistent/group".into());
+        assert!(gone.pids(&linux, &[]).unwrap().is_empty());
+        assert!(gone.ended().contains("has gone"), "{}", gone.ended());
+        assert_eq!(missing(&linux, Tiers([0, 1023])), Some(1023));
+    }
+}
