@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,20 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
+/// Whether sizes print as plain numbers.
+static PLAIN: AtomicBool = AtomicBool::new(false);
+
 impl Bytes {
+    /// From here on sizes print as numbers of bytes, without a unit, in this process.
+    pub fn print_plain() {
+        PLAIN.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they do.
+    pub fn prints_plain() -> bool {
+        PLAIN.load(Ordering::Relaxed)
+    }
+
     /// The same in MiB, for charts.
     pub fn mib(self) -> f64 {
         self.0 as f64 / (1 << 20) as f64
@@ -64,6 +78,9 @@ const SIZES: [(&str, char, f64); 7] = [
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(bytes) = *self;
+        if Self::prints_plain() {
+            return write!(f, "{bytes:>10}");
+        }
         if bytes < 1024 {
             return write!(f, "{bytes:>6} B  ");
         }

@@ -1,6 +1,7 @@
 //! The command line: one subcommand a verb, examples first in each help text.
 
 use clap::{Parser, Subcommand};
+use pagemill_model::Bytes;
 
 use crate::exit::Exit;
 use crate::verbs;
@@ -12,6 +13,19 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+    /// Print sizes in bytes, without units.
+    #[arg(long, global = true)]
+    pub bytes: bool,
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        if self.bytes {
+            Bytes::print_plain();
+        }
+        self.verb.run()
+    }
 }
 
 /// The verbs, in the order of the documentation.
@@ -56,7 +70,7 @@ pub enum Verb {
 
 impl Verb {
     /// Runs the verb and says how it ended.
-    pub fn run(self) -> anyhow::Result<Exit> {
+    fn run(self) -> anyhow::Result<Exit> {
         if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
             verbs::recover_settings(&verbs::machine());
         }

@@ -37,7 +37,7 @@ use clap::Parser;
 fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
     match cli::Cli::try_parse() {
-        Ok(cli) => talk::ended(exit::code_of(cli.verb.run())),
+        Ok(cli) => talk::ended(exit::code_of(cli.run())),
         Err(error) => exit::code_of_usage(&error),
     }
 }

@@ -231,3 +231,18 @@ fn a_damaged_part_is_named_in_one_line() {
     assert!(err.contains(part.file_name().unwrap().to_str().unwrap()), "{err}");
     assert!(err.contains("is damaged: its content does not match its checksum"), "{err}");
 }
+
+#[test]
+fn sizes_are_plain_numbers_where_bytes_are_asked_for() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    record(&rec, true);
+    let (code, human, err) = run(pagemill().arg("report").arg(&rec));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(human.contains("110.0 MiB") && !human.contains("115343360"), "{human}");
+    for arguments in [["--bytes", "report"], ["report", "--bytes"]] {
+        let (code, plain, err) = run(pagemill().args(arguments).arg(&rec));
+        assert_eq!(code, Some(0), "{err}");
+        assert!(plain.contains("115343360") && !plain.contains("110.0 MiB"), "{plain}");
+    }
+}

@@ -1,6 +1,8 @@
 //! The summary as text: for each experiment memory and time side by side, then everything else, then
 //! published claims and targets.
 
+use pagemill_model::Bytes;
+
 use super::experiment::Unit;
 use super::summary::{Column, Figure, REFERENCES, Section, Summary, Table};
 use crate::report::text;
@@ -217,6 +219,7 @@ fn shown(column: &Column, figure: Option<&Figure>) -> String {
 /// A quantity with its unit.
 pub fn quantity(value: f64, unit: Unit) -> String {
     match unit {
+        Unit::Bytes if Bytes::prints_plain() => format!("{value:.0}"),
         Unit::Bytes => format!("{:.1} MiB", value / f64::from(1 << 20)),
         Unit::Seconds if value == 0.0 => "0 s".to_owned(),
         Unit::Seconds if value < 1e-6 => format!("{:.1} ns", value * 1e9),
