@@ -93,11 +93,16 @@ pub enum Sampled {
 #[derive(Debug)]
 pub struct Samples {
     rings: Vec<Ring>,
-    _others: Vec<Event>,
+    others: Vec<Event>,
     source: Source,
     not_used: Vec<String>,
     lost: u64,
+    /// The event whose period is drawn next.
+    turn: usize,
 }
+
+/// How many events have their periods drawn anew at a time: each interrupts the processor that it is on.
+const DRAWN: usize = 64;
 
 impl Samples {
     /// Samples `threads` and what they start, every `period` ns of their time or so many of the processor's
@@ -109,7 +114,7 @@ impl Samples {
                 .and_then(|attributes| opened(linux, threads, &attributes, from_exec, &SIZES));
             match opened {
                 Ok((rings, others)) => {
-                    return Ok(Self { rings, _others: others, source, not_used, lost: 0 });
+                    return Ok(Self { rings, others, source, not_used, lost: 0, turn: 0 });
                 }
                 Err(error) if source == Source::Clock => return Err(error),
                 Err(error) => not_used.push(format!("{}: {error}", source.name())),
@@ -131,6 +136,21 @@ impl Samples {
     /// Samples that found no room so far.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Gives events of the clock periods that `draw` says, so that samples fall into no step with the program: some at
+    /// a time, in turn. A period begins anew with that, so call it seldom by the length of one. Threads
+    /// that are started later keep the period that their starter had then.
+    pub fn vary(&mut self, mut draw: impl FnMut() -> u64) -> Result<()> {
+        if self.source != Source::Clock {
+            return Ok(());
+        }
+        let events: Vec<_> = self.rings.iter().map(Ring::event).chain(&self.others).collect();
+        for _ in 0..events.len().min(DRAWN) {
+            events[self.turn % events.len()].set_period(draw())?;
+            self.turn += 1;
+        }
+        Ok(())
     }
 
     /// Hands on what there is.

@@ -340,6 +340,15 @@ impl Event {
         self.control(0x2401, 0, "disable")
     }
 
+    /// Samples every `period` counts from now on; what it inherited to others stays as it is.
+    pub fn set_period(&self, period: u64) -> Result<()> {
+        // SAFETY: `PERF_EVENT_IOC_PERIOD` reads one u64 through the pointer, which is valid for it.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), 0x4008_2404, &raw const period) } {
+            0 => Ok(()),
+            _ => Err(Error::last("set the period of", "a perf event")),
+        }
+    }
+
     /// Has its samples written into the ring of `other`.
     pub fn share_ring(&self, other: &Self) -> Result<()> {
         self.control(0x2405, other.fd.as_raw_fd() as libc::c_ulong, "redirect")

@@ -31,11 +31,73 @@ pub struct AccessSetup {
     pub budget_permille: Option<u64>,
     /// Rows of accesses that were lost; the touched pages are complete all the same.
     pub lost: u64,
-    /// Of samples: how many interrupted no access to memory, and so have no row.
+    /// Of samples: how many are of no access that is known, and so have no row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_address: Option<u64>,
+    /// Of samples by the clock: what became of them.
+    #[serde(rename = "yield", skip_serializing_if = "Option::is_none")]
+    pub yielded: Option<Yield>,
     /// Ranges and processes whose accesses were not seen, and why.
     pub untraced: Vec<String>,
+}
+
+/// What became of samples by the clock: `taken` is the sum of all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Yield {
+    /// Samples.
+    pub taken: u64,
+    /// The interrupted instruction accessed memory.
+    pub interrupted: u64,
+    /// The nearest access of its block had just run.
+    pub behind: u64,
+    /// The nearest access of its block was about to run.
+    pub ahead: u64,
+    /// Dropped: the block accesses no memory near.
+    pub no_access: u64,
+    /// Dropped: nothing ahead accesses memory, and which code had just run is not known.
+    pub block_unknown: u64,
+    /// Dropped: registers that the address is made of have changed since, or will have.
+    pub registers_changed: u64,
+    /// Dropped: the address is made of a segment's base or a vector.
+    pub by_segment: u64,
+    /// Dropped: the code could not be read.
+    pub code_unread: u64,
+}
+
+impl Yield {
+    /// Samples that have rows.
+    pub fn attributed(&self) -> u64 {
+        self.interrupted.saturating_add(self.behind).saturating_add(self.ahead)
+    }
+
+    /// In words: how many of how many, where the accesses were, and why the others are none.
+    pub fn words(&self) -> String {
+        let listed = |all: &[(u64, &str)]| {
+            let some = all.iter().filter(|(count, _)| *count > 0);
+            some.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+        };
+        let kept = listed(&[
+            (self.interrupted, "at the interrupted instruction"),
+            (self.behind, "just before it"),
+            (self.ahead, "just after it"),
+        ]);
+        let dropped = listed(&[
+            (self.no_access, "no access near"),
+            (self.block_unknown, "what had run not known"),
+            (self.registers_changed, "registers changed"),
+            (self.by_segment, "by a segment or vector"),
+            (self.code_unread, "code not read"),
+        ]);
+        let mut words = format!("{} of {} samples are of accesses", self.attributed(), self.taken);
+        if !kept.is_empty() {
+            words.push_str(&format!(" ({kept})"));
+        }
+        if !dropped.is_empty() {
+            words.push_str(&format!("; dropped: {dropped}"));
+        }
+        words
+    }
 }
 
 row! {
@@ -79,6 +141,10 @@ row! {
         latency: Option<u64> = "latency_cycles",
         /// Where its data came from, as the kernel encodes it (`union perf_mem_data_src`).
         data_source: Option<u64> = "data_source",
+        /// Of a sample by the clock: how many instructions after this one the program was interrupted.
+        behind: Option<u64> = "behind",
+        /// Of a sample by the clock: how many instructions before this one the program was interrupted.
+        ahead: Option<u64> = "ahead",
     }
 }
 

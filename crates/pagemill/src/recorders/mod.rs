@@ -12,6 +12,8 @@ pub mod accesses;
 #[cfg(target_arch = "x86_64")]
 pub mod allocations;
 #[cfg(target_arch = "x86_64")]
+mod blocks;
+#[cfg(target_arch = "x86_64")]
 mod code;
 #[cfg(target_arch = "x86_64")]
 pub mod exact;
@@ -20,9 +22,13 @@ pub mod frag;
 pub mod heap;
 pub mod mappings;
 #[cfg(target_arch = "x86_64")]
+mod nearest;
+#[cfg(target_arch = "x86_64")]
 pub mod samples;
 #[cfg(target_arch = "x86_64")]
 pub mod sites;
+#[cfg(target_arch = "x86_64")]
+mod surroundings;
 #[cfg(target_arch = "x86_64")]
 pub mod written;
 

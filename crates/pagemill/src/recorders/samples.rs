@@ -1,37 +1,46 @@
 //! `--with accesses --backend sample`: a sample of the accesses, as the processor tells of them, or, where it
-//! cannot, by the clock: the instruction that was about to run is decoded, and its registers say which
-//! bytes it will access.
+//! cannot, by the clock: the code around the instruction that was about to run is decoded, and its registers say
+//! which bytes the nearest access is to.
 //!
-//! Samples by the clock are of instructions in proportion to the time they take, so those that wait for memory
-//! are seen more often. An instruction that accesses thread-local data through a segment, or whose code cannot be
-//! read any more, has no address and is counted.
+//! Samples by the clock are of code in proportion to the time it takes, so accesses that wait for memory are seen more
+//! often. How many samples are of no access, and why, is counted. The period varies by a quarter
+//! either way, so that no program is in step with it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use iced_x86::{InstructionInfoFactory, Register};
-use pagemill_kernel::Linux;
-use pagemill_kernel::access_samples::{Registers, Sample, Sampled, Samples};
-use pagemill_model::access::{Access, AccessSetup};
+use iced_x86::InstructionInfoFactory;
+use pagemill_analysis::statistics::Random;
+use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source};
+use pagemill_kernel::{Linux, clock};
+use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Event, Nanos, perf_data};
 
 use super::Recorder;
-use super::code::{Code, instruction, writes};
 use super::mappings::Layout;
+use super::nearest::Dropped;
+use super::surroundings::Surroundings;
 
 /// Time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Samples that an event takes before its period is drawn anew, which costs it half a one.
+const RUN: u32 = 20;
 
 /// Samples of a process, its threads and what it starts.
 pub struct AccessSamples {
     samples: Samples,
     layout: Layout,
-    code: Code,
+    surroundings: Surroundings,
     factory: InstructionInfoFactory,
     rows: u64,
     without_address: u64,
+    yielded: Yield,
+    period: u64,
+    random: Random,
+    drawn: Instant,
 }
 
 impl AccessSamples {
@@ -41,10 +50,14 @@ impl AccessSamples {
         Ok(Self {
             samples: Samples::follow(linux, &threads, period.0, held)?,
             layout: Layout::new(linux.clone()),
-            code: Code::default(),
+            surroundings: Surroundings::new(linux.clone()),
             factory: InstructionInfoFactory::new(),
             rows: 0,
             without_address: 0,
+            yielded: Yield::default(),
+            period: period.0,
+            random: Random::seeded(clock::monotonic().as_nanos() as u64),
+            drawn: Instant::now(),
         })
     }
 
@@ -58,69 +71,67 @@ impl AccessSamples {
             instruction: Some(sample.instruction),
             ..Access::default()
         };
-        match sample.what {
-            Sampled::Access { address: 0, .. } => Vec::new(),
-            Sampled::Access { address, latency, data_source } => vec![Access {
-                address: Some(address),
-                flags: perf_data::kind(data_source),
-                latency: Some(latency).filter(|cycles| *cycles != 0),
-                data_source: Some(data_source),
-                ..base
-            }],
-            Sampled::Instruction(registers) => {
-                let code = self.code.bytes(sample.process, sample.instruction);
-                decoded(&mut self.factory, &code, sample.instruction, &registers)
-                    .into_iter()
-                    .map(|(address, write)| Access {
-                        address: Some(address),
-                        flags: Some(if write { Flags::WRITE } else { 0 }),
-                        ..base.clone()
-                    })
-                    .collect()
+        let registers = match sample.what {
+            Sampled::Access { address: 0, .. } => return Vec::new(),
+            Sampled::Access { address, latency, data_source } => {
+                return vec![Access {
+                    address: Some(address),
+                    flags: perf_data::kind(data_source),
+                    latency: Some(latency).filter(|cycles| *cycles != 0),
+                    data_source: Some(data_source),
+                    ..base
+                }];
             }
+            Sampled::Instruction(registers) => registers,
+        };
+        let count = &mut self.yielded;
+        count.taken += 1;
+        let site = self.surroundings.of(sample.process, sample.instruction);
+        let found = match site.access(&mut self.factory, &registers) {
+            Ok(found) => found,
+            Err(why) => {
+                *match why {
+                    Dropped::None => &mut count.no_access,
+                    Dropped::Block => &mut count.block_unknown,
+                    Dropped::Changed => &mut count.registers_changed,
+                    Dropped::Segment => &mut count.by_segment,
+                    Dropped::Unread => &mut count.code_unread,
+                } += 1;
+                return Vec::new();
+            }
+        };
+        *match (found.behind, found.ahead) {
+            (0, 0) => &mut count.interrupted,
+            (_, 0) => &mut count.behind,
+            _ => &mut count.ahead,
+        } += 1;
+        let row = |(address, write)| Access {
+            address: Some(address),
+            flags: Some(if write { Flags::WRITE } else { 0 }),
+            instruction: Some(found.instruction),
+            behind: Some(found.behind as u64),
+            ahead: Some(found.ahead as u64),
+            ..base.clone()
+        };
+        found.accesses.into_iter().map(row).collect()
+    }
+
+    /// Draws the periods anew, if it is time to.
+    fn vary(&mut self) -> Result<()> {
+        if self.drawn.elapsed() < LOOK.max(Duration::from_nanos(self.period) * RUN) {
+            return Ok(());
         }
+        self.drawn = Instant::now();
+        let (random, period) = (&mut self.random, self.period);
+        self.samples.vary(|| drawn(random, period))?;
+        Ok(())
     }
 }
 
-/// The bytes that an instruction will access with these registers: where, and whether it writes.
-fn decoded(
-    factory: &mut InstructionInfoFactory,
-    code: &[u8],
-    at: u64,
-    registers: &Registers,
-) -> Vec<(u64, bool)> {
-    let Some(instruction) = instruction(code, at) else { return Vec::new() };
-    let value = |register: Register| -> Option<u64> {
-        let full = match register {
-            Register::None | Register::CS | Register::DS | Register::ES | Register::SS => {
-                return Some(0);
-            }
-            register => register.full_register(),
-        };
-        let index = match full {
-            Register::RAX => 0,
-            Register::RBX => 1,
-            Register::RCX => 2,
-            Register::RDX => 3,
-            Register::RSI => 4,
-            Register::RDI => 5,
-            Register::RBP => 6,
-            Register::RSP => 7,
-            full if full >= Register::R8 && full <= Register::R15 => {
-                10 + (full as usize - Register::R8 as usize)
-            }
-            _ => return None,
-        };
-        let whole = registers[index];
-        Some(if register.size() == 4 { whole & 0xffff_ffff } else { whole })
-    };
-    let info = factory.info(&instruction);
-    let used = info.used_memory().iter();
-    used.filter_map(|memory| {
-        let write = writes(memory.access())?;
-        Some((memory.virtual_address(0, |register, _, _| value(register))?, write))
-    })
-    .collect()
+/// A period that is `period` in the mean, a quarter less to a quarter more.
+fn drawn(random: &mut Random, period: u64) -> u64 {
+    let quarter = period / 4;
+    period - quarter + random.below(2 * quarter as usize + 1) as u64
 }
 
 impl Recorder for AccessSamples {
@@ -129,6 +140,7 @@ impl Recorder for AccessSamples {
     }
 
     fn look(&mut self, writer: &mut Writer) -> Result<()> {
+        self.vary()?;
         let mut samples = Vec::new();
         self.samples.read(|sample| samples.push(sample));
         // Each processor has a ring of its own.
@@ -148,6 +160,7 @@ impl Recorder for AccessSamples {
             not_used: self.samples.not_used().to_vec(),
             lost: self.samples.lost(),
             without_address: Some(self.without_address),
+            yielded: (self.samples.source() == Source::Clock).then_some(self.yielded),
             ..AccessSetup::default()
         });
         Ok(())
@@ -165,7 +178,11 @@ impl Recorder for AccessSamples {
     }
 
     fn amount(&self) -> String {
-        format!("{} sampled accesses", self.rows)
+        let sampled = format!("{} sampled accesses", self.rows);
+        match self.yielded {
+            Yield { taken: 0, .. } => sampled,
+            yielded => format!("{sampled} ({})", yielded.words()),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -177,30 +194,13 @@ impl Recorder for AccessSamples {
 mod tests {
     use super::*;
 
-    fn of(code: &[u8]) -> Vec<(u64, bool)> {
-        let mut registers: Registers = [0; 18];
-        // bx, di, sp, r8.
-        (registers[1], registers[5], registers[7], registers[10]) = (0x1000, 0x20, 0x9000, 0x7);
-        decoded(&mut InstructionInfoFactory::new(), code, 0x40_0000, &registers)
-    }
-
     #[test]
-    fn loads_and_stores_have_the_addresses_that_their_registers_say() {
-        // mov eax, [rbx+rdi*4+8]; mov [rbx], r8; add qword [rbx], 1; push rbx; mov rax, [rip+0x10]
-        assert_eq!(of(&[0x8b, 0x44, 0xbb, 0x08]), [(0x1088, false)]);
-        assert_eq!(of(&[0x4c, 0x89, 0x03]), [(0x1000, true)]);
-        assert_eq!(of(&[0x48, 0x83, 0x03, 0x01]), [(0x1000, true)]);
-        assert_eq!(of(&[0x53]), [(0x8ff8, true)]);
-        assert_eq!(of(&[0x48, 0x8b, 0x05, 0x10, 0, 0, 0]), [(0x40_0017, false)]);
-    }
-
-    #[test]
-    fn what_accesses_nothing_or_by_a_segment_has_no_address() {
-        // add eax, ebx; lea rax, [rbx]; mov rax, fs:[0]; bytes that are no instruction; unread code
-        assert_eq!(of(&[0x01, 0xd8]), []);
-        assert_eq!(of(&[0x48, 0x8d, 0x03]), []);
-        assert_eq!(of(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), []);
-        assert_eq!(of(&[0x06, 0x06]), []);
-        assert_eq!(of(&[0; 15]), []);
+    fn periods_are_drawn_around_what_was_asked_for() {
+        let mut random = Random::seeded(7);
+        let all: Vec<u64> = (0..4000).map(|_| drawn(&mut random, 1_000_000)).collect();
+        assert!(all.iter().all(|period| (750_000..=1_250_000).contains(period)));
+        let mean = all.iter().sum::<u64>() / 4000;
+        assert!((980_000..1_020_000).contains(&mean), "{mean}");
+        assert_eq!(drawn(&mut random, 3), 3);
     }
 }

@@ -84,6 +84,9 @@ impl Accesses {
         }
         const HEADER: [&str; 7] =
             ["what", "pages", "written", "reads", "writes", "fetches", "in kernel"];
+        if let Some(yielded) = setup.yielded {
+            out.push_str(&format!("{}\n", yielded.words()));
+        }
         let mut rows = vec![row("all".into(), &view.total)];
         rows.extend(
             view.mappings.iter().take(LINES).map(|(name, counts)| row(name.clone(), counts)),
