@@ -405,18 +405,39 @@ fn looks_at_huge_pages_are_recorded_and_a_recording_without_any_says_so() {
     assert!(run.code() == Some(2) && run.err.contains("record --with hugepages"), "{run:?}");
 }
 
+/// Ratios of the times that a command took to fail were printed.
 #[test]
-fn counters_compare_both_arms_and_say_what_this_machine_lacks() {
+fn counters_compare_no_runs_that_failed() {
+    let run = ran(pagemill().args(["counters", "--runs", "1", "--", "sh", "-c", "exit 3"]));
+    assert!(run.code() == Some(2) && run.out.is_empty(), "{run:?}");
+    assert!(run.err.contains("runs of the command failed: thp-off 2 (exit status: 3)"), "{run:?}");
+    let words = ["counters", "--runs", "1", "--json", "--", "sh", "-c", "kill -9 $$"];
+    let run = ran(pagemill().args(words));
+    assert_eq!(run.code(), Some(2), "{run:?}");
+    let value: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(value["metrics"], serde_json::json!({}), "{value}");
+    assert!(value["failed"]["as is"]["signal: 9 (SIGKILL)"].is_number(), "{value}");
+    // The first of all runs fails, which would not have been counted.
+    let room = tempfile::tempdir().unwrap();
+    let mark = room.path().join("mark");
+    let command = format!("[ -e {0} ] || {{ touch {0}; exit 3; }}", mark.display());
+    let run = ran(pagemill().args(["counters", "--runs", "2", "--", "sh", "-c", &command]));
+    assert_eq!(run.code(), Some(1), "{run:?}");
+    assert!(run.out.contains("exit status: 3") && run.out.contains("seconds"), "{run:?}");
+}
+
+#[test]
+fn counters_compare_all_arms_and_say_what_this_machine_lacks() {
     let run = ran(pagemill().args(["counters", "--runs", "2", "--json", "--", "sh", "-c", "true"]));
     assert_eq!(run.code(), Some(0), "{run:?}");
     let value: Value = serde_json::from_str(&run.out).unwrap();
     for metric in ["seconds", "user_seconds", "system_seconds", "page_faults"] {
         assert!(value["metrics"][metric]["thp_off"].is_number(), "{metric}: {value}");
+        assert!(value["metrics"][metric]["as_is"].is_number(), "{metric}: {value}");
     }
+    assert_eq!(value["verdict"].is_string(), value["thp"] != "never", "{value}");
     let notes = value["notes"].to_string();
     assert_eq!(value["pmu"] == false, notes.contains("counters are not available"), "{value}");
-    let run = ran(pagemill().args(["counters", "--runs", "1", "--", "false"]));
-    assert!(run.code() == Some(1) && run.out.contains("runs of the command failed"), "{run:?}");
     let run = ran(pagemill().args(["counters", "--", "/no/such/program"]));
     assert_eq!(run.code(), Some(127), "{run:?}");
 }
