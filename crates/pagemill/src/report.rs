@@ -6,4 +6,5 @@ pub mod chart;
 mod heat_map;
 pub mod html;
 pub mod log_chart;
+mod markup;
 pub mod text;

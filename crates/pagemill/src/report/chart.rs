@@ -9,25 +9,38 @@
 //!     |______ x                label |###-|--        0.41 unit
 //!   -- a  -- b  (legend)             0   :1.0
 //! ```
+//!
+//! A chart is drawn twice, for wide pages and for narrow ones, and the style shows one of them: drawn once and scaled, its
+//! text would be too small on a narrow page. The title stands above it as text of the page, which breaks its lines.
 
-use std::fmt::{self, Write as _};
+use std::fmt::{self, Display, Write as _};
 
-use super::html::escape;
+use super::markup::Markup;
 
 /// A drawn chart.
 #[derive(Clone, Debug)]
-pub struct Svg(String);
+pub struct Svg(Markup);
 
 impl Svg {
-    /// Markup that a module beside this one drew.
-    pub(super) fn of(markup: String) -> Self {
-        Self(markup)
+    /// What `draw` draws at a width, told the height of it; for each kind of page.
+    pub(super) fn of(title: &str, draw: impl Fn(&mut Markup, f64) -> f64) -> Self {
+        let mut out = Markup::default();
+        out.text("figcaption", &[], title);
+        for (class, width) in WIDTHS {
+            let mut drawing = Markup::default();
+            let height = draw(&mut drawing, width);
+            let view = format!("0 0 {width} {height}");
+            let attributes: [(&str, &dyn Display); 4] =
+                [("class", &class), ("viewBox", &view), ("role", &"img"), ("aria-label", &title)];
+            out.open("svg", &attributes).raw(drawing.as_str()).close("svg");
+        }
+        Self(out)
     }
 }
 
-impl fmt::Display for Svg {
+impl Display for Svg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -99,16 +112,97 @@ pub struct Heat {
     pub shade: f64,
 }
 
-const WIDTH: f64 = 860.0;
+/// Classes of the style, and how wide they are drawn: about as wide as they are shown.
+const WIDTHS: [(&str, f64); 2] = [("wide", 860.0), ("narrow", 360.0)];
+/// Drawings below that are narrow.
+const NARROW: f64 = 600.0;
 const COLOURS: usize = 8;
+
+/// Where the lines of a chart are: left, top, width, height.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plot {
+    pub left: f64,
+    pub top: f64,
+    pub width: f64,
+    pub height: f64,
+}
+
+impl Plot {
+    /// In a drawing of this width.
+    pub fn within(width: f64) -> Self {
+        let (left, height) = if width < NARROW { (52.0, 220.0) } else { (70.0, 260.0) };
+        Self { left, top: 30.0, width: width - left - 20.0, height }
+    }
+
+    pub fn floor(self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Both quantities, the vertical one above its axis.
+    pub fn name(self, out: &mut Markup, x: &str, y: &str) {
+        let (right, below) = (self.left + self.width, self.floor() + 34.0);
+        label(out, right, below, "end", x);
+        label(out, 0.0, 14.0, "start", y);
+    }
+
+    /// A line across at a value of the vertical quantity.
+    pub fn across(self, out: &mut Markup, y: f64, value: &str) {
+        grid(out, &format!("M{} {y:.1}h{:.1}", self.left, self.width));
+        label(out, self.left - 8.0, y + 4.0, "end", value);
+    }
+
+    /// A value of the horizontal quantity, and a line up from there, so long.
+    pub fn up(self, out: &mut Markup, x: f64, length: f64, value: &str) {
+        grid(out, &format!("M{x:.1} {}v{length}", self.floor()));
+        label(out, x, self.floor() + 18.0, "middle", value);
+    }
+
+    /// The names of the lines, below; the height of the drawing.
+    pub fn legend(self, out: &mut Markup, series: &[Series]) -> f64 {
+        let columns = (self.width / 190.0).floor().max(1.0) as usize;
+        for (index, series) in series.iter().enumerate() {
+            let (column, row) = ((index % columns) as f64, (index / columns) as f64);
+            let (x, y) = (self.left + column * 190.0, self.floor() + 52.0 + 20.0 * row);
+            line(out, index, &format!("M{x} {y}h24"));
+            out.text("text", &[("x", &(x + 30.0)), ("y", &(y + 4.0))], &series.name);
+        }
+        self.floor() + 46.0 + 20.0 * series.len().div_ceil(columns) as f64
+    }
+}
+
+/// A text in the soft colour.
+fn label(out: &mut Markup, x: f64, y: f64, anchor: &str, text: &str) {
+    let (x, y) = (format!("{x:.1}"), format!("{y:.1}"));
+    out.text("text", &[("class", &"soft"), ("text-anchor", &anchor), ("x", &x), ("y", &y)], text);
+}
+
+fn grid(out: &mut Markup, path: &str) {
+    out.empty("path", &[("class", &"grid"), ("d", &path)]);
+}
+
+/// A line of a series.
+pub(super) fn line(out: &mut Markup, index: usize, path: &str) {
+    out.empty("path", &[("class", &format_args!("l l{}", index % COLOURS)), ("d", &path)]);
+}
+
+/// Says that there is nothing to draw; the height of that.
+pub(super) fn nothing(out: &mut Markup) -> f64 {
+    label(out, 0.0, 24.0, "start", "nothing was measured");
+    40.0
+}
 
 impl LineChart {
     /// Draws the chart; one without a point says so.
     pub fn svg(&self) -> Svg {
-        const LEFT: f64 = 70.0;
-        const TOP: f64 = 34.0;
-        const PLOT: (f64, f64) = (WIDTH - LEFT - 20.0, 260.0);
+        Svg::of(&self.title, |out, width| self.draw(out, width))
+    }
+
+    fn draw(&self, out: &mut Markup, width: f64) -> f64 {
+        let plot = Plot::within(width);
         let points = || self.series.iter().flat_map(|series| &series.points).filter(finite);
+        if points().next().is_none() {
+            return nothing(out);
+        }
         let low = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
         let high = points().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
         let (x_ticks, y_ticks) = (
@@ -119,49 +213,17 @@ impl LineChart {
         let top = y_ticks.last().copied().unwrap_or(1.0);
         let at = |x: f64, y: f64| {
             (
-                LEFT + (x - first) / (last - first).max(f64::MIN_POSITIVE) * PLOT.0,
-                TOP + PLOT.1 * (1.0 - y / top),
+                plot.left + (x - first) / (last - first).max(f64::MIN_POSITIVE) * plot.width,
+                plot.top + plot.height * (1.0 - y / top),
             )
         };
-        let mut out = String::new();
-        let legend_rows = self.series.len().div_ceil(4);
-        let height = TOP + PLOT.1 + 46.0 + 20.0 * legend_rows as f64;
-        begin(&mut out, height, &self.title);
-        if points().next().is_none() {
-            let _ =
-                write!(out, "<text class=soft x={LEFT} y=120>nothing was measured</text></svg>");
-            return Svg(out);
-        }
         for tick in &y_ticks {
-            let (_, y) = at(first, *tick);
-            let _ = write!(
-                out,
-                "<path class=grid d=\"M{LEFT} {y:.1}h{:.1}\"/><text class=soft text-anchor=end x={} y={:.1}>{}</text>",
-                PLOT.0,
-                LEFT - 8.0,
-                y + 4.0,
-                number(*tick)
-            );
+            plot.across(out, at(first, *tick).1, &number(*tick));
         }
         for tick in x_ticks.iter().filter(|tick| **tick >= first && **tick <= last) {
-            let (x, _) = at(*tick, 0.0);
-            let y = TOP + PLOT.1;
-            let _ = write!(
-                out,
-                "<path class=grid d=\"M{x:.1} {y}v5\"/><text class=soft text-anchor=middle x={x:.1} y={}>{}</text>",
-                y + 18.0,
-                number(*tick)
-            );
+            plot.up(out, at(*tick, 0.0).0, 5.0, &number(*tick));
         }
-        let _ = write!(
-            out,
-            "<text class=soft text-anchor=end x={} y={}>{}</text><text class=soft x=0 y={}>{}</text>",
-            LEFT + PLOT.0,
-            TOP + PLOT.1 + 34.0,
-            escape(&self.x),
-            TOP - 8.0,
-            escape(&self.y)
-        );
+        plot.name(out, &self.x, &self.y);
         for (index, series) in self.series.iter().enumerate() {
             let mut path = String::new();
             let mut pen_down = false;
@@ -176,73 +238,72 @@ impl LineChart {
                 }
                 pen_down = finite(&point);
             }
-            let (column, row) = ((index % 4) as f64, (index / 4) as f64);
-            let (x, y) = (LEFT + column * 195.0, TOP + PLOT.1 + 52.0 + 20.0 * row);
-            let _ = write!(
-                out,
-                "<path class=\"l l{colour}\" d=\"{path}\"/><path class=\"l l{colour}\" d=\"M{x} {y}h24\"/>\
-                 <text x={} y={}>{}</text>",
-                x + 30.0,
-                y + 4.0,
-                escape(&series.name),
-                colour = index % COLOURS
-            );
+            line(out, index, &path);
         }
-        out.push_str("</svg>");
-        Svg(out)
+        plot.legend(out, &self.series)
     }
 }
 
 impl HeatMap {
     /// Draws the chart.
     pub fn svg(&self) -> Svg {
-        const LEFT: f64 = 150.0;
-        const ROW: f64 = 34.0;
-        const TOP: f64 = 52.0;
-        let width = (WIDTH - LEFT) / self.columns.len().max(1) as f64;
-        let mut out = String::new();
-        begin(&mut out, TOP + ROW * self.rows.len() as f64 + 8.0, &self.title);
+        Svg::of(&self.title, |out, width| self.draw(out, width))
+    }
+
+    fn draw(&self, out: &mut Markup, all: f64) -> f64 {
+        const CELL: f64 = 34.0;
+        const TOP: f64 = 26.0;
+        // Names stand beside their cells, or above them.
+        let (left, above) = if all < NARROW { (0.0, 18.0) } else { (150.0, 0.0) };
+        let row_height = CELL + above;
+        let width = (all - left) / self.columns.len().max(1) as f64;
         for (at, column) in self.columns.iter().enumerate() {
-            let x = LEFT + width * (at as f64 + 0.5);
-            let _ = write!(
-                out,
-                "<text class=soft text-anchor=middle x={x:.1} y={}>{}</text>",
-                TOP - 8.0,
-                escape(column)
-            );
+            label(out, left + width * (at as f64 + 0.5), TOP - 8.0, "middle", column);
         }
         for (row, (name, cells)) in self.rows.iter().enumerate() {
-            let y = TOP + ROW * row as f64;
-            let _ = write!(out, "<text x=0 y={:.1}>{}</text>", y + 21.0, escape(name));
+            let y = TOP + row_height * row as f64 + above;
+            let baseline = if above > 0.0 { y - 5.0 } else { y + 21.0 };
+            out.text("text", &[("x", &0), ("y", &format_args!("{baseline:.1}"))], name);
             for (at, cell) in cells.iter().enumerate() {
-                let x = LEFT + width * at as f64;
+                let x = left + width * at as f64;
                 let shade = if cell.shade.is_finite() { cell.shade.clamp(-1.0, 1.0) } else { 0.0 };
-                let _ = write!(
-                    out,
-                    "<rect fill=\"var(--s{})\" fill-opacity={:.2} x={x:.1} y={y:.1} width={:.1} height={}/>\
-                     <text text-anchor=middle x={:.1} y={:.1}>{}</text>",
-                    u8::from(shade > 0.0),
-                    shade.abs() * 0.7,
-                    width - 2.0,
-                    ROW - 2.0,
-                    x + width / 2.0,
-                    y + 21.0,
-                    escape(&cell.text)
+                out.empty(
+                    "rect",
+                    &[
+                        ("fill", &format_args!("var(--s{})", u8::from(shade > 0.0))),
+                        ("fill-opacity", &format_args!("{:.2}", shade.abs() * 0.7)),
+                        ("x", &format_args!("{x:.1}")),
+                        ("y", &format_args!("{y:.1}")),
+                        ("width", &format_args!("{:.1}", (width - 2.0).max(0.0))),
+                        ("height", &(CELL - 2.0)),
+                    ],
                 );
+                let middle = format!("{:.1}", x + width / 2.0);
+                let attributes: [(&str, &dyn Display); 3] =
+                    [("text-anchor", &"middle"), ("x", &middle), ("y", &(y + 21.0))];
+                out.text("text", &attributes, &cell.text);
             }
         }
-        out.push_str("</svg>");
-        Svg(out)
+        TOP + row_height * self.rows.len() as f64 + 8.0
     }
 }
 
 impl BarChart {
     /// Draws the chart; one without a bar says so.
     pub fn svg(&self) -> Svg {
-        const LEFT: f64 = 230.0;
-        const TOP: f64 = 34.0;
+        Svg::of(&self.title, |out, width| self.draw(out, width))
+    }
+
+    fn draw(&self, out: &mut Markup, width: f64) -> f64 {
+        const TOP: f64 = 8.0;
         const ROW: f64 = 26.0;
-        let space = WIDTH - LEFT - 130.0;
+        if self.bars.is_empty() {
+            return nothing(out);
+        }
+        // Names stand beside their bars, or above them.
+        let (left, above, values) =
+            if width < NARROW { (0.0, 16.0, 100.0) } else { (230.0, 0.0, 130.0) };
+        let space = width - left - values;
         let longest = self
             .bars
             .iter()
@@ -255,72 +316,50 @@ impl BarChart {
         let length = |value: f64| {
             if value.is_finite() { (value / top).clamp(0.0, 1.0) * space } else { 0.0 }
         };
-        let bottom = TOP + ROW * self.bars.len() as f64;
-        let mut out = String::new();
-        begin(&mut out, bottom + 30.0, &self.title);
-        if self.bars.is_empty() {
-            out.push_str("<text class=soft x=0 y=50>nothing was measured</text></svg>");
-            return Svg(out);
-        }
-        for tick in &ticks {
-            let x = LEFT + length(*tick);
-            let _ = write!(
-                out,
-                "<path class=grid d=\"M{x:.1} {TOP}V{bottom}\"/><text class=soft text-anchor=middle x={x:.1} y={}>{}</text>",
-                bottom + 16.0,
-                number(*tick)
-            );
+        let bottom = TOP + (ROW + above) * self.bars.len() as f64;
+        for (index, tick) in ticks.iter().enumerate() {
+            let x = left + length(*tick);
+            grid(out, &format!("M{x:.1} {TOP}V{bottom}"));
+            // The first would be cut off at the edge.
+            let anchor = if index == 0 && left == 0.0 { "start" } else { "middle" };
+            label(out, x, bottom + 16.0, anchor, &number(*tick));
         }
         for (index, bar) in self.bars.iter().enumerate() {
-            let y = TOP + ROW * index as f64;
+            let y = TOP + (ROW + above) * index as f64 + above;
             let middle = y + ROW / 2.0;
             let mut end = length(bar.value);
-            let _ = write!(
-                out,
-                "<text text-anchor=end x={} y={}>{}</text><rect class=f{} x={LEFT} y={} width={end:.1} height={}></rect>",
-                LEFT - 8.0,
-                middle + 4.0,
-                escape(&bar.label),
-                bar.colour % COLOURS,
-                y + 5.0,
-                ROW - 10.0
+            let (x, baseline, anchor) =
+                if above > 0.0 { (0.0, y, "start") } else { (left - 8.0, middle + 4.0, "end") };
+            let attributes: [(&str, &dyn Display); 3] =
+                [("text-anchor", &anchor), ("x", &x), ("y", &baseline)];
+            out.text("text", &attributes, &bar.label);
+            out.empty(
+                "rect",
+                &[
+                    ("class", &format_args!("f{}", bar.colour % COLOURS)),
+                    ("x", &left),
+                    ("y", &(y + 5.0)),
+                    ("width", &format_args!("{end:.1}")),
+                    ("height", &(ROW - 10.0)),
+                ],
             );
             if let Some((low, high)) = bar.interval {
-                let (from, to) = (LEFT + length(low), LEFT + length(high));
-                end = end.max(to - LEFT);
-                let _ = write!(
-                    out,
-                    "<path class=mark d=\"M{from:.1} {a}v8M{from:.1} {middle}H{to:.1}M{to:.1} {a}v8\"/>",
-                    a = middle - 4.0
-                );
+                let (from, to) = (left + length(low), left + length(high));
+                end = end.max(to - left);
+                let a = middle - 4.0;
+                let path = format!("M{from:.1} {a}v8M{from:.1} {middle}H{to:.1}M{to:.1} {a}v8");
+                out.empty("path", &[("class", &"mark"), ("d", &path)]);
             }
-            let _ = write!(
-                out,
-                "<text x={:.1} y={}>{} {}</text>",
-                LEFT + end + 8.0,
-                middle + 4.0,
-                number(bar.value),
-                escape(&self.unit)
-            );
+            let value = format!("{} {}", number(bar.value), self.unit);
+            let x = format!("{:.1}", left + end + 8.0);
+            out.text("text", &[("x", &x), ("y", &(middle + 4.0))], &value);
         }
         if let Some(reference) = self.reference {
-            let x = LEFT + length(reference);
-            let _ = write!(
-                out,
-                "<path class=mark stroke-dasharray=\"4 3\" d=\"M{x:.1} {TOP}V{bottom}\"/>"
-            );
+            let path = format!("M{:.1} {TOP}V{bottom}", left + length(reference));
+            out.empty("path", &[("class", &"mark"), ("stroke-dasharray", &"4 3"), ("d", &path)]);
         }
-        out.push_str("</svg>");
-        Svg(out)
+        bottom + 30.0
     }
-}
-
-fn begin(out: &mut String, height: f64, title: &str) {
-    let title = escape(title);
-    let _ = write!(
-        out,
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=img aria-label=\"{title}\"><text x=0 y=14 font-weight=600>{title}</text>"
-    );
 }
 
 fn finite(point: &&(f64, f64)) -> bool {
@@ -381,9 +420,9 @@ mod tests {
             )],
         };
         let svg = map.svg().to_string();
-        assert!(svg.contains("var(--s0)\" fill-opacity=0.35"), "{svg}");
-        assert!(svg.contains("var(--s1)\" fill-opacity=0.70"), "{svg}");
-        assert!(svg.contains("fill-opacity=0.00") && svg.contains("a&lt;b"), "{svg}");
+        assert!(svg.contains("var(--s0)\" fill-opacity=\"0.35\""), "{svg}");
+        assert!(svg.contains("var(--s1)\" fill-opacity=\"0.70\""), "{svg}");
+        assert!(svg.contains("fill-opacity=\"0.00\"") && svg.contains("a&lt;b"), "{svg}");
     }
 
     #[test]
@@ -422,7 +461,7 @@ mod tests {
         };
         let svg = chart.svg().to_string();
         // Left bottom, one gap, right top.
-        assert!(svg.contains("d=\"M70.0 294.0h0.1L262.5 164.0M840.0 34.0h0.1\""), "{svg}");
+        assert!(svg.contains("d=\"M70.0 290.0h0.1L262.5 160.0M840.0 30.0h0.1\""), "{svg}");
     }
 
     #[test]
@@ -434,7 +473,7 @@ mod tests {
             ..BarChart::default()
         };
         let svg = chart.svg().to_string();
-        assert!(svg.contains("width=500.0") && svg.contains("width=250.0"), "{svg}");
+        assert!(svg.contains("width=\"500.0\"") && svg.contains("width=\"250.0\""), "{svg}");
         assert!(svg.contains("M430.0 ") && svg.contains("H530.0"), "{svg}");
     }
 

@@ -3,7 +3,7 @@
 //! It is what a chart of fixed lines cannot be: layers to choose from, zoom, and what is under the pointer. Without
 //! scripts the tables of the report say the same.
 //!
-//! Always true: names reach the page as data, never as markup: `<` is written as an escape of JSON, and the script
+//! Always true: names reach the page as data, never as markup: `<` and `&` are written as escapes of JSON, and the script
 //! puts texts into elements as texts.
 
 use std::fmt::Write as _;
@@ -15,17 +15,17 @@ const SCRIPT: &str = include_str!("heat_map.js");
 
 const CONTROLS: &str = "\
 <noscript><p>The heat map needs scripts; the tables below say what it shows.</p></noscript>
-<p class=controls>
-<label><input type=radio name=layer value=accesses checked> accesses</label>
-<label><input type=radio name=layer value=reads> reads</label>
-<label><input type=radio name=layer value=writes> writes</label>
-<label><input type=radio name=layer value=first> first touch</label>
-<label><input type=radio name=layer value=sharing> sharing</label>
-<label>order <select id=order><option value=accesses>accesses<option value=size>size<option value=first>first touch<option value=name>kind and name</select></label>
-<label>show <select id=count><option>15<option selected>30<option>100<option>500</select></label>
-<label>find <input id=find type=search size=12></label></p>
-<div class=map><canvas id=map style=\"width:100%\"></canvas></div><div id=tip class=tip hidden></div>
-<p class=soft><span id=scale></span>. <span id=left></span> Drag, or Shift and wheel, to zoom in time; click a name for that object alone; double-click for all.</p>
+<p class=\"controls\">
+<label><input type=\"radio\" name=\"layer\" value=\"accesses\" checked=\"\"/> accesses</label>
+<label><input type=\"radio\" name=\"layer\" value=\"reads\"/> reads</label>
+<label><input type=\"radio\" name=\"layer\" value=\"writes\"/> writes</label>
+<label><input type=\"radio\" name=\"layer\" value=\"first\"/> first touch</label>
+<label><input type=\"radio\" name=\"layer\" value=\"sharing\"/> sharing</label>
+<label>order <select id=\"order\"><option value=\"accesses\">accesses</option><option value=\"size\">size</option><option value=\"first\">first touch</option><option value=\"name\">kind and name</option></select></label>
+<label>show <select id=\"count\"><option>15</option><option selected=\"\">30</option><option>100</option><option>500</option></select></label>
+<label>find <input id=\"find\" type=\"search\" size=\"12\"/></label></p>
+<div class=\"map\"><canvas id=\"map\" style=\"width:100%\"></canvas></div><div id=\"tip\" class=\"tip\" hidden=\"\"></div>
+<p class=\"soft\"><span id=\"scale\"></span>. <span id=\"left\"></span> Drag, or Shift and wheel, to zoom in time; click a name for that object alone; double-click for all.</p>
 ";
 
 pub(super) const STYLE: &str = "\
@@ -56,10 +56,10 @@ pub(super) fn markup(view: &HeatView, page: u64) -> String {
         "lines": view.lines.iter().map(|line| &line.name).collect::<Vec<_>>(),
         "objects": view.objects.iter().map(object).collect::<Vec<_>>(),
     });
-    let data = data.to_string().replace('<', "\\u003c");
+    let data = data.to_string().replace('<', "\\u003c").replace('&', "\\u0026");
     let mut out = CONTROLS.to_owned();
-    let _ = writeln!(out, "<script id=heat type=\"application/json\">{data}</script>");
-    let _ = writeln!(out, "<script>\n{SCRIPT}</script>");
+    let _ = writeln!(out, "<script id=\"heat\" type=\"application/json\">{data}</script>");
+    let _ = writeln!(out, "<script>\n//<![CDATA[\n{SCRIPT}//]]>\n</script>");
     out
 }
 

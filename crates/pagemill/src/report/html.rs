@@ -3,14 +3,13 @@
 //! Light or dark follows the reader's setting.
 //!
 //! Always true: text that comes from outside (commands, names) passes through [`escape`]; only
-//! what [`crate::report::chart`] and the heat map draw is put in as markup.
-
-use std::fmt::Write as _;
+//! what [`crate::report::chart`] and the heat map draw is put in as markup. The file is well-formed as XML too.
 
 use pagemill_analysis::heat::HeatView;
 
 use super::chart::Svg;
 use super::heat_map;
+use super::markup::{Attributes, Markup};
 
 /// `text` as it may stand in HTML and SVG, both between tags and inside a quoted attribute.
 pub fn escape(text: &str) -> String {
@@ -36,14 +35,15 @@ pub fn escape(text: &str) -> String {
 #[derive(Debug)]
 pub struct Page {
     title: String,
-    body: String,
+    body: Markup,
 }
 
 impl Page {
     /// An empty page; the title is also its first heading.
     pub fn new(title: &str) -> Self {
-        let title = escape(title);
-        Self { body: format!("<h1>{title}</h1>\n"), title }
+        let mut body = Markup::default();
+        body.text("h1", &[], title).raw("\n");
+        Self { body, title: title.to_owned() }
     }
 
     /// A heading of the second rank.
@@ -66,58 +66,69 @@ impl Page {
         if items.is_empty() {
             return self;
         }
-        self.body.push_str("<ul>\n");
+        self.body.open("ul", &[]).raw("\n");
         for item in items {
             self.element("li", item);
         }
-        self.body.push_str("</ul>\n");
+        self.body.close("ul").raw("\n");
         self
     }
 
     /// A table. Cells that look like figures are set to the right.
     pub fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> &mut Self {
-        self.body.push_str("<div class=wide><table>\n<thead><tr>");
+        let body = &mut self.body;
+        body.open("div", &[("class", &"scroll")]).open("table", &[]).raw("\n");
+        body.open("thead", &[]).open("tr", &[]);
         for cell in header {
-            let _ = write!(self.body, "<th>{}</th>", escape(cell));
+            body.text("th", &[], cell);
         }
-        self.body.push_str("</tr></thead>\n<tbody>\n");
+        body.close("tr").close("thead").raw("\n").open("tbody", &[]).raw("\n");
         for row in rows {
-            self.body.push_str("<tr>");
+            body.open("tr", &[]);
             for cell in row {
-                let class = if is_figure(cell) { " class=n" } else { "" };
-                let _ = write!(self.body, "<td{class}>{}</td>", escape(cell));
+                let figure: Attributes<'_> = if is_figure(cell) { &[("class", &"n")] } else { &[] };
+                body.text("td", figure, cell);
             }
-            self.body.push_str("</tr>\n");
+            body.close("tr").raw("\n");
         }
-        self.body.push_str("</tbody></table></div>\n");
+        body.close("tbody").close("table").close("div").raw("\n");
         self
     }
 
     /// A chart.
     pub fn chart(&mut self, svg: &Svg) -> &mut Self {
-        let _ = writeln!(self.body, "<figure>{svg}</figure>");
+        self.body.open("figure", &[]).raw(&svg.to_string()).close("figure").raw("\n");
         self
     }
 
     /// The heat map of objects over time; one to a page.
     pub fn heat_map(&mut self, view: &HeatView, page: u64) -> &mut Self {
-        self.body.push_str(&heat_map::markup(view, page));
+        self.body.raw(&heat_map::markup(view, page));
         self
     }
 
     /// The whole file.
     pub fn finish(&self) -> String {
-        let Self { title, body } = self;
-        format!(
-            "<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
-             <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
+        let (title, body) = (escape(&self.title), &self.body);
+        let file = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
              <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
             heat_map::STYLE
-        )
+        );
+        // Every page that a test makes is parsed strictly.
+        #[cfg(test)]
+        {
+            let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+            if let Err(error) = roxmltree::Document::parse_with_options(&file, options) {
+                panic!("{error}: {file}");
+            }
+        }
+        file
     }
 
     fn element(&mut self, name: &str, text: &str) -> &mut Self {
-        let _ = writeln!(self.body, "<{name}>{}</{name}>", escape(text));
+        self.body.text(name, &[], text).raw("\n");
         self
     }
 }
@@ -138,11 +149,12 @@ const STYLE: &str = "\
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 pre { border: 1px solid var(--line); border-radius: 4px; padding: .6rem; overflow-x: auto; }
-.wide { overflow-x: auto; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; }
-figure { margin: 1rem 0; }
+figure { margin: 1rem 0; } figcaption { font-weight: 600; font-size: 13px; margin-bottom: .3rem; }
+svg.narrow { display: none; } @media (max-width: 640px) { svg.narrow { display: block; } svg.wide { display: none; } }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 svg text { fill: var(--text); } svg .soft { fill: var(--soft); }
 svg .grid { stroke: var(--line); stroke-width: 1; fill: none; }
@@ -158,7 +170,8 @@ svg .f4 { fill: var(--s4); } svg .f5 { fill: var(--s5); } svg .f6 { fill: var(--
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::chart::{LineChart, Series};
+    use crate::report::chart::{Bar, BarChart, Heat, HeatMap, LineChart, Series};
+    use crate::report::log_chart::LogChart;
 
     #[test]
     fn text_from_outside_cannot_become_markup() {
@@ -181,6 +194,49 @@ mod tests {
         assert!(html.contains("a &amp; b") && html.contains("&quot;quoted&quot;"));
     }
 
+    /// 126 rectangles of a report were `<rect … height=32/>`, which browsers read as a height of "32/" and do not draw.
+    #[test]
+    fn every_kind_of_chart_is_well_formed_and_its_lengths_are_numbers() {
+        let cell = |text: &str, shade| Heat { text: text.into(), shade };
+        let points = vec![(1.0, 3.0), (10.0, 0.5)];
+        let series = vec![Series { name: "a<b".into(), points }];
+        let mut page = Page::new("charts");
+        page.chart(&LineChart { series: series.clone(), ..LineChart::default() }.svg())
+            .chart(&LogChart { series, ..LogChart::default() }.svg())
+            .chart(
+                &HeatMap {
+                    columns: vec!["0x".into(), "1x".into()],
+                    rows: vec![("r&d".into(), vec![cell("-5 %", -0.5), cell("-", f64::NAN)])],
+                    ..HeatMap::default()
+                }
+                .svg(),
+            )
+            .chart(
+                &BarChart {
+                    bars: vec![Bar { interval: Some((0.5, 2.0)), value: 1.0, ..Bar::default() }],
+                    reference: Some(1.0),
+                    ..BarChart::default()
+                }
+                .svg(),
+            )
+            .heat_map(&HeatView { step: 1, steps: 4, ..HeatView::default() }, 4096);
+        let html = page.finish();
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        let parsed = roxmltree::Document::parse_with_options(&html, options).unwrap();
+        let mut lengths = 0;
+        for element in
+            parsed.descendants().filter(|node| ["rect", "text"].contains(&node.tag_name().name()))
+        {
+            for name in ["x", "y", "width", "height"] {
+                if let Some(value) = element.attribute(name) {
+                    assert!(value.parse::<f64>().is_ok_and(|v| v >= 0.0), "{name}={value:?}");
+                    lengths += 1;
+                }
+            }
+        }
+        assert!(lengths > 60, "{lengths}");
+    }
+
     #[test]
     fn the_file_fetches_nothing() {
         let html = Page::new("offline").finish();
@@ -194,6 +250,6 @@ mod tests {
     fn figures_are_set_to_the_right_and_words_to_the_left() {
         let mut page = Page::new("t");
         page.table(&["a", "b"], &[vec!["12.5 MiB".into(), "none".into()]]);
-        assert!(page.finish().contains("<td class=n>12.5 MiB</td><td>none</td>"));
+        assert!(page.finish().contains("<td class=\"n\">12.5 MiB</td><td>none</td>"));
     }
 }

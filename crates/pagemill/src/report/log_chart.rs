@@ -10,8 +10,8 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{Series, Svg};
-use super::html::escape;
+use super::chart::{Plot, Series, Svg, line, nothing};
+use super::markup::Markup;
 
 /// What the vertical axis is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,12 +38,6 @@ pub struct LogChart {
     pub series: Vec<Series>,
 }
 
-const LEFT: f64 = 70.0;
-const TOP: f64 = 34.0;
-const WIDTH: f64 = 860.0;
-const PLOT: (f64, f64) = (WIDTH - LEFT - 20.0, 260.0);
-const COLOURS: usize = 8;
-
 /// The powers of ten around positive values: exponents of the lowest and the highest.
 fn decades(values: impl Iterator<Item = f64>) -> Option<(i32, i32)> {
     let (low, high) = values
@@ -66,29 +60,26 @@ fn power(exponent: i32) -> String {
 impl LogChart {
     /// Draws the chart; one without a point says so.
     pub fn svg(&self) -> Svg {
+        Svg::of(&self.title, |out, width| self.draw(out, width))
+    }
+
+    fn draw(&self, out: &mut Markup, width: f64) -> f64 {
+        let plot = Plot::within(width);
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let rows = self.series.len().div_ceil(4);
-        let height = TOP + PLOT.1 + 46.0 + 20.0 * rows as f64;
-        let title = escape(&self.title);
-        let mut out = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {height}\" role=img aria-label=\"{title}\"><text x=0 y=14 font-weight=600>{title}</text>"
-        );
         let share = self.vertical == Vertical::Share;
         let (Some((left, right)), Some((bottom, top))) = (
             decades(points().map(|point| point.0)),
             if share { Some((0, 1)) } else { decades(points().map(|point| point.1)) },
         ) else {
-            let _ =
-                write!(out, "<text class=soft x={LEFT} y=120>nothing was measured</text></svg>");
-            return Svg::of(out);
+            return nothing(out);
         };
         let scale = |exponent: f64, from: i32, to: i32| {
             ((exponent - f64::from(from)) / f64::from(to - from)).clamp(0.0, 1.0)
         };
-        let x = |value: f64| LEFT + scale(value.log10(), left, right) * PLOT.0;
+        let x = |value: f64| plot.left + scale(value.log10(), left, right) * plot.width;
         let y = |value: f64| {
             let at = if share { value.clamp(0.0, 1.0) } else { scale(value.log10(), bottom, top) };
-            TOP + PLOT.1 * (1.0 - at)
+            plot.top + plot.height * (1.0 - at)
         };
         let rulers: Vec<(f64, String)> = if share {
             (0..=5).map(|i| f64::from(i) / 5.0).map(|at| (at, super::chart::number(at))).collect()
@@ -96,34 +87,16 @@ impl LogChart {
             (bottom..=top).map(|e| (10f64.powi(e), power(e))).collect()
         };
         for (value, label) in rulers {
-            let at = y(value);
-            let _ = write!(
-                out,
-                "<path class=grid d=\"M{LEFT} {at:.1}h{:.1}\"/><text class=soft text-anchor=end x={} y={:.1}>{label}</text>",
-                PLOT.0,
-                LEFT - 8.0,
-                at + 4.0
-            );
+            plot.across(out, y(value), &label);
         }
-        let floor = TOP + PLOT.1;
+        // So many decades that their labels do not touch.
+        let apart = (44.0 * f64::from(right - left) / plot.width).ceil().max(1.0) as i32;
         for exponent in left..=right {
-            let _ = write!(
-                out,
-                "<path class=grid d=\"M{at:.1} {TOP}V{floor}\"/><text class=soft text-anchor=middle x={at:.1} y={}>{}</text>",
-                floor + 18.0,
-                power(exponent),
-                at = x(10f64.powi(exponent))
-            );
+            let label =
+                if (exponent - left) % apart == 0 { power(exponent) } else { String::new() };
+            plot.up(out, x(10f64.powi(exponent)), -plot.height, &label);
         }
-        let _ = write!(
-            out,
-            "<text class=soft text-anchor=end x={} y={}>{}</text><text class=soft x=0 y={}>{}</text>",
-            LEFT + PLOT.0,
-            floor + 34.0,
-            escape(&self.x),
-            TOP - 8.0,
-            escape(&self.y)
-        );
+        plot.name(out, &self.x, &self.y);
         for (index, series) in self.series.iter().enumerate() {
             let mut path = String::new();
             for (at, value) in &series.points {
@@ -136,24 +109,13 @@ impl LogChart {
                     };
                 }
             }
-            // A point alone would not show.
-            path.push_str("h0.1");
-            let (at, row) = ((index % 4) as f64, (index / 4) as f64);
-            let (lx, ly) = (LEFT + at * 195.0, floor + 52.0 + 20.0 * row);
-            if path.len() > "h0.1".len() {
-                let _ = write!(out, "<path class=\"l l{}\" d=\"{path}\"/>", index % COLOURS);
+            if !path.is_empty() {
+                // A point alone would not show.
+                path.push_str("h0.1");
+                line(out, index, &path);
             }
-            let _ = write!(
-                out,
-                "<path class=\"l l{}\" d=\"M{lx} {ly}h24\"/><text x={} y={}>{}</text>",
-                index % COLOURS,
-                lx + 30.0,
-                ly + 4.0,
-                escape(&series.name)
-            );
         }
-        out.push_str("</svg>");
-        Svg::of(out)
+        plot.legend(out, &self.series)
     }
 }
 
@@ -169,13 +131,13 @@ mod tests {
     #[test]
     fn decades_are_evenly_spaced_and_values_are_steps() {
         let svg = chart(&[(1.0, 1.0), (10.0, 0.1), (100.0, 0.01)], Vertical::Logarithmic);
-        assert!(svg.contains("d=\"M70.0 34.0H455.0V164.0H840.0V294.0h0.1\""), "{svg}");
+        assert!(svg.contains("d=\"M70.0 30.0H455.0V160.0H840.0V290.0h0.1\""), "{svg}");
     }
 
     #[test]
     fn shares_reach_from_zero_to_one() {
         let svg = chart(&[(1.0, 0.0), (10.0, 1.0)], Vertical::Share);
-        assert!(svg.contains("d=\"M70.0 294.0H840.0V34.0h0.1\""), "{svg}");
+        assert!(svg.contains("d=\"M70.0 290.0H840.0V30.0h0.1\""), "{svg}");
     }
 
     #[test]

@@ -179,7 +179,7 @@ mod tests {
         ] {
             assert!(html.contains(wanted), "{wanted:?} is missing");
         }
-        assert_eq!(html.matches("<svg").count(), 3, "two bar charts and a timeline");
+        assert_eq!(html.matches("<figure").count(), 3, "two bar charts and a timeline");
     }
 
     #[test]

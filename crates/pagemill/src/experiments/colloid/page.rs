@@ -147,6 +147,6 @@ mod tests {
         ] {
             assert!(html.contains(wanted), "{wanted:?} is missing");
         }
-        assert_eq!(html.matches("<svg").count(), 4, "two tables and two lines over time");
+        assert_eq!(html.matches("<figure").count(), 4, "two tables and two lines over time");
     }
 }

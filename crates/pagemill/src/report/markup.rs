@@ -1,0 +1,84 @@
+//! Markup that is HTML and XML at once: every element is closed, every attribute quoted, every text escaped.
+//!
+//! HTML alone takes attributes without quotes, until one ends in a slash: `height=32/>` is a height of "32/".
+
+use std::fmt::{self, Display, Write as _};
+
+use super::html::escape;
+
+/// Names and values.
+pub type Attributes<'a> = &'a [(&'a str, &'a dyn Display)];
+
+/// Elements written so far.
+#[derive(Clone, Debug, Default)]
+pub struct Markup(String);
+
+impl Markup {
+    fn begin(&mut self, name: &str, attributes: Attributes<'_>) {
+        self.0.push('<');
+        self.0.push_str(name);
+        for (name, value) in attributes {
+            // Writing to a string cannot fail.
+            let _ = write!(self.0, " {name}=\"{}\"", escape(&value.to_string()));
+        }
+    }
+
+    /// An element that others follow in, until [`Self::close`].
+    pub fn open(&mut self, name: &str, attributes: Attributes<'_>) -> &mut Self {
+        self.begin(name, attributes);
+        self.0.push('>');
+        self
+    }
+
+    /// The end of an element.
+    pub fn close(&mut self, name: &str) -> &mut Self {
+        let _ = write!(self.0, "</{name}>");
+        self
+    }
+
+    /// An element with nothing in it.
+    pub fn empty(&mut self, name: &str, attributes: Attributes<'_>) -> &mut Self {
+        self.begin(name, attributes);
+        self.0.push_str("/>");
+        self
+    }
+
+    /// An element with a text in it.
+    pub fn text(&mut self, name: &str, attributes: Attributes<'_>, text: &str) -> &mut Self {
+        self.open(name, attributes);
+        self.0.push_str(&escape(text));
+        self.close(name)
+    }
+
+    /// What stands between elements: a line break, or what another writer of markup made.
+    pub(super) fn raw(&mut self, markup: &str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// All of it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Display for Markup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_texts_cannot_leave_their_places() {
+        let mut markup = Markup::default();
+        markup.open("g", &[("a", &"\"/><x"), ("b", &32)]).text("text", &[], "<&").close("g");
+        let parsed = roxmltree::Document::parse(markup.as_str()).unwrap();
+        let group = parsed.root_element();
+        assert_eq!((group.attribute("a"), group.attribute("b")), (Some("\"/><x"), Some("32")));
+        assert_eq!(group.first_child().unwrap().text(), Some("<&"));
+    }
+}
