@@ -372,6 +372,8 @@ mod tests {
     use std::ffi::CString;
     use std::time::Duration;
 
+    type Accesses = Vec<(u64, bool)>;
+
     const AT: u64 = 0x40_0000;
 
     /// bx, di, sp and r8 hold something.
@@ -382,7 +384,7 @@ mod tests {
     }
 
     /// What a sample before `ahead` is of, if `before` ran before it.
-    fn of(before: &[u8], ahead_of: &[u8]) -> Result<(usize, usize, Vec<(u64, bool)>), Dropped> {
+    fn of(before: &[u8], ahead_of: &[u8]) -> Result<(usize, usize, Accesses), Dropped> {
         let code = [before, ahead_of].concat();
         let at = AT + before.len() as u64;
         let behind = behind(&code, AT, at, |_| false);
@@ -635,7 +637,7 @@ mod tests {
         let mut told = Told::default();
         for _ in 0..rounds {
             // What ran: where, and what it accessed.
-            let mut ran: Vec<(u64, Option<Vec<(u64, bool)>>)> = Vec::new();
+            let mut ran: Vec<(u64, Option<Accesses>)> = Vec::new();
             let mut promised: Vec<(usize, Found)> = Vec::new();
             let mut last: Option<Registers> = None;
             // The first step may be one out of the kernel.
