@@ -180,6 +180,17 @@ fn grid(out: &mut Markup, path: &str) {
     out.empty("path", &[("class", &"grid"), ("d", &path)]);
 }
 
+/// A text in lines that fit a width, as far as its parts do.
+fn broken(text: &str, width: f64) -> Vec<&str> {
+    // Of the style's font, with digits mostly.
+    const LETTER: f64 = 7.0;
+    if text.chars().count() as f64 * LETTER <= width {
+        vec![text]
+    } else {
+        text.split(" / ").collect()
+    }
+}
+
 /// A line of a series.
 pub(super) fn line(out: &mut Markup, index: usize, path: &str) {
     out.empty("path", &[("class", &format_args!("l l{}", index % COLOURS)), ("d", &path)]);
@@ -251,12 +262,15 @@ impl HeatMap {
     }
 
     fn draw(&self, out: &mut Markup, all: f64) -> f64 {
-        const CELL: f64 = 34.0;
         const TOP: f64 = 26.0;
+        const LINE: f64 = 14.0;
         // Names stand beside their cells, or above them.
         let (left, above) = if all < NARROW { (0.0, 18.0) } else { (150.0, 0.0) };
-        let row_height = CELL + above;
         let width = (all - left) / self.columns.len().max(1) as f64;
+        let texts = self.rows.iter().flat_map(|(_, cells)| cells);
+        let most = texts.map(|cell| broken(&cell.text, width).len()).max().unwrap_or(1);
+        let height = 20.0 + LINE * most.max(1) as f64;
+        let row_height = height + above;
         for (at, column) in self.columns.iter().enumerate() {
             label(out, left + width * (at as f64 + 0.5), TOP - 8.0, "middle", column);
         }
@@ -275,13 +289,18 @@ impl HeatMap {
                         ("x", &format_args!("{x:.1}")),
                         ("y", &format_args!("{y:.1}")),
                         ("width", &format_args!("{:.1}", (width - 2.0).max(0.0))),
-                        ("height", &(CELL - 2.0)),
+                        ("height", &(height - 2.0)),
                     ],
                 );
                 let middle = format!("{:.1}", x + width / 2.0);
-                let attributes: [(&str, &dyn Display); 3] =
-                    [("text-anchor", &"middle"), ("x", &middle), ("y", &(y + 21.0))];
-                out.text("text", &attributes, &cell.text);
+                let lines = broken(&cell.text, width);
+                let first = y + 21.0 + LINE * (most - lines.len()) as f64 / 2.0;
+                for (at, line) in lines.iter().enumerate() {
+                    let y = first + LINE * at as f64;
+                    let attributes: [(&str, &dyn Display); 3] =
+                        [("text-anchor", &"middle"), ("x", &middle), ("y", &y)];
+                    out.text("text", &attributes, line);
+                }
             }
         }
         TOP + row_height * self.rows.len() as f64 + 8.0
