@@ -14,7 +14,7 @@ use core::ptr::{NonNull, null_mut};
 
 use crate::bits::{self, Bits};
 use crate::os::Os;
-use crate::size::{CLASSES, SIZES, SPAN_MAX, slot_at};
+use crate::size::{CLASSES, GRANULE, SIZES, SPAN_MAX, slot_at};
 use crate::span::{Span, SpanRef, State, UNLISTED};
 use crate::sync::{AtomicUsize, Lock, Locked, Ordering};
 
@@ -24,6 +24,9 @@ const BUCKETS: usize = 9;
 /// spans from the page heap and give them back all the time.
 const KEPT_BYTES: usize = 64 * 1024;
 const KEPT_SPANS: usize = 4;
+
+/// Bytes of a slot from which on few are taken from memory that was never used.
+const SPARED: u32 = 2048;
 
 /// Slots of one word of one span's bitmap.
 #[derive(Clone, Copy, Debug)]
@@ -305,6 +308,10 @@ impl Central {
 
     /// Takes up to `wanted` slots (at most as many words as a batch holds) into `batch`; `from` says with which slot of a
     /// word to begin, going round. `fresh` is a span of the class that nobody knows yet: it joins the class first.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site, and each is a plain fact about the request"
+    )]
     pub fn take<O: Os>(
         &self,
         os: &O,
@@ -313,6 +320,7 @@ impl Central {
         from: u32,
         page: usize,
         batch: &mut Batch,
+        mark: impl Fn(&Span, u16),
     ) -> usize {
         let mut taken = 0;
         let mut lists = self.lists.lock(os);
@@ -333,7 +341,14 @@ impl Central {
                 if available == 0 {
                     continue;
                 }
-                let mask = bits::take(available, wanted - taken, from % 64);
+                let mut mask = bits::take(available, wanted - taken, from % 64);
+                if this.marked() != u16::MAX {
+                    mask = sparing(this, word, mask);
+                    let missing = granules(this, word, mask) & !this.marked();
+                    if missing != 0 {
+                        mark(this, missing);
+                    }
+                }
                 this.set_live(word, this.live(word) | mask);
                 touch(this, word, mask, page);
                 taken += mask.count_ones() as usize;
@@ -553,7 +568,7 @@ impl Central {
         Some(empty)
     }
 
-    /// Sets which pages are blocked; a slot is blocked while any page under it is.
+    /// Sets which pages are blocked, which forgets what is marked there; a slot is blocked while any page under it is.
     fn set_pages(span: &Span, pages: u16, page: usize) {
         span.set_blocked_pages(pages);
         let mut blocked = [0; 4];
@@ -565,12 +580,45 @@ impl Central {
             for word in 0..4 {
                 blocked[word] |= on[word];
             }
+            let granules = (first * page / GRANULE) as u8..((first + 1) * page / GRANULE) as u8;
+            span.set_marked(span.marked() & !page_bits(&granules));
             left &= left - 1;
         }
         for (word, bits) in blocked.into_iter().enumerate() {
             span.set_blocked(word, bits);
         }
     }
+}
+
+/// The granules that the slots `mask` of a word start in.
+fn granules(span: &Span, word: usize, mask: u64) -> u16 {
+    let (class, mut mask, mut found) = (span.class(), mask, 0);
+    let size = SIZES[class] as usize;
+    while mask != 0 {
+        let granule = (64 * word + mask.trailing_zeros() as usize) * size / GRANULE;
+        found |= 1 << granule;
+        // On to the first slot that starts in the next one.
+        let next = ((granule + 1) * GRANULE).div_ceil(size).saturating_sub(64 * word);
+        mask &= !bits::below(next);
+    }
+    found
+}
+
+/// Of the slots `mask` of a word those to take: marking a granule makes it resident, so that of large slots, which may not all
+/// be used, at most one in new memory is taken.
+fn sparing(span: &Span, word: usize, mask: u64) -> u64 {
+    if span.slot_size() < SPARED {
+        return mask;
+    }
+    let (mut left, mut kept) = (mask, 0);
+    while left != 0 {
+        let slot = left & left.wrapping_neg();
+        if granules(span, word, slot) & !span.marked() == 0 {
+            kept |= slot;
+        }
+        left &= left - 1;
+    }
+    if kept != 0 { kept } else { mask & mask.wrapping_neg() }
 }
 
 /// Notes that the pages under the slots `mask` of a word, which are about to be handed out, will hold memory.

@@ -441,12 +441,15 @@ impl<O: Os> Heap<O> {
                 }
                 let class = this.class();
                 // Objects on pages that compaction has in hand are not written to: that would undo its work.
+                let page = (object.addr() - this.start()) / self.page();
+                if this.blocked_pages() >> page & 1 == 0 {
+                    // SAFETY: as above.
+                    unsafe { second.write(mark) };
+                }
                 if cache.is_null() || this.blocked_pages() != 0 {
                     self.settle(self.centrals[class].give_one(&self.os, span, slot));
                     return;
                 }
-                // SAFETY: as above.
-                unsafe { second.write(mark) };
                 // SAFETY: the caller owns the cache.
                 unsafe { self.push_slow(cache, class, object) };
             }
@@ -462,7 +465,8 @@ impl<O: Os> Heap<O> {
         let this = span.get();
         match this.state() {
             State::Small => match central::slot_start(this, address) {
-                Some(slot) => Found::Slot(span, slot),
+                Some(slot) if this.is_live(slot) => Found::Slot(span, slot),
+                Some(_) => Found::Wrong(Misuse::DoubleFree),
                 None => Found::Wrong(Misuse::WildFree),
             },
             State::Large | State::Mapped if this.object() == address => Found::Large(span),

@@ -18,7 +18,7 @@
 //!
 //! The **kind** is 0, or, for a span whose objects are freed without further questions, its class + 1: then the entry alone says
 //! whether a slot starts at an address and of what class, and a free does not touch the descriptor, which in a large heap is in no cache.
-//! Spans that compaction works on, and all spans where frees go another way (level 2, hardened mode), are of kind 0.
+//! Granules with slots that neither the program holds nor a mark tells, spans that compaction works on, and all spans where frees go another way (level 2, hardened mode), are of kind 0.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -128,12 +128,15 @@ impl PageMap {
         }
     }
 
-    /// Sets the entries of a small span, which is of kind 0 unless `plain`.
+    /// Sets the entries of a small span, which are of kind 0 unless `plain` and [marked](Span::marked).
     pub fn set_small(&self, span: &Span, plain: bool) {
-        let kind = if plain { span.class() + 1 } else { 0 };
-        let entry = (&raw const *span).cast_mut();
-        let entry = entry.map_addr(|address| address | kind | span.start() << START);
-        self.set_range(span.start(), span.granules(), entry);
+        let marked = if plain { span.marked() } else { 0 };
+        for granule in 0..span.granules() {
+            let kind = if marked >> granule & 1 != 0 { span.class() + 1 } else { 0 };
+            let entry = (&raw const *span).cast_mut();
+            let entry = entry.map_addr(|address| address | kind | span.start() << START);
+            self.set(span.start() + granule * GRANULE, entry);
+        }
     }
 
     /// Makes sure that every granule of a range has an entry; `false` if there is no memory for that
@@ -204,6 +207,7 @@ mod tests {
             span.set_start(start);
             span.set_granules(granules);
             span.become_small(class, 1, 0);
+            span.set_marked(u16::MAX);
             map.set_small(&span, true);
             for address in start..start + granules * GRANULE {
                 let starts = (address - start).is_multiple_of(size as usize);

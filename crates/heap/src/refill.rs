@@ -3,12 +3,12 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering;
 
-use crate::cache::{Cache, Event, LOOK};
+use crate::cache::{self, Cache, Event, LOOK};
 use crate::central::{self, BATCH, Batch, Returns};
 use crate::heap::Heap;
 use crate::os::{Misuse, Os};
 use crate::pages::DECAY_NS;
-use crate::size::{self, CLASSES, SIZES};
+use crate::size::{self, CLASSES, GRANULE, SIZES};
 use crate::span::{Span, SpanRef};
 
 impl<O: Os> Heap<O> {
@@ -48,12 +48,41 @@ impl<O: Os> Heap<O> {
     fn take(&self, class: usize, wanted: usize, from: u32, batch: &mut Batch) -> usize {
         let central = &self.centrals[class];
         let page = self.page();
-        let taken = central.take(&self.os, None, wanted, from, page, batch);
+        let mark = |span: &Span, granules| self.mark_granules(span, granules);
+        let taken = central.take(&self.os, None, wanted, from, page, batch, mark);
         if taken > 0 {
             return taken;
         }
         let Some(fresh) = self.make_span(class) else { return 0 };
-        central.take(&self.os, Some(fresh), wanted, from, page, batch)
+        central.take(&self.os, Some(fresh), wanted, from, page, batch, mark)
+    }
+
+    /// Marks every slot that starts in these granules of a span and is not live, under the lock of its class. From then on objects
+    /// there are freed without further questions, for a slot that is not the program's tells itself. What is left of the
+    /// span behind its last slot is marked like a slot.
+    #[cold]
+    fn mark_granules(&self, span: &Span, granules: u16) {
+        if self.is_hardened() {
+            return;
+        }
+        let (start, size) = (span.start(), span.slot_size() as usize);
+        let mut left = granules;
+        while left != 0 {
+            let granule = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let end = ((granule + 1) * GRANULE).min(span.len());
+            for slot in (granule * GRANULE).div_ceil(size)..end.div_ceil(size) {
+                let live = slot < usize::from(span.slots()) && span.is_live(slot);
+                if !live {
+                    let address = start + slot * size;
+                    let second = core::ptr::with_exposed_provenance_mut::<u64>(address + 8);
+                    // SAFETY: a slot, or what is left of the span, is at least 16 bytes; it is nobody's, and the lock keeps it so.
+                    unsafe { second.write(cache::mark(self.key(), address)) };
+                }
+            }
+        }
+        span.set_marked(span.marked() | granules);
+        self.map.set_small(span, self.frees_plainly() && span.blocked_pages() == 0);
     }
 
     fn make_span(&self, class: usize) -> Option<SpanRef> {

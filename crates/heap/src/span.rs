@@ -3,14 +3,17 @@
 //! ```text
 //!  0      8      12     13    14    16        48     50      52    54     55    56         60
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
-//!  |start |slot  |class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|    |
-//!  |      |size  |      |kept |     |         |count |pages  |dent |      |     |          |    |
+//!  |start |slot  |class |zero/|slots|live[4]  |live  |blocked|resi-|bucket|state|generation|mar-|
+//!  |      |size  |      |kept |     |         |count |pages  |dent |      |     |          |ked |
 //!  +------+------+------+-----+-----+---------+------+-------+-----+------+-----+----------+----+
 //!  64           96     104    112       120
 //!  +------------+------+------+---------+-------+
 //!  |blocked[4]  |next  |prev  |granules |stamp  |
 //!  +------------+------+------+---------+-------+
 //! ```
+//!
+//! **Marked** has a bit for each granule whose slots, unless the program holds them, carry the mark of a free slot (`cache.rs`):
+//! there a free of what was not handed out is told by the mark, elsewhere by the live bits.
 //!
 //! The first line is what frees and flushes touch. Who may write what:
 //!
@@ -66,6 +69,7 @@ pub struct Span {
     bucket: AtomicU8,
     state: AtomicU8,
     generation: AtomicU32,
+    marked: AtomicU16,
     blocked: [AtomicU64; 4],
     next: AtomicPtr<Span>,
     prev: AtomicPtr<Span>,
@@ -97,6 +101,7 @@ impl Span {
     field!(live_count, set_live_count, u16);
     field!(blocked_pages, set_blocked_pages, u16);
     field!(resident, set_resident, u16);
+    field!(marked, set_marked, u16);
     field!(bucket, set_bucket, u8);
     field!(generation, set_generation, u32);
     field!(next, set_next, *mut Span);
@@ -122,6 +127,7 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
+            marked: AtomicU16::new(0),
             blocked: [const { AtomicU64::new(0) }; 4],
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -146,6 +152,7 @@ impl Span {
             bucket: AtomicU8::new(0),
             state: AtomicU8::new(0),
             generation: AtomicU32::new(0),
+            marked: AtomicU16::new(0),
             blocked: core::array::from_fn(|_| AtomicU64::new(0)),
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
@@ -221,6 +228,11 @@ impl Span {
         self.blocked[word].store(bits, RELAXED);
     }
 
+    /// Whether a slot is allocated or in some thread's cache.
+    pub fn is_live(&self, slot: usize) -> bool {
+        self.live(slot / 64) >> (slot % 64) & 1 != 0
+    }
+
     /// All live bits.
     pub fn live_bits(&self) -> Bits {
         core::array::from_fn(|word| self.live(word))
@@ -270,6 +282,7 @@ impl Span {
         self.set_live_count(0);
         self.set_blocked_pages(0);
         self.set_resident(resident);
+        self.set_marked(0);
         self.set_bucket(UNLISTED);
         self.set_kept(false);
         self.set_generation(self.generation().wrapping_add(1));

@@ -257,3 +257,85 @@ fn objects_four_gibibytes_apart_are_freed_and_checked_alike() {
         });
     }
 }
+
+/// Frees around the only object of a heap, of what the program was never given.
+fn around(config: &str, size: usize) {
+    let heap = heap(4096, config);
+    let caches = [heap.attach(), heap.attach(), std::ptr::null_mut()];
+    // SAFETY: plain use.
+    let object = unsafe { heap.allocate(caches[0], size) };
+    let slot = heap.usable_size(object).next_multiple_of(16) as isize;
+    let slots = [1, 2, 3, 5, 14, -1, -2, -14, 255, -255].map(|slots| slots * slot);
+    for offset in slots.into_iter().chain([16, 4096, -4096, 8192, 65_520]) {
+        for cache in caches {
+            if offset.unsigned_abs() < 65_536 {
+                let other = object.wrapping_offset(offset);
+                // SAFETY: the free is the error that the test is about, and is named before anything has changed.
+                let named = catch_unwind(AssertUnwindSafe(|| unsafe { heap.free(cache, other) }));
+                assert!(named.is_err(), "{config} {size} {offset}");
+            }
+        }
+    }
+}
+
+/// `free(p + 4096)` of an object of 4096 bytes put a slot of its span into the cache a second time, and malloc gave it to two owners.
+#[test]
+#[cfg_attr(miri, ignore = "hundreds of heaps")]
+fn a_free_of_what_was_never_handed_out_is_named() {
+    for config in NAMES {
+        for size in [16, 48, 64, 112, 1024, 2048, 4096, 5120, 20_480, 32_768] {
+            around(config, size);
+        }
+    }
+}
+
+/// Whatever is freed, right or wrong, no two owners have one address: a model of which slots the program holds decides which frees
+/// are right, and every other is to be named before anything has changed.
+#[test]
+fn wrong_frees_are_named_and_right_ones_are_not_in_a_heap_at_work() {
+    let rounds = if cfg!(miri) { 200 } else { 10_000 };
+    for (config, seed) in NAMES.iter().flat_map(|config| [(config, 1_u64), (config, 2)]) {
+        let heap = heap(4096, config);
+        let caches = [heap.attach(), heap.attach(), std::ptr::null_mut()];
+        let mut held = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = |bound: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % bound.max(1)
+        };
+        for round in 0..rounds {
+            let cache = caches[below(caches.len())];
+            // Waves, so that spans fill and empty.
+            let grows = below(8) < if round / 1000 % 2 == 0 { 5 } else { 3 };
+            // SAFETY: objects are used as the model says, except for the errors that the test is about, of which each is named,
+            // and named before it takes a lock or changes anything.
+            unsafe {
+                if grows || held.is_empty() {
+                    let size = [16, 40, 64, 500, 1024, 4096, 9000][below(7)];
+                    let object = heap.allocate(cache, size);
+                    assert!(held.insert(object), "{config}: two owners of {object:p}");
+                    seen.insert(object);
+                } else {
+                    let index = below(held.len().min(64));
+                    let object = *held.iter().nth(index).expect("below the length");
+                    held.remove(&object);
+                    heap.free(cache, object);
+                }
+                if round % 4 == 0 {
+                    let other = *seen.iter().nth(below(seen.len().min(256))).expect("not empty");
+                    let other = other.wrapping_add([0, 16, 64, 1024, 4096, 8192][below(6)]);
+                    if !held.contains(&other) && *config != "h" {
+                        let named = catch_unwind(AssertUnwindSafe(|| heap.free(cache, other)));
+                        assert!(named.is_err(), "{config}: a free of {other:p} was taken");
+                    }
+                }
+                if round % 97 == 0 {
+                    heap.trim(cache);
+                    let clock = &heap.os().clock;
+                    heap.purge(clock.fetch_add(2_000_000_000, Ordering::Relaxed));
+                }
+            }
+        }
+    }
+}
