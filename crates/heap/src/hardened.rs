@@ -2,23 +2,30 @@
 //!
 //! ```text
 //!  slot    [ size bytes the program may use | slack: SLACK ... | tail word ]
-//!                                                               63 ... 16   15 ... 0
-//!                                                               canary      slack length
+//!                                                               63 ... 48      47 ... 0
+//!                                                               slack length   canary
 //!
-//!  large   [ slack before | size bytes | slack: SLACK ... ][ guard page, inaccessible ]
+//!  large   [ guard, 1 MiB | slack before | size bytes | slack: SLACK ... | guard, 1 MiB ]
 //! ```
 //!
 //! - The tail word's canary mixes the heap's key with the slot's address; a free or a size query that finds it or the slack changed
-//!   names an **overflow**.
+//!   names an **overflow**. Its lowest byte, the first behind the object, is never zero.
+//! - Every slot is whole: it ends with its tail, or all of it is WIPED (a free one, or a new one that is not sealed yet).
+//!   Contents change from one to the other under the lock of the held-back frees only, so that whoever has it may check any slot of a
+//!   span that cannot go away. Each call checks what was allocated and freed last, and 64 bytes on either side of
+//!   it: an **out of bounds** write, or a use after free, is mostly named at the next call.
+//! - Objects are zero when they are handed out.
 //! - A freed slot keeps its live bit and becomes blocked, so a second free finds it blocked (or not live at all):
 //!   a **double free**, always.
-//! - It is wiped and waits in a first-in first-out quarantine, bounded in bytes and in number. A slot that leaves it and is
-//!   not as it was wiped names a **use after free**; the others become free.
+//! - It is wiped and waits in a first-in first-out quarantine, bounded in bytes and in number. A slot that leaves it, or is in it at the
+//!   program's end, and is not as it was wiped names a **use after free**; the others become free.
 //! - Slots are taken one at a time from a random place; caches stay empty, so no fast path runs.
 //! - A sized free (C23, C++) that names another size than was asked for: **wrong size**.
-//! - Large objects end (up to their alignment) at the guard page and are unmapped when they are freed: a later use faults.
+//! - Large objects end (up to their alignment) at a guard, and begin behind one. Freed, they are inaccessible, and their addresses are held
+//!   back: a later use faults. Spans lie in islands of 1 MiB with guards of more than that around (`pages.rs`).
+//! - An object of no bytes lies in the guard: any use of it faults.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::central;
 use crate::heap::Heap;
@@ -38,6 +45,16 @@ const WIPED: u8 = 0xdf;
 const HELD: usize = 16 * 1024;
 /// Most bytes that are held back.
 const HELD_BYTES: usize = 8 << 20;
+/// Objects that each call checks: those that were allocated or freed last.
+const RECENT: usize = 8;
+/// Bytes on either side of them that are checked too.
+const BESIDE: usize = 64;
+/// Bytes at either end of a freed slot that are checked there; all are once it leaves the quarantine.
+const SAMPLE: usize = 4096;
+/// Large objects from which on objects of no bytes, which take a mapping each, are ordinary ones.
+const EMPTY: usize = 4096;
+/// Bits of the canary in the tail word.
+const CANARY: u64 = (1 << 48) - 1;
 
 #[derive(Debug)]
 struct Ring {
@@ -46,6 +63,25 @@ struct Ring {
     first: usize,
     count: usize,
     bytes: usize,
+    /// Slots, live or held back, or 0.
+    recent: [usize; RECENT],
+    oldest: usize,
+}
+
+impl Ring {
+    fn remember(&mut self, start: usize) {
+        self.forget(start);
+        self.recent[self.oldest] = start;
+        self.oldest = (self.oldest + 1) % RECENT;
+    }
+
+    fn forget(&mut self, start: usize) {
+        for recent in &mut self.recent {
+            if *recent == start {
+                *recent = 0;
+            }
+        }
+    }
 }
 
 // SAFETY: the pointer is to metadata memory that only the holder of the lock reaches.
@@ -56,13 +92,26 @@ unsafe impl Send for Ring {}
 pub struct Hardened {
     ring: Locked<Ring>,
     draws: AtomicU64,
+    held: AtomicUsize,
 }
 
 impl Hardened {
     /// Nothing: all zero.
     pub const fn new() -> Self {
-        let ring = Ring { slots: core::ptr::null_mut(), first: 0, count: 0, bytes: 0 };
-        Self { ring: Locked::new(ring), draws: AtomicU64::new(0) }
+        let ring = Ring {
+            slots: core::ptr::null_mut(),
+            first: 0,
+            count: 0,
+            bytes: 0,
+            recent: [0; RECENT],
+            oldest: 0,
+        };
+        Self { ring: Locked::new(ring), draws: AtomicU64::new(0), held: AtomicUsize::new(0) }
+    }
+
+    /// Bytes of slots that are held back.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// The lock, for the fork handlers.
@@ -93,11 +142,11 @@ unsafe fn is_filled(start: usize, len: usize, byte: u8) -> bool {
 
 impl<O: Os> Heap<O> {
     fn canary(&self, address: usize) -> u64 {
-        (self.key() ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xffff
+        (self.key() ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 | 1
     }
 
     /// An object of exactly `size` bytes at a multiple of `align`; null if there is no memory.
-    pub(crate) fn hardened_allocate(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
+    pub(crate) fn hardened_allocate(&self, size: usize, align: usize) -> *mut u8 {
         let class = size.checked_add(TAIL).and_then(|padded| size::class_of_aligned(align, padded));
         let Some(class) = class else {
             let allocate = || self.large.allocate_guarded(self.cx(), size, align);
@@ -110,17 +159,114 @@ impl<O: Os> Heap<O> {
             }
             return object;
         };
-        let draw = self.hardened.draws.fetch_add(1, Ordering::Relaxed) ^ self.key();
-        let Some(slot) = self.take_one(class, Rng::new(draw).next() as u32 % 256) else {
-            return core::ptr::null_mut();
-        };
-        let (start, len) = (slot.addr(), SIZES[class] as usize);
-        self.seal(start, len, size);
-        if zero {
-            // SAFETY: the slot is this thread's.
-            unsafe { fill(start, size, 0) };
+        if size == 0 && self.large.count() < EMPTY {
+            let object = self.large.allocate_guarded(self.cx(), 0, align);
+            if !object.is_null() {
+                return object;
+            }
         }
+        let Some(slot) = self.take_random(class) else { return core::ptr::null_mut() };
+        let (start, len) = (slot.addr(), SIZES[class] as usize);
+        let mut ring = self.hardened.ring.lock(&self.os);
+        self.check_recent(&ring);
+        // SAFETY: the slot is this thread's.
+        unsafe { fill(start, size, 0) };
+        self.seal(start, len, size);
+        ring.remember(start);
         slot
+    }
+
+    /// A slot from a random place; not the first of its span if another can be had, for what lies before that is not looked at.
+    fn take_random(&self, class: usize) -> Option<*mut u8> {
+        let take = || {
+            let draw = self.hardened.draws.fetch_add(1, Ordering::Relaxed) ^ self.key();
+            self.take_one(class, Rng::new(draw).next() as u32 % 256)
+        };
+        let first = take()?;
+        let span = core::ptr::NonNull::new(self.map.get(first.addr())).map(SpanRef)?;
+        if span.get().start() != first.addr() || span.get().slots() == 1 {
+            return Some(first);
+        }
+        let Some(second) = take() else { return Some(first) };
+        self.settle(self.centrals[class].give_one(&self.os, span, 0));
+        Some(second)
+    }
+
+    /// Wipes a new span, which nobody knows yet.
+    pub(crate) fn hardened_prepare(&self, span: &Span) {
+        // SAFETY: a run that was allocated for the span.
+        unsafe { fill(span.start(), span.len(), WIPED) };
+    }
+
+    /// The slack of a slot, if its tail and slack are as they were written.
+    fn slack(&self, start: usize, len: usize) -> Option<usize> {
+        let tail = core::ptr::with_exposed_provenance::<u64>(start + len - TAIL);
+        // SAFETY: within a slot, all of which was written when its span was made.
+        let tail = unsafe { tail.read() };
+        let slack = (tail >> 48) as usize;
+        let whole = tail & CANARY == self.canary(start) && slack <= len - TAIL;
+        // SAFETY: as above.
+        (whole && unsafe { is_filled(start + len - TAIL - slack, slack, SLACK) }).then_some(slack)
+    }
+
+    /// Checks the objects that were allocated and freed last, and what is beside them; the caller has the lock.
+    fn check_recent(&self, ring: &Ring) {
+        for &start in ring.recent.iter().filter(|&&start| start != 0) {
+            self.check_around(start);
+        }
+    }
+
+    /// Checks a slot that is live or held back, and what is beside it.
+    fn check_around(&self, start: usize) {
+        let Some(span) = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef) else { return };
+        let (this, len) = (span.get(), span.get().slot_size() as usize);
+        let slot = size::slot_at(this.class(), start - this.start());
+        let wrong = |slot: usize, otherwise: Misuse| {
+            let held = this.blocked(slot / 64) >> (slot % 64) & 1 != 0;
+            let at = if held { this.start() + slot * len } else { start };
+            let what = if held { Misuse::UseAfterFree } else { otherwise };
+            self.os.misuse(what, core::ptr::with_exposed_provenance_mut(at))
+        };
+        // Whether the slot ends with its tail, or is wiped, as far as it is looked at: `from..from + count`.
+        let whole = |at: usize, from: usize, count: usize| {
+            // SAFETY: within the span, which cannot go away while one of its slots is live or held back.
+            self.slack(at, len).is_some() || unsafe { is_filled(at + from, count, WIPED) }
+        };
+        let sample = SAMPLE.min(len);
+        if !whole(start, 0, sample) || !whole(start, len - sample, sample) {
+            wrong(slot, Misuse::Overflow)
+        }
+        let (reach, near) = (BESIDE.div_ceil(len), BESIDE.min(len));
+        for other in slot.saturating_sub(reach)..=(slot + reach).min(usize::from(this.slots()) - 1)
+        {
+            let from = if other < slot { len - near } else { 0 };
+            if other != slot && !whole(this.start() + other * len, from, near) {
+                wrong(other, Misuse::OutOfBounds)
+            }
+        }
+    }
+
+    /// At the end of the program: checks what is held back and what was used last.
+    pub fn check_held(&self) {
+        if !self.is_hardened() {
+            return;
+        }
+        let ring = self.hardened.ring.lock(&self.os);
+        self.check_recent(&ring);
+        for index in 0..ring.count {
+            // SAFETY: the ring has that many entries.
+            let start = unsafe { ring.slots.add((ring.first + index) % HELD).read() };
+            self.check_wiped(start);
+        }
+    }
+
+    fn check_wiped(&self, start: usize) {
+        let Some(span) = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef) else { return };
+        // SAFETY: a slot that is held back belongs to the heap and was wiped.
+        if !unsafe { is_filled(start, span.get().slot_size() as usize, WIPED) } {
+            let object = core::ptr::with_exposed_provenance_mut(start);
+            self.os.misuse(Misuse::UseAfterFree, object)
+        }
     }
 
     /// Writes slack and tail of a slot whose object is `size` bytes.
@@ -130,24 +276,20 @@ impl<O: Os> Heap<O> {
         // SAFETY: both are within the slot, which the caller owns; a slot ends at a multiple of 16.
         unsafe {
             fill(start + size, slack, SLACK);
-            tail.write(self.canary(start) | slack as u64);
+            tail.write(self.canary(start) | (slack as u64) << 48);
         }
     }
 
     /// The size of the object in a slot, whose end is checked.
     pub(crate) fn hardened_usable(&self, span: &Span, start: usize) -> usize {
         let len = span.slot_size() as usize;
-        let tail = core::ptr::with_exposed_provenance::<u64>(start + len - TAIL);
-        // SAFETY: the slot is live, so its tail was written by `seal`.
-        let tail = unsafe { tail.read() };
-        let slack = (tail & 0xffff) as usize;
-        let whole = tail & !0xffff == self.canary(start) && slack <= len - TAIL;
-        // SAFETY: within the slot.
-        if !whole || !unsafe { is_filled(start + len - TAIL - slack, slack, SLACK) } {
-            let object = core::ptr::with_exposed_provenance_mut(start);
-            self.os.misuse(Misuse::Overflow, object)
+        match self.slack(start, len) {
+            Some(slack) => len - TAIL - slack,
+            None => {
+                let object = core::ptr::with_exposed_provenance_mut(start);
+                self.os.misuse(Misuse::Overflow, object)
+            }
         }
-        len - TAIL - slack
     }
 
     /// Checks the size that a sized free names. (An object of no bytes may have room for some.)
@@ -179,11 +321,14 @@ impl<O: Os> Heap<O> {
             let object = core::ptr::with_exposed_provenance_mut(start);
             self.os.misuse(Misuse::DoubleFree, object)
         }
-        self.hardened_usable(this, start);
-        // SAFETY: the program gave the slot up, and as it is blocked nobody else gets it.
-        unsafe { fill(start, len, WIPED) };
         let held = {
             let mut ring = self.hardened.ring.lock(&self.os);
+            self.hardened_usable(this, start);
+            self.check_around(start);
+            self.check_recent(&ring);
+            // SAFETY: the program gave the slot up, and as it is blocked nobody else gets it.
+            unsafe { fill(start, len, WIPED) };
+            ring.forget(start);
             if ring.slots.is_null() {
                 ring.slots = self.meta.allocate(&self.os, HELD * size_of::<usize>()).cast();
             }
@@ -195,6 +340,8 @@ impl<O: Os> Heap<O> {
                 unsafe { ring.slots.add(at).write(start) };
                 ring.count += 1;
                 ring.bytes += len;
+                ring.remember(start);
+                self.hardened.held.store(ring.bytes, Ordering::Relaxed);
                 true
             }
         };
@@ -219,19 +366,17 @@ impl<O: Os> Heap<O> {
             ring.first = (ring.first + 1) % HELD;
             ring.count -= 1;
             ring.bytes -= len;
+            ring.forget(start);
+            self.hardened.held.store(ring.bytes, Ordering::Relaxed);
             drop(ring);
             self.hardened_release(start);
         }
     }
 
     fn hardened_release(&self, start: usize) {
-        let object = core::ptr::with_exposed_provenance_mut(start);
+        self.check_wiped(start);
         let Some(span) = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef) else { return };
         let this = span.get();
-        // SAFETY: a slot that is held back belongs to the heap and was wiped.
-        if !unsafe { is_filled(start, this.slot_size() as usize, WIPED) } {
-            self.os.misuse(Misuse::UseAfterFree, object)
-        }
         if let Some(slot) = central::slot_start(this, start) {
             self.settle(self.centrals[this.class()].release(&self.os, span, slot));
         }

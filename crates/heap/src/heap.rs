@@ -114,6 +114,9 @@ impl<O: Os> Heap<O> {
         stats.page_size.store(self.os.page_size() as u64, Ordering::Relaxed);
         stats.config.store(config.index() as u64, Ordering::Relaxed);
         self.pages.set_clock(self.os.now_ns());
+        if config.hardened {
+            self.pages.use_islands();
+        }
         self.phase.store(STARTED, Ordering::Release);
         // Waiters are woken one at a time; each that is still asleep is behind another call to `wait`,
         // which returns at once because the word has changed.
@@ -263,7 +266,7 @@ impl<O: Os> Heap<O> {
 
     fn allocate_large(&self, size: usize, align: usize, zero: bool) -> *mut u8 {
         if self.is_hardened() {
-            return self.hardened_allocate(size, align, zero);
+            return self.hardened_allocate(size, align);
         }
         let allocate = || self.large.allocate(self.cx(), &self.pages, size, align, zero, false);
         self.or_reclaim(allocate(), allocate)
@@ -651,6 +654,7 @@ impl<O: Os> Heap<O> {
         }
         if self.is_hardened() {
             self.hardened_drain(0, 0);
+            self.large.release(self.cx());
         }
         self.tidy(true);
         let mut given = 0;

@@ -25,6 +25,11 @@ const KEPT: usize = 16;
 const KEPT_EACH: usize = 16 << 20;
 const KEPT_BYTES: usize = 32 << 20;
 
+/// Inaccessible bytes on either side of an object of hardened mode.
+const GUARD: usize = (1 << 20) + (64 << 10);
+/// Freed mappings of hardened mode whose addresses are held back.
+const HELD: usize = 64;
+
 #[derive(Debug)]
 struct Inner {
     /// Mapped objects, linked by `next` and `prev`.
@@ -33,6 +38,9 @@ struct Inner {
     kept: [*mut Span; KEPT],
     kept_count: usize,
     kept_bytes: usize,
+    /// Freed mappings of hardened mode, inaccessible; the next one takes the place at `oldest`.
+    held: [*mut Span; HELD],
+    oldest: usize,
 }
 
 // SAFETY: the pointers are to descriptors, which are never unmapped.
@@ -89,6 +97,8 @@ impl Large {
                 kept: [null_mut(); KEPT],
                 kept_count: 0,
                 kept_bytes: 0,
+                held: [null_mut(); HELD],
+                oldest: 0,
             }),
             bytes: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
@@ -129,7 +139,8 @@ impl Large {
     }
 
     fn account(&self, span: &Span, sign: isize) {
-        let bytes = span.len().wrapping_mul(sign as usize);
+        // Without guards.
+        let bytes = span.usable().next_multiple_of(GRANULE).wrapping_mul(sign as usize);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(sign as usize, Ordering::Relaxed);
         if span.state() == State::Mapped {
@@ -189,15 +200,26 @@ impl Large {
             return null_mut();
         }
         let align = align.max(16);
-        let len = size.max(1).next_multiple_of(cx.page.max(align));
-        let Some(span) = self.map_new(cx, len + cx.page, align) else { return null_mut() };
+        let len = size.next_multiple_of(cx.page.max(align));
+        // Where address space is short, a page behind has to do.
+        let wide = GUARD.next_multiple_of(cx.page.max(align));
+        let mapped = [(wide, wide), (0, cx.page)].into_iter().find_map(|(front, back)| {
+            Some((front, back, self.map_new(cx, front + len + back, align)?))
+        });
+        let Some((front, back, span)) = mapped else { return null_mut() };
         let this = span.get();
-        let object = this.start() + len - size.max(1).next_multiple_of(align);
-        // SAFETY: the last page of the mapping made above.
-        unsafe { cx.os.guard(core::ptr::with_exposed_provenance_mut(this.start() + len), cx.page) };
+        let (start, end) = (this.start(), this.start() + front + len);
+        let object = end - size.next_multiple_of(align);
+        // SAFETY: both ends of the mapping made above.
+        unsafe {
+            if front > 0 {
+                cx.os.guard(core::ptr::with_exposed_provenance_mut(start), front);
+            }
+            cx.os.guard(core::ptr::with_exposed_provenance_mut(end), back);
+        }
         this.set_object(object);
         this.set_usable(size);
-        cx.map.set(this.start(), null_mut());
+        cx.map.set(start, null_mut());
         cx.map.set(object, span.0.as_ptr());
         self.account(this, 1);
         core::ptr::with_exposed_provenance_mut(object)
@@ -295,7 +317,12 @@ impl Large {
                     inner.kept_bytes += this.len();
                     self.kept_bytes.store(inner.kept_bytes, Ordering::Relaxed);
                 }
-                drop(inner);
+                if !keep {
+                    drop(inner);
+                    goes = self.hold(cx, span);
+                } else {
+                    drop(inner);
+                }
                 if let Some(span) = goes {
                     Self::unmap(cx, span);
                 }
@@ -307,6 +334,34 @@ impl Large {
             _ => return false,
         }
         true
+    }
+
+    /// Makes a freed mapping inaccessible and holds its addresses back; the one that is held longest goes for it.
+    fn hold<O: Os>(&self, cx: Context<'_, O>, span: SpanRef) -> Option<SpanRef> {
+        let this = span.get();
+        let first = this.object() / cx.page * cx.page;
+        let len = (this.object() + this.usable()).next_multiple_of(cx.page) - first;
+        // SAFETY: pages of a mapping whose object was freed, those between its guards, and then all of it.
+        unsafe {
+            if len > 0 {
+                cx.os.decommit(core::ptr::with_exposed_provenance_mut(first), len);
+            }
+            cx.os.guard(core::ptr::with_exposed_provenance_mut(this.start()), this.len());
+        }
+        let mut inner = self.inner.lock(cx.os);
+        let oldest = inner.oldest;
+        inner.oldest = (oldest + 1) % HELD;
+        NonNull::new(core::mem::replace(&mut inner.held[oldest], span.0.as_ptr())).map(SpanRef)
+    }
+
+    /// Unmaps what is held back. Returns the bytes of address space.
+    pub fn release<O: Os>(&self, cx: Context<'_, O>) -> usize {
+        let held = core::mem::replace(&mut self.inner.lock(cx.os).held, [null_mut(); HELD]);
+        held.into_iter().filter_map(NonNull::new).map(SpanRef).fold(0, |given, span| {
+            let len = span.get().len();
+            Self::unmap(cx, span);
+            given + len
+        })
     }
 
     fn unmap<O: Os>(cx: Context<'_, O>, span: SpanRef) {

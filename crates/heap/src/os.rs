@@ -15,6 +15,8 @@ pub enum Misuse {
     WildFree,
     /// Memory past the end of an object was written (hardened mode).
     Overflow,
+    /// Memory just before or behind an object was written (hardened mode).
+    OutOfBounds,
     /// A freed object was written (hardened mode).
     UseAfterFree,
     /// A sized free named another size than the object was allocated with (hardened mode).

@@ -16,7 +16,7 @@
 //! make a run of allowed length are both free; the first and last granule of each run map to its descriptor.
 
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::meta::Meta;
 use crate::os::Os;
@@ -28,6 +28,8 @@ use crate::sync::{Lock, Locked};
 /// Bytes of a chunk.
 pub const CHUNK: usize = 2 << 20;
 const CHUNK_GRANULES: usize = CHUNK / GRANULE;
+/// Bytes of an island, in the middle of two chunks of which the rest is inaccessible.
+const ISLAND: usize = 1 << 20;
 /// Granules of the longest run: 16 MiB.
 pub const RUN_MAX: usize = 4096;
 
@@ -97,6 +99,7 @@ pub struct Pages {
     dirty: AtomicUsize,
     clock: AtomicU64,
     frees: AtomicUsize,
+    islands: AtomicBool,
 }
 
 /// A free span, or null in a list.
@@ -206,6 +209,7 @@ impl Pages {
             dirty: AtomicUsize::new(0),
             clock: AtomicU64::new(0),
             frees: AtomicUsize::new(0),
+            islands: AtomicBool::new(false),
         }
     }
 
@@ -323,6 +327,9 @@ impl Pages {
 
     /// Takes chunks from the operating system, enough for a run of `granules`.
     fn grow<O: Os>(&self, cx: Context<'_, O>, granules: usize) -> bool {
+        if self.islands.load(Ordering::Relaxed) && granules <= ISLAND / GRANULE {
+            return self.grow_island(cx);
+        }
         let need = granules.div_ceil(CHUNK_GRANULES);
         if need > GROWTH_MAX {
             return false;
@@ -348,6 +355,38 @@ impl Pages {
             cx.meta.put(cx.os, run);
         }
         false
+    }
+
+    /// From now on chunks are islands: what lies a MiB away from an address in one is inaccessible.
+    pub fn use_islands(&self) {
+        self.islands.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes an island from the operating system.
+    fn grow_island<O: Os>(&self, cx: Context<'_, O>) -> bool {
+        let Some(run) = cx.meta.take(cx.os) else { return false };
+        let len = 2 * CHUNK;
+        let map = cx.os.map(len, CHUNK);
+        let start = map.expose_provenance() + (len - ISLAND) / 2;
+        if map.is_null() || !cx.map.cover(cx.os, cx.meta, start, ISLAND) {
+            if !map.is_null() {
+                // SAFETY: mapped just above, not used.
+                unsafe { cx.os.unmap(map, len) };
+            }
+            cx.meta.put(cx.os, run);
+            return false;
+        }
+        // SAFETY: both ends of the new mapping.
+        unsafe {
+            cx.os.guard(map, (len - ISLAND) / 2);
+            cx.os.guard(map.add((len + ISLAND) / 2), (len - ISLAND) / 2);
+        }
+        run.get().set_start(start);
+        run.get().set_granules(ISLAND / GRANULE);
+        self.mapped.fetch_add(ISLAND, Ordering::Relaxed);
+        let mut inner = self.inner.lock(cx.os);
+        self.free_locked(cx, &mut inner, run, CLEAN);
+        true
     }
 
     /// Gives a `Busy` run back. What was mapped inside it becomes the mark of freed memory.
@@ -466,7 +505,12 @@ impl Pages {
         let mut given = 0;
         loop {
             let mut inner = self.inner.lock(cx.os);
+            let islands = self.islands.load(Ordering::Relaxed);
             let found = [DIRTY, CLEAN].into_iter().find_map(|kind| {
+                if islands {
+                    let granules = ISLAND / GRANULE;
+                    return inner.find(kind, granules, 1).map(|(run, at)| (run, at, granules));
+                }
                 (1..=GROWTH_MAX).rev().find_map(|chunks| {
                     let granules = chunks * CHUNK_GRANULES;
                     inner.find(kind, granules, CHUNK_GRANULES).map(|(run, at)| (run, at, granules))
@@ -481,6 +525,9 @@ impl Pages {
             cx.map.set_range(at, granules, null_mut());
             cx.meta.put(cx.os, run);
             self.mapped.fetch_sub(len, Ordering::Relaxed);
+            // An island goes with what is around it.
+            let (at, len) =
+                if islands { (at - (2 * CHUNK - ISLAND) / 2, 2 * CHUNK) } else { (at, len) };
             // SAFETY: whole chunks of a free run, which was taken out of the page heap above.
             unsafe { cx.os.unmap(core::ptr::with_exposed_provenance_mut(at), len) };
             given += len;

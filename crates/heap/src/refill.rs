@@ -91,6 +91,10 @@ impl<O: Os> Heap<O> {
         let span = allocate().or_else(|| if self.reclaim() { allocate() } else { None })?;
         self.purge_if_due();
         let this = span.get();
+        if self.is_hardened() {
+            this.set_zeroed(false);
+            self.hardened_prepare(this);
+        }
         let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
         this.become_small(class, shape.slots, resident);
         self.map.set_small(this, self.frees_plainly());
@@ -284,9 +288,12 @@ impl<O: Os> Heap<O> {
     /// Gives back address space, when there is none left: whatever is not an object of the program. Whether anything was
     /// given back, so that it is worth trying again.
     pub(crate) fn reclaim(&self) -> bool {
+        if self.is_hardened() {
+            self.hardened_drain(0, 0);
+        }
         self.tidy(true);
         let cx = self.cx();
-        self.large.purge(cx, u64::MAX) + self.pages.unmap_free(cx) > 0
+        self.large.purge(cx, u64::MAX) + self.large.release(cx) + self.pages.unmap_free(cx) > 0
     }
 
     /// Gives waiting slots and kept empty spans back: all of them, or those of classes that have been idle.

@@ -181,6 +181,10 @@ impl Os for Linux {
             Misuse::DoubleFree => ("double free of", "this object was freed before"),
             Misuse::WildFree => ("wild free of", "no object of this heap starts here"),
             Misuse::Overflow => ("overflow of", "memory past the end of this object was written"),
+            Misuse::OutOfBounds => (
+                "out of bounds write beside",
+                "memory just before or behind this object was written",
+            ),
             Misuse::WrongSize => {
                 ("wrong size at the free of", "this object was allocated with another size")
             }

@@ -1,11 +1,11 @@
 //! What the heap says about itself when the program asks: mallinfo, malloc_stats, malloc_info, mesh_mallctl.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
 use crate::say::{self, Line};
-use crate::{HEAP, helper, pagemill_stats, start, sys, thread};
+use crate::{HEAP, helper, libc, pagemill_stats, start, sys, thread};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]
@@ -155,6 +155,15 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
 
 extern "C" fn at_exit() {
     say::pending();
+    if HEAP.config().hardened {
+        // What the check finds ends the program, whose output is still in its streams.
+        type Flush = unsafe extern "C" fn(*mut c_void) -> c_int;
+        if let Some(flush) = libc::function!("fflush", Flush) {
+            // SAFETY: null stands for all streams.
+            unsafe { flush(core::ptr::null_mut()) };
+        }
+        HEAP.check_held();
+    }
     if start::settings().stats_at_exit {
         print();
     }
