@@ -228,6 +228,77 @@ fn misuse_is_named_with_its_address_and_ends_the_program() {
     }
 }
 
+/// Kinds of misuse, whether the default stops each too, and what glibc 2.41 does with it for 8 bytes, 4 KiB and 256 KiB: c(aught) or
+/// m(issed). What the default does with the others depends on what lies where.
+const KINDS: [(&str, bool, &str); 20] = [
+    ("free twice", true, "c c c"),
+    ("free twice, another between", true, "c c c"),
+    ("free twice, much between", true, "c c c"),
+    ("free inside", true, "c c c"),
+    ("free beside", true, "c c c"),
+    ("free far off", true, "c c c"),
+    ("free of a static", true, "c c c"),
+    ("free of the stack", true, "c c c"),
+    ("write 1 behind", false, "m m m"),
+    ("write 0 behind", false, "m m m"),
+    ("write 1 before", false, "m m m"),
+    ("write 32 behind", false, "c c m"),
+    ("write 1 MiB behind", false, "c c c"),
+    ("write 1 MiB before", false, "c c c"),
+    ("write all of 1 MiB behind", false, "c c c"),
+    ("write after free", false, "m m c"),
+    ("write after free, at exit", false, "m m c"),
+    ("same address again", false, "m m c"),
+    ("contents of before", false, "m m m"),
+    ("read of nothing", false, "m m m"),
+];
+
+#[test]
+fn level_h_stops_every_kind_of_misuse_and_the_default_every_wrong_free() {
+    let Some(program) = program("kinds.c") else { return };
+    let run = |configuration: &str, kind: &str, size: &str| {
+        let output = preloaded(&program, configuration).args([kind, size]).output().unwrap();
+        (output.status.signal(), text(&output.stdout), text(&output.stderr))
+    };
+    for size in ["8", "4096", "262144"] {
+        for (kind, default, _) in KINDS {
+            for configuration in CONFIGURATIONS {
+                if configuration != "h" && !default {
+                    continue;
+                }
+                let (signal, said, why) = run(configuration, kind, size);
+                let what = format!("{configuration}, {kind}, {size}: {signal:?} {said:?} {why:?}");
+                match kind {
+                    // Nothing to be stopped for: it is another address, and zero.
+                    "same address again" | "contents of before" => {
+                        assert_eq!(said, "done\n", "{what}")
+                    }
+                    // The program may be done; a large object faults before that.
+                    "write after free, at exit" => {
+                        let late = said == "done\n" || size == "262144";
+                        assert!(signal.is_some() && late, "{what}");
+                    }
+                    _ => assert!(signal.is_some() && said.is_empty(), "{what}"),
+                }
+            }
+        }
+        for configuration in CONFIGURATIONS {
+            let (signal, said, _) = run(configuration, "nothing wrong", size);
+            assert_eq!((signal, said.as_str()), (None, "done\n"), "{configuration} {size}");
+        }
+    }
+}
+
+/// `mallinfo2` told memory that is held back as in use.
+#[test]
+fn memory_that_is_held_back_is_not_in_use() {
+    let Some(program) = program("held.c") else { return };
+    for configuration in CONFIGURATIONS {
+        let output = preloaded(&program, configuration).output().unwrap();
+        assert!(output.status.success(), "{configuration}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn a_setting_that_cannot_be_used_is_said_once_and_the_default_holds() {
     for (variable, bad, good) in [
