@@ -33,7 +33,7 @@ pub const SUMMARY: &str = "summary.json";
 /// Checksum of a part (FNV-1a, 64 bits): against damage, not against malice. It is checked before
 /// a part is decoded because the `parquet` crate (60.1) asserts on some damaged levels instead of
 /// returning an error: about one flipped bit in 1,300 ends in a panic there.
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+pub fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{HeatFold, HeatView};
 use pagemill_model::access::Access;
-use pagemill_model::recording::{Reader, SUMMARY, State};
+use pagemill_model::recording::{Reader, SUMMARY, State, checksum};
 use pagemill_model::{Event, Fold as _, Nanos, Source as _};
 use serde::{Deserialize, Serialize};
 
@@ -294,10 +294,12 @@ fn keep(recording: &Path, reader: &Reader, summary: &Summary) {
 
 fn write(recording: &Path, summary: &Summary) -> Result<()> {
     let temporary = recording.join(format!(".{SUMMARY}.{}", std::process::id()));
-    let written = serde_json::to_vec(summary)
-        .context("the summary")
-        .and_then(|text| Ok(std::fs::write(&temporary, text)?))
-        .and_then(|()| Ok(std::fs::rename(&temporary, recording.join(SUMMARY))?));
+    let written = serde_json::to_vec(summary).context("the summary").and_then(|text| {
+        let mut file = format!("{:016x}\n", checksum(&text)).into_bytes();
+        file.extend(text);
+        std::fs::write(&temporary, file)?;
+        Ok(std::fs::rename(&temporary, recording.join(SUMMARY))?)
+    });
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
@@ -307,9 +309,15 @@ fn write(recording: &Path, summary: &Summary) -> Result<()> {
 /// The summary that is kept in a recording, if it is of what is there now; the reader then passes over what it was
 /// made of.
 pub fn read(recording: &Path, reader: &mut Reader) -> Option<Summary> {
-    let text = std::fs::read(recording.join(SUMMARY)).ok()?;
-    let summary: Summary = serde_json::from_slice(&text).ok()?;
-    let fits = summary.version == VERSION && summary.fingerprint == reader.fingerprint();
+    let file = std::fs::read(recording.join(SUMMARY)).ok()?;
+    let (sum, text) = file.split_at_checked(16)?;
+    let text = text.strip_prefix(b"\n")?;
+    let summary: Summary = (*sum == *format!("{:016x}", checksum(text)).as_bytes())
+        .then(|| serde_json::from_slice(text).ok())??;
+    // What it was made of may have been changed since; then reading says so.
+    let fits = summary.version == VERSION
+        && summary.fingerprint == reader.fingerprint()
+        && DATASETS.iter().all(|dataset| reader.is_intact(dataset));
     fits.then(|| {
         DATASETS.iter().for_each(|dataset| reader.pass_over(dataset));
         summary

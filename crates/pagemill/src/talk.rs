@@ -118,6 +118,14 @@ pub fn terminal() -> Option<Option<u16>> {
     out.is_terminal().then(|| Some(terminal_size::terminal_size_of(&out)?.0.0))
 }
 
+/// Whether what was said is of a part of what there was.
+static PARTIAL: AtomicBool = AtomicBool::new(false);
+
+/// What is said is not of the whole: the verb ends with an error, whatever it found.
+pub fn is_partial() {
+    PARTIAL.store(true, Ordering::Relaxed);
+}
+
 /// Notes what became of a write to standard output.
 pub fn note(outcome: io::Result<()>) {
     if outcome.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe) {
@@ -128,12 +136,15 @@ pub fn note(outcome: io::Result<()>) {
 /// The exit code of a verb that ended with `code`: an error where its output could not be written.
 pub fn ended(code: ExitCode) -> ExitCode {
     note(standard_output().flush());
-    if !LOST.load(Ordering::Relaxed) {
+    let (lost, partial) = (LOST.load(Ordering::Relaxed), PARTIAL.load(Ordering::Relaxed));
+    if lost {
+        eprintln!(
+            "pagemill: standard output could not be written (is the disk full?): what it holds is not whole"
+        );
+    }
+    if !lost && !partial {
         return code;
     }
-    eprintln!(
-        "pagemill: standard output could not be written (is the disk full?): what it holds is not whole"
-    );
     // What a wrapper's program said, or an error, is more than that.
     if code == ExitCode::SUCCESS || code == ExitCode::from(1) { ExitCode::from(2) } else { code }
 }

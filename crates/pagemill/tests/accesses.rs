@@ -285,7 +285,7 @@ fn data_structures_are_named_by_their_variable_or_by_who_asked_for_them() {
     let html = ran(pagemill().arg("report").arg(&recording).arg("--html").arg(&page));
     assert_eq!(html.code(), Some(0), "{html:?}");
     let page = std::fs::read_to_string(&page).unwrap();
-    assert!(page.contains("make_block") && page.contains("id=map"));
+    assert!(page.contains("make_block") && page.contains("id=\"map\""));
 }
 
 /// Every format of accesses has the variable and the same number of accesses.

@@ -340,3 +340,62 @@ fn names_that_others_have_chosen_steer_no_terminal() {
         quiet(call);
     }
 }
+
+/// A recording with a part deleted or a byte changed was compared, exported and validated as if it were whole.
+#[test]
+fn a_recording_that_is_not_whole_is_never_taken_for_one_that_is() {
+    let recordings = recordings();
+    let room = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, name: &str| {
+        let to = room.path().join(name);
+        assert!(Command::new("cp").arg("-r").arg(from).arg(&to).status().unwrap().success());
+        to
+    };
+    let parts = |recording: &Path| {
+        let found = Command::new("find").arg(recording).args(["-name", "part-*"]).output().unwrap();
+        let text = String::from_utf8(found.stdout).unwrap();
+        text.lines().map(PathBuf::from).collect::<Vec<_>>()
+    };
+    let mut kinds = vec![(&recordings.faults, "faults", "pftrace")];
+    kinds.extend(recordings.accesses.as_ref().map(|accesses| (accesses, "accesses", "moca")));
+    for (recording, dataset, format) in kinds {
+        // The summary that reading leaves must hide nothing.
+        let read = pagemill_with(&["report", recording.to_str().unwrap()]);
+        assert_eq!(read.code(), Some(0), "{read:?}");
+        for damage in ["deleted", "flipped"] {
+            let damaged = copy(recording, &format!("{dataset}-{damage}"));
+            let found = parts(&damaged);
+            let of_dataset = |part: &&PathBuf| part.parent().unwrap().ends_with(dataset);
+            let part = found.iter().find(of_dataset).unwrap();
+            if damage == "deleted" {
+                fs::remove_file(part).unwrap();
+            } else {
+                let mut bytes = fs::read(part).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 0x10;
+                fs::write(part, bytes).unwrap();
+            }
+            let whole = recording.to_str().unwrap();
+            let damaged = damaged.to_str().unwrap();
+            let out = room.path().join("out");
+            let mut calls = vec![
+                vec!["report", damaged],
+                vec!["report", damaged, "--json"],
+                vec!["compare", whole, damaged],
+                vec!["compare", damaged, whole],
+                vec!["export", damaged, "-f", "--format", format, "-o", out.to_str().unwrap()],
+            ];
+            if dataset == "faults" {
+                calls.push(vec!["plan", damaged]);
+            }
+            for call in calls {
+                let run = pagemill_with(&call);
+                assert_eq!(run.code(), Some(2), "{call:?}: {run:?}");
+                assert!(
+                    run.err.contains("gone") || run.err.contains("damaged"),
+                    "{call:?}: {run:?}"
+                );
+            }
+        }
+    }
+}

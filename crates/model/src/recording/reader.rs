@@ -55,6 +55,17 @@ pub struct Missing {
     pub rows: u64,
 }
 
+impl Missing {
+    /// The parts: `part 3 of heap, parts 0 to 4 of faults`.
+    pub fn named(&self) -> String {
+        let name = |(dataset, range): &(&str, Range<u64>)| match range.end - range.start {
+            1 => format!("part {} of {dataset}", range.start),
+            _ => format!("parts {} to {} of {dataset}", range.start, range.end - 1),
+        };
+        self.parts.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Reader {
     /// Opens the recording in the directory `path`.
     pub fn open(path: &Path) -> Result<Self> {
@@ -90,6 +101,13 @@ impl Reader {
             set.ahead = None;
             set.unread = 0;
         }
+    }
+
+    /// Whether what [`Reader::pass_over`] would not read is what was written: each part has the content that its name says.
+    pub fn is_intact(&self, dataset: &str) -> bool {
+        let sets = self.datasets.iter().filter(|set| set.rows.dataset() == dataset);
+        let mut parts = sets.flat_map(|set| &set.parts);
+        parts.all(|(_, path, sum)| fs::read(path).is_ok_and(|bytes| checksum(&bytes) == *sum))
     }
 
     /// Files of parts that are to be read, and those that are gone: equal for equal content.

@@ -9,7 +9,6 @@ use anyhow::Result;
 use clap::Args;
 use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::heap::HeapFold;
-use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Fold as _, Source as _};
 use serde_json::json;
 
@@ -68,7 +67,7 @@ struct Side {
 }
 
 fn look(path: &Path) -> Result<Side> {
-    let mut reader = Reader::open(path)?;
+    let mut reader = super::recording(path)?;
     let known = summary::read(path, &mut reader);
     let meta = reader.meta().clone();
     let mut heap = HeapFold::default();

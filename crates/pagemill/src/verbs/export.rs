@@ -8,7 +8,6 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use pagemill_model::Source as _;
 use pagemill_model::pftrace::{Clock, Export};
-use pagemill_model::recording::Reader;
 
 use crate::exit::Exit;
 use crate::files::{self, NewFile};
@@ -62,7 +61,7 @@ enum Format {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let mut reader = Reader::open(&arguments.recording)?;
+    let mut reader = super::recording(&arguments.recording)?;
     let recording = arguments.recording.display();
     if arguments.format != Format::Pftrace {
         if reader.meta().accesses.is_none() {

@@ -7,7 +7,6 @@ use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::hugepages::HugePageFold;
 use pagemill_kernel::{Error, Kind, clock};
-use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _};
 use serde_json::json;
 
@@ -43,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut fold = HugePageFold::default();
     let whose = match (&arguments.recording, arguments.pid) {
         (Some(path), _) => {
-            let mut reader = Reader::open(path)?;
+            let mut reader = super::recording(path)?;
             fold.drain(&mut reader)?;
             format!("{} ({})", reader.meta().comm, reader.meta().pid)
         }

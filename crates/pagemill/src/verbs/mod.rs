@@ -20,10 +20,13 @@ pub mod validate;
 mod values;
 pub mod workload;
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use pagemill_kernel::limits::Resource;
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
+use pagemill_model::recording::Reader;
 
 use crate::tier::daemon;
 
@@ -32,6 +35,21 @@ use crate::tier::daemon;
 pub fn machine() -> Linux {
     let tree = cfg!(debug_assertions).then(|| std::env::var_os("PAGEMILL_ROOT")).flatten();
     tree.map_or_else(Linux::live, Linux::at)
+}
+
+/// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like the
+/// whole that is not.
+pub fn recording(path: &Path) -> Result<Reader> {
+    let reader = Reader::open(path)?;
+    if let Some(missing) = reader.missing() {
+        eprintln!(
+            "pagemill: {}: {} gone since it was written; what follows is of the rest",
+            path.display(),
+            missing.named()
+        );
+        crate::talk::is_partial();
+    }
+    Ok(reader)
 }
 
 /// What a verb that stays beside the program that it starts needs at the least.

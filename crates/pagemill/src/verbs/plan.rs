@@ -16,7 +16,6 @@ use clap::{Args, ValueEnum};
 use pagemill_analysis::regions::RegionFold;
 use pagemill_analysis::walks::WalkFold;
 use pagemill_kernel::Linux;
-use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Source as _};
 use pagemill_policy::huge::Unit;
 use pagemill_policy::huge::profile::Profile;
@@ -179,7 +178,7 @@ impl Arguments {
 
     /// Says where huge pages or eager paging would pay.
     fn advise(&self, input: &Path) -> Result<Exit> {
-        let mut reader = Reader::open(input)?;
+        let mut reader = super::recording(input)?;
         let (mut fold, mut walks) = (RegionFold::default(), WalkFold::default());
         while let Some(event) = reader.next_event()? {
             fold.event(&event);
@@ -294,7 +293,7 @@ pub fn read_profile(path: &Path) -> Result<Profile> {
 
 /// Decides all that was decided in a recording again.
 fn replay(path: &Path, as_json: bool) -> Result<Exit> {
-    let mut reader = Reader::open(path)?;
+    let mut reader = super::recording(path)?;
     let (mut decisions, mut different) = (0_u64, Vec::new());
     while let Some(event) = reader.next_event()? {
         let Event::Huge(row) = event else { continue };

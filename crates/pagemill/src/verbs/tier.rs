@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, clock, loan};
-use pagemill_model::recording::{Meta, NotMeasured, Reader, Writer};
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
 use pagemill_policy::tier::live::{Live, POLICIES};
 
@@ -382,7 +382,7 @@ struct Replayed {
 }
 
 fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
-    let mut reader = Reader::open(path)?;
+    let mut reader = super::recording(path)?;
     let mut live = name.map(policy).transpose()?;
     let mut waiting: Option<TierDecision> = None;
     let mut views = Vec::new();

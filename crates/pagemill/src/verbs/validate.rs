@@ -14,7 +14,7 @@ use clap::Args;
 use pagemill_analysis::validate::{Difference, KINDS, Tally, Validation, ValidationView};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
-use pagemill_model::recording::{Meta, Reader, Writer};
+use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Nanos, Source as _};
 use pagemill_tracer::Ended;
 use serde_json::json;
@@ -169,8 +169,8 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
 
 /// Holds the two recordings in `directory` against each other.
 fn validate(directory: &Path) -> Result<ValidationView> {
-    let mut exact = Reader::open(&directory.join(EXACT))?;
-    let mut faults = Reader::open(&directory.join(FAULTS))?;
+    let mut exact = super::recording(&directory.join(EXACT))?;
+    let mut faults = super::recording(&directory.join(FAULTS))?;
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {
         eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");

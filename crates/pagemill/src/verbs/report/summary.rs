@@ -277,12 +277,7 @@ pub(super) fn losses(report: &Report) -> Vec<String> {
 /// What the recording once had and does not have any more.
 pub(super) fn gone(report: &Report) -> Option<String> {
     let missing = report.reader.missing()?;
-    let name = |(dataset, range): &(&str, std::ops::Range<u64>)| match range.end - range.start {
-        1 => format!("part {} of {dataset}", range.start),
-        _ => format!("parts {} to {} of {dataset}", range.start, range.end - 1),
-    };
-    let parts: Vec<String> = missing.parts.iter().map(name).collect();
-    let (parts, rows) = (parts.join(", "), missing.rows);
+    let (parts, rows) = (missing.named(), missing.rows);
     Some(format!(
         "{rows} rows are gone: the recording was written with {parts} and does not have them any more"
     ))

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use pagemill_analysis::regions::{Area, Place, RegionFold};
-use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Nanos, Source as _};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
@@ -166,7 +165,7 @@ impl Options {
 
     /// First touches in the order of the recording's faults, and the program's own time between them, of the process with most of them.
     fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
-        let mut reader = Reader::open(path)?;
+        let mut reader = crate::verbs::recording(path)?;
         let mut fold = RegionFold::default();
         // Page, when the fault began, when it ended.
         let mut by_process: BTreeMap<u64, Vec<(u64, u64, u64)>> = BTreeMap::new();
