@@ -30,7 +30,9 @@ impl NewFile {
         let cannot = || format!("cannot write {}", path.display());
         let there = fs::metadata(path).ok();
         let to = match &there {
-            Some(there) if there.is_dir() => bail!("{} is a directory", path.display()),
+            Some(there) if there.is_dir() => {
+                bail!("cannot write {}: it is a directory", path.display())
+            }
             Some(there) if !there.is_file() => {
                 To::There(File::options().write(true).open(path).with_context(cannot)?)
             }

@@ -40,7 +40,7 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or the
 /// system call at hand.
-const SIGNALS: u64 = !(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
+pub(crate) const SIGNALS: u64 = !(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
 
 /// Makes and marks the page; once, at the start. Without it (an old kernel) only the handlers work.
 pub(crate) fn mark() {

@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
 use crate::say::{self, Line};
-use crate::{HEAP, helper, libc, pagemill_stats, start, sys, thread};
+use crate::{HEAP, fork, helper, libc, pagemill_stats, start, sys, thread};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]
@@ -162,11 +162,16 @@ extern "C" fn at_exit() {
             // SAFETY: null stands for all streams.
             unsafe { flush(core::ptr::null_mut()) };
         }
+    }
+    // A handler that allocated meanwhile would wait for a lock that its own thread holds.
+    let mask = sys::set_signal_mask(fork::SIGNALS);
+    if HEAP.config().hardened {
         HEAP.check_held();
     }
     if start::settings().stats_at_exit {
         print();
     }
+    sys::set_signal_mask(mask);
 }
 
 #[used]
