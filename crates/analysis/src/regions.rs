@@ -21,6 +21,9 @@ pub const REGION: u64 = 2 << 20;
 /// Base pages of a region.
 pub const PAGES: u64 = 512;
 
+/// Addresses of programs are below: 57 bits, with page tables of five levels.
+const ADDRESSES: u64 = 1 << 57;
+
 /// What a mapping holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -135,6 +138,10 @@ impl RegionFold {
 
     fn mapping(&mut self, sample: &MappingSample) {
         let (Some(start), Some(end)) = (sample.start, sample.end) else { return };
+        // What no processor has: the file was made up, or is damaged.
+        if start >= end || end > ADDRESSES {
+            return;
+        }
         let pid = sample.pid.unwrap_or(0);
         let name = sample.name.as_deref().unwrap_or_default();
         if name.starts_with('/') {
@@ -277,6 +284,14 @@ mod tests {
         let mut fold = RegionFold::default();
         events.iter().for_each(|event| fold.event(event));
         fold.view()
+    }
+
+    /// A length that wrapped asked for 281 TB.
+    #[test]
+    fn mappings_that_no_processor_has_are_left_out() {
+        let made_up = [(2 * REGION, REGION), (REGION, REGION), (REGION, u64::MAX), (0, 1 << 60)];
+        let events = made_up.map(|(start, end)| mapping(start, end, "[heap]", 1 << 40));
+        assert!(fold(&events).areas.is_empty());
     }
 
     #[test]

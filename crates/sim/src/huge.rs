@@ -281,7 +281,7 @@ impl Machine {
             }
         }
         let count = setup.workload.pages.div_ceil(PAGES) as usize;
-        let own: u64 = setup.workload.own.iter().sum();
+        let own = setup.workload.own.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
         Self {
             owners: vec![None; zone.pages() as usize],
             heap: Arc::new(Mapping {

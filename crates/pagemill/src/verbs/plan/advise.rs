@@ -122,6 +122,11 @@ fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     let Some(anonymous) = area.anonymous.filter(|bytes| *bytes > 0 && length > 0) else {
         return Vec::new();
     };
+    // Less than a page a region says of none which it is; and what a file says is bounded before it is listed.
+    const MOST: u64 = 1 << 22;
+    if length / REGION > MOST.min(anonymous / 4096) {
+        return Vec::new();
+    }
     // A mapping with a good part on huge pages says how much it got, not how much it touched.
     let known = area.huge.unwrap_or(0) * 4 < anonymous;
     let mean = u128::from(anonymous) * u128::from(PAGES) / u128::from(length);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_analysis::regions::{Area, Place, RegionFold};
 use pagemill_model::{Event, Fold as _, Nanos, Source as _};
@@ -61,6 +61,20 @@ pub struct Options {
     compaction: Option<Nanos>,
 }
 
+/// What a recording says of its length and memory is not taken on trust: each is worked through step by step.
+fn bounded(load: &Workload) -> Result<()> {
+    const MOST_PAGES: u64 = 1 << 26;
+    const MOST_TIME: Nanos = Nanos(24 * 3_600_000_000_000);
+    ensure!(load.pages <= MOST_PAGES, "it has {} pages; valid: up to {MOST_PAGES}", load.pages);
+    let time = Nanos(load.own.iter().fold(0, |sum: u64, one| sum.saturating_add(*one)));
+    ensure!(
+        time <= MOST_TIME,
+        "it says that its program took {} by itself; valid: up to a day",
+        time.to_string().trim()
+    );
+    Ok(())
+}
+
 impl Options {
     /// Whether the huge page simulation is asked for.
     pub fn asked(&self) -> bool {
@@ -83,6 +97,7 @@ impl Options {
                 WORKLOADS.join(", ")
             ),
         };
+        bounded(&load).with_context(|| format!("{workload} cannot be simulated"))?;
         let mut policies = Vec::new();
         for name in &self.huge {
             let Some(policy) = Named::find(name) else {
