@@ -20,7 +20,7 @@ use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, StatsPage};
 use pagemill_heap::{SpanRef, size};
 
-use super::{PAGE, Waits, explore};
+use super::{PAGE, Waits, explore, nobody};
 
 /// Two slots a page, and spans of 16 pages.
 const SLOT: usize = 2048;
@@ -84,7 +84,7 @@ impl World {
             span.set_live(0, live);
             span.set_live_count(live.count_ones() as u16);
             let span = SpanRef::new(span);
-            central.take(&os, Some(span), 0, 0, PAGE, &mut Batch::new());
+            central.take(&os, Some(span), 0, 0, PAGE, &mut Batch::new(), nobody);
             span
         });
         let frozen = Mutex::new(Vec::new());
@@ -251,7 +251,7 @@ fn a_slot_taken_while_its_span_is_planned_keeps_its_bytes() {
         compact_beside(&world, || {
             // The second span is in front: its slot 1 is where the first one's is live.
             let mut batch = Batch::new();
-            if world.central.take(&world.os, None, 1, 1, PAGE, &mut batch) == 1 {
+            if world.central.take(&world.os, None, 1, 1, PAGE, &mut batch, nobody) == 1 {
                 let word = batch.words()[0];
                 world.write(word.span(), word.mask.trailing_zeros() as usize);
             }
