@@ -51,6 +51,8 @@ pub(crate) struct Child {
     patience: Duration,
     /// Where its parent's heap lay at the fork.
     heap: Pages,
+    /// Where the descriptors of ours are that it has from its parent.
+    own_fds: u32,
     /// Pages in its page tables from the beginning.
     kept: u64,
     /// It is not to be adopted.
@@ -63,6 +65,8 @@ pub(crate) struct Inherited {
     pub(crate) memory: File,
     pub(crate) inode: u64,
     pub(crate) heap: Pages,
+    /// Where the descriptors of ours are in the parent.
+    pub(crate) own_fds: u32,
 }
 
 impl Child {
@@ -74,7 +78,7 @@ impl Child {
         age: Duration,
     ) -> Result<Self> {
         let pagemap = Pagemap::open(linux, pid)?;
-        let Inherited { memory, inode, heap } = from;
+        let Inherited { memory, inode, heap, own_fds } = from;
         let mut child = Self {
             pid,
             memory,
@@ -87,6 +91,7 @@ impl Child {
             due: Instant::now() + age,
             patience: SOON,
             heap,
+            own_fds,
             kept: 0,
             stays: false,
         };
@@ -100,7 +105,8 @@ impl Child {
 
     /// What a child of its own takes over.
     pub(crate) fn inherited(&self) -> Result<Inherited> {
-        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap: self.heap })
+        let (heap, own_fds) = (self.heap, self.own_fds);
+        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap, own_fds })
     }
 
     /// Adds what is in the page tables of a range to what was touched.
@@ -210,7 +216,8 @@ impl Process {
     pub(crate) fn inherited(&self) -> Result<Inherited> {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
         let heap = (word(&self.control.break_start), word(&self.control.break_end));
-        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap })
+        let own_fds = self.own_fds;
+        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap, own_fds })
     }
 }
 
@@ -223,13 +230,16 @@ impl Tracer {
         let (from, watched) = if let Some(elder) = self.children.get(&parent) {
             (elder.inherited()?, None)
         } else if let Some(process) = self.processes.get_mut(&owner) {
+            process.sharers.push(child);
             let watched = process.freeze(&self.linux, (forker, child), self.options.granule)?;
             (process.inherited()?, watched)
         } else {
             return Ok(());
         };
         if let Some(process) = self.processes.get_mut(&owner) {
-            process.sharers.push(child);
+            if !process.sharers.contains(&child) {
+                process.sharers.push(child);
+            }
             self.reads.insert(child, owner);
         }
         let age = 2 * self.options.interval;
@@ -272,12 +282,19 @@ impl Tracer {
         threads: &[u32],
         sink: &mut dyn crate::Sink,
     ) -> Result<()> {
+        // One that only shares the memory may have other descriptors.
+        let own = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.group == pid);
+        let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+        let Some(thread) = crate::attach::calm(&own) else { return Ok(()) };
         let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
-        let Some(thread) = crate::attach::calm(threads) else { return Ok(()) };
         let data = child.data(&self.linux)?;
         if data > LARGEST {
             let why = format!("{} MiB are too much to copy", data >> 20);
             return Err(Error::new(Kind::Unsupported, "adopt", format_args!("process {pid}"), why));
+        }
+        if let Some(why) = crate::attach::pins(&self.linux, pid, Some(child.own_fds))? {
+            let object = format!("process {pid}");
+            return Err(Error::new(Kind::Unsupported, "adopt", object, why));
         }
         let _ = sink.interval(child.interval(true)?);
         let number = child.number;
@@ -296,6 +313,7 @@ impl Tracer {
         process.original.clear();
         (process.intervals, process.began) = (number, now());
         self.processes.insert(pid, process);
+        self.tell_keeper();
         self.children.remove(&pid);
         self.no_longer_reads(pid)
     }

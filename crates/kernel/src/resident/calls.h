@@ -44,9 +44,29 @@ static int in_private(u64 start, u64 end)
 #define MAP_HUGETLB 0x40000
 #define PROT_WRITE 2
 
+/* Of PROCMAP_QUERY. */
+#define VMA_SHARED 8
+
 enum { GO_ON, FORWARD, DONE, BUSY };
 /* The number of a command that is no system call. */
 #define DECIDE (-2)
+
+/* Whether what a descriptor maps is a file's pages, which come back by a fault: a plain file, and not one by which a
+ * driver shows memory of its own. */
+static int of_file(i64 fd)
+{
+	static const u32 DRIVERS[] = { 0x9fa0 /* proc */, 0x62656572 /* sys */, 0x64626720 /* debug */,
+				       0x74726163 /* trace */, 0x958458f6 /* hugetlb */ };
+	struct stat file;
+	struct statfs system;
+	if (failed(call3(__NR_fstat, fd, &file, 0)) || (file.st_mode & 0170000) != 0100000 ||
+	    failed(call3(__NR_fstatfs, fd, &system, 0)))
+		return 0;
+	for (u32 i = 0; i < sizeof DRIVERS / sizeof *DRIVERS; i++)
+		if ((u32)system.f_type == DRIVERS[i])
+			return 0;
+	return 1;
+}
 
 /* Puts the bytes of a private writable mapping of a file into a fresh part of the memory file; DONE if that is all of
  * them. What the file does not have, behind its end or on a page that cannot be read, is zeros. Anything else than a plain
@@ -89,6 +109,9 @@ static int do_mmap(u64 *a, i64 *result)
 		if (leave(a[0], a[0] + up(length), &holes) != a[0] + up(length))
 			return FORWARD;
 	}
+	/* The tracer judges what it is, between two of its looks at the page tables. */
+	if (!converted && !anonymous && !of_file((i32)a[4]))
+		return FORWARD;
 	if (converted && !anonymous) {
 		int what = fill((i32)a[4], a[5], length, offset);
 		if (what != DONE)
@@ -197,6 +220,9 @@ static int do_mremap(u64 *a, i64 *result)
 	if (ours(&query) && length > old_length && blocked(&query, old, old_length, length))
 		return grow_elsewhere(&query, old, old_length, length, flags, result);
 	note(old, old + old_length, 1);
+	/* It may be one that the tracer knows by its place. */
+	if (load(&control->apart) && !ours(&query) && query.vma_flags & VMA_SHARED)
+		return FORWARD;
 	if (flags & 2) {
 		note(a[4], a[4] + length, 1);
 		if (leave(a[4], a[4] + length, &holes) != a[4] + length)
@@ -302,8 +328,7 @@ static void let_go(void)
 	u64 at = 0;
 	store(&control->orphan, KEPT);
 	while (find(at, &query) > 0) {
-		/* 8: VM_SHARED of PROCMAP_QUERY. */
-		if (ours(&query) && query.vma_flags & 8)
+		if (ours(&query) && query.vma_flags & VMA_SHARED)
 			call(__NR_mmap, (i64)query.start, (i64)(query.end - query.start), (i64)(query.vma_flags & 7),
 			     MAP_PRIVATE | MAP_FIXED, control->memory_fd, (i64)query.offset);
 		at = query.end;
