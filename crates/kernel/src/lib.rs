@@ -22,6 +22,7 @@ pub mod held;
 pub mod huge_area;
 pub mod huge_costs;
 pub mod huge_pages_of;
+pub mod keeper;
 pub mod ksm;
 pub mod ksm_loan;
 pub mod limits;

@@ -24,6 +24,23 @@ pub fn create(name: &CStr) -> Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// Locks the first byte of a file in memory for as long as the returned file is open: others who have it can see that we
+/// live, in whatever PID namespace they are.
+pub fn hold(file: &File) -> Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // An open file of its own, for those of one do not shut each other out.
+    let own = File::options().read(true).write(true).open(&path);
+    let own = own.map_err(|error| Error::io("open", &path, error))?;
+    // SAFETY: zero is a valid `flock`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_len) = (libc::F_WRLCK as libc::c_short, 1);
+    // SAFETY: the descriptor is open; `lock` is valid for reads and lives through the call.
+    match unsafe { libc::fcntl(own.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(own),
+        _ => Err(Error::last("lock", "the memory file")),
+    }
+}
+
 /// Gives the pages of `length` bytes from `offset` back; the file reads as zeros there.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

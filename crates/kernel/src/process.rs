@@ -118,6 +118,26 @@ impl Linux {
         })
     }
 
+    /// Whether this process is in the PID namespace that the machine began with, whose numbers BPF programs are told.
+    pub fn in_first_pid_namespace(&self) -> bool {
+        // Its inode is fixed (PROC_PID_INIT_INO).
+        let link = std::fs::read_link(self.path("/proc/self/ns/pid"));
+        link.map_or(true, |link| link.as_os_str() == "pid:[4026531836]")
+    }
+
+    /// The numbers of thread `thread` in the PID namespaces that it is in: first as seen from here, last as it sees
+    /// itself.
+    pub fn numbers(&self, thread: u32) -> Result<Vec<u32>> {
+        let text = self.read_of(thread, "status")?;
+        let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        let numbers = numbers.map(|text| text.split_whitespace().map(str::parse).collect());
+        match numbers {
+            Some(Ok(numbers)) => Ok(numbers),
+            // A kernel without such namespaces.
+            _ => Ok(vec![thread]),
+        }
+    }
+
     /// The children of `pid` now. Where the kernel has no `children` files
     /// (`CONFIG_PROC_CHILDREN`), all processes are asked for their parent.
     pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
@@ -254,11 +274,12 @@ fn parse_status(text: &str) -> Option<Status> {
     })
 }
 
-/// Whether two processes have one memory, not two (kcmp(2)). `false` where the kernel does not tell.
-pub fn same_memory(one: u32, other: u32) -> bool {
+/// Whether two threads have one memory, not two (kcmp(2)). `None` where the kernel does not tell.
+pub fn same_memory(one: u32, other: u32) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+    let answer = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) };
+    (answer >= 0).then_some(answer == 0)
 }
 
 /// How many descriptors process `pid` may have: the soft and the hard limit.

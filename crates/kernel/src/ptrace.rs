@@ -8,8 +8,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Once;
+use std::time::{Duration, Instant};
 
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// What a traced thread has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +181,9 @@ pub fn launch(
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
             if setup.apply(&filter) {
                 libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
             }
@@ -209,9 +213,9 @@ pub fn resume(thread: u32, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
-/// Lets a stopped thread go on untraced.
-pub fn detach(thread: u32) -> Result<()> {
-    request(libc::PTRACE_DETACH, thread, 0, 0).map_err(of("let go", thread))
+/// Lets a stopped thread go on untraced, with this signal (0: none).
+pub fn detach(thread: u32, signal: i32) -> Result<()> {
+    request(libc::PTRACE_DETACH, thread, 0, signal as usize).map_err(of("let go", thread))
 }
 
 /// As [`resume`], until the next entry to or exit from a system call.
@@ -276,13 +280,96 @@ pub fn poll_one(thread: u32) -> Result<Option<Stop>> {
     Ok(wait(thread as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
 }
 
-/// Waits until `thread` has something to say.
-pub fn wait_for(thread: u32) -> Result<Stop> {
-    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-    let found = wait(thread as libc::pid_t, 0)?;
-    found
-        .map(|(_, stop)| stop)
-        .ok_or_else(|| Error::io("wait for", format_args!("thread {thread}"), gone()))
+/// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`.
+pub fn wait_for(thread: u32, limit: Duration) -> Result<Stop> {
+    crate::keeper::beat();
+    let end = Instant::now() + limit;
+    loop {
+        // Nearly always it comes at once; what interrupts the call otherwise costs two calls.
+        if let Some(stop) = poll_one(thread)? {
+            return Ok(stop);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let object = || format!("thread {thread}");
+        if left.is_zero() {
+            let why = format!("it does not stop within {} s", limit.as_secs());
+            return Err(Error::new(Kind::Busy, "wait for", object(), why));
+        }
+        let alarm = Alarm::set(left)?;
+        let mut status = 0;
+        let flags = libc::__WALL | libc::__WNOTHREAD;
+        // SAFETY: `status` is valid for writes.
+        let found = unsafe { libc::waitpid(thread as libc::pid_t, &mut status, flags) };
+        let error = io::Error::last_os_error();
+        drop(alarm);
+        if found > 0 {
+            return Ok(decode(status));
+        }
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => {
+                let gone = io::Error::from_raw_os_error(libc::ESRCH);
+                return Err(Error::io("wait for", object(), gone));
+            }
+            _ => return Err(Error::io("wait for", object(), error)),
+        }
+    }
+}
+
+/// Interrupts the calling thread's system calls from a moment on, again and again until it is dropped.
+struct Alarm(libc::timer_t);
+
+impl Alarm {
+    /// Between two interruptions: the first may come before the call that it is to end.
+    const AGAIN: Duration = Duration::from_millis(100);
+
+    fn set(after: Duration) -> Result<Self> {
+        extern "C" fn nothing(_: libc::c_int) {}
+        static HANDLER: Once = Once::new();
+        let number = libc::SIGRTMAX() - 2;
+        HANDLER.call_once(|| {
+            // SAFETY: zero is a valid `sigaction`; the handler does nothing, and calls are not restarted after it.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+                libc::sigaction(number, &action, ptr::null_mut());
+            }
+        });
+        let failed = || Error::last("set", "a timer");
+        let mut timer: libc::timer_t = ptr::null_mut();
+        let time = |time: Duration| libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let when = libc::itimerspec { it_interval: time(Self::AGAIN), it_value: time(after) };
+        // SAFETY: zero is a valid `sigevent`; the pointers are to live values of the types that the calls take; a
+        // signal that was blocked may arrive, whose handler stands.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = number;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, number);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+            if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) != 0 {
+                return Err(failed());
+            }
+            let alarm = Self(timer);
+            if libc::timer_settime(timer, 0, &when, ptr::null_mut()) != 0 {
+                return Err(failed());
+            }
+            Ok(alarm)
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // SAFETY: the timer was created by `set` and is deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
 }
 
 /// Of this thread's tracees only: another thread may trace programs of its own.

@@ -210,7 +210,7 @@ pub struct Control {
     orphan: AtomicU32,
     pub tracer: AtomicU32,
     pub mapper_process: AtomicU32,
-    padding: AtomicU32,
+    pub apart: AtomicU32,
     pub untraced: AtomicU64,
     pub handled: AtomicU64,
     pub notification: Notification,
@@ -251,8 +251,14 @@ impl Control {
     }
 
     /// Has the servant make these calls (at most [`COMMANDS`]) and returns what they returned. An error
-    /// if it does not answer: it, or the program, has ended.
-    pub fn serve(&self, calls: &[[i64; 7]], limit: Duration) -> Result<Vec<i64>> {
+    /// if it does not answer within `limit`, or is not `alive`, which is asked while it is waited for.
+    pub fn serve(
+        &self,
+        calls: &[[i64; 7]],
+        limit: Duration,
+        alive: &dyn Fn() -> bool,
+    ) -> Result<Vec<i64>> {
+        crate::keeper::beat();
         for (command, call) in self.commands.iter().zip(calls) {
             command.set(call);
         }
@@ -262,20 +268,21 @@ impl Control {
         self.request.store(request, Ordering::Release);
         futex_wake(&self.request);
         let end = Instant::now() + limit;
+        futex_wait_for(&self.done, request, Duration::from_millis(20));
         loop {
             let done = self.done.load(Ordering::Acquire);
             if done == request {
                 break;
             }
-            if Instant::now() >= end {
-                return Err(Error::new(
-                    Kind::Gone,
-                    "ask",
-                    "the servant of the program",
-                    "it does not answer",
-                ));
-            }
-            futex_wait(&self.done, done, Duration::from_millis(20));
+            let why = match alive() {
+                false => "it has ended",
+                true if Instant::now() >= end => "it does not answer",
+                true => {
+                    futex_wait(&self.done, done, Duration::from_millis(20));
+                    continue;
+                }
+            };
+            return Err(Error::new(Kind::Gone, "ask", "the servant of the program", why));
         }
         Ok(self
             .commands
@@ -294,11 +301,11 @@ impl Control {
         number: i32,
         argument: [u64; 6],
         now: bool,
-        limit: Duration,
+        serve: impl FnOnce(&[[i64; 7]]) -> Result<Vec<i64>>,
     ) -> Result<Decided> {
         let command = if now { -3 } else { -2 };
         self.foreign.set(id, thread, number, argument);
-        Ok(match self.serve(&[[command, 0, 0, 0, 0, 0, 0]], limit)?[0] {
+        Ok(match serve(&[[command, 0, 0, 0, 0, 0, 0]])?[0] {
             1 => Decided::Left,
             3 => Decided::Busy,
             _ => Decided::Answered,
@@ -349,6 +356,20 @@ impl Control {
         self.orphan.store(2, Ordering::Release);
     }
 
+    /// The tracer has given up: whoever waits for its answer is let go, memory private and over the file.
+    pub fn abandon(&self) {
+        self.tracer.store(0, Ordering::Release);
+        futex_wake(&self.forward);
+    }
+
+    /// Before another servant and mapper are started in place of those that have ended.
+    pub fn begin_again(&self) {
+        self.notification.set(0, 0, 0, [0; 6]);
+        for word in [&self.servant_ready, &self.mapper_ready, &self.forward, &self.lock] {
+            word.store(0, Ordering::Release);
+        }
+    }
+
     /// Takes the touched pages out of the log.
     pub fn take_log(&self) -> Vec<(u64, u64, u64)> {
         let tail = self.log_tail.load(Ordering::Acquire);
@@ -369,6 +390,14 @@ impl Control {
         }
         self.segment_count.store(at + 1, Ordering::Release);
         true
+    }
+}
+
+/// Waits until `word` is `value`, or for about `limit`.
+fn futex_wait_for(word: &AtomicU32, value: u32, limit: Duration) {
+    let now = word.load(Ordering::Acquire);
+    if now != value {
+        futex_wait(word, now, limit);
     }
 }
 

@@ -71,18 +71,21 @@ const ADVICE: &[i32] = &[
     102, // MADV_GUARD_INSTALL
 ];
 
+/// Our own code may do anything, and so may calls that are not of this machine's kind.
+const BEGINNING: [Instruction; 7] = [
+    (LOAD, 0, 0, INSTRUCTION_HIGH),
+    (EQUAL, 0, 1, (resident::CODE >> 32) as u32),
+    (RETURN, 0, 0, ALLOW),
+    (LOAD, 0, 0, ARCHITECTURE),
+    (EQUAL, 1, 0, X86_64),
+    (RETURN, 0, 0, ALLOW),
+    (LOAD, 0, 0, NUMBER),
+];
+
 /// The filter; descriptors of ours are the [`OWN_DESCRIPTORS`] from `own_fds` on.
 fn instructions(own_fds: u32) -> Vec<Instruction> {
     // Blocks: each either returns or falls through to the next.
-    let mut code: Vec<Instruction> = vec![
-        (LOAD, 0, 0, INSTRUCTION_HIGH),
-        (EQUAL, 0, 1, (resident::CODE >> 32) as u32),
-        (RETURN, 0, 0, ALLOW),
-        (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, X86_64),
-        (RETURN, 0, 0, ALLOW),
-        (LOAD, 0, 0, NUMBER),
-    ];
+    let mut code = BEGINNING.to_vec();
     for &number in ALWAYS {
         code.extend([(EQUAL, 0, 1, number as u32), (RETURN, 0, 0, NOTIFY)]);
     }
@@ -117,6 +120,13 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
         advice.extend([(EQUAL, 0, 1, value as u32), (RETURN, 0, 0, NOTIFY)]);
     }
     inspect(libc::SYS_madvise, &advice);
+    keep_open(&mut inspect, own_fds);
+    code.push((RETURN, 0, 0, ALLOW));
+    code
+}
+
+/// Descriptors of ours cannot be closed or replaced one by one.
+fn keep_open(inspect: &mut impl FnMut(libc::c_long, &[Instruction]), own_fds: u32) {
     let own = |index: u32| {
         [
             (LOAD, 0, 0, argument(index)),
@@ -128,14 +138,34 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
     inspect(libc::SYS_close, &own(0));
     inspect(libc::SYS_dup2, &own(1));
     inspect(libc::SYS_dup3, &own(1));
+}
+
+/// A filter for a program that has inherited the other one, and whose descriptors of ours stand elsewhere: from
+/// `own_fds` on.
+fn keeping_instructions(own_fds: u32) -> Vec<Instruction> {
+    let mut code = BEGINNING.to_vec();
+    let mut inspect = |number: libc::c_long, block: &[Instruction]| {
+        code.push((EQUAL, 0, (block.len() + 1) as u8, number as u32));
+        code.extend(block);
+        code.push((RETURN, 0, 0, ALLOW));
+    };
+    keep_open(&mut inspect, own_fds);
     code.push((RETURN, 0, 0, ALLOW));
     code
+}
+
+/// That filter as `seccomp(2)` wants it, like [`program`].
+pub fn keeping(address: u64, own_fds: u32) -> Vec<u8> {
+    bytes_of(address, keeping_instructions(own_fds))
 }
 
 /// The filter as `seccomp(2)` wants it, for memory at `address` of the program: a `struct sock_fprog` and
 /// the instructions behind it.
 pub fn program(address: u64, own_fds: u32) -> Vec<u8> {
-    let code = instructions(own_fds);
+    bytes_of(address, instructions(own_fds))
+}
+
+fn bytes_of(address: u64, code: Vec<Instruction>) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((code.len() as u64).to_ne_bytes());
     bytes.extend((address + 16).to_ne_bytes());
@@ -177,6 +207,8 @@ pub fn mapping_calls() -> Vec<libc::sock_filter> {
     code.into_iter().map(|(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect()
 }
 
+const _: () = assert!(size_of::<Notified>() == 80);
+
 #[repr(C)]
 struct Response {
     id: u64,
@@ -196,6 +228,44 @@ pub enum Answer {
     GoOn,
     /// It returns this; a negative number is an error.
     Return(i64),
+}
+
+/// A notified call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Notified {
+    /// Names the notification in the answer.
+    pub id: u64,
+    /// Thread that makes the call; 0 if it is not to be seen from here.
+    pub thread: u32,
+    flags: u32,
+    /// Number of the system call.
+    pub number: i32,
+    architecture: u32,
+    instruction: u64,
+    /// Arguments of the call.
+    pub argument: [u64; 6],
+}
+
+// _IOWR('!', 0, struct seccomp_notif)
+const RECEIVE: libc::Ioctl =
+    (3 << 30 | (size_of::<Notified>() as u64) << 16 | 0x21 << 8) as libc::Ioctl;
+
+/// What waits at a listener: `(a call, nobody has the filter any more)`.
+pub fn waits(listener: &OwnedFd) -> (bool, bool) {
+    let mut polled = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: `polled` is one exclusively borrowed entry; the call does not wait.
+    unsafe { libc::poll(&mut polled, 1, 0) };
+    (polled.revents & libc::POLLIN != 0, polled.revents & libc::POLLHUP != 0)
+}
+
+/// Receives a call that waits; `None` if its caller is gone. Waits for the next if none does, so nobody else may
+/// receive from this listener now.
+pub fn receive(listener: &OwnedFd) -> Option<Notified> {
+    let mut notified = Notified::default();
+    // SAFETY: `notified` has the layout of `struct seccomp_notif`, is zero as the call demands, and lives through it.
+    let done = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notified) };
+    (done == 0).then_some(notified)
 }
 
 /// Answers notification `id`. A caller that is gone is no error.

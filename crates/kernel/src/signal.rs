@@ -35,6 +35,9 @@ pub const ENDS: &[i32] = &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQ
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 
+/// Sets a stopped program going.
+pub const CONTINUE: i32 = libc::SIGCONT;
+
 /// Stop a program until it is continued: the terminal's stop key, and its use from the background.
 pub const STOPS: &[i32] = &[libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 

@@ -96,6 +96,23 @@ pub struct MappingUsage {
     pub flags: Vec<String>,
 }
 
+impl MappingUsage {
+    fn flag(&self, any: &[&str]) -> bool {
+        self.flags.iter().any(|flag| any.contains(&flag.as_str()))
+    }
+
+    /// Whether a driver put pages of its own into it, or none at all (`VM_IO`, `VM_PFNMAP`, `VM_MIXEDMAP`): a page table
+    /// entry that is dropped there may be lost for good.
+    pub fn of_driver(&self) -> bool {
+        self.flag(&["io", "pf", "mm"])
+    }
+
+    /// Whether it is of hugetlbfs.
+    pub fn huge_pages(&self) -> bool {
+        self.flag(&["ht"])
+    }
+}
+
 impl Linux {
     /// Physical memory of the whole process `pid`. Kernels before 4.14 have no rollup; there the sum
     /// over its mappings is returned.

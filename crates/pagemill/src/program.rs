@@ -359,6 +359,22 @@ fn sanitizer<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) 
     })
 }
 
+/// The sanitizer that a program is built with and that leaves no room for memory of others, if it is: its shadow takes
+/// fixed addresses, and it ends where it finds anything there.
+pub fn sanitizer_with_fixed_layout(path: &Path) -> Option<&'static str> {
+    const KNOWN: [(&[u8], &str); 2] =
+        [(b"__tsan_init", "ThreadSanitizer"), (b"__msan_init", "MemorySanitizer")];
+    let parts = Parts::open(path).ok()?;
+    let file = ElfFile64::<Endianness, _>::parse(&parts).ok()?;
+    // It calls it, or brings it.
+    let found = file
+        .dynamic_symbols()
+        .chain(file.symbols())
+        .filter_map(|symbol| symbol.name_bytes().ok())
+        .find_map(|name| KNOWN.iter().find(|(known, _)| *known == name));
+    found.map(|(_, sanitizer)| *sanitizer)
+}
+
 /// The allocator that the program carries, if it does.
 fn bundled<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> Option<Refusal> {
     let carries = |allocator: &str, symbol: &str| {

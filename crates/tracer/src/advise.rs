@@ -310,7 +310,7 @@ impl Command<'_> {
     fn born(&mut self, parent: u32, child: u32) -> Result<()> {
         let owner = self.threads.get(&parent).copied().unwrap_or(parent);
         if !self.early.remove(&child) {
-            ptrace::wait_for(child)?;
+            ptrace::wait_for(child, crate::PATIENCE)?;
         }
         let process = self.linux.thread_group(child).unwrap_or(child);
         self.threads.insert(child, process);
@@ -403,7 +403,7 @@ impl Command<'_> {
         ptrace::set_registers(thread, registers)?;
         ptrace::resume_to_system_call(thread, 0)?;
         loop {
-            match ptrace::wait_for(thread)? {
+            match ptrace::wait_for(thread, crate::PATIENCE)? {
                 Stop::SystemCall => return ptrace::registers(thread),
                 Stop::Interrupted | Stop::Group(_) => ptrace::resume_to_system_call(thread, 0)?,
                 _ => {

@@ -11,8 +11,8 @@ use pagemill_kernel::resident::{Decided, Image};
 use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
 
-use crate::PATIENCE;
-use crate::convert::{OURS, of_image, protection};
+use crate::Untraced;
+use crate::convert::{OURS, of_image, protection, stays};
 use crate::copy::copy;
 use crate::process::Process;
 
@@ -56,6 +56,17 @@ pub(crate) struct Question {
 }
 
 impl Question {
+    /// A call that the tracer received itself.
+    pub(crate) fn of(notified: &seccomp::Notified) -> Self {
+        let seccomp::Notified { id, thread, number, argument, .. } = *notified;
+        Self { id, thread, number, argument }
+    }
+
+    /// Has the caller, who was asked to stop, come back without having made the call: it makes it again ([`again`]).
+    pub(crate) fn put_back(&self, listener: &OwnedFd) -> Result<()> {
+        self.answer(listener, Answer::Return(NO_SUCH_CALL))
+    }
+
     /// Lets the call go on or return.
     pub(crate) fn answer(&self, listener: &OwnedFd, answer: Answer) -> Result<()> {
         match self.number {
@@ -87,7 +98,7 @@ impl Process {
     /// tracer's to answer.
     pub(crate) fn decide(&self, question: &Question, now: bool) -> Result<Decided> {
         let Question { id, thread, number, argument } = *question;
-        self.control.decide(id, thread, number, argument, now, PATIENCE)
+        self.control.decide(id, thread, number, argument, now, |calls| self.serve(calls))
     }
 
     /// Whether a call forks: makes a process with a copy of the memory.
@@ -109,6 +120,40 @@ impl Process {
     pub(crate) fn own_file(&mut self, question: &Question) -> Result<Decided> {
         self.own_files = true;
         self.decide(question, true)
+    }
+
+    /// A mapping of something else than a plain file, made between two looks at the page tables; and if it is a driver's
+    /// memory, or huge pages, never looked at. What is not traced of it.
+    pub(crate) fn map_apart(&mut self, question: &Question) -> Result<(Answer, Vec<Untraced>)> {
+        let call: [i64; 7] = std::array::from_fn(|index| match index {
+            0 => i64::from(question.number),
+            _ => question.argument[index - 1] as i64,
+        });
+        let result = self.serve(&[call])?[0];
+        let mut untraced = Vec::new();
+        if !(-4095..0).contains(&result) {
+            let length = question.argument[if question.number == MREMAP { 2 } else { 1 }];
+            let (start, end) = (result as u64, result as u64 + length);
+            for usage in self.linux.smaps(self.pid)? {
+                let mapping = &usage.mapping;
+                if mapping.start >= end || mapping.end <= start {
+                    continue;
+                }
+                let Some(why) = stays(&usage) else {
+                    self.watch(mapping.start.max(start), mapping.end.min(end));
+                    continue;
+                };
+                untraced.push(Untraced {
+                    process: self.pid,
+                    start: mapping.start,
+                    end: mapping.end,
+                    why: format!("{why}: {}", mapping.name),
+                });
+                self.apart.push(usage.mapping);
+            }
+            self.tell_apart();
+        }
+        Ok((Answer::Return(result), untraced))
     }
 
     /// Write access to private mappings of files: parts of programs' images become part of the memory file.

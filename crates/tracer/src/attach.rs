@@ -11,13 +11,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::seccomp::OWN_DESCRIPTORS;
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
 
-use crate::convert::{Origin, convert, guard, protection};
+use crate::convert::{Origin, convert, guard, protection, start};
 use crate::copy::copy_run;
 use crate::events::Events;
 use crate::follow::{Thread, Tracer, now};
-use crate::inject::refused;
+use crate::inject::{Injection, refused};
 use crate::process::Process;
 use crate::trace::{Options, Untraced};
 use crate::{PATIENCE, Sink};
@@ -33,6 +35,29 @@ const PINS: &[(&str, &str)] = &[
         "it has an io_uring, whose transfers go to pages that would be replaced",
     ),
 ];
+
+/// Why pages of a process may not be replaced by others of the same bytes, if they may not: the kernel holds some of them
+/// for transfers that it will make. Descriptors of ours are those from `own` on.
+pub(crate) fn pins(linux: &Linux, pid: u32, own: Option<u32>) -> Result<Option<&'static str>> {
+    let directory = linux.process_file(pid, "fd");
+    let entries = std::fs::read_dir(&directory)
+        .map_err(|error| Error::io("list", directory.display(), error))?;
+    for entry in entries.flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        if own.is_some_and(|own| number.is_some_and(|fd| fd.wrapping_sub(own) < OWN_DESCRIPTORS)) {
+            continue;
+        }
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        if let Some((_, why)) = PINS.iter().find(|(name, _)| target == *name) {
+            return Ok(Some(why));
+        }
+    }
+    let asynchronous = |mapping: &Mapping| mapping.name.starts_with("/[aio]");
+    Ok(linux.maps(pid)?.iter().any(asynchronous).then_some(
+        "it has asynchronous I/O (io_setup), whose transfers go to pages that would be replaced",
+    ))
+}
 
 /// Why a process cannot be taken over, found out without touching it: an error where it cannot be traced at all, else
 /// why its memory cannot be made droppable.
@@ -67,22 +92,7 @@ fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
     if start != [0x7f, b'E', b'L', b'F', 2] {
         return no("it is no 64-bit program");
     }
-    let directory = linux.process_file(pid, "fd");
-    let entries = std::fs::read_dir(&directory)
-        .map_err(|error| Error::io("list", directory.display(), error))?;
-    for entry in entries.flatten() {
-        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-        let target = target.to_string_lossy();
-        if let Some((_, why)) = PINS.iter().find(|(name, _)| target == *name) {
-            return Ok(Some(because(why)));
-        }
-    }
-    if linux.maps(pid)?.iter().any(|mapping| mapping.name.starts_with("/[aio]")) {
-        return Ok(Some(because(
-            "it has asynchronous I/O (io_setup), whose transfers go to pages that would be replaced",
-        )));
-    }
-    Ok(None)
+    Ok(pins(linux, pid, None)?.map(because))
 }
 
 /// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
@@ -128,7 +138,7 @@ impl Tracer {
                     Err(error) => return Err(error),
                 }
                 fresh = true;
-                self.threads.insert(thread, Thread { process: pid, held: false });
+                self.threads.insert(thread, Thread { process: pid, group: pid, held: false });
             }
             let threads = self.siblings(pid, 0);
             let stopped = self.hold(&threads, limit.saturating_duration_since(Instant::now()));
@@ -161,25 +171,68 @@ impl Tracer {
         process.intervals = 0;
         for child in self.linux.children(pid)? {
             // Ours are its children, too.
-            if child != process.servant && child != process.mapper {
+            if child != process.servant && Some(child) != process.mapper {
                 let why = "a child that was running already".into();
                 self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
             }
         }
         self.processes.insert(pid, process);
+        self.tell_keeper();
         Ok(())
     }
 
     /// Lets everything go: what was touched is told, and all programs run on by themselves.
     pub(crate) fn let_go(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        self.stop_all(sink, false)?;
+        self.drain(sink);
+        for process in self.processes.values_mut() {
+            self.untraced.extend(process.untraced());
+            let interval = process.tick(now, true)?;
+            let _ = sink.interval(interval);
+            process.give_back(&self.linux)?;
+        }
+        for child in self.children.values_mut() {
+            let _ = sink.interval(child.interval(true)?);
+        }
+        self.detach_all();
+        Ok(())
+    }
+
+    /// Who waits for a servant or mapper that is gone, and was asked to stop, does, and makes the call again.
+    fn put_back(&mut self) {
+        let Some((listener, _)) = &self.session.listener else { return };
+        let mut waiting = std::mem::take(&mut self.unanswered);
+        for process in self.processes.values().filter(|process| !process.awake()) {
+            let asks = process.control.asks();
+            let dead = |mapper| {
+                self.linux.stat(mapper).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'))
+            };
+            // A mapper that lives and is at it answers by itself.
+            if asks || process.mapper.is_none_or(dead) {
+                waiting.extend(process.received());
+                process.control.answered();
+            }
+        }
+        for question in waiting {
+            self.again.insert(question.thread);
+            let _ = question.put_back(listener);
+        }
+    }
+
+    /// Stops all threads; `anyhow`: even if calls of theirs cannot be answered.
+    fn stop_all(&mut self, sink: &mut dyn Sink, anyhow: bool) -> Result<()> {
         let limit = Instant::now() + PATIENCE;
         loop {
             // Who waits for an answer cannot stop.
-            self.questions(sink)?;
+            self.receive();
+            match self.questions(sink) {
+                Err(_) if anyhow => self.put_back(),
+                answered => answered?,
+            }
             let threads: Vec<u32> = self.threads.keys().copied().collect();
             let stopped = self.hold(&threads, Duration::from_millis(50));
             if stopped && self.deferred.is_empty() {
-                break;
+                return Ok(());
             }
             for (thread, stop) in std::mem::take(&mut self.deferred) {
                 if let Some(state) = self.threads.get_mut(&thread) {
@@ -196,25 +249,72 @@ impl Tracer {
                 ));
             }
         }
-        self.drain(sink);
-        for process in self.processes.values_mut() {
-            self.untraced.extend(process.untraced());
-            let interval = process.tick(now, true)?;
-            let _ = sink.interval(interval);
-            process.give_back(&self.linux)?;
-        }
-        for child in self.children.values_mut() {
-            let _ = sink.interval(child.interval(true)?);
-        }
-        self.detach_all();
-        Ok(())
     }
 
-    fn detach_all(&mut self) {
-        for &thread in self.threads.keys() {
-            // It may have been killed.
-            let _ = ptrace::detach(thread);
+    /// Tracing has failed: lets everything go, each process with what works of it. What could be is anonymous and private
+    /// again; where the memory cannot be copied it is private over the file. Takes no longer than a bound for each.
+    pub(crate) fn abandon(&mut self, error: &Error, sink: &mut dyn Sink) {
+        self.lost = self.lost().unwrap_or(self.lost);
+        self.released_because(error);
+        let silent = |process: &&Process| !process.awake();
+        let silent: Vec<u32> =
+            self.processes.values().filter(silent).map(|process| process.pid).collect();
+        for thread in self.threads.keys() {
+            let _ = ptrace::interrupt(*thread);
         }
+        self.put_back();
+        // One that has forked is still in that call; at its end it can be made to do things.
+        for thread in std::mem::take(&mut self.midway) {
+            let _ = ptrace::resume_to_system_call(thread, 0);
+            let _ = ptrace::wait_for(thread, PATIENCE);
+        }
+        // A second failure is no other than the first.
+        let _ = self.stop_all(sink, true);
+        self.drain(sink);
+        let threads_of: Vec<(u32, Vec<u32>)> =
+            self.processes.keys().map(|&pid| (pid, self.siblings(pid, 0))).collect();
+        for (pid, threads) in threads_of {
+            let held = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.held);
+            let own = |thread: &u32| {
+                self.threads.get(thread).is_some_and(|state| state.group == pid)
+                    && !self.midway.contains(thread)
+            };
+            let all = threads.iter().all(held);
+            let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            let given = match calm(&own) {
+                Some(thread) if all => {
+                    let revived = !silent.contains(&pid) || process.revive(thread).is_ok();
+                    if revived && let Ok(interval) = process.tick(now, true) {
+                        let _ = sink.interval(interval);
+                    }
+                    revived && process.give_back(&self.linux).is_ok()
+                }
+                _ => false,
+            };
+            if !given {
+                process.control.abandon();
+            }
+        }
+        for child in self.children.values_mut() {
+            if let Ok(interval) = child.interval(true) {
+                let _ = sink.interval(interval);
+            }
+        }
+        self.detach_all();
+    }
+
+    pub(crate) fn detach_all(&mut self) {
+        for &thread in self.threads.keys() {
+            // It may have been killed; one that has not stopped is let go when it does.
+            let _ = ptrace::detach(thread, 0);
+        }
+        // Mappers that were started anew, too.
+        self.tell_keeper();
+        if let Some(keeper) = &self.session.keeper {
+            keeper.release();
+        }
+        self.released = true;
         self.threads.clear();
         self.deferred.clear();
         self.processes.clear();
@@ -225,6 +325,18 @@ impl Tracer {
 }
 
 impl Process {
+    /// Another servant and mapper in place of those that have ended or do not answer, by `thread`, which is stopped.
+    fn revive(&mut self, thread: u32) -> Result<()> {
+        self.dismiss(&self.linux);
+        self.control.begin_again();
+        let injection = Injection::begin(thread)?;
+        let started = start(&self.linux, self.pid, &injection, &self.control);
+        injection.finish()?;
+        (self.servant, self.mapper) = started?;
+        self.servant_on.set(None);
+        Ok(())
+    }
+
     /// Makes its memory anonymous and private again; all threads are stopped.
     fn give_back(&self, linux: &Linux) -> Result<()> {
         const MMAP: i64 = 9;

@@ -54,6 +54,8 @@ pub(crate) struct Child {
     heap: Pages,
     /// What of the file is of its program's image.
     images: Vec<Image>,
+    /// Where the descriptors of ours are that it has from its parent.
+    own_fds: u32,
     /// Pages in its page tables from the beginning.
     kept: u64,
     /// It is not to be adopted.
@@ -67,6 +69,8 @@ pub(crate) struct Inherited {
     pub(crate) inode: u64,
     pub(crate) heap: Pages,
     pub(crate) images: Vec<Image>,
+    /// Where the descriptors of ours are in the parent.
+    pub(crate) own_fds: u32,
 }
 
 impl Child {
@@ -78,7 +82,7 @@ impl Child {
         age: Duration,
     ) -> Result<Self> {
         let pagemap = Pagemap::open(linux, pid)?;
-        let Inherited { memory, inode, heap, images } = from;
+        let Inherited { memory, inode, heap, images, own_fds } = from;
         let mut child = Self {
             pid,
             memory,
@@ -92,6 +96,7 @@ impl Child {
             patience: SOON,
             heap,
             images,
+            own_fds,
             kept: 0,
             stays: false,
         };
@@ -110,6 +115,7 @@ impl Child {
             inode: self.inode,
             heap: self.heap,
             images: self.images.clone(),
+            own_fds: self.own_fds,
         })
     }
 
@@ -225,8 +231,8 @@ impl Process {
     pub(crate) fn inherited(&self) -> Result<Inherited> {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
         let heap = (word(&self.control.break_start), word(&self.control.break_end));
-        let images = self.control.images();
-        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap, images })
+        let (images, own_fds) = (self.control.images(), self.own_fds);
+        Ok(Inherited { memory: cloned(&self.memory)?, inode: self.inode, heap, images, own_fds })
     }
 }
 
@@ -256,10 +262,10 @@ impl Tracer {
         } else {
             return Ok(());
         };
-        if self.children.contains_key(&parent)
-            && let Some(process) = self.processes.get_mut(&owner)
-        {
-            process.sharers.push(child);
+        if let Some(process) = self.processes.get_mut(&owner) {
+            if !process.sharers.contains(&child) {
+                process.sharers.push(child);
+            }
             self.reads.insert(child, owner);
         }
         self.events.follow(child)?;
@@ -303,12 +309,19 @@ impl Tracer {
         threads: &[u32],
         sink: &mut dyn crate::Sink,
     ) -> Result<()> {
+        // One that only shares the memory may have other descriptors.
+        let own = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.group == pid);
+        let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+        let Some(thread) = crate::attach::calm(&own) else { return Ok(()) };
         let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
-        let Some(thread) = crate::attach::calm(threads) else { return Ok(()) };
         let data = child.data(&self.linux)?;
         if data > LARGEST {
             let why = format!("{} MiB are too much to copy", data >> 20);
             return Err(Error::new(Kind::Unsupported, "adopt", format_args!("process {pid}"), why));
+        }
+        if let Some(why) = crate::attach::pins(&self.linux, pid, Some(child.own_fds))? {
+            let object = format!("process {pid}");
+            return Err(Error::new(Kind::Unsupported, "adopt", object, why));
         }
         let _ = sink.interval(child.interval(true)?);
         let number = child.number;
@@ -327,6 +340,7 @@ impl Tracer {
         process.original.clear();
         (process.intervals, process.began) = (number, now());
         self.processes.insert(pid, process);
+        self.tell_keeper();
         self.children.remove(&pid);
         self.no_longer_reads(pid)
     }

@@ -7,7 +7,8 @@
 //!  private, of a program's image  the same, if it is writable or has copies of its own (`of_image`)
 //!  private, of another file       unchanged: its pages are the file's, or the program's own once it writes them
 //!  shared                         unchanged
-//!  huge pages, devices            unchanged, told as untraced
+//!  huge pages, memory of drivers  unchanged, told as untraced, never dropped: what such an entry held may not
+//!                                 come back by a fault (rings of io_uring, sockets, perf events)
 //! ```
 //!
 //! The program is at its first instruction, or was running (then a read-only part of an image may have
@@ -23,19 +24,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::resident::{self, Control, Image, Shared};
+use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Kind, Linux, Result, page_size, pidfd, process_vm, seccomp};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
 
 use crate::ask::{DONT_FORK, WIPE_ON_FORK};
 use crate::child::Inherited;
 use crate::copy::{copy, copy_data};
 use crate::inject::{Injection, Site, refused};
 use crate::process::{Pages, Process, fresh};
-use crate::{Granule, PATIENCE, Untraced};
+use crate::{Granule, PATIENCE, SIGN_OF_LIFE, Untraced};
 
 /// Bytes of the memory file: far more than any program maps.
 const MEMORY_BYTES: u64 = 1 << 62;
@@ -45,10 +48,9 @@ const FIRST_OFFSET: u64 = 1 << 36;
 const STACK: u64 = 8 << 20;
 /// Bytes copied before the mappings that they belong to are changed.
 const FLUSH: u64 = 64 << 20;
-/// No process has this number.
-const NOBODY: u32 = i32::MAX as u32;
 
 const SHARED: i64 = 1;
+const PRIVATE: i64 = 2;
 const FIXED: i64 = 0x10;
 const FIXED_NOREPLACE: i64 = 0x10_0000;
 const MMAP: i64 = 9;
@@ -61,6 +63,9 @@ const EVENTFD2: i64 = 290;
 const SECCOMP: i64 = 317;
 const MEMFD_CREATE: i64 = 319;
 const USERFAULTFD: i64 = 323;
+const PRLIMIT: i64 = 302;
+/// RLIMIT_NOFILE.
+const DESCRIPTORS: i64 = 7;
 const CLOEXEC: i64 = 0o2_000_000;
 
 /// How mappings of a memory file of ours begin.
@@ -86,6 +91,8 @@ pub(crate) struct Session {
     pub(crate) listener: Option<(OwnedFd, i64)>,
     /// Whether a filter may be installed without giving up set-user-ID programs.
     pub(crate) privileged: bool,
+    /// Answers at the listener when nobody else is left to.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 /// The access of a mapping as `mmap` takes it.
@@ -117,20 +124,16 @@ pub(crate) fn own_file(mapping: &Mapping) -> bool {
     !mapping.shared && mapping.inode != 0 && mapping.write
 }
 
-/// What becomes of a mapping; `own`: though of a file, its data are the program's own.
-fn fate(mapping: &Mapping, own: bool) -> Fate {
+/// What becomes of a mapping by what the kernel says that it is, not by its name; `own`: though of a file, its data are the
+/// program's own.
+fn fate(usage: &MappingUsage, own: bool) -> Fate {
+    let mapping = &usage.mapping;
     let named = mapping.name.as_str();
     if mapping.start >= 1 << 47 || named.starts_with("[v") {
         return Fate::Ignored;
     }
-    if named.contains("hugepage") || named.starts_with("/dev/hugepages") {
-        return Fate::Untraced("huge pages");
-    }
-    if named.starts_with("/dev/")
-        && !named.starts_with("/dev/zero")
-        && !named.starts_with("/dev/shm/")
-    {
-        return Fate::Untraced("a device");
+    if let Some(why) = stays(usage) {
+        return Fate::Untraced(why);
     }
     if mapping.shared {
         return Fate::Watched;
@@ -139,19 +142,36 @@ fn fate(mapping: &Mapping, own: bool) -> Fate {
     if anonymous || own { Fate::Converted } else { Fate::Watched }
 }
 
-/// Why the accesses to a mapping are not seen, if they are not.
-pub fn not_traced(mapping: &Mapping) -> Option<&'static str> {
-    match fate(mapping, false) {
-        Fate::Untraced(why) => Some(why),
-        Fate::Converted | Fate::Watched | Fate::Ignored => None,
+/// Why the page table entries of a mapping must stay as they are, if they must.
+pub(crate) fn stays(usage: &MappingUsage) -> Option<&'static str> {
+    if usage.huge_pages() {
+        Some("huge pages")
+    } else if usage.of_driver() {
+        Some("memory of a driver")
+    } else {
+        None
     }
 }
 
-/// Registers all mappings of `pid` whose faults are to map one page; `arm`: and protects them.
-pub(crate) fn watch_all(linux: &Linux, pid: u32, watched: &Watched, arm: bool) -> Result<()> {
+/// Why the accesses to a mapping that came later are not seen, if that can be told by its name; what else is not seen
+/// the tracer tells.
+pub fn not_traced(mapping: &Mapping) -> Option<&'static str> {
+    let huge = ["/anon_hugepage", "/dev/hugepages"];
+    huge.iter().any(|name| mapping.name.starts_with(name)).then_some("huge pages")
+}
+
+/// Registers all mappings of `pid` whose faults are to map one page, but those that stay as they are; `arm`: and
+/// protects them.
+pub(crate) fn watch_all(
+    linux: &Linux,
+    pid: u32,
+    (watched, arm): (&Watched, bool),
+    stay: &[Mapping],
+) -> Result<()> {
     for mapping in linux.maps(pid)? {
-        let fate = fate(&mapping, false);
-        if matches!(fate, Fate::Converted | Fate::Watched) && !in_resident(&mapping) {
+        let ours =
+            mapping.start >= 1 << 47 || mapping.name.starts_with("[v") || in_resident(&mapping);
+        if !ours && !stay.iter().any(|other| overlap(other, &mapping)) {
             match arm {
                 true => watched.register_armed(mapping.start, mapping.end),
                 // Where the kernel refuses, faults map neighbours too.
@@ -160,6 +180,10 @@ pub(crate) fn watch_all(linux: &Linux, pid: u32, watched: &Watched, arm: bool) -
         }
     }
     Ok(())
+}
+
+fn overlap(one: &Mapping, other: &Mapping) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// Changes the memory of process `pid`, whose threads are all stopped, `thread` of them at a place where
@@ -191,6 +215,33 @@ pub(crate) fn convert(
     done
 }
 
+/// Starts servant and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers in
+/// its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
+pub(crate) fn start(
+    linux: &Linux,
+    pid: u32,
+    by: &Injection,
+    control: &Control,
+) -> Result<(u32, Option<u32>)> {
+    let nested = linux.numbers(pid)?.len() > 1;
+    let servant = by.clone(false)?;
+    if !nested {
+        let mapper = by.clone(true)?;
+        control.mapper_process.store(mapper, Relaxed);
+        control.wait_ready(&control.servant_ready, PATIENCE)?;
+        control.wait_ready(&control.mapper_ready, PATIENCE)?;
+        return Ok((servant, Some(mapper)));
+    }
+    control.mapper_process.store(0, Relaxed);
+    control.wait_ready(&control.servant_ready, PATIENCE)?;
+    let known_as =
+        |child: &u32| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&servant));
+    let found = linux.children(pid)?.into_iter().find(known_as);
+    let object = format_args!("process {pid}");
+    let why = "the process started beside it is not among its children";
+    Ok((found.ok_or_else(|| Error::new(Kind::Gone, "trace", object, why))?, None))
+}
+
 struct Conversion<'a> {
     linux: &'a Linux,
     session: &'a mut Session,
@@ -211,26 +262,30 @@ impl Conversion<'_> {
         let control = self.settle(&process, site)?;
         let own = self.descriptors(&process, &control)?;
         match self.change(&process, &control, &own) {
-            Ok(changed) => self.finished(control, own.memory, changed),
+            Ok(changed) => self.finished(control, &own, changed),
             Err(error) => {
                 if matches!(self.origin, Origin::Running) {
                     // Its calls are filtered from now on: somebody must answer, and lets it go at once.
-                    control.tracer.store(NOBODY, Relaxed);
+                    control.abandon();
                     let _ = self.start(&control);
+                }
+                if matches!(self.origin, Origin::Executed) {
+                    self.undo(&own)?;
                 }
                 Err(error)
             }
         }
     }
 
-    fn finished(&self, control: Shared, memory_fd: i64, changed: Changed) -> Result<Process> {
+    fn finished(&self, control: Shared, own: &Own, changed: Changed) -> Result<Process> {
         let mut process = Process {
             linux: self.linux.clone(),
             pid: self.pid,
             control,
             memory: changed.memory,
             inode: changed.inode,
-            memory_fd,
+            own_fds: own.first,
+            memory_fd: own.memory,
             watched: changed.watched,
             granule: self.granule,
             arm: self.arm,
@@ -239,6 +294,7 @@ impl Conversion<'_> {
             servant: changed.servant,
             servant_on: Cell::new(None),
             mapper: changed.mapper,
+            lock: changed.lock,
             sharers: Vec::new(),
             fork_advice: Vec::new(),
             fork_words: BTreeMap::new(),
@@ -246,6 +302,7 @@ impl Conversion<'_> {
             own_files: changed.own_files,
             written: Vec::new(),
             protected: Vec::new(),
+            apart: changed.apart,
             original: changed.original,
             intervals: 0,
             began: 0,
@@ -259,17 +316,36 @@ impl Conversion<'_> {
     }
 
     /// Starts servant and mapper.
-    fn start(&self, control: &Control) -> Result<(u32, u32)> {
-        let servant = self.injection.clone(false)?;
-        let mapper = self.injection.clone(true)?;
-        control.mapper_process.store(mapper, Relaxed);
-        control.wait_ready(&control.servant_ready, PATIENCE)?;
-        control.wait_ready(&control.mapper_ready, PATIENCE)?;
-        Ok((servant, mapper))
+    fn start(&self, control: &Control) -> Result<(u32, Option<u32>)> {
+        start(self.linux, self.pid, self.injection, control)
     }
 
-    fn change(&mut self, process: &OwnedFd, control: &Control, own: &Own) -> Result<Changed> {
-        control.process.store(self.pid as i32, Relaxed);
+    /// What was changed of a program that has not begun: private again, over the file that nobody else has.
+    fn undo(&self, own: &Own) -> Result<()> {
+        for mapping in self.linux.maps(self.pid)? {
+            if mapping.shared && mapping.name.starts_with(OURS) && !in_resident(&mapping) {
+                let (start, length) = (mapping.start as i64, mapping.len() as i64);
+                let flags = PRIVATE | FIXED;
+                let offset = mapping.offset as i64;
+                self.injection.one(&[
+                    MMAP,
+                    start,
+                    length,
+                    protection(&mapping),
+                    flags,
+                    own.memory,
+                    offset,
+                ])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, pidfd: &OwnedFd, control: &Control, own: &Own) -> Result<Changed> {
+        // As it knows itself.
+        let numbers = self.linux.numbers(self.pid)?;
+        let process = numbers.last().copied().unwrap_or(self.pid) as i32;
+        control.process.store(process, Relaxed);
         control.tracer.store(std::process::id(), Relaxed);
         control.memory_fd.store(own.memory as i32, Relaxed);
         let userfault = if self.granule == Granule::Page { own.userfault as i32 } else { -1 };
@@ -278,17 +354,18 @@ impl Conversion<'_> {
         control.maps_fd.store(own.maps as i32, Relaxed);
         control.listener_fd.store(own.listener as i32, Relaxed);
         control.wake_fd.store(own.wake as i32, Relaxed);
-        control.own_fds.store(self.session.own_fds as i32, Relaxed);
+        control.own_fds.store(own.first as i32, Relaxed);
         control.next_offset.store(FIRST_OFFSET, Relaxed);
-        let memory = File::from(pidfd::descriptor(process, own.memory as i32)?);
+        let memory = File::from(pidfd::descriptor(pidfd, own.memory as i32)?);
         memory
             .set_len(MEMORY_BYTES)
             .map_err(|error| Error::io("size", "the memory file", error))?;
+        let lock = memfd::hold(&memory)?;
         let metadata =
             memory.metadata().map_err(|error| Error::io("look at", "the memory file", error))?;
-        let watched = Watched::new(pidfd::descriptor(process, own.userfault as i32)?)?;
+        let watched = Watched::new(pidfd::descriptor(pidfd, own.userfault as i32)?)?;
         control.arm.store(u32::from(self.arm), Relaxed);
-        let wake = pidfd::descriptor(process, own.wake as i32)?;
+        let wake = pidfd::descriptor(pidfd, own.wake as i32)?;
         let pagemap = Pagemap::open(self.linux, self.pid)?;
 
         control.inode.store(metadata.ino(), Relaxed);
@@ -296,18 +373,21 @@ impl Conversion<'_> {
         control.device_major.store((device >> 8 & 0xfff) as u32, Relaxed);
         control.device_minor.store((device & 0xff | device >> 12 & 0xfff_ff00) as u32, Relaxed);
 
-        let mappings = self.linux.maps(self.pid)?;
+        let usages = self.linux.smaps(self.pid)?;
         control.stack.store(self.linux.stat(self.pid)?.stack, Relaxed);
-        let fork_advice = self.fork_advice()?;
+        let fork_advice = self.fork_advice(&usages);
         let guards = match self.origin {
             Origin::Executed => Vec::new(),
             Origin::Running | Origin::Forked(_) => pagemap.guards(0, 0x7fff_ffff_f000),
         };
-        self.mappings(control, &memory, own.memory, &pagemap, &mappings)?;
+        self.mappings(control, &memory, own.memory, &pagemap, &usages)?;
         self.injection.list(control, &guard(&guards))?;
-        let own_files = mappings.iter().any(own_file);
+        let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
+        let apart = usages.iter().filter(|usage| matches!(fate(usage, false), Fate::Untraced(_)));
+        let apart: Vec<Mapping> = apart.map(|usage| usage.mapping.clone()).collect();
+        control.apart.store(apart.len() as u32, Relaxed);
         if self.granule == Granule::Page {
-            watch_all(self.linux, self.pid, &watched, self.arm)?;
+            watch_all(self.linux, self.pid, (&watched, self.arm), &apart)?;
         }
         let (servant, mapper) = self.start(control)?;
         Ok(Changed {
@@ -318,20 +398,26 @@ impl Conversion<'_> {
             pagemap,
             servant,
             mapper,
+            lock,
             fork_advice,
             own_files,
-            original: mappings.into_iter().filter(|mapping| !in_resident(mapping)).collect(),
+            apart,
+            original: usages
+                .into_iter()
+                .map(|usage| usage.mapping)
+                .filter(|mapping| !in_resident(mapping))
+                .collect(),
         })
     }
 
     /// What a running program has told the kernel to do with ranges at a fork.
-    fn fork_advice(&self) -> Result<Vec<(u64, u64, u64)>> {
+    fn fork_advice(&self, usages: &[MappingUsage]) -> Vec<(u64, u64, u64)> {
         const ADVICE: [(&str, u64); 2] = [("dc", DONT_FORK), ("wf", WIPE_ON_FORK)];
         if matches!(self.origin, Origin::Executed) {
-            return Ok(Vec::new());
+            return Vec::new();
         }
         let mut advice = Vec::new();
-        for usage in self.linux.smaps(self.pid)? {
+        for usage in usages {
             let mapping = &usage.mapping;
             for (flag, value) in ADVICE {
                 // Of the kernel's own mappings `dc` is said of the vDSO's data.
@@ -341,7 +427,7 @@ impl Conversion<'_> {
                 }
             }
         }
-        Ok(advice)
+        advice
     }
 
     /// An injected call that must succeed.
@@ -384,9 +470,9 @@ impl Conversion<'_> {
 
     /// Opens what our code in the program needs, at numbers that the program does not use.
     fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
-        if let (Origin::Forked(_), Some((_, listener))) = (self.origin, &self.session.listener) {
-            // Those of its parent.
-            let own = i64::from(self.session.own_fds);
+        if let (Origin::Forked(parent), Some((_, listener))) = (self.origin, &self.session.listener)
+        {
+            let own = i64::from(parent.own_fds);
             let closes: Vec<[i64; 7]> = (own..own + i64::from(seccomp::OWN_DESCRIPTORS))
                 .filter(|fd| fd != listener)
                 .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
@@ -440,8 +526,8 @@ impl Conversion<'_> {
             return Err(Error::new(Kind::Unsupported, "trace", object, why)
                 .advise("start it from another shell, or use --backend sample"));
         }
-        let limit = self.raise_limit()?;
-        let own = self.session.own_fds as i64;
+        let limit = self.raise_limit(control)?;
+        let own = i64::from(limit.first);
         const DUPLICATE: i64 = 0;
         const DUPLICATE_CLOEXEC: i64 = 1030;
         let mut calls: Vec<[i64; 7]> =
@@ -463,9 +549,7 @@ impl Conversion<'_> {
             .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
             .collect();
         self.injection.list(control, &closes)?;
-        if let Some(limit) = limit {
-            set_limit(self.pid, limit)?;
-        }
+        limit.restore(self.pid, self.injection, control)?;
         let moved: Vec<i64> = duplicates
             .iter()
             .map(|&fd| {
@@ -479,7 +563,10 @@ impl Conversion<'_> {
             .collect::<Result<_>>()?;
         if fresh_listener.is_some() {
             let number = moved[moved.len() - 1];
-            self.session.listener = Some((pidfd::descriptor(process, number as i32)?, number));
+            let listener = pidfd::descriptor(process, number as i32)?;
+            let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
+            self.session.keeper = Some(Keeper::start(&listener, patience)?);
+            self.session.listener = Some((listener, number));
         }
         let listener = self.session.listener.as_ref().map_or(-1, |(_, number)| *number);
         let [memory, userfault, pagemap, maps, wake] = moved[..5] else {
@@ -490,18 +577,50 @@ impl Conversion<'_> {
                 "some are missing",
             ));
         };
-        Ok(Own { memory, userfault, pagemap, maps, wake, listener })
+        Ok(Own { first: limit.first, memory, userfault, pagemap, maps, wake, listener })
     }
 
-    /// Lets the program have descriptors as high as ours; its own limit, to be put back.
-    fn raise_limit(&self) -> Result<Option<(u64, u64)>> {
+    /// Lets the program have descriptors as high as ours. Where its hard limit is lower and may not be raised (without
+    /// CAP_SYS_RESOURCE), ours are the last that it allows, and a filter keeps the program from closing them.
+    fn raise_limit(&self, control: &Control) -> Result<Limit> {
         let needed = u64::from(self.session.own_fds + seccomp::OWN_DESCRIPTORS);
-        let (soft, hard) = pagemill_kernel::process::descriptor_limit(self.pid)?;
+        let text = Control::ranges_address() as i64;
+        let get = [PRLIMIT, 0, DESCRIPTORS, 0, text, 0, 0];
+        let got = self.injection.list(control, &[get])?[0];
+        self.check("read the limits of", got)?;
+        let mut words = [0; 16];
+        process_vm::read(self.pid, text as u64, &mut words)?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
+        let (soft, hard) = (word(0), word(8));
+        let own = (soft, hard);
         if soft >= needed {
-            return Ok(None);
+            return Ok(Limit { first: self.session.own_fds, own, raised: None });
         }
-        set_limit(self.pid, (needed, hard.max(needed)))?;
-        Ok(Some((soft, hard)))
+        if hard >= needed || set_limit(self.pid, (needed, needed)).is_ok() {
+            let raised = (needed, hard.max(needed));
+            let limit = Limit { first: self.session.own_fds, own, raised: Some(raised) };
+            if hard >= needed {
+                limit.set(self.pid, self.injection, control, raised)?;
+            }
+            return Ok(limit);
+        }
+        let ours = u64::from(seccomp::OWN_DESCRIPTORS);
+        // As many for the program, at least, and while they are opened as many more.
+        if hard < 3 * ours {
+            let object = format_args!("process {}", self.pid);
+            let why = format!("it may have {hard} descriptors only, and it may not have more");
+            return Err(Error::new(Kind::Unsupported, "trace", object, why)
+                .advise("raise the limit (ulimit -Hn), or run as root with CAP_SYS_RESOURCE"));
+        }
+        let first = (hard - ours) as u32;
+        let raised = (hard, hard);
+        let limit = Limit { first, own, raised: Some(raised) };
+        limit.set(self.pid, self.injection, control, raised)?;
+        let program = text as u64 + 1024;
+        process_vm::write(self.pid, program, &seccomp::keeping(program, first))?;
+        let kept = self.injection.list(control, &[[SECCOMP, 1, 0, program as i64, 0, 0, 0]])?[0];
+        self.check("keep descriptors of ours open in", kept)?;
+        Ok(limit)
     }
 
     /// Changes every mapping according to its fate.
@@ -511,24 +630,26 @@ impl Conversion<'_> {
         memory: &File,
         memory_fd: i64,
         pagemap: &Pagemap,
-        mappings: &[Mapping],
+        usages: &[MappingUsage],
     ) -> Result<()> {
         let page = page_size() as u64;
+        let all: Vec<Mapping> = usages.iter().map(|usage| usage.mapping.clone()).collect();
         let break_end = self.injection.one(&[BRK, 0, 0, 0, 0, 0, 0])? as u64;
         let mut heap = Heap::new(self.origin, break_end.next_multiple_of(page));
         let mut calls = Vec::new();
         let mut copied = 0;
         let mut before = 0;
-        for mapping in mappings {
+        for usage in usages {
+            let mapping = &usage.mapping;
             let floor = std::mem::replace(&mut before, mapping.end);
             if in_resident(mapping) {
                 continue;
             }
             let parents = self.of_parent(mapping);
-            let image = !mapping.shared && of_image(mapping, mappings);
+            let image = !mapping.shared && of_image(mapping, &all);
             let own_pages =
                 parents || image && (mapping.write || self.has_copies(mapping, pagemap)?);
-            match fate(mapping, own_pages) {
+            match fate(usage, own_pages) {
                 Fate::Ignored | Fate::Watched => {}
                 Fate::Untraced(why) => self.untraced.push(Untraced {
                     process: self.pid,
@@ -686,15 +807,47 @@ struct Changed {
     wake: OwnedFd,
     pagemap: Pagemap,
     servant: u32,
-    mapper: u32,
+    mapper: Option<u32>,
+    lock: File,
     /// By address.
     fork_advice: Vec<(u64, u64, u64)>,
     own_files: bool,
+    apart: Vec<Mapping>,
     original: Vec<Mapping>,
+}
+
+/// How many descriptors a program may have, for a moment.
+struct Limit {
+    /// First of ours.
+    first: u32,
+    /// Its own limit, soft and hard.
+    own: (u64, u64),
+    /// What it is at the moment, if it is another.
+    raised: Option<(u64, u64)>,
+}
+
+impl Limit {
+    /// By the program itself: for others it may need a capability to lower even the soft limit.
+    fn set(&self, pid: u32, by: &Injection, control: &Control, limit: (u64, u64)) -> Result<()> {
+        let text = Control::ranges_address();
+        let words: Vec<u8> =
+            [limit.0, limit.1].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        process_vm::write(pid, text, &words)?;
+        let result = by.list(control, &[[PRLIMIT, 0, DESCRIPTORS, text as i64, 0, 0, 0]])?[0];
+        if result == 0 { Ok(()) } else { Err(refused("set the limits of", pid, result)) }
+    }
+
+    fn restore(&self, pid: u32, by: &Injection, control: &Control) -> Result<()> {
+        match self.raised {
+            Some(_) => self.set(pid, by, control, self.own),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Descriptors in the program.
 struct Own {
+    first: u32,
     memory: i64,
     userfault: i64,
     pagemap: i64,

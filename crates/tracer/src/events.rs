@@ -12,7 +12,7 @@
 
 use pagemill_kernel::access_faults::{Faults, Source};
 use pagemill_kernel::bpf::accesses::{Access, Accesses};
-use pagemill_kernel::{Linux, Result};
+use pagemill_kernel::{Error, Kind, Linux, Result};
 
 /// A way to be told of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,10 @@ impl Events {
         let mut not_used = Vec::new();
         for rung in Rung::LADDER.into_iter().filter(|rung| *rung >= first) {
             let found = match rung {
+                Rung::Bpf if !linux.in_first_pid_namespace() => {
+                    let why = "BPF programs are told the numbers of processes in the first one";
+                    Err(Error::new(Kind::Unsupported, "use", "BPF in a PID namespace", why))
+                }
                 Rung::Bpf => Accesses::load().map(|accesses| Self::Bpf(Box::new(accesses))),
                 Rung::PerfTracepoint => Faults::prepare(linux, Source::Tracepoint).map(Self::Perf),
                 Rung::PerfSoftware => Faults::prepare(linux, Source::Software).map(Self::Perf),

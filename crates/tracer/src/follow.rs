@@ -4,33 +4,40 @@
 //! stop (SIGCHLD) or a question.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
 use pagemill_kernel::resident::Decided;
 use pagemill_kernel::scheduling::Together;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, Result, clock, poll};
+use pagemill_kernel::{Error, Kind, Linux, Result, clock, keeper, poll, seccomp};
 
-use crate::Granule;
 use crate::ask::{self, Question};
+use crate::attach::pins;
 use crate::child::Child;
-use crate::convert::{Origin, Session, convert, own_descriptors};
+use crate::convert::{OURS, Origin, Session, convert, in_resident, own_descriptors};
 use crate::events::{Events, Rung};
 use crate::hold::{SOON, comes_out};
 use crate::page_out::PagedOut;
 use crate::process::Process;
 use crate::trace::{Ended, Options, Sink, Untraced};
+use crate::{Granule, PATIENCE};
 
 /// What one fault costs the program, for counting useful time, until more is known.
 const FAULT: Duration = Duration::from_nanos(1300);
 
 /// The same where its page comes back from swap.
 const PAGED: Duration = Duration::from_nanos(6000);
+
+const HELPERS: &str = "what runs for the tracer in it was killed";
+
+/// Between two looks at servants and mappers.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// An interval tells itself after this many times its length even if the program sleeps.
 const IDLE: u32 = 10;
@@ -48,7 +55,10 @@ pub(crate) struct Pace {
 /// A traced thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
+    /// The process whose memory it has: its own, or one that it shares the memory with.
     pub(crate) process: u32,
+    /// The process that it is a thread of.
+    pub(crate) group: u32,
     /// Stopped together with others (`hold`).
     pub(crate) held: bool,
 }
@@ -71,12 +81,24 @@ pub struct Tracer {
     pub(crate) forking: BTreeMap<u32, (u32, Instant)>,
     /// Stops of threads that were to be held, to be looked at when they no longer are.
     pub(crate) deferred: Vec<(u32, Stop)>,
-    /// Calls that a mapper had received when it was ended.
-    unanswered: Vec<Question>,
+    /// Calls that a mapper had received when it was ended, and those that the tracer received itself.
+    pub(crate) unanswered: Vec<Question>,
+    /// Threads that come back from a call of theirs, asked to stop, and are to make it again.
+    pub(crate) again: BTreeSet<u32>,
+    /// Threads that a failure left stopped in the middle of a fork.
+    pub(crate) midway: BTreeSet<u32>,
+    /// Whether the program has begun to run.
+    begun: bool,
+    /// All was let go: who stops now is let go too.
+    pub(crate) released: bool,
+    /// Why all was let go before its time.
+    abandoned: Option<String>,
+    /// Helpers that had ended when they were looked at last, which is when.
+    missed: (Instant, BTreeSet<u32>),
     /// Stopped at their first instruction before their parent told of them.
     early: BTreeSet<u32>,
     /// About to end. One that leads its process is told to have ended only after all others of it.
-    leaving: BTreeSet<u32>,
+    pub(crate) leaving: BTreeSet<u32>,
     pub(crate) events: Events,
     rung: Rung,
     /// Better ways to be told of faults, and why they are not used.
@@ -87,7 +109,7 @@ pub struct Tracer {
     pub(crate) attached: bool,
     seen: u64,
     seen_at_tick: u64,
-    lost: u64,
+    pub(crate) lost: u64,
     /// The sink wants no more.
     pub(crate) full: bool,
     /// Instead of all this: a process that is watched from outside.
@@ -113,10 +135,10 @@ impl Tracer {
         ptrace::seize(root, FOLLOW)?;
         launched.go()?;
         tracer.root = root;
-        tracer.threads.insert(root, Thread { process: root, held: false });
+        tracer.threads.insert(root, Thread { process: root, group: root, held: false });
         tracer.events.follow(root)?;
         loop {
-            match ptrace::wait_for(root)? {
+            match ptrace::wait_for(root, PATIENCE)? {
                 Stop::Exec => break,
                 Stop::Exited(_) | Stop::Killed(_) => {
                     return Ok(Err(launched
@@ -134,6 +156,7 @@ impl Tracer {
         }
         // What was told so far is of the process that was to become it.
         tracer.events.read(|_| {});
+        tracer.begun = true;
         tracer.go_on(root, 0);
         tracer.pace = tracer.start_interval();
         Ok(Ok(tracer))
@@ -141,10 +164,12 @@ impl Tracer {
 
     /// A tracer of nothing yet.
     pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
+        own_processes(&linux)?;
         let (events, rung, not_used) = Events::best(&linux, options.events.unwrap_or(Rung::Bpf));
         let privileged =
             linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
-        let session = Session { own_fds: own_descriptors()?, listener: None, privileged };
+        let session =
+            Session { own_fds: own_descriptors()?, listener: None, privileged, keeper: None };
         Ok(Self {
             linux,
             options,
@@ -158,6 +183,12 @@ impl Tracer {
             forking: BTreeMap::new(),
             deferred: Vec::new(),
             unanswered: Vec::new(),
+            again: BTreeSet::new(),
+            midway: BTreeSet::new(),
+            begun: false,
+            released: false,
+            abandoned: None,
+            missed: (Instant::now(), BTreeSet::new()),
             early: BTreeSet::new(),
             leaving: BTreeSet::new(),
             events,
@@ -210,40 +241,54 @@ impl Tracer {
         }
     }
 
+    /// Why the program was let go before its end, or before it was asked for.
+    pub fn abandoned(&self) -> Option<&str> {
+        self.abandoned.as_deref()
+    }
+
     /// Traces until the program has ended, or is let go: after the time that the options say, or, where it
     /// was not started here, by a signal that asks for it. Other signals than SIGCHLD are handed to a
-    /// program that was started here.
+    /// program that was started here. Where tracing fails the program is let go, and runs on by itself.
     pub fn run(&mut self, signals: &Signals, sink: &mut dyn Sink) -> Result<Ended> {
         if let Some(paged) = self.paged.take() {
             return self.run_from_outside(paged, signals, sink);
         }
         let pending = signals.descriptor()?;
         let began = Instant::now();
-        let mut tracing = true;
+        let hangs = crate::for_test("PAGEMILL_TEST_HANG");
         self.introduce(sink);
         loop {
-            self.take_stops(sink)?;
-            self.questions(sink)?;
-            self.hurry_forks();
+            keeper::beat();
+            while hangs.is_some_and(|after| began.elapsed() >= after) {
+                std::thread::sleep(LOOK);
+            }
+            if let Err(error) = self.round(sink) {
+                if self.released {
+                    return Err(error);
+                }
+                self.abandon(&error, sink);
+                if self.attached {
+                    return Ok(Ended::LetGo);
+                }
+            }
             if let Some(ended) = self.ended
                 && self.threads.is_empty()
             {
                 self.drain(sink);
                 return Ok(ended);
             }
-            self.drain(sink);
             let mut wait = Duration::from_secs(1);
-            if tracing {
-                let left = self.left();
-                if left.is_zero() {
-                    self.tick(sink)?;
-                    self.adopt(sink)?;
-                }
+            if !self.released {
                 // The ring must not fill up meanwhile.
-                wait = left.clamp(Duration::from_micros(200), Duration::from_millis(5));
+                wait = self.left().clamp(Duration::from_micros(200), Duration::from_millis(5));
             }
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![pending.as_fd()];
             descriptors.extend(self.processes.values().map(|process| process.wake.as_fd()));
+            if let Some((listener, _)) = &self.session.listener
+                && self.receives()
+            {
+                descriptors.push(listener.as_fd());
+            }
             poll::sleep(&descriptors, wait)?;
             let over = |limit: Duration| began.elapsed() >= limit;
             let mut stop = self.full || self.options.duration.is_some_and(over);
@@ -255,14 +300,85 @@ impl Tracer {
                     let _ = signal::send(self.root, received.signal);
                 }
             }
-            if stop && tracing {
-                tracing = false;
+            if stop && !self.released {
                 self.lost = self.lost()?;
-                self.let_go(sink)?;
+                if let Err(error) = self.let_go(sink) {
+                    self.abandon(&error, sink);
+                }
                 if self.attached {
                     return Ok(Ended::LetGo);
                 }
             }
+        }
+    }
+
+    /// Says why all is let go.
+    pub(crate) fn released_because(&mut self, error: &Error) {
+        let why = format!("let go before its end: {error}");
+        self.untraced.push(Untraced { process: self.root, start: 0, end: 0, why });
+        self.abandoned.get_or_insert_with(|| error.to_string());
+    }
+
+    /// What has come to be done meanwhile.
+    fn round(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        self.take_stops(sink)?;
+        if self.released {
+            return Ok(());
+        }
+        self.receive();
+        self.questions(sink)?;
+        self.hurry_forks();
+        self.look_after_helpers()?;
+        self.drain(sink);
+        if self.left().is_zero() && !(self.ended.is_some() && self.threads.is_empty()) {
+            self.tick(sink)?;
+            self.adopt(sink)?;
+        }
+        Ok(())
+    }
+
+    /// Who answers when we are gone.
+    pub(crate) fn tell_keeper(&self) {
+        if let Some(keeper) = &self.session.keeper {
+            keeper.tell(self.processes.values().filter_map(|process| process.mapper));
+        }
+    }
+
+    /// Whether the tracer receives calls itself, because no mapper does.
+    fn receives(&self) -> bool {
+        !self.released && self.processes.values().all(|process| process.mapper.is_none())
+    }
+
+    /// Receives the calls that wait.
+    pub(crate) fn receive(&mut self) {
+        if !self.receives() {
+            return;
+        }
+        let Some((listener, _)) = &self.session.listener else { return };
+        while let (true, _) = seccomp::waits(listener) {
+            // Its caller may be gone.
+            self.unanswered.extend(seccomp::receive(listener).as_ref().map(Question::of));
+        }
+    }
+
+    /// A servant or mapper that has ended, while its program has not, answers nobody any more.
+    fn look_after_helpers(&mut self) -> Result<()> {
+        if self.missed.0.elapsed() < LOOK {
+            return Ok(());
+        }
+        let lives =
+            |pid: u32| self.linux.stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+        let alone = |process: &&Process| !process.awake() && lives(process.pid);
+        let missed: BTreeSet<u32> =
+            self.processes.values().filter(alone).map(|process| process.pid).collect();
+        let (_, before) = std::mem::replace(&mut self.missed, (Instant::now(), missed));
+        match before.intersection(&self.missed.1).next() {
+            // All of a process are killed at once: at the second look its own threads are gone, too.
+            Some(pid) => {
+                let object = format_args!("process {pid}");
+                Err(Error::new(Kind::Gone, "trace", object, HELPERS))
+            }
+            None => Ok(()),
         }
     }
 
@@ -397,10 +513,14 @@ impl Tracer {
         question: &Question,
         sink: &mut dyn Sink,
     ) -> Result<bool> {
-        let caller = self.threads.get(&question.thread).map(|thread| thread.process);
+        let caller = self.threads.get(&question.thread);
+        // One that shares the memory is none of the process that its mapper knows.
+        let shares = caller.is_some_and(|thread| thread.group != thread.process);
+        let caller = caller.map(|thread| thread.process);
         let own = if question.number == ask::LOG { asked } else { caller.or(asked) };
         let pid = own.unwrap_or(0);
-        if asked != Some(pid)
+        if (asked != Some(pid) || shares)
+            && question.number != ask::LOG
             && let Some(process) = self.processes.get(&pid)
         {
             match process.decide(question, false)? {
@@ -411,6 +531,12 @@ impl Tracer {
         }
         let forks = self.processes.get(&pid).is_some_and(|process| process.forks(question));
         if forks {
+            // The child's memory could not be parted from its parent's.
+            if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
+                self.unanswered.push(*question);
+                let object = format!("process {pid}");
+                return Err(Error::new(Kind::Gone, "trace", object, HELPERS));
+            }
             self.hold_others(pid, question.thread);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.note_words(question);
@@ -436,10 +562,15 @@ impl Tracer {
                 ask::MMAP | ask::MREMAP => match process.own_file(question)? {
                     Decided::Busy => return Ok(false),
                     Decided::Answered => return Ok(true),
-                    Decided::Left => Answer::GoOn,
+                    Decided::Left => {
+                        let (answer, untraced) = process.map_apart(question)?;
+                        self.untraced.extend(untraced);
+                        answer
+                    }
                 },
                 ask::MPROTECT => process.protect(question)?,
                 ask::MADVISE => process.advise(question)?,
+                ask::EXECVE | ask::EXECVEAT if shares => Answer::GoOn,
                 ask::EXECVE | ask::EXECVEAT => {
                     // Its memory is about to go. If the call fails, this was a short interval.
                     let _ = sink.interval(process.tick(now, false)?);
@@ -468,8 +599,25 @@ impl Tracer {
     }
 
     pub(crate) fn stopped(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+        let done = self.says(thread, stop, sink);
+        if done.is_err()
+            && let Some(state) = self.threads.get_mut(&thread)
+        {
+            // It stays stopped.
+            state.held = true;
+        }
+        done
+    }
+
+    fn says(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
         if !self.threads.contains_key(&thread) && !stop.is_end() {
-            self.early.insert(thread);
+            if self.released {
+                let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
+                // It may have been killed.
+                let _ = ptrace::detach(thread, signal);
+            } else {
+                self.early.insert(thread);
+            }
             return Ok(());
         }
         match stop {
@@ -477,7 +625,9 @@ impl Tracer {
             Stop::Killed(signal) => self.gone(thread, Ended::Killed(signal)),
             Stop::Exec => {
                 // Called by another thread than the first, it goes on as the first.
-                let was = ptrace::message(thread)? as u32;
+                let Ok(was) = ptrace::message(thread).map(|number| number as u32) else {
+                    return Ok(());
+                };
                 if was != thread {
                     self.threads.remove(&was);
                 }
@@ -485,14 +635,32 @@ impl Tracer {
                     // Seen before it executed the program.
                     let _ = sink.interval(child.interval(false)?);
                 }
-                self.executed(thread)?;
+                if let Err(error) = self.executed(thread) {
+                    self.untouched(thread, &error);
+                }
                 self.introduce(sink);
                 self.go_on(thread, 0);
                 Ok(())
             }
             Stop::Fork | Stop::Vfork | Stop::Clone => {
-                let child = ptrace::message(thread)? as u32;
-                self.born(thread, child, stop)?;
+                // One that was killed meanwhile says so next.
+                let Ok(child) = ptrace::message(thread).map(|number| number as u32) else {
+                    return Ok(());
+                };
+                if let Err(error) = self.born(thread, child, stop) {
+                    // Both stay stopped. A child whose memory could not be parted from its parent's does not run.
+                    self.midway.insert(thread);
+                    if let Some(state) = self.threads.get_mut(&child) {
+                        state.held = true;
+                    }
+                    let shared = |mapping: &Mapping| {
+                        mapping.shared && mapping.name.starts_with(OURS) && !in_resident(mapping)
+                    };
+                    if self.linux.maps(child).is_ok_and(|maps| maps.iter().any(shared)) {
+                        let _ = signal::send(child, 9);
+                    }
+                    return Err(error);
+                }
                 self.introduce(sink);
                 self.fork_is_over(thread);
                 self.go_on(thread, 0);
@@ -556,6 +724,7 @@ impl Tracer {
         if let Some(process) = self.processes.remove(&pid) {
             self.untraced.extend(process.untraced());
             self.unanswered.extend(process.dismiss(&self.linux));
+            self.tell_keeper();
         }
         self.children.remove(&pid);
         self.events.leave(pid);
@@ -572,6 +741,10 @@ impl Tracer {
         }
         // Somebody forks just now: then its child reads the file next.
         if self.forking.values().any(|(process, _)| *process == parent) {
+            return Ok(());
+        }
+        // Nor are pages replaced that the kernel holds: the memory stays frozen.
+        if !matches!(pins(&self.linux, parent, Some(process.own_fds)), Ok(None)) {
             return Ok(());
         }
         let threads = self.siblings(parent, 0);
@@ -591,12 +764,22 @@ impl Tracer {
         // Its number may have been that of a thread that has just ended.
         self.leaving.remove(&thread);
         self.threads.retain(|other, state| state.process != thread || *other == thread);
-        self.threads.insert(thread, Thread { process: thread, held: false });
+        self.threads.insert(thread, Thread { process: thread, group: thread, held: false });
         // Some twenty times it does something for us and we wait for it.
         let mut together = Together::with(thread);
         // On the way out of execve the kernel still writes a register.
         ptrace::resume_to_system_call(thread, 0)?;
-        ptrace::wait_for(thread)?;
+        ptrace::wait_for(thread, PATIENCE)?;
+        if self.begun
+            && let Some(why) = self.options.refuse.and_then(|refuse| refuse(&self.linux, thread))
+        {
+            return Err(Error::new(
+                Kind::Unsupported,
+                "trace",
+                format_args!("process {thread}"),
+                why,
+            ));
+        }
         self.events.follow(thread)?;
         let how = self.how();
         let mut process = convert(
@@ -609,11 +792,12 @@ impl Tracer {
         )?;
         if let Some(together) = &mut together {
             together.also(process.servant);
-            together.also(process.mapper);
+            process.mapper.into_iter().for_each(|mapper| together.also(mapper));
         }
         drop(together);
         process.began = now();
         self.processes.insert(thread, process);
+        self.tell_keeper();
         if !self.session.privileged && gains_privileges(&self.linux, thread) {
             let why = "executed a program that gains privileges, which it does not while it is traced by a user";
             self.untraced.push(Untraced { process: thread, start: 0, end: 0, why: why.into() });
@@ -621,20 +805,40 @@ impl Tracer {
         Ok(())
     }
 
+    /// A program that was executed and whose memory could not become ours runs as it is.
+    fn untouched(&mut self, pid: u32, error: &Error) {
+        self.events.leave(pid);
+        if error.kind() != Kind::Gone {
+            let why = format!("a program that it executed is not traced: {error}");
+            self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+        }
+    }
+
     /// A thread or a child.
     fn born(&mut self, parent: u32, child: u32, stop: Stop) -> Result<()> {
         let owner = self.threads.get(&parent).map_or(parent, |thread| thread.process);
         // Its first stop was seen already, or comes now.
         if !self.early.remove(&child) {
-            ptrace::wait_for(child)?;
+            ptrace::wait_for(child, PATIENCE)?;
         }
-        let process = self.linux.thread_group(child).unwrap_or(child);
-        self.threads.insert(child, Thread { process, held: false });
-        if process != owner {
-            let shares = stop == Stop::Vfork || stop == Stop::Clone && same_memory(owner, child);
-            if !shares {
-                self.forked(owner, (parent, child))?;
-            }
+        let group = self.linux.thread_group(child).unwrap_or(child);
+        let of_parent = self.threads.get(&parent).is_some_and(|thread| thread.group == group);
+        // Which event it is says little: a child that shares the memory and ends by SIGCHLD is a fork, too.
+        let shares = same_memory(parent, child).unwrap_or(stop == Stop::Vfork);
+        let process = match of_parent || shares && stop != Stop::Vfork {
+            true => owner,
+            // One that borrows the memory for a moment, or has its own.
+            false => group,
+        };
+        self.threads.insert(child, Thread { process, group, held: false });
+        if process == owner && !of_parent {
+            let why = format!(
+                "it shares the memory of process {owner}, whose pages those that it touches are; its accesses are not told one by one"
+            );
+            self.untraced.push(Untraced { process: group, start: 0, end: 0, why });
+        }
+        if !of_parent && !shares {
+            self.forked(owner, (parent, child))?;
         }
         self.go_on(child, 0);
         Ok(())
@@ -658,6 +862,17 @@ impl Tracer {
         }
         self.forget(pid)
     }
+}
+
+/// Processes are looked at by the numbers that they have here.
+fn own_processes(linux: &Linux) -> Result<()> {
+    let myself = std::fs::read_link(linux.path("/proc/self"));
+    if myself.is_ok_and(|link| link.as_os_str() == OsStr::new(&std::process::id().to_string())) {
+        return Ok(());
+    }
+    let why = "it shows the processes of another PID namespace";
+    Err(Error::new(Kind::Unsupported, "trace processes by", "/proc", why)
+        .advise("mount one of this namespace: mount -t proc proc /proc, or unshare --mount-proc"))
 }
 
 /// Whether the program that a process executes is set-user-ID or set-group-ID.

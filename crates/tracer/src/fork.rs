@@ -224,7 +224,7 @@ impl Process {
             return Ok(None);
         }
         let watched = Watched::new(pidfd::descriptor(&pidfd::open(child)?, fd as i32)?)?;
-        watch_all(linux, child, &watched, false)?;
+        watch_all(linux, child, (&watched, false), &self.apart)?;
         Ok(Some(watched))
     }
 

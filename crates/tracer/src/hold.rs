@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::resident;
 
+use crate::ask;
 use crate::follow::Tracer;
 
 /// How long threads are waited for that ought to stop at once.
@@ -36,8 +37,21 @@ pub(crate) fn comes_out(thread: u32) -> bool {
     inside
 }
 
+/// A thread that has come back from a system call without having made it makes it again.
+fn again(thread: u32) {
+    if let Ok(mut registers) = ptrace::registers(thread)
+        && registers.rax as i64 == ask::NO_SUCH_CALL
+        && registers.orig_rax as i64 >= 0
+    {
+        // Behind the instruction, which has two bytes.
+        registers.rip -= 2;
+        (registers.rax, registers.orig_rax) = (registers.orig_rax, u64::MAX);
+        let _ = ptrace::set_registers(thread, &registers);
+    }
+}
+
 impl Tracer {
-    /// The threads of a process, but one.
+    /// The threads of a process, and of those that share its memory, but one.
     pub(crate) fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
         let of = |(thread, state): (&u32, &crate::follow::Thread)| {
             (state.process == pid && *thread != but).then_some(*thread)
@@ -86,6 +100,9 @@ impl Tracer {
         }
         if stop == Stop::Interrupted && comes_out(thread) {
             return false;
+        }
+        if stop == Stop::Interrupted && self.again.remove(&thread) {
+            again(thread);
         }
         if let Some(state) = self.threads.get_mut(&thread) {
             state.held = true;

@@ -7,6 +7,8 @@ use pagemill_kernel::ptrace::{self, Registers, Stop};
 use pagemill_kernel::resident::{self, Control};
 use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
 
+use crate::PATIENCE;
+
 /// A stopped thread that does what it is told.
 #[derive(Debug)]
 pub(crate) struct Injection {
@@ -53,7 +55,7 @@ impl Injection {
     /// Waits for the trap; what `rax` holds then. After another stop it goes on by `go`.
     fn trapped(&self, go: impl Fn(u32) -> Result<()>) -> Result<i64> {
         loop {
-            match ptrace::wait_for(self.thread)? {
+            match ptrace::wait_for(self.thread, PATIENCE)? {
                 Stop::Signal(5) => return Ok(ptrace::registers(self.thread)?.rax as i64),
                 Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => {
                     let object = format!("thread {}", self.thread);

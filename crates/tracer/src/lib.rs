@@ -73,5 +73,15 @@ pub enum Granule {
     Around,
 }
 
+/// After how long without a sign of life the tracer itself is ended, so that the program goes on. No wait of the tracer
+/// is longer than a third of that.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(90);
+
 /// How long the tracer waits for code of its own in a program before it takes it for dead.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a test asks of a build for tests: seconds without a sign of life, and after how many seconds to hang.
+fn for_test(variable: &str) -> Option<Duration> {
+    let asked = cfg!(debug_assertions).then(|| std::env::var(variable).ok()).flatten();
+    asked.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs_f64)
+}

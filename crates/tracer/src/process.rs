@@ -60,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) memory: File,
     /// Inode of `memory`, by which its mappings are known.
     pub(crate) inode: u64,
+    /// First of the descriptors of ours in it.
+    pub(crate) own_fds: u32,
     /// Number of `memory` in the program.
     pub(crate) memory_fd: i64,
     pub(crate) watched: Watched,
@@ -71,7 +73,11 @@ pub(crate) struct Process {
     pub(crate) servant: u32,
     /// The processor that the servant is kept on: the tracer's when it was asked last.
     pub(crate) servant_on: Cell<Option<usize>>,
-    pub(crate) mapper: u32,
+    /// `None` where the program is in another PID namespace.
+    pub(crate) mapper: Option<u32>,
+    /// Tells servant and mapper that the tracer lives.
+    #[expect(dead_code, reason = "what counts is that it is open")]
+    pub(crate) lock: File,
     /// Children that still read `memory`, until when nobody may write it.
     pub(crate) sharers: Vec<u32>,
     /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
@@ -86,6 +92,8 @@ pub(crate) struct Process {
     pub(crate) written: Vec<Pages>,
     /// Protected by the last scan.
     pub(crate) protected: Vec<Pages>,
+    /// Mappings whose page table entries stay as they are: huge pages and memory of drivers.
+    pub(crate) apart: Vec<Mapping>,
     /// Its mappings when it began, by the names that they had.
     pub(crate) original: Vec<Mapping>,
     pub(crate) intervals: u64,
@@ -119,9 +127,20 @@ impl Process {
         }
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(resident::COMMANDS) {
-            results.extend(self.control.serve(calls, PATIENCE)?);
+            results.extend(self.control.serve(calls, PATIENCE, &|| self.awake())?);
         }
         Ok(results)
+    }
+
+    /// Whether servant and mapper live. One that was stopped, by a signal to all of its group, say, is set going.
+    pub(crate) fn awake(&self) -> bool {
+        [Some(self.servant), self.mapper].into_iter().flatten().all(|helper| {
+            match self.linux.stat(helper).map(|stat| stat.state) {
+                Ok('Z' | 'X') | Err(_) => false,
+                Ok('T') => signal::send(helper, signal::CONTINUE).is_ok(),
+                Ok(_) => true,
+            }
+        })
     }
 
     /// Has the servant make one system call; a negative result is an error.
@@ -186,7 +205,7 @@ impl Process {
         let private = self.frozen() || self.own_files;
         let mask = if private { pagemap::PRESENT } else { pagemap::PRESENT | pagemap::FILE };
         let asked = pagemap::PRESENT | pagemap::FILE;
-        for (start, end) in [(0, resident::CODE), (resident::OURS_END, 0x7fff_ffff_f000)] {
+        for (start, end) in self.spans()? {
             self.pagemap.scan(start, end, mask, asked, |region| {
                 self.pending.push((region.start, region.end));
                 all += region.end - region.start;
@@ -226,6 +245,40 @@ impl Process {
         let ours = |mapping: &Mapping| mapping.inode == self.inode && !mapping.shared;
         let own = maps.iter().filter(|mapping| own_file(mapping) || ours(mapping));
         Ok(without(drop, own.map(|mapping| (mapping.start, mapping.end))))
+    }
+
+    /// What may be scanned and dropped: all of the address space but what is ours or stays as it is.
+    fn spans(&mut self) -> Result<Vec<Pages>> {
+        if !self.apart.is_empty() {
+            let maps = self.linux.maps(self.pid)?;
+            let is = |one: &Mapping, other: &Mapping| {
+                (one.inode, &one.name) == (other.inode, &other.name)
+                    && one.start < other.end
+                    && other.start < one.end
+            };
+            let known = std::mem::take(&mut self.apart);
+            let still = |mapping: &Mapping| known.iter().any(|before| is(mapping, before));
+            self.apart = maps.into_iter().filter(still).collect();
+            self.tell_apart();
+        }
+        let mut left: Vec<Pages> = self.apart.iter().map(|map| (map.start, map.end)).collect();
+        left.push((resident::CODE, resident::OURS_END));
+        left.push((0x7fff_ffff_f000, u64::MAX));
+        let mut at = 0;
+        let mut spans = Vec::new();
+        for (start, end) in normal(left) {
+            if start > at {
+                spans.push((at, start));
+            }
+            at = end;
+        }
+        Ok(spans)
+    }
+
+    /// A mapping whose page table entries are to stay, or is gone.
+    pub(crate) fn tell_apart(&self) {
+        let count = self.apart.len() as u32;
+        self.control.apart.store(count, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Pages that left the address space.
@@ -320,7 +373,7 @@ impl Process {
     /// may be another process's.
     pub(crate) fn dismiss(&self, linux: &Linux) -> Option<Question> {
         let here = scheduling::this_processor();
-        for process in [self.servant, self.mapper] {
+        for process in [Some(self.servant), self.mapper].into_iter().flatten() {
             if let Some(processor) = here {
                 scheduling::keep_on(process, processor);
             }
@@ -329,7 +382,7 @@ impl Process {
         }
         let limit = Instant::now() + PATIENCE;
         let ended = |pid: u32| linux.stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
-        while !ended(self.mapper) && Instant::now() < limit {
+        while !self.mapper.is_none_or(ended) && Instant::now() < limit {
             std::thread::yield_now();
         }
         self.received()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pagemill_kernel::Linux;
 use pagemill_kernel::bpf::accesses::Access;
 use pagemill_kernel::maps::Mapping;
 
@@ -22,6 +23,8 @@ pub struct Options {
     pub granule: Granule,
     /// Let the program go after this long.
     pub duration: Option<Duration>,
+    /// Why the memory of a program that a process has just executed may not be changed, if it may not.
+    pub refuse: Option<fn(&Linux, u32) -> Option<String>>,
 }
 
 impl Default for Options {
@@ -32,6 +35,7 @@ impl Default for Options {
             events: None,
             granule: Granule::Page,
             duration: None,
+            refuse: None,
         }
     }
 }

@@ -38,6 +38,23 @@ enum { GO_ON, FORWARD, DONE, BUSY };
 #define DECIDE (-2)
 #define DECIDE_NOW (-3)
 
+/* Whether what a descriptor maps is a file's pages, which come back by a fault: a plain file, and not one by which a
+ * driver shows memory of its own. */
+static int of_file(i64 fd)
+{
+	static const u32 DRIVERS[] = { 0x9fa0 /* proc */, 0x62656572 /* sys */, 0x64626720 /* debug */,
+				       0x74726163 /* trace */, 0x958458f6 /* hugetlb */ };
+	struct stat file;
+	struct statfs system;
+	if (failed(call3(__NR_fstat, fd, &file, 0)) || (file.st_mode & 0170000) != 0100000 ||
+	    failed(call3(__NR_fstatfs, fd, &system, 0)))
+		return 0;
+	for (u32 i = 0; i < sizeof DRIVERS / sizeof *DRIVERS; i++)
+		if ((u32)system.f_type == DRIVERS[i])
+			return 0;
+	return 1;
+}
+
 /* ---- limits: what is mapped for the program counts for the program */
 
 #define RLIMIT_DATA 2
@@ -146,6 +163,15 @@ static int do_mmap(u64 *a, i64 *result, int by_tracer)
 		image = of_image(a, &file);
 		if (!anonymous && !image && !by_tracer)
 			return FORWARD;
+	}
+	/* Of no plain file: the tracer makes it and judges what it is, between two of its looks at the page tables. What it
+	 * replaces has gone by then. */
+	if (!anonymous && !image && !of_file((i32)a[4])) {
+		if (by_tracer && flags & MAP_FIXED) {
+			replace(a[0], length, &holes);
+			punch_all(&holes);
+		}
+		return FORWARD;
 	}
 	if (writable && beyond_data(length, a[0], flags & MAP_FIXED ? a[0] + up(length) : a[0])) {
 		*result = -ENOMEM;
@@ -280,6 +306,14 @@ static int do_mremap(u64 *a, i64 *result, int by_tracer)
 	if (here && (!old_length || (leaves && in_segment(offset, old_length)))) {
 		*result = -EINVAL;
 		return DONE;
+	}
+	/* It may be one that the tracer knows by its place. */
+	if (load(&control->apart) && !here && query.inode) {
+		if (by_tracer && flags & 2) {
+			replace(a[4], length, &holes);
+			punch_all(&holes);
+		}
+		return FORWARD;
 	}
 	/* As new memory of a file (do_mmap). */
 	if (!here && query.inode && (query.vma_flags & (VMA_WRITABLE | VMA_SHARED)) == VMA_WRITABLE && !by_tracer)

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <asm/stat.h>
+#include <asm/statfs.h>
 #include <asm/unistd.h>
 
 typedef uint64_t u64;
@@ -62,7 +63,8 @@ struct control {
 	u64 inode, next_offset;
 	u64 break_start, break_end, break_offset;
 	u32 segment_count, log_tail, log_head, frozen;
-	u32 orphan, tracer, mapper_process, padding;
+	/* How many mappings the tracer leaves as they are. */
+	u32 orphan, tracer, mapper_process, apart;
 	u64 untraced, handled;
 	struct notification notification;
 	struct response response;
@@ -209,6 +211,15 @@ static void zap(u64 start, u64 length)
 
 static void let_go(void);
 
+/* Whether the tracer lives. It locks a byte of the memory file for as long: its number would be another one in another PID
+ * namespace. */
+static int tracer_lives(void)
+{
+	struct { short type, whence; i64 start, length; i32 pid; } lock = { 1, 0, 0, 1, 0 };
+	/* 36: F_OFD_GETLK; 2: F_UNLCK. */
+	return load(&control->tracer) && !failed(call3(__NR_fcntl, control->memory_fd, 36, &lock)) && lock.type != 2;
+}
+
 /* Waits for the tracer to answer control->notification. 0 if there is no tracer any more. */
 static int ask(void)
 {
@@ -220,7 +231,7 @@ static int ask(void)
 	u32 state;
 	while ((state = load(&control->forward)) != ANSWERED) {
 		wait(&control->forward, state);
-		if (call3(__NR_kill, control->tracer, 0, 0) == -3) {
+		if (!tracer_lives()) {
 			let_go();
 			return 0;
 		}
@@ -395,7 +406,7 @@ __attribute__((used)) int inside(i64 number, u64 *a, i64 *result)
 
 static int traced(void)
 {
-	return !load(&control->orphan) && call3(__NR_kill, control->tracer, 0, 0) != -3;
+	return !load(&control->orphan) && tracer_lives();
 }
 
 __attribute__((used)) void servant(void)
@@ -407,11 +418,17 @@ __attribute__((used)) void servant(void)
 		u32 request;
 		while ((request = load(&control->request)) == last) {
 			wait(&control->request, last);
+			if (traced())
+				continue;
 			/* The program has ended, without a tracer, and only we keep its memory. */
-			if (call3(__NR_getppid, 0, 0, 0) != control->process && !traced()) {
-				call3(__NR_kill, control->mapper_process, 9, 0);
+			if (call3(__NR_getppid, 0, 0, 0) != control->process) {
+				if (control->mapper_process)
+					call3(__NR_kill, control->mapper_process, 9, 0);
 				call3(__NR_exit_group, 0, 0, 0);
 			}
+			/* In another PID namespace there is no mapper that would. */
+			if (!control->mapper_process && !load(&control->orphan))
+				let_go();
 		}
 		last = request;
 		run(control->commands, control->count);

@@ -55,6 +55,8 @@ pub struct Done {
     pub failure: Option<pagemill_model::Error>,
     /// What was written, folded.
     pub live: Live,
+    /// Why the program was let go before its end.
+    pub abandoned: Option<String>,
 }
 
 impl Traced {
@@ -103,7 +105,7 @@ impl Traced {
     }
 
     /// What the header says of the tracer, as far as it is known by now.
-    fn setup(&self) -> Result<AccessSetup> {
+    fn setup(&self) -> AccessSetup {
         let tracer = &self.tracer;
         let untraced = tracer.untraced().iter().map(|range| match range.end {
             0 => format!("process {}: {}", range.process, range.why),
@@ -118,7 +120,7 @@ impl Traced {
             .map(|why| format!("droppable memory: {why}; it is paged out instead"));
         let not_used = not_used.into_iter();
         let rung = tracer.rung().name();
-        Ok(AccessSetup {
+        AccessSetup {
             back_end: match tracer.paged_out() {
                 Some(_) => format!("pageout, {rung}"),
                 None => rung.into(),
@@ -130,16 +132,17 @@ impl Traced {
                 Granule::Around => AROUND,
             }),
             budget_permille: self.options.budget.map(|budget| (budget * 1000.0) as u64),
-            lost: tracer.lost()?,
+            // Not known: none that is known of.
+            lost: tracer.lost().unwrap_or_default(),
             untraced: untraced.collect::<BTreeSet<String>>().into_iter().collect(),
             ..AccessSetup::default()
-        })
+        }
     }
 
     /// Runs the program to its end and writes what it touched.
     pub fn record(mut self, signals: &Signals, page: u64, writer: &mut Writer) -> Result<Done> {
         // A recording that is cut short says how it was made, too.
-        writer.meta_mut().accesses = Some(self.setup()?);
+        writer.meta_mut().accesses = Some(self.setup());
         if let Err(why) = &self.allocations {
             let what = "allocations: which code asked for memory".into();
             writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
@@ -176,11 +179,12 @@ impl Traced {
             let why = format!("{} notes were overwritten before they were read", ring.lost());
             writer.meta_mut().not_measured.push(NotMeasured { what: "allocations".into(), why });
         }
-        let mut setup = self.setup()?;
+        let mut setup = self.setup();
         setup.untraced =
             setup.untraced.into_iter().chain(later).collect::<BTreeSet<_>>().into_iter().collect();
         writer.meta_mut().accesses = Some(setup);
-        Ok(Done { ended, intervals, accesses, failure, live })
+        let abandoned = self.tracer.abandoned().map(str::to_owned);
+        Ok(Done { ended, intervals, accesses, failure, live, abandoned })
     }
 }
 

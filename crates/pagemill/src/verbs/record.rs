@@ -316,6 +316,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         events: arguments.access_events.map(AccessEvents::rung),
         granule,
         duration: arguments.duration.map(Duration::from),
+        refuse: Some(no_room),
     };
     let traced = if let Some(pid) = arguments.pid {
         match alive(&super::machine(), pid)
@@ -359,6 +360,17 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             );
             return refused(&why, 125);
         }
+        let inspected = crate::program::inspect(&path, std::env::var_os("PATH").as_deref());
+        if let Some(program) = inspected.chain.last()
+            && let Some(sanitizer) = crate::program::sanitizer_with_fixed_layout(program)
+        {
+            let why = format!(
+                "{} {} (use a build without it, or --backend sample)",
+                program.display(),
+                crowded(sanitizer)
+            );
+            return refused(&why, 125);
+        }
         let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
         let names = !arguments.no_names;
         match Traced::launch(super::machine(), options, &path, &command, name, names) {
@@ -383,8 +395,11 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     };
     flush(arguments, &mut writer);
     let page = pagemill_kernel::page_size() as u64;
-    let Done { ended, intervals, accesses, failure, live } =
+    let Done { ended, intervals, accesses, failure, live, abandoned } =
         traced.record(signals, page, &mut writer)?;
+    if let Some(why) = &abandoned {
+        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
+    }
     let exit = match ended {
         Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
         Ended::Killed(signal) => Exit::Signal(signal),
@@ -429,6 +444,22 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         }
     }
     Ok(exit)
+}
+
+/// Why a program of this sanitizer is not traced.
+#[cfg(target_arch = "x86_64")]
+fn crowded(sanitizer: &str) -> String {
+    format!(
+        "is built with {sanitizer}, whose shadow takes fixed addresses and leaves no room for the tracer's memory"
+    )
+}
+
+/// Why a program that a traced process has just executed may not be traced, if it may not.
+#[cfg(target_arch = "x86_64")]
+fn no_room(linux: &Linux, pid: u32) -> Option<String> {
+    let file = linux.process_file(pid, "exe");
+    crate::program::sanitizer_with_fixed_layout(&file)
+        .map(|sanitizer| format!("it {}", crowded(sanitizer)))
 }
 
 /// How recording an attached process ended.

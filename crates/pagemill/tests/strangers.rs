@@ -1,0 +1,652 @@
+//! Programs of others under `record --with accesses`: with rings of drivers, low limits, other users, memory that two
+//! processes share, PID namespaces; and a recording that fails in every way. The program does what it does unrecorded.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::{compiled, pagemill, ran, skip, until};
+use tempfile::TempDir;
+
+/// The recording of a command, `before` of which comes before the recorder itself.
+fn recorder(before: &[&str], recording: &Path, command: &[&str]) -> Command {
+    let plain = pagemill();
+    let mut recorder = match before {
+        [] => pagemill(),
+        [first, rest @ ..] => {
+            let mut outer = Command::new(first);
+            outer.args(rest).arg(plain.get_program());
+            for (name, value) in plain.get_envs() {
+                match value {
+                    Some(value) => outer.env(name, value),
+                    None => outer.env_remove(name),
+                };
+            }
+            outer
+        }
+    };
+    recorder.args(["record", "--with", "accesses", "--access-interval", "20ms", "-f", "-o"]);
+    recorder.arg(recording).arg("--").args(command);
+    recorder
+}
+
+/// Whether programs can be traced here at all; if not, it is said.
+fn can_trace(room: &TempDir) -> bool {
+    let run = ran(&mut recorder(&[], &room.path().join("try"), &["/bin/true"]));
+    if run.code() != Some(0) {
+        let _: Option<()> = skip(&run.err);
+    }
+    run.code() == Some(0)
+}
+
+fn has(command: &str) -> bool {
+    let there = Command::new("sh").args(["-c", &format!("command -v {command}")]).output().unwrap();
+    if !there.status.success() {
+        let _: Option<()> = skip(&format!("there is no {command}"));
+    }
+    there.status.success()
+}
+
+fn is_root() -> bool {
+    let root = user() == 0;
+    if !root {
+        let _: Option<()> = skip("this needs root");
+    }
+    root
+}
+
+fn user() -> u32 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").unwrap().uid()
+}
+
+fn report(recording: &Path) -> Value {
+    let shown = ran(pagemill().args(["report", "--json"]).arg(recording));
+    serde_json::from_str(&shown.out).unwrap_or_else(|error| panic!("{error}: {shown:?}"))
+}
+
+fn untraced(recording: &Path) -> String {
+    report(recording)["meta"]["accesses"]["untraced"].to_string()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Reads a file by a ring of its own for more than a second, so that many intervals end meanwhile.
+const URING: &str = r#"
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <time.h>
+int main(void) {
+    struct io_uring ring;
+    if (io_uring_queue_init(64, &ring, 0)) return 77;
+    int file = open("/proc/self/exe", O_RDONLY);
+    char bytes[4096];
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do {
+        struct io_uring_sqe *entry = io_uring_get_sqe(&ring);
+        struct io_uring_cqe *done;
+        io_uring_prep_read(entry, file, bytes, 100, 0);
+        io_uring_submit(&ring);
+        if (io_uring_wait_cqe(&ring, &done) || done->res != 100 || bytes[1] != 'E') return 1;
+        io_uring_cqe_seen(&ring, done);
+        bytes[1] = 0;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec < 2);
+    puts("ok");
+    return 5;
+}
+"#;
+
+/// Receives what it sends on the loopback device by a ring of the kernel's.
+const PACKETS: &str = r#"
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    int s = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL)), version = TPACKET_V3;
+    if (s < 0 || setsockopt(s, SOL_PACKET, PACKET_VERSION, &version, sizeof version)) return 77;
+    struct tpacket_req3 req = { .tp_block_size = 1 << 16, .tp_block_nr = 8, .tp_frame_size = 2048, .tp_frame_nr = 256, .tp_retire_blk_tov = 10 };
+    if (setsockopt(s, SOL_PACKET, PACKET_RX_RING, &req, sizeof req)) return 77;
+    char *ring = mmap(0, 8 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, s, 0);
+    struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex("lo") };
+    if (ring == MAP_FAILED || !to.sll_ifindex || bind(s, (void *)&to, sizeof to)) return 77;
+    int u = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    long got = 0; unsigned block = 0;
+    do {
+        sendto(u, "x", 1, 0, (void *)&a, sizeof a);
+        struct tpacket_block_desc *d = (void *)(ring + ((size_t)block << 16));
+        struct pollfd p = { s, POLLIN, 0 };
+        if (!(d->hdr.bh1.block_status & TP_STATUS_USER)) poll(&p, 1, 20);
+        if (d->hdr.bh1.block_status & TP_STATUS_USER) { got += d->hdr.bh1.num_pkts; d->hdr.bh1.block_status = TP_STATUS_KERNEL; block = (block + 1) % 8; }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec < 2 || got < 50);
+    puts("ok");
+    return 5;
+}
+"#;
+
+/// A ring's pages are put in when it is mapped, and no fault brings them back: nobody may drop them. The program got SIGBUS.
+#[test]
+fn rings_of_drivers_are_left_as_they_are() {
+    let room = tempfile::tempdir().unwrap();
+    if !can_trace(&room) {
+        return;
+    }
+    let programs = [
+        ("uring", URING, &["-O1", "-luring"][..], "io_uring"),
+        ("packets", PACKETS, &["-O1"][..], "socket:"),
+    ];
+    for (name, source, flags, told) in programs {
+        let Some(program) = compiled(&room, name, source, flags) else { continue };
+        if Command::new(&program).stdout(Stdio::null()).status().unwrap().code() == Some(77) {
+            let _: Option<()> = skip(&format!("{name}: this user or kernel has no such ring"));
+            continue;
+        }
+        let recording = room.path().join("rec");
+        let run = ran(&mut recorder(&[], &recording, &[text(&program)]));
+        assert_eq!((run.code(), run.out.as_str()), (Some(5), "ok\n"), "{run:?}");
+        let told_of = untraced(&recording);
+        assert!(told_of.contains(told) && told_of.contains("memory of a driver"), "{told_of}");
+    }
+}
+
+/// Its job is a forked child whose registered buffers the kernel holds: they may not be replaced by others either.
+#[test]
+fn transfers_into_registered_buffers_arrive() {
+    let room = tempfile::tempdir().unwrap();
+    if !can_trace(&room) || !has("fio") {
+        return;
+    }
+    let file = room.path().join("data");
+    let name = format!("--filename={}", text(&file));
+    let fio = |more: &'static [&'static str]| -> Vec<&str> {
+        let mut words = vec!["fio", "--name=a", "--ioengine=io_uring", "--rw=randrw", "--size=4M"];
+        words.extend(["--time_based", "--runtime=2", "--verify=crc32c", name.as_str()]);
+        words.extend(more);
+        words
+    };
+    for more in [&[][..], &["--fixedbufs", "--registerfiles"][..]] {
+        let words = fio(more);
+        let native = ran(Command::new(words[0]).args(&words[1..]));
+        if native.code() != Some(0) {
+            let _: Option<()> = skip(&format!("fio {more:?}: {}", native.err));
+            continue;
+        }
+        let run = ran(&mut recorder(&[], &room.path().join("rec"), &words));
+        assert_eq!(run.code(), Some(0), "{more:?}: {run:?}");
+    }
+}
+
+/// A hard limit of descriptors below ours, which only CAP_SYS_RESOURCE may lift, and other users: the next program slept for
+/// ever in its first call that a filter notifies.
+#[test]
+fn a_program_with_a_low_limit_or_another_user_runs_to_its_end() {
+    let room = tempfile::tempdir().unwrap();
+    if !can_trace(&room) || !has("setpriv") || !is_root() {
+        return;
+    }
+    let recording = room.path().join("rec");
+    let less = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"];
+    let close = "perl -MPOSIX -e 'POSIX::close($_) for 3..63; my @a = map { $_ x 3000 } 1..3000; print scalar(@a)'";
+    for (script, traced) in [
+        (format!("ulimit -n 64; exec {close}"), true),
+        (format!("ulimit -n 64; {close}; exit 3"), true),
+        (format!("ulimit -n 16; exec {close}"), false),
+        (format!("setpriv --reuid 65534 {close}; exit 3"), true),
+        // It may not install the filter that keeps ours open.
+        (format!("ulimit -n 64; setpriv --reuid 65534 {close}; exit 3"), false),
+    ] {
+        let status = if script.ends_with("exit 3") { 3 } else { 0 };
+        let run = ran(&mut recorder(&less, &recording, &["sh", "-c", &script]));
+        assert_eq!((run.code(), run.out.as_str()), (Some(status), "3000"), "{script}: {run:?}");
+        let accesses = report(&recording);
+        let pages = accesses["accesses"]["total"]["pages"].as_u64().unwrap();
+        // 9 MB and the program itself.
+        assert_eq!(pages > 3000, traced, "{script}: {pages} pages, {}", untraced(&recording));
+        assert_eq!(untraced(&recording).contains("descriptors"), !traced, "{script}");
+    }
+}
+
+/// A child that shares the memory and ends by SIGCHLD: the kernel says it was forked. It was taken for one with a copy.
+const SHARES: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { PAGES = 500, PAGE = 4096 };
+static char *block;
+static volatile int turn;
+static int work(void *unused) {
+    for (int round = 1; round <= 40; round++) {
+        while (turn != 2 * round - 1) usleep(500);
+        for (int i = 0; i < PAGES; i++) if (block[i * PAGE] != round) exit(1);
+        char *other = mmap(0, PAGES * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(other, round, PAGES * PAGE);
+        memcpy(block, other, PAGES * PAGE);
+        munmap(other, PAGES * PAGE);
+        if (round % 8 == 0) { madvise(block, PAGES * PAGE, MADV_DONTNEED); if (block[PAGE]) _exit(2); }
+        memset(block, -round, PAGES * PAGE);
+        turn++;
+    }
+    _exit(4);
+}
+int main(void) {
+    static char stack[1 << 16];
+    if (!fork()) {
+        block = mmap(0, PAGES * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        int child = clone(work, stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_SIGHAND | SIGCHLD, 0), status;
+        for (int round = 1; round <= 40; round++) {
+            memset(block, round, PAGES * PAGE);
+            turn++;
+            while (turn != 2 * round) if (usleep(500), waitpid(child, &status, WNOHANG)) exit(9);
+            for (int i = 0; i < PAGES; i++) if (block[i * PAGE] != (char)-round) exit(8);
+            if (round % 10 == 0) { pid_t copy = fork(); if (!copy) { memset(block, 0, PAGES * PAGE); _exit(6); } waitpid(copy, &status, 0); if (WEXITSTATUS(status) != 6) exit(7); }
+        }
+        waitpid(child, &status, 0);
+        exit(WEXITSTATUS(status) + 1);
+    }
+    int status;
+    wait(&status);
+    printf("%d\n", WEXITSTATUS(status));
+    return 3;
+}
+"#;
+
+#[test]
+fn two_processes_may_share_one_memory() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "shares", SHARES, &["-O1"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    let run = ran(&mut recorder(&[], &room.path().join("rec"), &[text(&program)]));
+    assert_eq!((run.code(), run.out.as_str()), (Some(3), "5\n"), "{run:?}");
+    if has("stress-ng") {
+        let words = ["stress-ng", "--vm-rw", "1", "--vm-rw-bytes", "16m", "-t", "3", "--verify"];
+        let run = ran(&mut recorder(&[], &room.path().join("rec"), &words));
+        assert_eq!(run.code(), Some(0), "{run:?}");
+    }
+}
+
+/// Two threads and the first check and change memory, map and unmap it, and fork, until a file appears.
+const WORKS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { PAGES = 800, PAGE = 4096 };
+static volatile int wrong, stop;
+static char *map(int pages) { return mmap(0, pages * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+static void *work(void *unused) {
+    while (!stop) {
+        char *at = map(20);
+        for (int i = 0; i < 20; i++) { if (at[i * PAGE]) wrong |= 1; at[i * PAGE] = 7; }
+        munmap(at, 20 * PAGE);
+    }
+    return 0;
+}
+int main(int count, char **words) {
+    pthread_t threads[2];
+    char *block = map(PAGES), mark = 0;
+    alarm(300);
+    for (int i = 0; i < 2; i++) pthread_create(threads + i, 0, work, 0);
+    for (int round = 0; access(words[1], F_OK); round++) {
+        for (int i = 0; i < PAGES; i++) { if (block[i * PAGE] != mark) wrong |= 2; block[i * PAGE] = mark + 1; }
+        mark++;
+        if (round % 16 == 0) {
+            int status;
+            pid_t child = fork();
+            if (!child) { memset(block, 99, PAGES * PAGE); _exit(block[5 * PAGE] == 99 ? 6 : 5); }
+            if (waitpid(child, &status, 0) != child || status != 6 << 8) wrong |= 4;
+            madvise(block, PAGES * PAGE, MADV_DONTNEED);
+            if (block[3 * PAGE]) wrong |= 8;
+            mark = 0;
+        }
+        if (round == 50) { FILE *ready = fopen(words[2], "w"); fclose(ready); }
+        usleep(200);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+    FILE *said = fopen(words[3], "w");
+    fprintf(said, "wrong %d\n", wrong);
+    fclose(said);
+    return 7;
+}
+"#;
+
+/// A program at work under a recorder.
+struct AtWork {
+    room: TempDir,
+    recorder: Child,
+    program: u32,
+    /// Its servant and its mapper.
+    helpers: [u32; 2],
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    let read = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+    };
+    let text: Vec<String> = tasks.into_iter().flatten().flatten().map(read).collect();
+    text.join(" ").split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+fn send(signal: &str, process: u32) {
+    let sent = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
+    assert!(sent.success(), "{signal} {process}");
+}
+
+impl AtWork {
+    fn start(variables: &[(&str, &str)]) -> Option<Self> {
+        let room = tempfile::tempdir().unwrap();
+        let program = compiled(&room, "works", WORKS, &["-O1", "-pthread"])?;
+        if !can_trace(&room) {
+            return None;
+        }
+        let path = |name: &str| room.path().join(name);
+        let (stop, ready, said) = (path("stop"), path("ready"), path("said"));
+        let words = [text(&program), text(&stop), text(&ready), text(&said)];
+        let errors = std::fs::File::create(path("errors")).unwrap();
+        let recorder = recorder(&[], &path("rec"), &words)
+            .envs(variables.iter().copied())
+            .stderr(errors)
+            .spawn()
+            .unwrap();
+        until("the program to be at work", || ready.exists());
+        let executes = |pid: &u32, file: &Path| {
+            std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == file)
+        };
+        let program_file = program.canonicalize().unwrap();
+        let program = children(recorder.id()).into_iter().find(|pid| executes(pid, &program_file));
+        let Some(program) = program else {
+            // The recorder has ended, which is for the test to judge.
+            return Some(Self { room, recorder, program: 0, helpers: [0; 2] });
+        };
+        // Forked children are traced, and come and go; these are the first.
+        let mut helpers = children(program);
+        helpers.sort_unstable();
+        let &[servant, mapper, ..] = helpers.as_slice() else { panic!("{helpers:?}") };
+        Some(Self { room, recorder, program, helpers: [servant, mapper] })
+    }
+
+    /// Has the program end; how the recorder ended, and what it said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let path = |name: &str| self.room.path().join(name);
+        std::fs::write(path("stop"), "").unwrap();
+        let said = path("said");
+        until("the program to end", || {
+            std::fs::read_to_string(&said).is_ok_and(|said| !said.is_empty())
+        });
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), "wrong 0\n");
+        let code = self.recorder.wait().unwrap().code();
+        (code, std::fs::read_to_string(path("errors")).unwrap())
+    }
+}
+
+fn a_while() {
+    std::thread::sleep(std::time::Duration::from_secs(2));
+}
+
+#[test]
+fn what_runs_for_us_in_a_program_may_be_stopped() {
+    for which in [&[0][..], &[1], &[0, 1]] {
+        let Some(run) = AtWork::start(&[]) else { return };
+        which.iter().for_each(|&one| send("-STOP", run.helpers[one]));
+        a_while();
+        let (code, said) = run.end();
+        assert_eq!(code, Some(7), "{said}");
+        assert!(!said.contains("let go"), "{said}");
+    }
+}
+
+/// The program is let go, its memory its own again; that is said, and its own status is returned.
+#[test]
+fn what_runs_for_us_in_a_program_may_be_killed() {
+    for which in [&[0][..], &[1], &[0, 1]] {
+        let Some(run) = AtWork::start(&[]) else { return };
+        which.iter().for_each(|&one| send("-KILL", run.helpers[one]));
+        a_while();
+        let (program, recording) = (run.program, run.room.path().join("rec"));
+        until("the program to be let go", || {
+            let maps = std::fs::read_to_string(format!("/proc/{program}/maps")).unwrap();
+            !maps.contains("/memfd:pagemill") || !maps.contains("rw-s")
+        });
+        assert!(recording.exists());
+        let (code, said) = run.end();
+        assert_eq!(code, Some(7), "{said}");
+        assert!(said.contains("let go and runs on"), "{said}");
+    }
+}
+
+#[test]
+fn a_recorder_may_be_stopped_and_continued() {
+    let Some(run) = AtWork::start(&[]) else { return };
+    send("-STOP", run.recorder.id());
+    a_while();
+    send("-CONT", run.recorder.id());
+    assert_eq!(run.end().0, Some(7));
+}
+
+#[test]
+fn a_killed_recorder_leaves_the_program_as_it_is() {
+    let Some(run) = AtWork::start(&[]) else { return };
+    send("-KILL", run.recorder.id());
+    a_while();
+    assert_eq!(run.end().0, None);
+}
+
+/// Nothing in it goes on any more, so nothing in it can let the program go: its keeper ends it.
+#[test]
+fn a_recorder_that_hangs_is_ended_and_the_program_goes_on() {
+    if cfg!(not(debug_assertions)) {
+        let _: Option<()> = skip("only a build for tests can be made to hang");
+        return;
+    }
+    let hang = [("PAGEMILL_TEST_HANG", "2"), ("PAGEMILL_TEST_PATIENCE", "6")];
+    let Some(mut run) = AtWork::start(&hang) else { return };
+    until("the recorder to be ended", || run.recorder.try_wait().unwrap().is_some());
+    let (code, said) = run.end();
+    assert_eq!(code, None, "{said}");
+    assert!(said.contains("no sign of life"), "{said}");
+}
+
+/// A child that outlives its parent, which outlives the recorder: nobody was left to answer its calls.
+const OUTLIVES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    if (fork()) { while (access(words[1], F_OK)) usleep(1000); _exit(0); }
+    alarm(300);
+    char *kept = malloc(1 << 20);
+    memset(kept, 5, 1 << 20);
+    FILE *ready = fopen(words[2], "w");
+    fclose(ready);
+    while (access(words[3], F_OK)) usleep(1000);
+    int wrong = 0;
+    for (int i = 0; i < 1 << 20; i++) wrong += kept[i] != 5;
+    for (int i = 1; i < 40; i++) { char *more = calloc(i, 100000); for (int k = 0; k < i * 100000; k += 4096) wrong += more[k]; free(more); }
+    wrong += system("true");
+    FILE *said = fopen(words[4], "w");
+    fprintf(said, "wrong %d\n", wrong);
+    return fclose(said);
+}
+"#;
+
+#[test]
+fn a_child_that_outlives_its_parent_and_the_recorder_goes_on() {
+    {
+        let room = tempfile::tempdir().unwrap();
+        let Some(program) = compiled(&room, "outlives", OUTLIVES, &["-O1"]) else { return };
+        if !can_trace(&room) {
+            return;
+        }
+        let path = |name: &str| room.path().join(name);
+        let (end, ready, go, said) = (path("end"), path("ready"), path("go"), path("said"));
+        let words = [text(&program), text(&end), text(&ready), text(&go), text(&said)];
+        let mut recorder =
+            recorder(&[], &path("rec"), &words).stderr(Stdio::null()).spawn().unwrap();
+        until("the child to be ready", || ready.exists());
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        std::fs::write(&end, "").unwrap();
+        a_while();
+        std::fs::write(&go, "").unwrap();
+        until("the child to end", || {
+            std::fs::read_to_string(&said).is_ok_and(|said| !said.is_empty())
+        });
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), "wrong 0\n");
+    }
+}
+
+/// Touches 24 MB, twice as long as a recording needs to fail; ends with status 7.
+const LONG: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+int main(int count, char **words) {
+    enum { PAGES = 6000 };
+    char *block = mmap(0, PAGES * 4096L, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    long round = 0;
+    do {
+        for (long i = 0; i < PAGES; i++) { if (block[i * 4096] != (char)round) return 1; block[i * 4096]++; }
+        if (++round == 3 && words[1]) system(words[1]);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec < 3);
+    puts("ok");
+    return 7;
+}
+"#;
+
+/// Limits the size of files of the program's parent, the recorder.
+const LIMIT: &str = "prlimit --fsize=4096 --pid $(awk '/^PPid/{print $2}' /proc/$PPID/status)";
+
+#[test]
+fn a_recording_that_fails_midway_leaves_the_program_its_status() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "long", LONG, &["-O1"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    let program = text(&program);
+    let recording = room.path().join("rec");
+    let remove = format!("rm -r {}", recording.display());
+    let mut ways: Vec<(&str, Command)> = vec![
+        ("removed", recorder(&[], &recording, &[program, remove.as_str()])),
+        ("limit", recorder(&[], &recording, &[program, LIMIT])),
+    ];
+    let small = room.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mount = "mount -t tmpfs -o size=300k none \"$1\" && shift && exec \"$@\"";
+    let full = small.join("rec");
+    if is_root() && has("unshare") {
+        let words = ["unshare", "-m", "sh", "-c", mount, "sh", text(&small)];
+        ways.push(("full", recorder(&words, &full, &[program])));
+    }
+    for (way, mut command) in ways {
+        let run = ran(&mut command);
+        assert_eq!((run.code(), run.out.as_str()), (Some(7), "ok\n"), "{way}: {run:?}");
+        let said = ["recording failed", "let go and runs on"];
+        assert!(said.iter().any(|what| run.err.contains(what)), "{way}: {run:?}");
+    }
+}
+
+fn pages(recording: &Path) -> u64 {
+    report(recording)["accesses"]["total"]["pages"].as_u64().unwrap()
+}
+
+#[test]
+fn pid_namespaces_are_recorded_from_outside_and_from_inside() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "long", LONG, &["-O1"]) else { return };
+    if !can_trace(&room) || !is_root() || !has("unshare") {
+        return;
+    }
+    let recording = room.path().join("rec");
+    let (program, nested) = (text(&program), ["unshare", "-p", "-f"]);
+    let inner = |before: &[&'static str]| -> Vec<&str> {
+        before.iter().copied().chain([program]).collect()
+    };
+    let sandbox =
+        ["bwrap", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"];
+    let inside = ["unshare", "-p", "-f", "--mount-proc"];
+    let mut ways: Vec<(&[&str], Vec<&str>)> =
+        vec![(&[], inner(&nested)), (&inside, inner(&[])), (&inside, inner(&nested))];
+    if has("bwrap") {
+        ways.push((&[], inner(&sandbox)));
+    }
+    for (before, words) in ways {
+        let run = ran(&mut recorder(before, &recording, &words));
+        assert_eq!((run.code(), run.out.as_str()), (Some(7), "ok\n"), "{words:?}: {run:?}");
+        let (pages, report) = (pages(&recording), report(&recording));
+        assert!(pages > 6000, "{before:?} {words:?}: {pages} pages: {run:?}");
+        let accesses = report["accesses"]["total"]["accesses"].as_u64().unwrap();
+        assert!(accesses > 6000, "{before:?} {words:?}: {accesses} accesses: {run:?}");
+    }
+    // With the /proc of another namespace nothing can be looked up.
+    let run = ran(&mut recorder(&nested, &recording, &[program]));
+    assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
+    assert!(run.err.contains("another PID namespace"), "{run:?}");
+}
+
+const THREADS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+static int value;
+static void *work(void *unused) { value++; return 0; }
+int main(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); printf("%d\n", value); return 3; }
+"#;
+
+#[test]
+fn a_program_of_thread_sanitizer_is_refused_or_left_alone() {
+    let room = tempfile::tempdir().unwrap();
+    for flags in [&["-fsanitize=thread"][..], &["-fsanitize=thread", "-static-libtsan"]] {
+        let Some(program) = compiled(&room, "threads", THREADS, flags) else { continue };
+        if ran(&mut Command::new(&program)).code() != Some(3) || !can_trace(&room) {
+            let _: Option<()> = skip("it does not run here unrecorded either");
+            continue;
+        }
+        let (recording, program) = (room.path().join("rec"), text(&program));
+        let run = ran(&mut recorder(&[], &recording, &[program]));
+        assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
+        assert!(run.err.contains("ThreadSanitizer"), "{run:?}");
+        let script = format!("{program}; {program}; exit $?");
+        let run = ran(&mut recorder(&[], &recording, &["sh", "-c", &script]));
+        assert_eq!((run.code(), run.out.as_str()), (Some(3), "1\n1\n"), "{run:?}");
+        assert!(untraced(&recording).contains("ThreadSanitizer"), "{}", untraced(&recording));
+    }
+}
