@@ -564,7 +564,8 @@ fn a_recording_that_fails_midway_leaves_the_program_its_status() {
     }
     let program = text(&program);
     let recording = room.path().join("rec");
-    let remove = format!("rm -r {}", recording.display());
+    // The first part is written after a second.
+    let remove = format!("sleep 1.5; rm -r {}", recording.display());
     let mut ways: Vec<(&str, Command)> = vec![
         ("removed", recorder(&[], &recording, &[program, remove.as_str()])),
         ("limit", recorder(&[], &recording, &[program, LIMIT])),

@@ -629,7 +629,7 @@ mod tests {
         let pid = program.pid;
         ptrace::seize(pid, ptrace::FOLLOW).unwrap();
         program.go().unwrap();
-        while ptrace::wait_for(pid, std::time::Duration::from_secs(60)).unwrap() != Stop::Exec {
+        while ptrace::wait_for(pid, Duration::from_secs(60)).unwrap() != Stop::Exec {
             ptrace::resume(pid, 0).unwrap();
         }
         let mut surroundings = Surroundings::new(Linux::default());
@@ -642,7 +642,7 @@ mod tests {
             let mut last: Option<Registers> = None;
             // The first step may be one out of the kernel.
             ptrace::step(pid).unwrap();
-            if ptrace::wait_for(pid, std::time::Duration::from_secs(60)).unwrap().is_end() {
+            if ptrace::wait_for(pid, Duration::from_secs(60)).unwrap().is_end() {
                 return told;
             }
             for _ in 0..steps {
@@ -685,7 +685,7 @@ mod tests {
                     }
                 }
                 ptrace::step(pid).unwrap();
-                match ptrace::wait_for(pid, std::time::Duration::from_secs(60)).unwrap() {
+                match ptrace::wait_for(pid, Duration::from_secs(60)).unwrap() {
                     Stop::Signal(5) => {}
                     Stop::Exited(_) | Stop::Killed(_) => return told,
                     // Into the kernel and out again, or a signal: not of interest.
@@ -702,12 +702,12 @@ mod tests {
             ptrace::resume(pid, 0).unwrap();
             std::thread::sleep(Duration::from_millis(3));
             ptrace::interrupt(pid).unwrap();
-            if ptrace::wait_for(pid, std::time::Duration::from_secs(60)).unwrap().is_end() {
+            if ptrace::wait_for(pid, Duration::from_secs(60)).unwrap().is_end() {
                 return told;
             }
         }
         std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-        while !ptrace::wait_for(pid, std::time::Duration::from_secs(60)).is_ok_and(Stop::is_end) {
+        while !ptrace::wait_for(pid, Duration::from_secs(60)).is_ok_and(Stop::is_end) {
             // Its exit is a stop too.
             let _ = ptrace::resume(pid, 0);
         }
