@@ -179,9 +179,11 @@ fn transfers_into_registered_buffers_arrive() {
     }
     let file = room.path().join("data");
     let name = format!("--filename={}", text(&file));
+    // Where its state goes.
+    let aux = format!("--aux-path={}", text(room.path()));
     let fio = |more: &'static [&'static str]| -> Vec<&str> {
         let mut words = vec!["fio", "--name=a", "--ioengine=io_uring", "--rw=randrw", "--size=4M"];
-        words.extend(["--time_based", "--runtime=2", "--verify=crc32c", name.as_str()]);
+        words.extend(["--time_based", "--runtime=2", "--verify=crc32c", &name, &aux]);
         words.extend(more);
         words
     };
