@@ -72,7 +72,7 @@ impl Verb {
     /// Runs the verb and says how it ended.
     fn run(self) -> anyhow::Result<Exit> {
         if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
-            verbs::recover_settings(&verbs::machine());
+            crate::context::recover_settings(&crate::context::machine());
         }
         match self {
             Self::Doctor(arguments) => verbs::doctor::run(&arguments),

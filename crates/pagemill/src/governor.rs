@@ -30,10 +30,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use pagemill_kernel::ksm::{Run, Settings};
 use pagemill_kernel::ksm_loan::{Loan, Taken};
 use pagemill_kernel::{Linux, Result};
 
+use crate::launch::supervise::Companion;
 use crate::stats_page::{self, Page};
 
 /// Pages that `ksmd` may look at in one go: a GiB, up to a second of work.
@@ -277,6 +279,26 @@ enum State {
         /// Scans that `ksmd` was woken for.
         woken: u64,
     },
+}
+
+impl Companion for Governor {
+    const WHAT: &'static str = "ksmd";
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> anyhow::Result<Duration> {
+        Ok(Self::tick(self)?)
+    }
+
+    fn rest(&mut self) -> anyhow::Result<()> {
+        Ok(Self::rest(self)?)
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        Self::stop(self).context("the settings of ksmd are not restored")
+    }
 }
 
 impl Default for State {

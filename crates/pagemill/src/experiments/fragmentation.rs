@@ -35,7 +35,7 @@ use crate::fragmentation::compact;
 use crate::fragmentation::induce::{End, Fragmenter, Goal};
 use crate::fragmentation::journals;
 use crate::fragmentation::look::{Look, ZoneLook};
-use crate::verbs::counters;
+use crate::run_cost;
 
 /// Its name on the command line.
 pub const NAME: &str = "fragmentation";
@@ -170,7 +170,7 @@ pub fn run(
     let size = if options.quick { "quick" } else { "full" };
     let kept = Kept::new(results.join(NAME), size)?;
     let mut outcome = Outcome { states: Vec::new(), options, reads: None, interrupted: false };
-    if counters::processor().is_err() {
+    if run_cost::processor().is_err() {
         say("what page walks cost");
         let costs = huge_costs::measure(linux)?;
         let nanoseconds = |picoseconds: u64| picoseconds as f64 / 1e3;
@@ -275,7 +275,7 @@ fn once(linux: &Linux, words: [&str; 3], signals: &Signals) -> Result<Option<Vec
     signals.restore_in(&mut command);
     let mut interrupted = false;
     let wait = |child: &mut Child| attend(child, signals, &mut interrupted);
-    let (run, status) = counters::measured(linux, command, wait)??;
+    let (run, status) = run_cost::measured(linux, command, wait)??;
     // The terminal sends its signals to the program, too.
     if interrupted || signals.wait(Duration::ZERO)?.is_some() {
         return Ok(None);

@@ -31,10 +31,10 @@ use serde_json::{Value, json};
 
 use super::Table;
 use crate::huge::measure::{self, Options as Measuring, Outcome as Measured};
+use crate::plan::perturb::Perturbation;
+use crate::plan::{By, Means};
 use crate::program::{self, Words};
 use crate::report::chart::{LineChart, Series};
-use crate::verbs::plan::perturb::Perturbation;
-use crate::verbs::plan::{By, Means};
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-slices";
@@ -176,7 +176,7 @@ fn command(
 
 /// Why it cannot run here; `None` if it can.
 pub fn missing(linux: &Linux) -> Option<String> {
-    crate::verbs::plan::measure::allow_only_advised(linux).err().map(|error| error.to_string())
+    crate::huge::measure::allow_only_advised(linux).err().map(|error| error.to_string())
 }
 
 /// Runs it; `say` hears of each step.

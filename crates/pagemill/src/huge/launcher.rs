@@ -45,6 +45,7 @@ use super::sites::Sites;
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
 use crate::files::NewFile;
+use crate::launch::supervise::Companion;
 
 /// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using; between them the
 /// agent acts on its own.
@@ -650,6 +651,30 @@ impl Launcher {
         let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
         json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
+    }
+}
+
+impl Companion for Launcher {
+    const WHAT: &'static str = "the use of huge pages";
+
+    fn never_started(&mut self) {
+        Self::never_started(self);
+    }
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> Result<Duration> {
+        Self::tick(self)
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(self) -> Result<()> {
+        Self::stop(self)
     }
 }
 

@@ -31,8 +31,8 @@ use pagemill_tracer::Ended;
 use pagemill_tracer::advise::{self, Alone, CHUNK, Chunks, Place, Watch};
 
 use super::counters::Counters;
+use crate::plan::{By, Means};
 use crate::program::Words;
-use crate::verbs::plan::{By, Means};
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -372,6 +372,20 @@ impl Outcome {
             }));
         }
         Profile { unit: Unit::Nanos, rows }
+    }
+}
+
+/// Huge pages are to be where they are asked for, and nowhere else.
+pub fn allow_only_advised(linux: &Linux) -> Result<()> {
+    match linux.thp_enabled()?.active.as_str() {
+        "madvise" => Ok(()),
+        "always" => {
+            // What is not asked for would be huge, too.
+            Ok(pagemill_kernel::thp::disable_here(pagemill_kernel::thp::Disabled::ExceptAdvised)?)
+        }
+        _ => bail!(
+            "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled)"
+        ),
     }
 }
 

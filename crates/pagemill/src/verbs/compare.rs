@@ -67,7 +67,7 @@ struct Side {
 }
 
 fn look(path: &Path) -> Result<Side> {
-    let mut reader = super::recording(path)?;
+    let mut reader = crate::context::recording(path)?;
     let known = summary::read(path, &mut reader);
     let meta = reader.meta().clone();
     let mut heap = HeapFold::default();

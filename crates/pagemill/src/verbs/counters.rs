@@ -8,24 +8,19 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, Random, median, ratio_of_medians};
-use pagemill_kernel::held::Held;
-use pagemill_kernel::perf_event::{Attributes, Event, Target, What};
-use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Linux, huge_costs, thp};
 use serde_json::{Map, Value, json};
 
 use crate::exit::Exit;
+use crate::launch::prepare::{self, Prepared};
 use crate::report::chart::number;
 use crate::report::text;
-use crate::verbs::run::{self, Prepared};
+use crate::run_cost::{Run, measured, processor};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,52 +52,6 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// The processor's counters, and what they are called.
-const COUNTERS: [(&str, What); 6] = [
-    ("cycles", What::Cycles),
-    ("instructions", What::Instructions),
-    ("dtlb_load_misses", What::DataTlbLoadMisses),
-    ("dtlb_store_misses", What::DataTlbStoreMisses),
-    ("itlb_misses", What::InstructionTlbMisses),
-    ("cache_misses", What::CacheMisses),
-];
-
-/// The processor's counters on a command; those that it has.
-struct Opened(Vec<(&'static str, Event)>);
-
-impl Opened {
-    /// On the held process `pid` and all that it starts, in user mode, from the program that it executes.
-    fn on(pid: u32) -> Self {
-        let open = |(name, what): &(&'static str, What)| {
-            let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
-            Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
-        };
-        Self(COUNTERS.iter().filter_map(open).collect())
-    }
-
-    /// What they have counted, by name.
-    fn read(&self) -> Result<Run> {
-        let mut all = Vec::new();
-        for (name, event) in &self.0 {
-            let count = event.count()?;
-            let share = count.running.as_secs_f64() / count.enabled.as_secs_f64().max(1e-9);
-            // Counters that took turns are scaled; one that never had its turn has no value.
-            if share > 0.0 {
-                all.push((*name, count.value as f64 / share));
-            }
-        }
-        Ok(all)
-    }
-}
-
-/// Whether the processor counts for this user: the counter of its cycles, or why there is none.
-pub fn processor() -> pagemill_kernel::Result<Event> {
-    Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(0))
-}
-
-/// How often the memory of a run is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// What is done about transparent huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arm {
@@ -130,12 +79,9 @@ struct Runs {
     failed: BTreeMap<String, u64>,
 }
 
-/// What one run gave: name and value.
-pub type Run = Vec<(&'static str, f64)>;
-
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     let setting = linux.thp_enabled().map(|choice| choice.active);
     let malloc_asks = matches!(&setting, Ok(active) if active == "madvise");
     // Elsewhere the program as it is has all the huge pages that the system gives.
@@ -262,7 +208,7 @@ enum Once {
 
 /// Runs the command once.
 fn once(linux: &Linux, words: &[OsString], arm: Arm) -> Result<Once> {
-    let (mut command, path) = match run::plain(words)? {
+    let (mut command, path) = match prepare::plain(words)? {
         Prepared::Ready(command, path) => (*command, path),
         Prepared::Refused(exit) => return Ok(Once::Refused(exit)),
     };
@@ -279,65 +225,9 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm) -> Result<Once> {
     }
     let (all, status) = match measured(linux, command, |child| Ok(child.wait()?))? {
         Ok(measured) => measured,
-        Err(error) => return Ok(Once::Refused(run::cannot_execute(&path, &error))),
+        Err(error) => return Ok(Once::Refused(prepare::cannot_execute(&path, &error))),
     };
     Ok(Once::Done(all, status))
-}
-
-/// Runs a command, which `wait` waits for, and returns what was measured and how it ended. The inner error is that it
-/// cannot be executed.
-pub fn measured(
-    linux: &Linux,
-    command: Command,
-    wait: impl FnOnce(&mut Child) -> Result<ExitStatus>,
-) -> Result<io::Result<(Run, ExitStatus)>> {
-    let held = match Held::spawn(command)? {
-        Ok(held) => held,
-        Err(error) => return Ok(Err(error)),
-    };
-    let pid = held.pid();
-    let counters = Opened::on(pid);
-    let before = resources(Whose::EndedChildren);
-    let begun = Instant::now();
-    let mut child = match held.release() {
-        Ok(child) => child,
-        Err(error) => return Ok(Err(error)),
-    };
-    let over = AtomicBool::new(false);
-    let (waited, took, memory) = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| watch(linux, pid, &over));
-        let waited = wait(&mut child);
-        let took = begun.elapsed();
-        over.store(true, Ordering::Relaxed);
-        (waited, took, looks.join().unwrap_or_default())
-    });
-    let status = waited.context("cannot wait for the command")?;
-    let used = resources(Whose::EndedChildren);
-    let mut all: Run = vec![
-        ("seconds", took.as_secs_f64()),
-        ("user_seconds", (used.user - before.user).as_secs_f64()),
-        ("system_seconds", (used.system - before.system).as_secs_f64()),
-        ("page_faults", (used.faults - before.faults) as f64),
-    ];
-    if let Some((anonymous, huge)) = memory {
-        all.push(("anonymous_mib", anonymous as f64 / 1048576.0));
-        all.push(("huge_share", huge as f64 / anonymous.max(1) as f64));
-    }
-    all.extend(counters.read()?);
-    Ok(Ok((all, status)))
-}
-
-/// The most anonymous memory of a run, and how much of it was on huge pages then; bytes.
-fn watch(linux: &Linux, pid: u32, over: &AtomicBool) -> Option<(u64, u64)> {
-    let mut most: Option<(u64, u64)> = None;
-    while !over.load(Ordering::Relaxed) {
-        if let Ok(usage) = linux.smaps_rollup(pid) {
-            let seen = usage.anonymous.zip(usage.anon_huge_pages);
-            most = most.max(seen);
-        }
-        std::thread::sleep(LOOK);
-    }
-    most
 }
 
 /// One quantity of all arms, as they are in [`Arm::ALL`].

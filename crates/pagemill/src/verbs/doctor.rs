@@ -70,7 +70,7 @@ struct ProgramRow {
 
 /// Tries everything and prints what came of it.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     let name = arguments.program.as_ref().or(arguments.command.first());
     let answer = Answer {
         schema: 1,

@@ -61,7 +61,7 @@ enum Format {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let mut reader = super::recording(&arguments.recording)?;
+    let mut reader = crate::context::recording(&arguments.recording)?;
     let recording = arguments.recording.display();
     if arguments.format != Format::Pftrace {
         if reader.meta().accesses.is_none() {

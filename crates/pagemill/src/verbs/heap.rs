@@ -33,10 +33,10 @@ Exit status: 0 shown; 2 there is no such process or it has no pagemill heap; 4 i
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// The process: its id or its name.
-    #[arg(value_name = "PID", value_parser = super::values::process)]
+    #[arg(value_name = "PID", value_parser = crate::values::process)]
     pid: u32,
     /// Print a frame again and again, every INTERVAL, until the process ends.
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = super::values::interval)]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
     watch: Option<Nanos>,
     /// Print one frame (the default).
     #[arg(long, conflicts_with = "watch")]
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn frames(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     let mut sampler = Sampler::attach(linux.clone(), arguments.pid)?;
     let mut first = next(&mut sampler)?;
     if first.is_some() && sampler.page().is_none() && sampler.comm() == WRAPPER {

@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_name = "REC", required_unless_present = "pid", conflicts_with = "pid")]
     recording: Option<PathBuf>,
     /// A running process.
-    #[arg(short, long, value_name = "PID", value_parser = super::values::process)]
+    #[arg(short, long, value_name = "PID", value_parser = crate::values::process)]
     pid: Option<u32>,
     /// Print JSON instead of text.
     #[arg(long)]
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut fold = HugePageFold::default();
     let whose = match (&arguments.recording, arguments.pid) {
         (Some(path), _) => {
-            let mut reader = super::recording(path)?;
+            let mut reader = crate::context::recording(path)?;
             fold.drain(&mut reader)?;
             format!("{} ({})", reader.meta().comm, reader.meta().pid)
         }
@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// One look at a running process; its name.
 fn look(pid: u32, fold: &mut HugePageFold) -> Result<String, Error> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     let gone = |error: Error| match error.kind() {
         Kind::Gone | Kind::NotFound => {
             let object = format_args!("process {pid}");

@@ -1,18 +1,14 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
-mod advise;
-pub(crate) use advise::complete;
 mod costs;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod measure;
-pub(crate) mod perturb;
+mod measure;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pagemill_analysis::regions::RegionFold;
 use pagemill_analysis::walks::WalkFold;
 use pagemill_kernel::Linux;
@@ -21,10 +17,11 @@ use pagemill_policy::huge::Unit;
 use pagemill_policy::huge::profile::Profile;
 use serde_json::json;
 
-use self::perturb::Perturbation;
 use crate::decisions;
 use crate::exit::Exit;
 use crate::files;
+use crate::plan::perturb::Perturbation;
+use crate::plan::{By, Means, advise, read_profile};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,26 +98,6 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// From what benefits are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Means {
-    /// Page walks that the processor counts, where its samples say that they were
-    Counters,
-    /// Times of runs with other halves of the memory on huge pages
-    Runs,
-}
-
-/// Which time of a run counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// CPU time, which the kernel counts exactly
-    Cpu,
-    /// CPU time in user mode, of which the kernel only samples how much it is
-    User,
-    /// From beginning to end
-    Wall,
-}
-
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(pid) = &arguments.pid {
@@ -165,7 +142,7 @@ impl Arguments {
             profile = way.apply(&profile, seed);
         }
         if self.original {
-            profile = original(&super::machine(), &profile)?;
+            profile = original(&crate::context::machine(), &profile)?;
         }
         if self.json {
             println!("{:#}", json!({ "schema": 1, "profile": profile.to_string() }));
@@ -178,7 +155,7 @@ impl Arguments {
 
     /// Says where huge pages or eager paging would pay.
     fn advise(&self, input: &Path) -> Result<Exit> {
-        let mut reader = super::recording(input)?;
+        let mut reader = crate::context::recording(input)?;
         let (mut fold, mut walks) = (RegionFold::default(), WalkFold::default());
         while let Some(event) = reader.next_event()? {
             fold.event(&event);
@@ -204,7 +181,7 @@ impl Arguments {
                 input.display()
             );
         }
-        let linux = super::machine();
+        let linux = crate::context::machine();
         let known = crate::costs::calibrate(&linux, false)?;
         let machine = crate::costs::machine_view(&linux, &known);
         let all = advise::advise(&regions, (&walks, self.walk_cycles), &machine);
@@ -274,26 +251,9 @@ fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
     Ok(made)
 }
 
-/// A profile from a file; an error names file, line and column.
-pub fn read_profile(path: &Path) -> Result<Profile> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let (whole, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
-        let line = whole.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let last =
-            String::from_utf8_lossy(whole.rsplit(|byte| *byte == b'\n').next().unwrap_or(whole));
-        let column = last.chars().count() + 1;
-        anyhow::anyhow!(
-            "{}:{line}:{column}: expected text in UTF-8, found another byte",
-            path.display()
-        )
-    })?;
-    Profile::parse(&text).map_err(|error| anyhow::anyhow!("{}:{error}", path.display()))
-}
-
 /// Decides all that was decided in a recording again.
 fn replay(path: &Path, as_json: bool) -> Result<Exit> {
-    let mut reader = super::recording(path)?;
+    let mut reader = crate::context::recording(path)?;
     let (mut decisions, mut different) = (0_u64, Vec::new());
     while let Some(event) = reader.next_event()? {
         let Event::Huge(row) = event else { continue };

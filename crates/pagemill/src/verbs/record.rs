@@ -28,9 +28,10 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
 #[cfg(target_arch = "x86_64")]
-use pagemill_tracer::{Ended, Granule, Rung};
+use pagemill_tracer::{Ended, Granule};
 
 use crate::exit::Exit;
+use crate::launch::prepare::{self, Prepared};
 use crate::recorders::Recorder;
 #[cfg(target_arch = "x86_64")]
 use crate::recorders::accesses::{self, Done, Traced};
@@ -43,8 +44,7 @@ use crate::recorders::samples::AccessSamples;
 #[cfg(target_arch = "x86_64")]
 use crate::recorders::sites::Sites;
 use crate::sampler::nanos;
-use crate::verbs::run::{self, Prepared};
-use crate::verbs::values;
+use crate::values::{self, AccessEvents};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -162,31 +162,6 @@ enum AccessBackEnd {
     Sample,
 }
 
-/// How faults are told one by one, best first; one that does not work gives way to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum AccessEvents {
-    /// BPF programs
-    Bpf,
-    /// Samples of tracepoints
-    PerfTracepoint,
-    /// Samples of a software event: works for users
-    PerfSoftware,
-    /// Not at all: touched and written pages from the page tables alone
-    Scan,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl AccessEvents {
-    pub(super) fn rung(self) -> Rung {
-        match self {
-            Self::Bpf => Rung::Bpf,
-            Self::PerfTracepoint => Rung::PerfTracepoint,
-            Self::PerfSoftware => Rung::PerfSoftware,
-            Self::Scan => Rung::Scan,
-        }
-    }
-}
-
 /// The shortest interval: a sample walks the page tables of the process.
 const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
 
@@ -235,7 +210,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     let fits = fits.map_err(anyhow::Error::new).and_then(|_| match arguments.pid {
         Some(_) => Ok(()),
-        None => super::ensure_room(),
+        None => crate::context::ensure_room(),
     });
     if let Err(error) = fits {
         let error = error.context("nothing is recorded");
@@ -304,7 +279,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         if arguments.duration.is_some() || arguments.max_size.is_some() {
             return refused("--for and --max-size do not go with --backend exact", misused);
         }
-        return match run::plain(&arguments.command) {
+        return match prepare::plain(&arguments.command) {
             Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path),
             Ok(Prepared::Refused(exit)) => Ok(exit),
             Err(error) => refused(&format!("{error:#}"), 125),
@@ -319,8 +294,8 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         refuse: Some(no_room),
     };
     let traced = if let Some(pid) = arguments.pid {
-        match alive(&super::machine(), pid)
-            .and_then(|_| Traced::attach(super::machine(), options, pid))
+        match alive(&crate::context::machine(), pid)
+            .and_then(|_| Traced::attach(crate::context::machine(), options, pid))
         {
             Ok(traced) => traced,
             Err(error) => {
@@ -333,7 +308,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             }
         }
     } else {
-        let (command, path) = match run::plain(&arguments.command) {
+        let (command, path) = match prepare::plain(&arguments.command) {
             Ok(Prepared::Ready(command, path)) => (command, path),
             Ok(Prepared::Refused(exit)) => return Ok(exit),
             Err(error) => return refused(&format!("{error:#}"), 125),
@@ -350,7 +325,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
             return refused(&why, 125);
         }
         // A user's tracer takes its privileges from a program; root's leaves them to it.
-        let me = super::machine().status(std::process::id())?;
+        let me = crate::context::machine().status(std::process::id())?;
         if let Some(gain) = privilege::gain(&path)?
             && !me.can(Capability::SysPtrace)
         {
@@ -373,14 +348,14 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
         }
         let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
         let names = !arguments.no_names;
-        match Traced::launch(super::machine(), options, &path, &command, name, names) {
+        match Traced::launch(crate::context::machine(), options, &path, &command, name, names) {
             Ok(Ok(traced)) => traced,
-            Ok(Err(error)) => return Ok(run::cannot_execute(&path, &error)),
+            Ok(Err(error)) => return Ok(prepare::cannot_execute(&path, &error)),
             Err(error) => return refused(&format!("{error:#}"), 125),
         }
     };
     let pid = traced.pid();
-    let stat = super::machine().stat(pid)?;
+    let stat = crate::context::machine().stat(pid)?;
     let meta = meta(arguments, &stat, arguments.access_interval.into());
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
@@ -486,10 +461,10 @@ enum Launched {
 /// are attached while it is held.
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
     let prepared = if arguments.with.contains(&What::Heap) {
-        run::configuration(arguments.mesh.clone())
-            .and_then(|config| run::prepare(&arguments.command, &config))
+        prepare::configuration(arguments.mesh.clone())
+            .and_then(|config| prepare::prepare(&arguments.command, &config))
     } else {
-        run::plain(&arguments.command)
+        prepare::plain(&arguments.command)
     };
     let (mut command, path) = match prepared {
         Ok(Prepared::Ready(command, path)) => (*command, path),
@@ -541,7 +516,7 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
     };
     Ok(match spawned {
         Ok(child) => Launched::Running(child),
-        Err(error) => Launched::Refused(run::cannot_execute(&path, &error)),
+        Err(error) => Launched::Refused(prepare::cannot_execute(&path, &error)),
     })
 }
 
@@ -556,7 +531,7 @@ fn sites(_: &mut Command, _: &Path) -> Result<Box<dyn Recorder>> {
 /// Has the command note which code asks for memory.
 #[cfg(target_arch = "x86_64")]
 fn sites(command: &mut Command, path: &Path) -> Result<Box<dyn Recorder>> {
-    let sites = Sites::begin(&super::machine(), path, command);
+    let sites = Sites::begin(&crate::context::machine(), path, command);
     Ok(Box::new(sites.context("call sites cannot be noted")?))
 }
 
@@ -566,7 +541,7 @@ fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Fau
         back_end: arguments.fault_backend,
         interval: arguments.interval.into(),
     };
-    Faults::attach(&super::machine(), pid, target, &options)
+    Faults::attach(&crate::context::machine(), pid, target, &options)
 }
 
 /// Samples of accesses are taken on x86-64 only: its instructions are decoded.
@@ -579,7 +554,7 @@ fn samples(_: &Arguments, _: u32, _: bool) -> Result<Box<dyn Recorder>> {
 #[cfg(target_arch = "x86_64")]
 fn samples(arguments: &Arguments, pid: u32, held: bool) -> Result<Box<dyn Recorder>> {
     let period = arguments.period.max(Nanos(10_000));
-    Ok(Box::new(AccessSamples::attach(&super::machine(), pid, period, held)?))
+    Ok(Box::new(AccessSamples::attach(&crate::context::machine(), pid, period, held)?))
 }
 
 /// The process, told apart from a later one with its number; an error if there is none.
@@ -602,7 +577,7 @@ fn record(
     mut child: Option<&mut Child>,
     mut recorders: Recorders,
 ) -> Result<Option<ExitStatus>> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     let stat = alive(&linux, pid)?;
     let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
     let mut meta = meta(arguments, &stat, interval);

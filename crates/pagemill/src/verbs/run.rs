@@ -6,14 +6,13 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use pagemill_heap::config::{Config, NAMES};
+use pagemill_heap::config::Config;
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
@@ -24,8 +23,11 @@ use crate::exit::Exit;
 use crate::governor::{self, Governor, Start};
 use crate::huge::launcher::{Launcher, Options};
 use crate::huge::sites::Sites;
+use crate::launch::prepare::{Prepared, cannot_execute, configuration, plain, prepare, variable};
+use crate::launch::supervise::{hold_signals, supervise};
 use crate::library;
-use crate::program::{self, NoProgram, Verdict};
+use crate::plan;
+use crate::program::{self, Verdict};
 #[cfg(target_arch = "x86_64")]
 use crate::recorders;
 
@@ -92,7 +94,7 @@ pub struct Arguments {
 
     /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside by
     /// ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
-    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = super::values::process)]
+    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = crate::values::process)]
     pid: Option<u32>,
 
     /// The program and its arguments
@@ -146,10 +148,10 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     };
     command.env("PAGEMILL_BACKEND", backend.name());
 
-    let linux = super::machine();
+    let linux = crate::context::machine();
     recover(&linux);
     if arguments.ksm {
-        super::ensure_room()?;
+        crate::context::ensure_room()?;
         let signals = hold_signals()?;
         match Governor::start(&linux) {
             Ok(Start::Governor(governor)) => return supervise(command, &path, *governor, &signals),
@@ -174,11 +176,11 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         !arguments.ksm && arguments.backend != Some(Backend::Ksm),
         "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
     );
-    let profile = arguments.profile.as_deref().map(super::plan::read_profile).transpose()?;
+    let profile = arguments.profile.as_deref().map(plan::read_profile).transpose()?;
     if profile.is_some() && !matches!(policy, Named::Cbmm(_) | Named::CbmmPlus(_)) {
         eprintln!("pagemill: --profile has no effect: {name} looks at none (cbmm and cbmm+ do)");
     }
-    let linux = super::machine();
+    let linux = crate::context::machine();
     recover(&linux);
     if let Some(pid) = arguments.pid {
         return help_from_outside(arguments, policy, profile, &linux, pid);
@@ -198,7 +200,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             Prepared::Refused(exit) => return Ok(exit),
         }
     };
-    super::ensure_room()?;
+    crate::context::ensure_room()?;
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_agent() {
@@ -289,145 +291,6 @@ fn help_from_outside(
     Ok(Exit::Ok)
 }
 
-/// What stays beside a program while it runs.
-trait Companion {
-    /// What it does, as the object of "… is no longer governed" and the like.
-    const WHAT: &'static str;
-
-    /// The program has started.
-    fn watch(&mut self, pid: u32);
-
-    /// Looks once; returns how long to wait before the next look.
-    fn tick(&mut self) -> Result<Duration>;
-
-    /// There will be no program: it could not be executed.
-    fn never_started(&mut self) {}
-
-    /// The program is being stopped.
-    fn rest(&mut self) -> Result<()>;
-
-    /// The program has ended: puts everything back.
-    fn stop(self) -> Result<()>;
-}
-
-impl Companion for Governor {
-    const WHAT: &'static str = "ksmd";
-
-    fn watch(&mut self, pid: u32) {
-        Self::watch(self, pid);
-    }
-
-    fn tick(&mut self) -> Result<Duration> {
-        Ok(Self::tick(self)?)
-    }
-
-    fn rest(&mut self) -> Result<()> {
-        Ok(Self::rest(self)?)
-    }
-
-    fn stop(self) -> Result<()> {
-        Self::stop(self).context("the settings of ksmd are not restored")
-    }
-}
-
-impl Companion for Launcher {
-    const WHAT: &'static str = "the use of huge pages";
-
-    fn never_started(&mut self) {
-        Self::never_started(self);
-    }
-
-    fn watch(&mut self, pid: u32) {
-        Self::watch(self, pid);
-    }
-
-    fn tick(&mut self) -> Result<Duration> {
-        Self::tick(self)
-    }
-
-    fn rest(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn stop(self) -> Result<()> {
-        Self::stop(self)
-    }
-}
-
-/// A command under the heap, or the reason that has been said and the exit that follows from it.
-pub(super) enum Prepared {
-    /// The command and the file that it will execute.
-    Ready(Box<Command>, PathBuf),
-    /// There is nothing to execute.
-    Refused(Exit),
-}
-
-/// Makes the command that runs `command` under the heap in the configuration `config`, after
-/// finding out whether that can work. An error is 125 for a wrapper.
-pub(super) fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
-    let search = env::var_os("PATH");
-    let (path, mut plain) = match plain(command)? {
-        Prepared::Ready(command, path) => (path, command),
-        refused => return Ok(refused),
-    };
-    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
-        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
-        let code = refusal.exit_code();
-        if code == 125 {
-            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
-        } else {
-            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
-        }
-        return Ok(Prepared::Refused(Exit::Code(code)));
-    }
-    let library = library::find()?;
-    plain
-        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
-        .env("PAGEMILL_MESH", config);
-    Ok(Prepared::Ready(plain, path))
-}
-
-/// Makes the command that runs `command` as it is, after finding its file. An error is 125 for a
-/// wrapper.
-pub(super) fn plain(command: &[OsString]) -> Result<Prepared> {
-    let [name, rest @ ..] = command else {
-        anyhow::bail!("no program is named");
-    };
-    let path = match program::find(name, env::var_os("PATH").as_deref()) {
-        Ok(path) => path,
-        Err(NoProgram::Missing) => {
-            eprintln!("pagemill: cannot run {}: not found", name.display());
-            return Ok(Prepared::Refused(Exit::Code(127)));
-        }
-        Err(NoProgram::NotExecutable(path)) => {
-            let (why, fix) = program::not_executable(&path);
-            eprintln!("pagemill: cannot run {}: {why} ({fix})", path.display());
-            return Ok(Prepared::Refused(Exit::Code(126)));
-        }
-    };
-    let mut command = Command::new(&path);
-    command.arg0(name).args(rest);
-    Ok(Prepared::Ready(Box::new(command), path))
-}
-
-/// The value of a variable. One that is set to nothing counts as not set, as in the library.
-fn variable(name: &str) -> Option<String> {
-    let value = env::var_os(name).filter(|value| !value.is_empty());
-    value.map(|value| value.to_string_lossy().into_owned())
-}
-
-/// The name of the configuration that the flag asks for, or else the environment, checked.
-pub(super) fn configuration(flag: Option<String>) -> Result<String> {
-    let name = flag.or_else(|| variable("PAGEMILL_MESH"));
-    let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
-    anyhow::ensure!(
-        Config::parse(name.as_bytes()).is_some(),
-        "unknown configuration {name:?} (choose one of: {})",
-        NAMES.join(" ")
-    );
-    Ok(name)
-}
-
 /// The back end that the flags ask for, or else the environment.
 fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
     let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
@@ -474,95 +337,5 @@ fn recover(linux: &Linux) {
         // Without the right to look there is nothing that this user could have left.
         Err(error) if error.kind() == pagemill_kernel::Kind::Permission => {}
         Err(error) => eprintln!("pagemill: {error}"),
-    }
-}
-
-/// Says why the program could not be executed; the exit code is the one env(1) would choose.
-pub(super) fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
-    eprintln!("pagemill: cannot execute {}: {error}", path.display());
-    Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
-}
-
-/// Holds the signals that [`supervise`] passes on, from before a companion changes a setting: one that came in between
-/// would end this process with the setting changed.
-fn hold_signals() -> Result<Signals> {
-    let mut watched = vec![signal::CHILD];
-    watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
-    watched.extend_from_slice(signal::STOPS);
-    Ok(Signals::block(&watched)?)
-}
-
-/// Ends what the companion does, and says if that did not work.
-fn end(companion: impl Companion) {
-    if let Err(error) = companion.stop() {
-        eprintln!("pagemill: {error:#}");
-    }
-}
-
-/// Runs the program as a child in the same process group, beside its companion.
-fn supervise<C: Companion>(
-    mut command: Command,
-    path: &Path,
-    mut companion: C,
-    signals: &Signals,
-) -> Result<Exit> {
-    signals.restore_in(&mut command);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            let exit = cannot_execute(path, &error);
-            companion.never_started();
-            end(companion);
-            return Ok(exit);
-        }
-    };
-    companion.watch(child.id());
-    let status = attend(&mut child, signals, &mut companion);
-    end(companion);
-    let status = status?;
-    Ok(match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Code(125),
-    })
-}
-
-/// Governs and passes signals on until the child has ended.
-fn attend<C: Companion>(
-    child: &mut Child,
-    signals: &Signals,
-    companion: &mut C,
-) -> Result<ExitStatus> {
-    let mut failed = false;
-    loop {
-        let pause = if failed {
-            Duration::from_secs(1)
-        } else {
-            companion.tick().unwrap_or_else(|error| {
-                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
-                failed = true;
-                Duration::from_secs(1)
-            })
-        };
-        let received = signals.wait(pause)?;
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(status);
-        }
-        let Some(received) = received.filter(|received| received.signal != signal::CHILD) else {
-            continue;
-        };
-        // The terminal's own signals have reached the child already: it is in the same group. One
-        // that the child has ended before is lost like any signal to an ended process.
-        if !received.from_kernel {
-            let _ = signal::send(child.id(), received.signal);
-        }
-        if signal::STOPS.contains(&received.signal) {
-            // While stopped we cannot govern.
-            if let Err(error) = companion.rest() {
-                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
-                failed = true;
-            }
-            signal::stop_myself()?;
-        }
     }
 }

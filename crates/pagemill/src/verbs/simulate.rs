@@ -317,7 +317,7 @@ impl Arguments {
         }
         let meta = Reader::open(path)?.meta().clone();
         let mut last = meta.started;
-        let mut reader = super::recording(path)?;
+        let mut reader = crate::context::recording(path)?;
         let mut tids = BTreeSet::new();
         while let Some(event) = reader.next_event()? {
             last = event.time();

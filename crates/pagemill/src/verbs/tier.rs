@@ -101,7 +101,7 @@ impl Nodes {
 #[derive(Debug, Args)]
 struct Run {
     /// Place the memory of these processes and of their children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = super::values::process)]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = crate::values::process)]
     pid: Vec<u32>,
     /// Of -p, leave the children alone [default: they are placed too, and theirs]
     #[arg(long, requires = "pid")]
@@ -128,10 +128,10 @@ struct Run {
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     rate: Bytes,
     /// Time between two decisions
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = super::values::interval)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::values::interval)]
     quantum: Nanos,
     /// Stop after this long
-    #[arg(long = "for", value_name = "TIME", value_parser = super::values::length)]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::values::length)]
     length: Option<Nanos>,
     /// Percent of one core that tracking may take; above it, the tracker rests
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
@@ -164,7 +164,7 @@ enum How {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::machine();
+    let linux = crate::context::machine();
     match &arguments.look {
         Some(Look::Doctor { nodes, json }) => {
             let answer = doctor::look(&linux, nodes.named())?;
@@ -382,7 +382,7 @@ struct Replayed {
 }
 
 fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
-    let mut reader = super::recording(path)?;
+    let mut reader = crate::context::recording(path)?;
     let mut live = name.map(policy).transpose()?;
     let mut waiting: Option<TierDecision> = None;
     let mut views = Vec::new();

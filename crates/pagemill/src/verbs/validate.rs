@@ -20,11 +20,11 @@ use pagemill_tracer::Ended;
 use serde_json::json;
 
 use crate::exit::Exit;
+use crate::launch::prepare::{self, Prepared};
 use crate::recorders::accesses::{Done, Traced};
 use crate::recorders::exact::{Emulated, Exact};
 use crate::sampler::nanos;
-use crate::verbs::record::AccessEvents;
-use crate::verbs::run::{self, Prepared};
+use crate::values::AccessEvents;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR", conflicts_with = "recorded")]
     output: Option<PathBuf>,
     /// Length of an interval, in useful time.
-    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = super::values::interval)]
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = crate::values::interval)]
     access_interval: Nanos,
     /// How faults are told one by one [default: the best that works]
     #[arg(long, value_name = "HOW", value_enum)]
@@ -99,7 +99,7 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let mut blocked: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     blocked.push(signal::CHILD);
     let signals = Signals::block(&blocked)?;
-    let Prepared::Ready(_, path) = run::plain(&arguments.command)? else {
+    let Prepared::Ready(_, path) = prepare::plain(&arguments.command)? else {
         bail!("nothing is recorded");
     };
     let emulated = Emulated::prepare(CELL)?;
@@ -110,9 +110,15 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let interval = Duration::from(arguments.access_interval.max(Nanos(1_000_000)));
     let events = arguments.access_events.map(AccessEvents::rung);
     let options = pagemill_tracer::Options { interval, events, ..Default::default() };
-    let traced =
-        Traced::launch(super::machine(), options, Path::new(program), &command, program, false)?
-            .with_context(|| format!("cannot execute {}", program.display()))?;
+    let traced = Traced::launch(
+        crate::context::machine(),
+        options,
+        Path::new(program),
+        &command,
+        program,
+        false,
+    )?
+    .with_context(|| format!("cannot execute {}", program.display()))?;
     let meta = Meta {
         tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -169,8 +175,8 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
 
 /// Holds the two recordings in `directory` against each other.
 fn validate(directory: &Path) -> Result<ValidationView> {
-    let mut exact = super::recording(&directory.join(EXACT))?;
-    let mut faults = super::recording(&directory.join(FAULTS))?;
+    let mut exact = crate::context::recording(&directory.join(EXACT))?;
+    let mut faults = crate::context::recording(&directory.join(FAULTS))?;
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {
         eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");

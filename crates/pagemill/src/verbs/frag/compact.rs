@@ -53,7 +53,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::super::machine();
+    let linux = crate::context::machine();
     let before = Look::take(&linux)?;
     check_order(arguments.order, before.orders())?;
     let goal = Goal {

@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "command")]
     json: bool,
     /// Give up after this long
-    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::verbs::values::length)]
+    #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::values::length)]
     patience: Nanos,
     /// Leave memory as it is when it is more fragmented than asked for, instead of mending it first
     #[arg(long)]
@@ -66,7 +66,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::super::machine();
+    let linux = crate::context::machine();
     let before = Look::take(&linux)?;
     check_order(arguments.order, before.orders())?;
     if arguments.dry_run {
@@ -177,7 +177,7 @@ fn with(
         Ok(child) => child,
         Err(error) => {
             let program = std::path::PathBuf::from(command.get_program());
-            return Ok(super::super::run::cannot_execute(&program, &error));
+            return Ok(crate::launch::prepare::cannot_execute(&program, &error));
         }
     };
     let status = attend(&mut child, signals)?;

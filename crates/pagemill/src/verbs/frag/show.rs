@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Print a frame again and again, every INTERVAL
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::verbs::values::interval)]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
     watch: Option<Nanos>,
     /// Show an earlier look (a file of --json) and this one, before and after
     #[arg(long, value_name = "FILE", conflicts_with_all = ["watch", "json"])]
@@ -52,7 +52,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = super::super::machine();
+    let linux = crate::context::machine();
     if let Some(scores) = arguments.check {
         return check(&linux, scores, arguments.json);
     }

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 
 /// Measures and prints.
 pub fn run(json: bool) -> Result<Exit> {
-    let linux = crate::verbs::machine();
+    let linux = crate::context::machine();
     let known = costs::calibrate(&linux, true)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&known)?);

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, thp};
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
 use super::Arguments;
 use crate::exit::Exit;
 use crate::huge::measure::{self, Options, Outcome, Piece};
+use crate::launch::prepare::{self, Prepared};
 use crate::program::Words;
 use crate::report::text;
-use crate::verbs::run::{self, Prepared};
 
 /// Slices in the table without `--explain`.
 const SHOWN: usize = 12;
@@ -25,9 +24,9 @@ const NOISY: f64 = 0.05;
 
 /// Runs the command and writes what came of it.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let linux = crate::verbs::machine();
-    allow_only_advised(&linux)?;
-    let (command, path) = match run::plain(&arguments.command)? {
+    let linux = crate::context::machine();
+    measure::allow_only_advised(&linux)?;
+    let (command, path) = match prepare::plain(&arguments.command)? {
         Prepared::Ready(command, path) => (command, path),
         Prepared::Refused(exit) => return Ok(exit),
     };
@@ -58,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let outcome = match measured? {
         Ok(outcome) => outcome,
-        Err(error) => return Ok(run::cannot_execute(&path, &error)),
+        Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
     };
     if outcome.benefits.is_empty() {
         eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
@@ -73,20 +72,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         print!("{}", table(&outcome, arguments.explain));
     }
     Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Ok })
-}
-
-/// Huge pages are to be where they are asked for, and nowhere else.
-pub fn allow_only_advised(linux: &Linux) -> Result<()> {
-    match linux.thp_enabled()?.active.as_str() {
-        "madvise" => Ok(()),
-        "always" => {
-            // What is not asked for would be huge, too.
-            Ok(thp::disable_here(thp::Disabled::ExceptAdvised)?)
-        }
-        _ => bail!(
-            "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled)"
-        ),
-    }
 }
 
 fn short(bytes: u64) -> String {

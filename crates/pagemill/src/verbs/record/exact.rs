@@ -12,9 +12,9 @@ use pagemill_model::recording::Writer;
 
 use super::{Arguments, INTERVAL_FLOOR};
 use crate::exit::Exit;
+use crate::launch::prepare;
 use crate::recorders::exact::{Emulated, Exact};
 use crate::sampler::nanos;
-use crate::verbs::run;
 
 /// Runs the command, whose file is `path`, in the emulator.
 pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> Result<Exit> {
@@ -38,7 +38,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     if let Some(name) = arguments.command.first() {
         command.arg0(name);
     }
-    let myself = super::super::machine().stat(std::process::id())?;
+    let myself = crate::context::machine().stat(std::process::id())?;
     let comm = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut meta = super::meta(arguments, &myself, interval);
     meta.comm = comm.chars().take(15).collect();
@@ -53,7 +53,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     let mut sink = Exact::new(&mut writer, page, interval);
     let status = match emulated.record(signals, command, &mut sink)? {
         Ok(status) => status,
-        Err(error) => return Ok(run::cannot_execute(Path::new(&words[0]), &error)),
+        Err(error) => return Ok(prepare::cannot_execute(Path::new(&words[0]), &error)),
     };
     let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure.take());
     let meta = writer.meta_mut();

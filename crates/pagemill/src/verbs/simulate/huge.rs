@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::costs::Calibration;
 use crate::exit::Exit;
-use crate::verbs::plan::complete;
+use crate::plan::advise::complete;
 
 /// Cycles in a microsecond of the simulated processor.
 const MHZ: u64 = 2600;
@@ -106,7 +106,7 @@ impl Options {
             policies.push(policy);
         }
         let (costs, tlb) = self.prices()?;
-        let profile = self.profile.as_deref().map(super::super::plan::read_profile).transpose()?;
+        let profile = self.profile.as_deref().map(crate::plan::read_profile).transpose()?;
         let setup = |policy: Named| Setup {
             workload: load.clone(),
             policy,
@@ -180,7 +180,7 @@ impl Options {
 
     /// First touches in the order of the recording's faults, and the program's own time between them, of the process with most of them.
     fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
-        let mut reader = crate::verbs::recording(path)?;
+        let mut reader = crate::context::recording(path)?;
         let mut fold = RegionFold::default();
         // Page, when the fault began, when it ended.
         let mut by_process: BTreeMap<u64, Vec<(u64, u64, u64)>> = BTreeMap::new();

@@ -2,6 +2,8 @@
 
 use pagemill_kernel::Linux;
 use pagemill_model::Nanos;
+#[cfg(target_arch = "x86_64")]
+use pagemill_tracer::Rung;
 
 /// How long something lasts: `30s`, `1m30s`; a number without a unit is seconds, as timeout(1) and sleep(1) have it.
 pub fn length(text: &str) -> Result<Nanos, String> {
@@ -23,7 +25,7 @@ pub fn process(text: &str) -> Result<u32, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map_err(|_| format!("no process id is as large as {text}"));
     }
-    one_named(text, &named(&super::machine(), text))
+    one_named(text, &named(&crate::context::machine(), text))
 }
 
 /// Processes of this name. The kernel keeps the first 15 bytes of a name.
@@ -45,6 +47,31 @@ fn one_named(name: &str, found: &[u32]) -> Result<u32, String> {
             let some: Vec<String> = some.iter().map(u32::to_string).collect();
             let several = format!("{} and {last}", some.join(", "));
             Err(format!("{} processes are called {name:?}: {several} (give one id)", found.len()))
+        }
+    }
+}
+
+/// How faults are told one by one, best first; one that does not work gives way to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AccessEvents {
+    /// BPF programs
+    Bpf,
+    /// Samples of tracepoints
+    PerfTracepoint,
+    /// Samples of a software event: works for users
+    PerfSoftware,
+    /// Not at all: touched and written pages from the page tables alone
+    Scan,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl AccessEvents {
+    pub fn rung(self) -> Rung {
+        match self {
+            Self::Bpf => Rung::Bpf,
+            Self::PerfTracepoint => Rung::PerfTracepoint,
+            Self::PerfSoftware => Rung::PerfSoftware,
+            Self::Scan => Rung::Scan,
         }
     }
 }

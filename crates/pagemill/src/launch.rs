@@ -1,0 +1,4 @@
+//! Starting and supervising a program.
+
+pub mod prepare;
+pub mod supervise;

@@ -1,0 +1,94 @@
+//! A command, found out about before it is executed: whether its file is there, and can do what is asked of it.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+use pagemill_heap::config::{Config, NAMES};
+
+use crate::exit::Exit;
+use crate::library;
+use crate::program::{self, NoProgram, Verdict};
+
+/// A command under the heap, or the reason that has been said and the exit that follows from it.
+pub enum Prepared {
+    /// The command and the file that it will execute.
+    Ready(Box<Command>, PathBuf),
+    /// There is nothing to execute.
+    Refused(Exit),
+}
+
+/// Makes the command that runs `command` under the heap in the configuration `config`, after
+/// finding out whether that can work. An error is 125 for a wrapper.
+pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
+    let search = env::var_os("PATH");
+    let (path, mut plain) = match plain(command)? {
+        Prepared::Ready(command, path) => (path, command),
+        refused => return Ok(refused),
+    };
+    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
+        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
+        let code = refusal.exit_code();
+        if code == 125 {
+            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
+        } else {
+            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
+        }
+        return Ok(Prepared::Refused(Exit::Code(code)));
+    }
+    let library = library::find()?;
+    plain
+        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
+        .env("PAGEMILL_MESH", config);
+    Ok(Prepared::Ready(plain, path))
+}
+
+/// Makes the command that runs `command` as it is, after finding its file. An error is 125 for a
+/// wrapper.
+pub fn plain(command: &[OsString]) -> Result<Prepared> {
+    let [name, rest @ ..] = command else {
+        anyhow::bail!("no program is named");
+    };
+    let path = match program::find(name, env::var_os("PATH").as_deref()) {
+        Ok(path) => path,
+        Err(NoProgram::Missing) => {
+            eprintln!("pagemill: cannot run {}: not found", name.display());
+            return Ok(Prepared::Refused(Exit::Code(127)));
+        }
+        Err(NoProgram::NotExecutable(path)) => {
+            let (why, fix) = program::not_executable(&path);
+            eprintln!("pagemill: cannot run {}: {why} ({fix})", path.display());
+            return Ok(Prepared::Refused(Exit::Code(126)));
+        }
+    };
+    let mut command = Command::new(&path);
+    command.arg0(name).args(rest);
+    Ok(Prepared::Ready(Box::new(command), path))
+}
+
+/// The value of a variable. One that is set to nothing counts as not set, as in the library.
+pub fn variable(name: &str) -> Option<String> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    value.map(|value| value.to_string_lossy().into_owned())
+}
+
+/// The name of the configuration that the flag asks for, or else the environment, checked.
+pub fn configuration(flag: Option<String>) -> Result<String> {
+    let name = flag.or_else(|| variable("PAGEMILL_MESH"));
+    let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
+    anyhow::ensure!(
+        Config::parse(name.as_bytes()).is_some(),
+        "unknown configuration {name:?} (choose one of: {})",
+        NAMES.join(" ")
+    );
+    Ok(name)
+}
+
+/// Says why the program could not be executed; the exit code is the one env(1) would choose.
+pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
+    eprintln!("pagemill: cannot execute {}: {error}", path.display());
+    Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}

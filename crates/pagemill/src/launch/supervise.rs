@@ -1,0 +1,117 @@
+//! A program that runs as our child: signals are passed on to it, and its status is ours.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use pagemill_kernel::signal::{self, Signals};
+
+use super::prepare::cannot_execute;
+use crate::exit::Exit;
+
+/// What stays beside a program while it runs.
+pub trait Companion {
+    /// What it does, as the object of "… is no longer governed" and the like.
+    const WHAT: &'static str;
+
+    /// The program has started.
+    fn watch(&mut self, pid: u32);
+
+    /// Looks once; returns how long to wait before the next look.
+    fn tick(&mut self) -> Result<Duration>;
+
+    /// There will be no program: it could not be executed.
+    fn never_started(&mut self) {}
+
+    /// The program is being stopped.
+    fn rest(&mut self) -> Result<()>;
+
+    /// The program has ended: puts everything back.
+    fn stop(self) -> Result<()>;
+}
+
+/// Holds the signals that [`supervise`] passes on, from before a companion changes a setting: one that came in between
+/// would end this process with the setting changed.
+pub fn hold_signals() -> Result<Signals> {
+    let mut watched = vec![signal::CHILD];
+    watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
+    watched.extend_from_slice(signal::STOPS);
+    Ok(Signals::block(&watched)?)
+}
+
+/// Ends what the companion does, and says if that did not work.
+fn end(companion: impl Companion) {
+    if let Err(error) = companion.stop() {
+        eprintln!("pagemill: {error:#}");
+    }
+}
+
+/// Runs the program as a child in the same process group, beside its companion.
+pub fn supervise<C: Companion>(
+    mut command: Command,
+    path: &Path,
+    mut companion: C,
+    signals: &Signals,
+) -> Result<Exit> {
+    signals.restore_in(&mut command);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let exit = cannot_execute(path, &error);
+            companion.never_started();
+            end(companion);
+            return Ok(exit);
+        }
+    };
+    companion.watch(child.id());
+    let status = attend(&mut child, signals, &mut companion);
+    end(companion);
+    let status = status?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Code(125),
+    })
+}
+
+/// Governs and passes signals on until the child has ended.
+fn attend<C: Companion>(
+    child: &mut Child,
+    signals: &Signals,
+    companion: &mut C,
+) -> Result<ExitStatus> {
+    let mut failed = false;
+    loop {
+        let pause = if failed {
+            Duration::from_secs(1)
+        } else {
+            companion.tick().unwrap_or_else(|error| {
+                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
+                failed = true;
+                Duration::from_secs(1)
+            })
+        };
+        let received = signals.wait(pause)?;
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        let Some(received) = received.filter(|received| received.signal != signal::CHILD) else {
+            continue;
+        };
+        // The terminal's own signals have reached the child already: it is in the same group. One
+        // that the child has ended before is lost like any signal to an ended process.
+        if !received.from_kernel {
+            let _ = signal::send(child.id(), received.signal);
+        }
+        if signal::STOPS.contains(&received.signal) {
+            // While stopped we cannot govern.
+            if let Err(error) = companion.rest() {
+                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
+                failed = true;
+            }
+            signal::stop_myself()?;
+        }
+    }
+}
