@@ -25,7 +25,7 @@ use super::actuators::{
 };
 use super::latency::{Latency, Looked};
 use super::pages::{PAGE, Pages};
-use super::status::{self, Status};
+use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
 use crate::sampler::nanos;
 
@@ -118,7 +118,11 @@ pub fn run(
     signals: &Signals,
 ) -> Result<()> {
     let journals = loan::directory(linux);
-    status::sweep(linux, &journals);
+    status::sweep(&journals);
+    let board = Board::claim(&journals);
+    if let Err(error) = &board {
+        eprintln!("pagemill: tier status will not see this daemon: {error}");
+    }
     let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
     let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
     let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
@@ -213,14 +217,12 @@ pub fn run(
         status.actuator = outcome.actuator.clone().unwrap_or_default();
         count_moved(&mut status, &outcome, &pages.borrow());
         standing(&mut status, linux, &pages.borrow(), &options, &looked)?;
-        if let Err(error) = status.write(&journals)
+        if let Ok(board) = &board
+            && let Err(error) = board.write(&status)
             && !said_unwritable
         {
             said_unwritable = true;
-            eprintln!(
-                "pagemill: tier status will not see this daemon: {} cannot be written: {error}",
-                journals.display()
-            );
+            eprintln!("pagemill: tier status does not see what this daemon does: {error}");
         }
         let moved = outcome.moved.iter().flatten().sum::<u64>();
         if options.verbose && moved > 0 {
@@ -236,7 +238,7 @@ pub fn run(
     }
     drop(actuator);
     drop(tracker);
-    status.remove(&journals);
+    drop(board);
     if options.verbose {
         conclude(&status);
     }

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pagemill_kernel::Linux;
 use pagemill_kernel::nodes::Node;
+use pagemill_kernel::presence::{self, Presence};
+use pagemill_kernel::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// One daemon. Fields are only ever added.
@@ -96,60 +97,69 @@ pub struct Process {
     pub share: Option<f64>,
 }
 
-fn path(directory: &Path, pid: u32) -> PathBuf {
-    directory.join(format!("tier-{pid}.json"))
+/// Where a daemon says what it does: `DIRECTORY/tier.PID.N.json`, beside the mark by which others tell that it lives.
+/// Dropping it removes both.
+pub struct Board {
+    directory: PathBuf,
+    mark: Presence,
 }
 
-impl Status {
-    /// Replaces the daemon's file.
-    pub fn write(&self, directory: &Path) -> std::io::Result<()> {
-        fs::create_dir_all(directory)?;
-        let target = path(directory, self.pid);
+fn path(directory: &Path, token: &str) -> PathBuf {
+    directory.join(format!("{token}.json"))
+}
+
+impl Board {
+    /// Makes the directory where it is missing.
+    pub fn claim(directory: &Path) -> Result<Self> {
+        let failed = |error| Error::io("create", directory.display(), error);
+        fs::create_dir_all(directory).map_err(failed)?;
+        Ok(Self { directory: directory.to_owned(), mark: Presence::claim(directory, "tier")? })
+    }
+
+    /// Replaces what it says.
+    pub fn write(&self, status: &Status) -> Result<()> {
+        let target = path(&self.directory, self.mark.token());
         let fresh = target.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec_pretty(self)?)?;
-        fs::rename(fresh, target)
+        let written = serde_json::to_vec_pretty(status)
+            .map_err(std::io::Error::from)
+            .and_then(|text| fs::write(&fresh, text))
+            .and_then(|()| fs::rename(&fresh, &target));
+        written.map_err(|error| Error::io("write", target.display(), error))
     }
+}
 
-    /// Removes it.
-    pub fn remove(&self, directory: &Path) {
+impl Drop for Board {
+    fn drop(&mut self) {
         // It may never have been written.
-        let _ = fs::remove_file(path(directory, self.pid));
+        let _ = fs::remove_file(path(&self.directory, self.mark.token()));
     }
 }
 
-/// What daemons' files say, and whether each daemon still runs.
-fn files(linux: &Linux, directory: &Path) -> Vec<(Status, bool)> {
+/// The tokens of daemons' files, and whether each daemon still runs.
+fn tokens(directory: &Path) -> impl Iterator<Item = (String, bool)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| {
+    entries.filter_map(move |entry| {
         let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("tier-") && name.ends_with(".json")
-    });
-    let read = |path: PathBuf| serde_json::from_slice::<Status>(&fs::read(path).ok()?).ok();
-    let lives = |status: &Status| {
-        linux.stat(status.pid).is_ok_and(|stat| stat.started == status.started && stat.state != 'Z')
-    };
-    let known = ours.filter_map(|entry| read(entry.path()));
-    known
-        .map(|status| {
-            let lives = lives(&status);
-            (status, lives)
-        })
-        .collect()
+        let token = name.to_str()?.strip_suffix(".json")?;
+        token.starts_with("tier.").then(|| (token.to_owned(), presence::lives(directory, token)))
+    })
 }
 
-/// The daemons that run. Files of those that were killed are passed over.
-pub fn all(linux: &Linux, directory: &Path) -> Vec<Status> {
-    let running = files(linux, directory).into_iter().filter(|(_, lives)| *lives);
-    let mut all: Vec<Status> = running.map(|(status, _)| status).collect();
+/// The daemons that run. Files of those that were killed are passed over, where the reader may look at their marks.
+pub fn all(directory: &Path) -> Vec<Status> {
+    let running = tokens(directory).filter(|(_, lives)| *lives);
+    let read = |token: &str| serde_json::from_slice(&fs::read(path(directory, token)).ok()?).ok();
+    let mut all: Vec<Status> = running.filter_map(|(token, _)| read(&token)).collect();
     all.sort_by_key(|status| status.pid);
     all
 }
 
 /// Removes the files of daemons that were killed.
-pub fn sweep(linux: &Linux, directory: &Path) {
-    for (status, _) in files(linux, directory).into_iter().filter(|(_, lives)| !lives) {
-        status.remove(directory);
+pub fn sweep(directory: &Path) {
+    for (token, _) in tokens(directory).filter(|(_, lives)| !lives) {
+        // Another daemon may have been faster.
+        let _ = fs::remove_file(path(directory, &token));
+        presence::forget(directory, &token);
     }
 }
 
@@ -251,6 +261,7 @@ pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemill_kernel::Linux;
 
     fn status() -> Status {
         let stat = Linux::live().stat(std::process::id()).unwrap();
@@ -280,18 +291,22 @@ mod tests {
         }
     }
 
+    /// In another PID namespace a daemon's id is nobody's or another's: its mark tells that it lives, not its id.
     #[test]
-    fn a_status_is_read_back_while_its_daemon_lives() {
+    fn a_status_is_read_back_while_its_daemon_lives_whatever_its_id() {
         let directory = tempfile::tempdir().unwrap();
-        let status = status();
-        status.write(directory.path()).unwrap();
-        let killed =
-            Status { pid: std::process::id(), started: status.started + 1, ..status.clone() };
-        sweep(&Linux::live(), directory.path());
-        assert_eq!(all(&Linux::live(), directory.path()), std::slice::from_ref(&status));
-        killed.write(directory.path()).unwrap();
-        assert_eq!(all(&Linux::live(), directory.path()), []);
-        sweep(&Linux::live(), directory.path());
+        let status = Status { pid: u32::MAX, ..status() };
+        let board = Board::claim(directory.path()).unwrap();
+        board.write(&status).unwrap();
+        // A daemon that was killed leaves its file, and a mark that nobody locks.
+        let left = |extension: &str| directory.path().join(format!("tier.1.0.{extension}"));
+        fs::copy(path(directory.path(), board.mark.token()), left("json")).unwrap();
+        fs::write(left("alive"), "").unwrap();
+        assert_eq!(all(directory.path()), std::slice::from_ref(&status));
+        sweep(directory.path());
+        assert!(!left("json").exists() && !left("alive").exists());
+        assert_eq!(all(directory.path()), std::slice::from_ref(&status));
+        drop(board);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 

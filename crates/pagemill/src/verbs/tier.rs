@@ -172,7 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
         Some(Look::Status { json, prometheus }) => {
-            let daemons = status::all(&linux, &loan::directory(&linux));
+            let daemons = status::all(&loan::directory(&linux));
             if *prometheus {
                 print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
             } else {
