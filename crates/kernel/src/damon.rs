@@ -84,6 +84,14 @@ pub struct Scheme {
     pub cgroup: Option<String>,
 }
 
+impl Scheme {
+    /// The scheme that only counts.
+    pub const fn counting() -> Self {
+        let accesses = (0, u64::MAX);
+        Self { action: Action::Stat, accesses, age: 0, bytes_per_second: None, cgroup: None }
+    }
+}
+
 /// A target, and what to do with its regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
@@ -418,6 +426,19 @@ fn busy(threads: u64, running: u64) -> Error {
         format_args!("somebody has set up {threads} kernel threads of it, {running} of them run"),
     )
     .advise("stop them (damo stop; echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds)")
+}
+
+/// Finds out whether DAMON works here: watches this process for a moment.
+pub fn probe(linux: &Linux) -> Result<()> {
+    let attributes = Attributes {
+        sample: Duration::from_millis(5),
+        aggregate: Duration::from_millis(20),
+        regions: 10,
+    };
+    let target = Target::Process(std::process::id());
+    let watch = Watch { target, schemes: vec![Scheme::counting()] };
+    let monitor = Monitor::start(linux, &loan::directory(linux), &[watch], attributes)?;
+    monitor.regions(0).map(|_| ())
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! The command line: one subcommand a verb, examples first in each help text.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
+use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
 
 use crate::exit::Exit;
+use crate::tier::daemon;
 use crate::verbs;
 
 /// See, score and steer how Linux programs use memory, without changing them.
@@ -72,7 +76,7 @@ impl Verb {
     /// Runs the verb and says how it ended.
     fn run(self) -> anyhow::Result<Exit> {
         if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
-            crate::context::recover_settings(&crate::context::machine());
+            recover_settings(&crate::context::machine());
         }
         match self {
             Self::Doctor(arguments) => verbs::doctor::run(&arguments),
@@ -94,5 +98,42 @@ impl Verb {
             Self::Simulate(verb) => verb.run(),
             Self::Tier(arguments) => verbs::tier::run(&arguments),
         }
+    }
+}
+
+/// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
+/// a wrapper's wrong usage is 125, since 2 may be its child's.
+pub fn code_of_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        eprint!("{}", error.render());
+    } else {
+        crate::talk::note(error.print());
+    }
+    let mut words = std::env::args_os().skip(1);
+    let wraps = match words.next() {
+        Some(verb) if verb == "run" => true,
+        // Without a command it attaches to a process and wraps nothing.
+        Some(verb) if verb == "record" || verb == "frag" => words.any(|word| word == "--"),
+        _ => false,
+    };
+    match (error.use_stderr(), wraps) {
+        (false, _) => crate::talk::ended(ExitCode::SUCCESS),
+        (true, true) => ExitCode::from(125),
+        (true, false) => ExitCode::from(2),
+    }
+}
+
+/// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and
+/// tier) does this first.
+fn recover_settings(linux: &Linux) {
+    match daemon::restore(linux) {
+        Ok(restored) => {
+            for what in restored {
+                eprintln!("pagemill: restored {what}, which a killed pagemill had left changed");
+            }
+        }
+        // It is for who may to restore it.
+        Err(error) if error.kind() == Kind::Permission => {}
+        Err(error) => eprintln!("pagemill: {error}"),
     }
 }

@@ -3,12 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use pagemill_kernel::Linux;
 use pagemill_kernel::limits::Resource;
-use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
 use pagemill_model::recording::Reader;
-
-use crate::tier::daemon;
 
 /// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree of
 /// files in its place; what users run reads no such variable.
@@ -55,19 +53,4 @@ pub fn ensure_room() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and
-/// tier) does this first.
-pub fn recover_settings(linux: &Linux) {
-    match daemon::restore(linux) {
-        Ok(restored) => {
-            for what in restored {
-                eprintln!("pagemill: restored {what}, which a killed pagemill had left changed");
-            }
-        }
-        // It is for who may to restore it.
-        Err(error) if error.kind() == Kind::Permission => {}
-        Err(error) => eprintln!("pagemill: {error}"),
-    }
 }

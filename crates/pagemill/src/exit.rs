@@ -30,28 +30,6 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
-/// a wrapper's wrong usage is 125, since 2 may be its child's.
-pub fn code_of_usage(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() {
-        eprint!("{}", error.render());
-    } else {
-        crate::talk::note(error.print());
-    }
-    let mut words = std::env::args_os().skip(1);
-    let wraps = match words.next() {
-        Some(verb) if verb == "run" => true,
-        // Without a command it attaches to a process and wraps nothing.
-        Some(verb) if verb == "record" || verb == "frag" => words.any(|word| word == "--"),
-        _ => false,
-    };
-    match (error.use_stderr(), wraps) {
-        (false, _) => crate::talk::ended(ExitCode::SUCCESS),
-        (true, true) => ExitCode::from(125),
-        (true, false) => ExitCode::from(2),
-    }
-}
-
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.
 pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {

@@ -1,12 +1,11 @@
 //! External fragmentation of this machine: looked at, brought about on purpose, and mended.
 //!
 //! What a score is: `pagemill_analysis::fragmentation`. What `frag induce` and `frag compact` aim at is the
-//! score of the zones that hold nearly all memory, taken together ([`look::Look::blocks`]).
+//! score of the zones that hold nearly all memory, taken together ([`crate::free_memory::FreeMemory::blocks`]).
 
 pub mod compact;
-pub mod in_the_way;
 pub mod induce;
-pub mod look;
+pub mod pageblocks;
 
 use std::path::PathBuf;
 

@@ -15,6 +15,7 @@ mod exit;
 mod experiments;
 mod files;
 mod fragmentation;
+mod free_memory;
 mod governor;
 mod heap_words;
 mod huge;
@@ -43,6 +44,6 @@ fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
     match cli::Cli::try_parse() {
         Ok(cli) => talk::ended(exit::code_of(cli.run())),
-        Err(error) => exit::code_of_usage(&error),
+        Err(error) => cli::code_of_usage(&error),
     }
 }

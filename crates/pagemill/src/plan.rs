@@ -7,27 +7,51 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
 use pagemill_policy::huge::profile::Profile;
 
 /// From what benefits are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// Page walks that the processor counts, where its samples say that they were
+    /// Page walks that the processor counts, where its samples say that they were.
     Counters,
-    /// Times of runs with other halves of the memory on huge pages
+    /// Times of runs with other halves of the memory on huge pages.
     Runs,
 }
 
+impl Means {
+    /// Its names, what each is, and the value.
+    pub const CHOICES: [(&str, &str, Self); 2] = [
+        (
+            "counters",
+            "Page walks that the processor counts, where its samples say that they were",
+            Self::Counters,
+        ),
+        ("runs", "Times of runs with other halves of the memory on huge pages", Self::Runs),
+    ];
+}
+
 /// Which time of a run counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// CPU time, which the kernel counts exactly
+    /// CPU time, which the kernel counts exactly.
     Cpu,
-    /// CPU time in user mode, of which the kernel only samples how much it is
+    /// CPU time in user mode, of which the kernel only samples how much it is.
     User,
-    /// From beginning to end
+    /// From beginning to end.
     Wall,
+}
+
+impl By {
+    /// Its names, what each is, and the value.
+    pub const CHOICES: [(&str, &str, Self); 3] = [
+        ("cpu", "CPU time, which the kernel counts exactly", Self::Cpu),
+        (
+            "user",
+            "CPU time in user mode, of which the kernel only samples how much it is",
+            Self::User,
+        ),
+        ("wall", "From beginning to end", Self::Wall),
+    ];
 }
 
 /// A profile from a file; an error names file, line and column.

@@ -24,6 +24,8 @@ pub mod artifact;
 pub mod cell;
 pub mod experiment;
 pub mod input;
+pub mod measured;
+pub mod outcome;
 pub mod page;
 pub mod plan;
 pub mod redis;

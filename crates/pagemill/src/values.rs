@@ -1,5 +1,6 @@
 //! Values of the command line that several verbs take.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
 use pagemill_model::Nanos;
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +50,16 @@ fn one_named(name: &str, found: &[u32]) -> Result<u32, String> {
             Err(format!("{} processes are called {name:?}: {several} (give one id)", found.len()))
         }
     }
+}
+
+/// A parser of one of these choices: its name, what it is, and the value.
+pub fn one_of<T: Copy + Send + Sync>(
+    choices: &'static [(&'static str, &'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = choices.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    let named = move |name: String| choices.iter().find(|(known, ..)| *known == name);
+    PossibleValuesParser::new(names)
+        .try_map(move |name| named(name).map(|(.., value)| *value).ok_or("there is no such choice"))
 }
 
 /// How faults are told one by one, best first; one that does not work gives way to the next.

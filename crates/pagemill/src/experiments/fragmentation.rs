@@ -34,7 +34,7 @@ use super::kept::Kept;
 use crate::fragmentation::compact;
 use crate::fragmentation::induce::{End, Fragmenter, Goal};
 use crate::fragmentation::journals;
-use crate::fragmentation::look::{Look, ZoneLook};
+use crate::free_memory::{FreeMemory, ZoneFreeMemory};
 use crate::run_cost;
 
 /// Its name on the command line.
@@ -111,7 +111,7 @@ struct State {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Measured {
     /// Memory when the state was first brought about, and how that went.
-    zones: Vec<ZoneLook>,
+    zones: Vec<ZoneFreeMemory>,
     note: String,
     /// In the order of [`PROGRAMS`].
     programs: [Runs; PROGRAMS.len()],
@@ -200,7 +200,7 @@ pub fn run(
                 loan.set(thp::ENABLED, setting)?;
                 loan.set(thp::DEFRAG, &defrag)?;
                 if measured.zones.is_empty() {
-                    (measured.zones, measured.note) = (Look::quick(linux)?.zones, note);
+                    (measured.zones, measured.note) = (FreeMemory::quick(linux)?.zones, note);
                 }
             }
             while let Some(program) = measured.next(options.repetitions) {

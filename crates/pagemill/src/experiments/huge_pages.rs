@@ -35,8 +35,8 @@ use pagemill_kernel::{Linux, thp};
 use pagemill_workloads::random::Random;
 
 use crate::fragmentation::induce::{Fragmenter, Goal};
-use crate::fragmentation::look::Look;
 use crate::fragmentation::{compact, journals};
+use crate::free_memory::FreeMemory;
 use crate::reproduce::input::Inputs;
 use crate::reproduce::target::Interrupted;
 use programs::{Bench, Figures};
@@ -319,7 +319,7 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
     if let Some(fragmenter) = fragmenter {
         return Ok(fragmenter.run(Some(bench.signals), |_, _| {})?.score);
     }
-    let score = Look::quick(bench.linux)?.unusable(ORDER);
+    let score = FreeMemory::quick(bench.linux)?.unusable(ORDER);
     Ok(score.0 as f64 / 1000.0)
 }
 

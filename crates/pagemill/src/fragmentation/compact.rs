@@ -28,7 +28,7 @@ use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Linux, page_size};
 
 use super::journals;
-use super::look::Look;
+use crate::free_memory::FreeMemory;
 
 /// Rounds of compacting and sweeping at most: each makes room for the next one.
 const ROUNDS: usize = 6;
@@ -164,7 +164,7 @@ fn step(
     act: impl FnOnce() -> Result<Option<String>>,
 ) -> Result<Step> {
     let score = || -> Result<f64> {
-        let blocks = Look::quick(linux)?.blocks();
+        let blocks = FreeMemory::quick(linux)?.blocks();
         let free = free_pages(&blocks) as f64;
         let large = pages_from(&blocks, goal.order) as f64;
         Ok(if free > 0.0 { 1.0 - large / free } else { 1.0 })
@@ -230,7 +230,7 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
 
 /// Huge pages that a sweep asks for.
 pub fn asked(linux: &Linux, goal: Goal) -> Result<u64> {
-    let free = free_pages(&Look::quick(linux)?.blocks()) * page_size() as u64;
+    let free = free_pages(&FreeMemory::quick(linux)?.blocks()) * page_size() as u64;
     let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
     // Where the page cache has plenty to give, the kernel reclaims the last part of it.
     let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;

@@ -28,8 +28,8 @@ use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, page_size, thp};
 
-use super::look::Look;
 use super::{gives_huge_pages, journals};
+use crate::free_memory::FreeMemory;
 
 /// How far from the target the result may be.
 pub const TOLERANCE: f64 = 0.01;
@@ -169,7 +169,7 @@ impl Fragmenter {
     ) -> Result<(End, f64)> {
         loop {
             self.linux.refresh_lists()?;
-            let blocks = Look::quick(&self.linux)?.blocks();
+            let blocks = FreeMemory::quick(&self.linux)?.blocks();
             let (free, large) =
                 (free_pages(&blocks) as f64, pages_from(&blocks, self.goal.order) as f64);
             let score = if free > 0.0 { 1.0 - large / free } else { 1.0 };

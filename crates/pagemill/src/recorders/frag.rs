@@ -9,7 +9,7 @@ use pagemill_model::recording::Writer;
 use pagemill_model::{Bytes, Event};
 
 use super::Recorder;
-use crate::fragmentation::look::Look;
+use crate::free_memory::FreeMemory;
 use crate::sampler::nanos;
 
 /// Looks at free memory once an interval.
@@ -22,7 +22,7 @@ pub struct Frag {
 impl Frag {
     /// Will look; fails if it may not.
     pub fn attach(linux: Linux, interval: Duration) -> Result<Self> {
-        Look::quick(&linux)?;
+        FreeMemory::quick(&linux)?;
         Ok(Self { linux, interval, looks: 0 })
     }
 }
@@ -33,7 +33,7 @@ impl Recorder for Frag {
     }
 
     fn look(&mut self, writer: &mut Writer) -> Result<()> {
-        let look = Look::quick(&self.linux)?;
+        let look = FreeMemory::quick(&self.linux)?;
         let bytes = |pages: u64| Bytes(pages * page_size() as u64);
         for zone in look.zones {
             let sample = FragSample {

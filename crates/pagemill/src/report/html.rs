@@ -9,27 +9,7 @@ use pagemill_analysis::heat::HeatView;
 
 use super::chart::Svg;
 use super::heat_map;
-use super::markup::{Attributes, Markup};
-
-/// `text` as it may stand in HTML and SVG, both between tags and inside a quoted attribute.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // Neither HTML nor XML can carry other control characters, even escaped.
-            other if other.is_control() && !matches!(other, '\n' | '\t') => {
-                escaped.push('\u{fffd}')
-            }
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
+use super::markup::{Attributes, Markup, escape};
 
 /// A page under construction.
 #[derive(Debug)]

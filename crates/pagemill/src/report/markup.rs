@@ -4,8 +4,6 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::html::escape;
-
 /// Names and values.
 pub type Attributes<'a> = &'a [(&'a str, &'a dyn Display)];
 
@@ -66,6 +64,26 @@ impl Display for Markup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// `text` as it may stand in HTML and SVG, both between tags and inside a quoted attribute.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // Neither HTML nor XML can carry other control characters, even escaped.
+            other if other.is_control() && !matches!(other, '\n' | '\t') => {
+                escaped.push('\u{fffd}')
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! One run of one program in one arm, and what came of it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -9,10 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::arm::{Allocator, Arm};
 use super::experiment::{Experiment, Program};
 use super::input::{Check, Inputs, PATIENCE, Ready};
+use super::outcome::{Outcome, checked, last_line};
 use super::redis;
-use super::target::{Sample, Seen, Stage, heap_metrics};
-use crate::heap_words;
-use crate::stats_page::Snapshot;
+use super::target::{Sample, Stage};
 
 /// Which run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,19 +23,6 @@ pub struct Cell {
     pub arm: &'static str,
     /// Counted from one.
     pub repetition: u32,
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Results by name, in bytes, seconds and counts.
-    pub metrics: BTreeMap<String, f64>,
-    /// Memory over time.
-    pub samples: Vec<Sample>,
-    /// What a reader should know: back end in force, version of a bundled server.
-    pub notes: Vec<String>,
-    /// A digest of the output, where arms must agree on it.
-    pub digest: Option<u64>,
 }
 
 /// Runs one cell. An error is the reason why it has no results.
@@ -97,52 +82,6 @@ fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
         Check::Report => report_metrics(&program.output, cpu, &mut outcome)?,
     }
     Ok(outcome)
-}
-
-/// Makes sure that the arm was what it says: its library loaded, its heap started.
-pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
-    let Seen { samples, heap, library } = seen;
-    ensure!(!samples.is_empty(), "the program ended before its memory was read once");
-    let mut outcome = Outcome { samples, ..Outcome::default() };
-    match &arm.allocator {
-        Allocator::Library(path) => {
-            ensure!(library, "{} was not loaded into the program", path.display());
-        }
-        Allocator::Ours { config, ksm, .. } => {
-            let heap = heap.context("no heap of ours started in the program")?;
-            ensure!(
-                heap.config_name().is_none_or(|name| name == *config),
-                "the heap runs as {:?}, not as {config:?}",
-                heap.config_name()
-            );
-            let (backend, barrier) = (heap.backend_name(), heap.barrier_name());
-            if config.ends_with('y') {
-                outcome.notes.push(in_force(&heap, backend, barrier));
-                let wanted = if *ksm { "ksm" } else { "remap" };
-                // A heap too small to compact has no back end, which is no contradiction.
-                let other = backend.filter(|&backend| backend != wanted && backend != "none");
-                if let Some(other) = other {
-                    bail!("the heap compacts by {other}, not by {wanted}");
-                }
-            }
-            outcome.metrics.extend(heap_metrics(&heap));
-        }
-        Allocator::Bundled { .. } => {}
-    }
-    Ok(outcome)
-}
-
-fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> String {
-    let reasons = heap_words::degradations(heap.degraded.unwrap_or(0));
-    let mut text = format!(
-        "back end {}, barrier {}",
-        backend.unwrap_or("unknown"),
-        barrier.unwrap_or("unknown")
-    );
-    if !reasons.is_empty() {
-        text.push_str(&format!("; degraded: {}", reasons.join(", ")));
-    }
-    text
 }
 
 /// Mean over time, peak and last value of the samples. A last value that was read beside them may be the peak.
@@ -209,11 +148,6 @@ fn digest_of(path: &Path) -> Result<u64> {
     }))
 }
 
-/// The last line with something in it.
-pub fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,29 +177,5 @@ mod tests {
         outcome.metrics = [("final_pss".to_owned(), 6.0)].into();
         memory_metrics(&mut outcome);
         assert_eq!(outcome.metrics["peak_pss"], 6.0, "the last value is the greatest");
-    }
-
-    #[test]
-    fn an_arm_without_its_library_is_an_error() {
-        let seen = || Seen { samples: vec![sample(0.0, 5)], ..Seen::default() };
-        let arm = |allocator| Arm { name: "glibc", allocator };
-        let library = checked(&arm(Allocator::Library("/lib/x.so".into())), seen());
-        assert!(library.unwrap_err().to_string().contains("/lib/x.so was not loaded"));
-        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
-        assert!(checked(&arm(ours), seen()).unwrap_err().to_string().contains("no heap of ours"));
-    }
-
-    #[test]
-    fn a_heap_that_runs_otherwise_than_asked_is_an_error() {
-        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
-        let arm = Arm { name: "1y-remap", allocator: ours };
-        let with = |config, backend| {
-            let heap =
-                Snapshot { config: Some(config), backend: Some(backend), ..Snapshot::default() };
-            checked(&arm, Seen { samples: vec![sample(0.0, 5)], heap: Some(heap), library: true })
-        };
-        assert!(with(4, 2).is_ok());
-        assert!(with(4, 1).unwrap_err().to_string().contains("compacts by ksm"));
-        assert!(with(0, 0).unwrap_err().to_string().contains("runs as Some(\"0n\")"));
     }
 }

@@ -1,6 +1,7 @@
 //! The summary as one HTML file with charts.
 
-use super::summary::{Figure, Section, Summary, Table};
+use super::measured::Figure;
+use super::summary::{Section, Summary, Table};
 use super::terminal;
 use crate::experiments::{colloid, huge_pages, moca};
 use crate::report::chart::{Bar, BarChart, LineChart, Series};

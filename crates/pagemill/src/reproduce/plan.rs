@@ -10,9 +10,10 @@ use anyhow::Result;
 use pagemill_workloads::random::Random;
 
 use super::arm::{self, Arm, Machine};
-use super::cell::{self, Cell, Outcome};
+use super::cell::{self, Cell};
 use super::experiment::Experiment;
 use super::input::{Inputs, Unsuitable};
+use super::outcome::Outcome;
 use super::store::Store;
 use super::target::{Interrupted, Stage};
 

@@ -26,8 +26,8 @@ use pagemill_workloads::fragment::{self, Phase};
 use pagemill_workloads::resp::{Client, Reply};
 
 use super::arm::{Allocator, Arm};
-use super::cell::{self, Outcome};
 use super::experiment::{self, Load, Redis};
+use super::outcome::{self, Outcome};
 use super::target::{Interrupted, Program, Sample, Stage, Target};
 
 /// Patience with one reply.
@@ -97,14 +97,14 @@ pub fn run(
         Err(error) if error.is::<Interrupted>() => return Err(error),
         Err(error) => {
             let log = fs::read_to_string(&program.output).unwrap_or_default();
-            return Err(error.context(format!("redis-server, {:?}", cell::last_line(&log))));
+            return Err(error.context(format!("redis-server, {:?}", outcome::last_line(&log))));
         }
     };
     // A server that shuts down closes the connection instead of answering.
     let _ = client.command(&[b"SHUTDOWN", b"NOSAVE"]);
     let (ended, seen) = target.finish(stage, limit(load))?;
     ensure!(ended.status.success(), "redis-server ended with {}", ended.status);
-    let mut checked = cell::checked(arm, seen)?;
+    let mut checked = outcome::checked(arm, seen)?;
     // Figures taken at the right moment go before those of the last sample.
     checked.metrics.extend(std::mem::take(&mut outcome.metrics));
     checked.notes.extend(outcome.notes);

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::cell::{Cell, Outcome};
+use super::cell::Cell;
+use super::outcome::Outcome;
 
 /// An open results directory.
 pub struct Store {

@@ -6,26 +6,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use pagemill_analysis::statistics::{self, Bootstrap, Estimate};
 use serde::Serialize;
 
 use super::experiment::{Experiment, Unit};
+use super::measured::{Figure, Measured};
 use super::plan::{Finished, Plan, Skipped};
 use super::verdict::{self, Judged, Reached};
 
 /// Arms that others are compared with.
 pub const REFERENCES: [&str; 2] = ["jemalloc", "glibc"];
-
-/// A median or a ratio of medians.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// The value.
-    pub value: f64,
-    /// Ends of its interval, if there were two runs or more.
-    pub interval: Option<(f64, f64)>,
-    /// Runs.
-    pub runs: usize,
-}
 
 /// One arm in one case.
 #[derive(Clone, Debug, Serialize)]
@@ -120,64 +109,6 @@ pub struct Summary {
     pub sections: Vec<Section>,
     /// What did not run, and why.
     pub skipped: Vec<Skipped>,
-}
-
-/// The measured values of an experiment.
-pub struct Measured<'a> {
-    finished: Vec<&'a Finished>,
-    how: Bootstrap,
-}
-
-impl<'a> Measured<'a> {
-    /// The cells of one experiment.
-    pub fn new(finished: &'a [Finished], experiment: &str, seed: u64) -> Self {
-        let finished = finished.iter().filter(|(cell, _)| cell.experiment == experiment).collect();
-        Self { finished, how: Bootstrap::seeded(seed) }
-    }
-
-    /// Values of a metric, one a run.
-    pub fn values(&self, case: &str, arm: &str, metric: &str) -> Vec<f64> {
-        self.finished
-            .iter()
-            .filter(|(cell, _)| cell.case == case && cell.arm == arm)
-            .filter_map(|(_, outcome)| outcome.as_ref().ok()?.metrics.get(metric).copied())
-            .collect()
-    }
-
-    /// The median.
-    pub fn median(&self, case: &str, arm: &str, metric: &str) -> Option<Figure> {
-        let values = self.values(case, arm, metric);
-        Some(figure(statistics::median_estimate(&values, &self.how)?, values.len()))
-    }
-
-    /// The ratio of medians, as a geometric mean over cases.
-    pub fn ratio(
-        &self,
-        cases: &[String],
-        metric: &str,
-        arm: &str,
-        against: &str,
-    ) -> Option<Figure> {
-        let samples: Vec<Vec<f64>> = cases
-            .iter()
-            .flat_map(|case| [self.values(case, arm, metric), self.values(case, against, metric)])
-            .collect();
-        let views: Vec<&[f64]> = samples.iter().map(Vec::as_slice).collect();
-        let ratio = |samples: &[&[f64]]| {
-            let ratios: Option<Vec<f64>> = samples
-                .chunks(2)
-                .map(|pair| Some(statistics::median(pair[0])? / statistics::median(pair[1])?))
-                .collect();
-            statistics::geomean(&ratios?)
-        };
-        let runs = views.iter().map(|view| view.len()).min()?;
-        Some(figure(statistics::bootstrap(&views, ratio, &self.how)?, runs))
-    }
-}
-
-fn figure(estimate: Estimate, runs: usize) -> Figure {
-    let interval = estimate.interval.map(|interval| (interval.low, interval.high));
-    Figure { value: estimate.value, interval, runs }
 }
 
 /// Summarises a run.
@@ -289,7 +220,8 @@ fn failures(measured: &Measured<'_>) -> Vec<String> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::reproduce::cell::{Cell, Outcome};
+    use crate::reproduce::cell::Cell;
+    use crate::reproduce::outcome::Outcome;
 
     /// Cells of one case with the values of one metric for each arm.
     pub fn cells(

@@ -4,7 +4,8 @@
 use pagemill_model::Bytes;
 
 use super::experiment::Unit;
-use super::summary::{Column, Figure, REFERENCES, Section, Summary, Table};
+use super::measured::Figure;
+use super::summary::{Column, REFERENCES, Section, Summary, Table};
 use crate::report::text;
 
 /// The whole report.

@@ -18,8 +18,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::experiment::{self, Claim, Experiment, Goal, Published, Reference};
+use super::measured::{Figure, Measured};
 use super::plan::Skipped;
-use super::summary::{Figure, Measured};
 
 /// How close to a published ratio counts as reproduced, whatever the interval.
 const CLOSE: f64 = 0.05;

@@ -30,7 +30,7 @@ use pagemill_kernel::{Linux, clock};
 use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome};
 
 use super::Tiers;
-use super::pages::{PAGE, Pages};
+use super::pages::{PAGE, Shared};
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 use crate::sampler::nanos;
 
@@ -132,8 +132,6 @@ fn filtered(
     whole
 }
 
-/// The tracked pages, which the daemon and the actuators share.
-pub type Shared = Rc<RefCell<Pages>>;
 /// The tracker, if there is one: an actuator may let it move pages.
 pub type SharedTracker = Rc<RefCell<Option<Tracker>>>;
 
@@ -550,6 +548,7 @@ impl<A: Acts, S: FnMut(Event)> Actuator for Log<A, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::pages::Pages;
 
     /// Moves whatever it is told to, and remembers it.
     #[derive(Default)]

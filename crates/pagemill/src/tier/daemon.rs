@@ -20,11 +20,11 @@ use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
 use super::actuators::{
-    Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit, Shared,
+    Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit,
     SharedTracker,
 };
 use super::latency::{Latency, Looked};
-use super::pages::{PAGE, Pages};
+use super::pages::{PAGE, Pages, Shared};
 use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
 use crate::sampler::nanos;

@@ -1,6 +1,6 @@
 //! Why pages can or cannot move between memory tiers here, and what to change: one finding a cause.
 
-use pagemill_kernel::damon::{Action, Attributes, Monitor, Scheme, State, Target, Watch};
+use pagemill_kernel::damon::{self, State};
 use pagemill_kernel::load_samples::Loads;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::tier_latency::TierCounters;
@@ -251,7 +251,7 @@ fn damon(linux: &Linux) -> Finding {
         ),
         Ok(State::Free { stat }) => {
             let pause = if stat { "; DAMON_STAT would be paused" } else { "" };
-            match try_damon(linux) {
+            match damon::probe(linux) {
                 Ok(()) => finding("damon", Status::Ok, format!("a process was watched{pause}"), ""),
                 Err(error) if error.kind() == Kind::Permission => {
                     finding("damon", Status::Missing, error.to_string(), "run as root")
@@ -259,31 +259,5 @@ fn damon(linux: &Linux) -> Finding {
                 Err(error) => finding("damon", Status::Missing, error.to_string(), CONFIG),
             }
         }
-    }
-}
-
-/// Watches this process for a moment.
-pub fn try_damon(linux: &Linux) -> pagemill_kernel::Result<()> {
-    use std::time::Duration;
-    let attributes = Attributes {
-        sample: Duration::from_millis(5),
-        aggregate: Duration::from_millis(20),
-        regions: 10,
-    };
-    let target = Target::Process(std::process::id());
-    let journals = loan::directory(linux);
-    let watch = Watch { target, schemes: vec![watch()] };
-    let monitor = Monitor::start(linux, &journals, &[watch], attributes)?;
-    monitor.regions(0).map(|_| ())
-}
-
-/// The scheme that only counts.
-pub fn watch() -> Scheme {
-    Scheme {
-        action: Action::Stat,
-        accesses: (0, u64::MAX),
-        age: 0,
-        bytes_per_second: None,
-        cgroup: None,
     }
 }

@@ -11,7 +11,9 @@
 //! Always so: a number names one page at a time; a page of a process that has ended, or whose mapping
 //! has gone, is reported gone before its number is given again.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use pagemill_kernel::damon::Region;
 use pagemill_kernel::maps::Mapping;
@@ -20,6 +22,9 @@ use pagemill_kernel::{Kind, Linux};
 use pagemill_model::TierView;
 
 use super::Tiers;
+
+/// The tracked pages, which the daemon, the trackers and the actuators share.
+pub type Shared = Rc<RefCell<Pages>>;
 
 /// Bytes of a page, and what it is aligned to.
 pub const PAGE: u64 = 2 << 20;

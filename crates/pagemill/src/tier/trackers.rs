@@ -23,8 +23,7 @@ use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{Error, Kind, Linux, Result, loan};
 
 use super::Tiers;
-use super::actuators::Shared;
-use super::doctor;
+use super::pages::Shared;
 
 /// Regions over all processes: the bound of what reading them costs.
 const REGIONS: u64 = 1000;
@@ -34,16 +33,26 @@ const PAGES: usize = 512;
 const PARTS: u64 = 4;
 
 /// Which tracker was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Track {
-    /// The first that this machine has
+    /// The first that this machine has.
     Auto,
-    /// DAMON's regions
+    /// DAMON's regions.
     Damon,
-    /// Idle bits of frames
+    /// Idle bits of frames.
     Idle,
-    /// Sampled loads: PEBS or IBS
+    /// Sampled loads: PEBS or IBS.
     Samples,
+}
+
+impl Track {
+    /// Its names, what each is, and the value.
+    pub const CHOICES: [(&str, &str, Self); 4] = [
+        ("auto", "The first that this machine has", Self::Auto),
+        ("damon", "DAMON's regions", Self::Damon),
+        ("idle", "Idle bits of frames", Self::Idle),
+        ("samples", "Sampled loads: PEBS or IBS", Self::Samples),
+    ];
 }
 
 /// What DAMON itself may move.
@@ -94,7 +103,7 @@ impl Tracker {
             Track::Idle => idle(),
             Track::Samples => samples(),
             Track::Auto if migrate.is_some() => damon(),
-            Track::Auto => match doctor::try_damon(linux) {
+            Track::Auto => match damon::probe(linux) {
                 Err(error) if absent(&error) => idle().or_else(|_| samples()).map_err(|_| error),
                 // Somebody else's DAMON is said by name, and not worked around.
                 _ => damon(),
@@ -240,7 +249,7 @@ impl Damon {
                 // Nothing yet.
                 bytes_per_second: Some(0),
                 cgroup: group.cloned(),
-                ..doctor::watch()
+                ..Scheme::counting()
             };
             [
                 scheme(Action::MigrateHot(default), (1, u64::MAX)),
@@ -248,7 +257,7 @@ impl Damon {
                 scheme(Action::MigrateHot(alternate), (1, u64::MAX)),
             ]
         };
-        let mut schemes = vec![doctor::watch()];
+        let mut schemes = vec![Scheme::counting()];
         if let Some((Way::Virtual, Migrate { tiers, .. })) = &self.migrate {
             schemes.extend(migrations(None, *tiers));
         }

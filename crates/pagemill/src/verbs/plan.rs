@@ -55,10 +55,10 @@ pub struct Arguments {
     slices: u32,
     /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts and samples. Default:
     /// counters where they work.
-    #[arg(long, value_enum, requires = "measure")]
+    #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "measure")]
     from: Option<Means>,
     /// What is to be shorter.
-    #[arg(long, value_enum, default_value = "cpu", requires = "measure")]
+    #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "measure")]
     by: By,
     /// Cycles of page walks that huge pages would spare, as counted (perf stat -e dtlb_load_misses.walk_active,dtlb_store_misses.walk_active,
     /// without huge pages less with them). They go where the recording's samples walked.

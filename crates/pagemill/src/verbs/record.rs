@@ -94,7 +94,7 @@ pub struct Arguments {
     #[arg(long, default_value = "10us", value_name = "TIME")]
     threshold: Nanos,
     /// How page faults are measured [default: the best that works]
-    #[arg(long, value_name = "HOW", value_enum)]
+    #[arg(long, value_name = "HOW", value_parser = values::one_of(&BackEnd::CHOICES))]
     fault_backend: Option<BackEnd>,
     /// How accesses are seen.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessBackEnd::Faults)]

@@ -119,7 +119,7 @@ struct Run {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     latency: Wanted,
     /// Who sees what is hot
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
     track: Track,
     /// How to act [default: kernel for tpp, else move-pages]
     #[arg(long, value_enum, value_name = "HOW")]

@@ -289,7 +289,7 @@ impl Bench<'_> {
 
     fn complaint(&self) -> String {
         let text = fs::read_to_string(self.at("complaints")).unwrap_or_default();
-        crate::reproduce::cell::last_line(&text).to_owned()
+        crate::reproduce::outcome::last_line(&text).to_owned()
     }
 
     /// Runs a program and measures it.

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use clap::ValueEnum;
 use pagemill_kernel::bpf::faults::{Faults, Points};
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
@@ -12,29 +11,30 @@ use pagemill_model::{Fault, Nanos};
 use super::ring::Rings;
 
 /// A way of measuring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackEnd {
-    /// BPF at entry and exit of handle_mm_fault
+    /// BPF at entry and exit of handle_mm_fault.
     BpfFexit,
-    /// BPF at tracepoints and software events
+    /// BPF at tracepoints and software events.
     BpfTracepoints,
-    /// Pairs of samples in rings; works without privileges
+    /// Pairs of samples in rings; works without privileges.
     Perf,
-    /// The kernel's counters only: how many, not how long
+    /// The kernel's counters only: how many, not how long.
     Counters,
 }
 
 impl BackEnd {
-    const LADDER: [Self; 4] = [Self::BpfFexit, Self::BpfTracepoints, Self::Perf, Self::Counters];
+    /// Best first: its name on the command line and in the header of a recording, and what it is.
+    pub const CHOICES: [(&str, &str, Self); 4] = [
+        ("bpf-fexit", "BPF at entry and exit of handle_mm_fault", Self::BpfFexit),
+        ("bpf-tracepoints", "BPF at tracepoints and software events", Self::BpfTracepoints),
+        ("perf", "Pairs of samples in rings; works without privileges", Self::Perf),
+        ("counters", "The kernel's counters only: how many, not how long", Self::Counters),
+    ];
 
-    /// Its name in the header of a recording.
+    /// Its name on the command line and in the header of a recording.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::BpfFexit => "bpf-fexit",
-            Self::BpfTracepoints => "bpf-tracepoints",
-            Self::Perf => "perf",
-            Self::Counters => "counters",
-        }
+        Self::CHOICES.iter().find(|(.., this)| *this == self).map_or("", |(name, ..)| name)
     }
 }
 
@@ -99,7 +99,7 @@ pub fn open(
     account: &dyn Fn() -> Result<u64>,
 ) -> Result<Opened> {
     let mut not_used = Vec::new();
-    for back_end in BackEnd::LADDER {
+    for (.., back_end) in BackEnd::CHOICES {
         if wanted.is_some_and(|wanted| wanted != back_end) {
             continue;
         }

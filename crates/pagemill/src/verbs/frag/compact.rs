@@ -11,8 +11,8 @@ use serde_json::json;
 use super::{check_order, order, score, tables};
 use crate::exit::Exit;
 use crate::fragmentation::compact::{self, Caches, Goal, Step};
-use crate::fragmentation::in_the_way::InTheWay;
-use crate::fragmentation::look::{Look, ZoneLook};
+use crate::fragmentation::pageblocks::PageblockOccupants;
+use crate::free_memory::{FreeMemory, ZoneFreeMemory};
 use crate::report::text;
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::context::machine();
-    let before = Look::take(&linux)?;
+    let before = FreeMemory::take(&linux)?;
     check_order(arguments.order, before.orders())?;
     let goal = Goal {
         order: arguments.order,
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if talk {
         crate::talk::erase();
     }
-    let after = Look::take(&linux)?;
+    let after = FreeMemory::take(&linux)?;
     let score = steps.last().map_or(0.0, |step| step.after);
     let missed = score > arguments.target;
     let in_the_way = missed.then(|| in_the_way(&linux, &after)).flatten();
@@ -112,12 +112,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// Who sits in pageblocks that are partly free; root's to see.
-fn in_the_way(linux: &Linux, look: &Look) -> Option<InTheWay> {
-    InTheWay::look(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
+fn in_the_way(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
+    PageblockOccupants::look(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
 }
 
 /// Says what would be done, in the order in which it would.
-fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Result<Exit> {
+fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) -> Result<Exit> {
     let size = |pages: u64| {
         Bytes(pages * pagemill_kernel::page_size() as u64).to_string().trim().to_owned()
     };
@@ -159,10 +159,10 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &Look) -> Res
 }
 
 /// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
-fn left(look: &Look, order: usize) -> Vec<(String, u64)> {
+fn left(look: &FreeMemory, order: usize) -> Vec<(String, u64)> {
     let mut pages: Vec<(String, u64)> = Vec::new();
     for free in look.types.iter().flat_map(|types| &types.free) {
-        let large = |zone: &&ZoneLook| zone.zone == free.zone && look.is_large(zone);
+        let large = |zone: &&ZoneFreeMemory| zone.zone == free.zone && look.is_large(zone);
         if look.zones.iter().find(large).is_none() {
             continue;
         }
@@ -178,7 +178,7 @@ fn left(look: &Look, order: usize) -> Vec<(String, u64)> {
 }
 
 /// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
-fn leftover(look: &Look, order: usize) -> String {
+fn leftover(look: &FreeMemory, order: usize) -> String {
     let page = pagemill_kernel::page_size() as u64;
     let size = |pages: u64| Bytes(pages * page).to_string().trim().to_owned();
     let left = left(look, order);
@@ -197,8 +197,8 @@ fn leftover(look: &Look, order: usize) -> String {
 }
 
 /// Who keeps pageblocks from becoming whole.
-fn words(blocks: InTheWay) -> String {
-    let InTheWay { partly_free, movable, slab, page_tables, other, beside } = blocks;
+fn words(blocks: PageblockOccupants) -> String {
+    let PageblockOccupants { partly_free, movable, slab, page_tables, other, beside } = blocks;
     let beside = Bytes(beside * pagemill_kernel::page_size() as u64).to_string();
     format!(
         "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of the kernel are in {slab}, page tables in \
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_by_mobility_and_small_zones_are_left_out() {
-        let zone = |name: &str, managed| ZoneLook {
+        let zone = |name: &str, managed| ZoneFreeMemory {
             node: 0,
             zone: name.into(),
             blocks: vec![0; 11],
@@ -272,7 +272,7 @@ mod tests {
             ..PageTypes::default()
         };
         let zones = vec![zone("DMA", 10), zone("Normal", 100_000)];
-        let look = Look { time: std::time::Duration::ZERO, zones, types: Some(types) };
+        let look = FreeMemory { time: std::time::Duration::ZERO, zones, types: Some(types) };
         assert_eq!(left(&look, 2), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
         assert!(
             leftover(&look, 2).contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")

@@ -18,7 +18,7 @@ use super::{check_order, order, score, tables};
 use crate::exit::Exit;
 use crate::fragmentation::compact;
 use crate::fragmentation::induce::{End, Fragmenter, Goal, Outcome, TOLERANCE};
-use crate::fragmentation::look::Look;
+use crate::free_memory::FreeMemory;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +67,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::context::machine();
-    let before = Look::take(&linux)?;
+    let before = FreeMemory::take(&linux)?;
     check_order(arguments.order, before.orders())?;
     if arguments.dry_run {
         return dry_run(&linux, arguments, &before);
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if talk {
         crate::talk::erase();
     }
-    let after = Look::take(&linux)?;
+    let after = FreeMemory::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
     let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);
     if arguments.json {
@@ -135,7 +135,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Order and score to which memory is compacted first, if it must be: what is more fragmented than asked for; and for a small order, free memory in
 /// blocks that are large enough for it and too small to be a huge page, for only huge pages are broken up.
-fn mended_first(look: &Look, linux: &Linux, arguments: &Arguments) -> Result<Option<(usize, f64)>> {
+fn mended_first(
+    look: &FreeMemory,
+    linux: &Linux,
+    arguments: &Arguments,
+) -> Result<Option<(usize, f64)>> {
     let Arguments { order, target, .. } = *arguments;
     let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
     let huge = order.max(huge.trailing_zeros() as usize);
@@ -239,8 +243,8 @@ fn report(
     outcome: &Outcome,
     reached: bool,
     peak: Option<u64>,
-    before: &Look,
-    after: &Look,
+    before: &FreeMemory,
+    after: &FreeMemory,
 ) -> serde_json::Value {
     json!({
         "schema": 1,
@@ -260,7 +264,7 @@ fn report(
     })
 }
 
-fn dry_run(linux: &Linux, arguments: &Arguments, look: &Look) -> Result<Exit> {
+fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Exit> {
     let huge =
         usize::try_from(linux.thp_pmd_size().context("huge pages are needed")?)? / page_size();
     ensure!(huge > 1, "huge pages are as small as pages here");

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{check_order, order, tables};
 use crate::exit::Exit;
-use crate::fragmentation::look::Look;
+use crate::free_memory::FreeMemory;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(scores) = arguments.check {
         return check(&linux, scores, arguments.json);
     }
-    let first = Look::take(&linux)?;
+    let first = FreeMemory::take(&linux)?;
     check_order(arguments.order, first.orders())?;
     if let Some(path) = &arguments.against {
         let text =
@@ -79,11 +79,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         let Some(interval) = arguments.watch else { return Ok(Exit::Ok) };
         thread::sleep(Duration::from(interval).max(Duration::from_millis(10)));
-        look = Look::take(&linux)?;
+        look = FreeMemory::take(&linux)?;
     }
 }
 
-fn text(look: &Look, order: usize) -> String {
+fn text(look: &FreeMemory, order: usize) -> String {
     let mut text = format!(
         "unusable free space index: the share of free memory in blocks too small for the order\n{}\n",
         tables::unusable_table(look)

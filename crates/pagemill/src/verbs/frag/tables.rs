@@ -7,7 +7,7 @@ use pagemill_kernel::page_size;
 use pagemill_model::Bytes;
 use serde_json::{Value, json};
 
-use crate::fragmentation::look::{Look, ZoneLook};
+use crate::free_memory::{FreeMemory, ZoneFreeMemory};
 use crate::report::text;
 
 /// Version of the JSON.
@@ -16,16 +16,16 @@ const SCHEMA: u64 = 1;
 type Index = fn(&[u64], usize) -> Score;
 
 /// The unusable index of every zone and order.
-pub fn unusable_table(look: &Look) -> String {
+pub fn unusable_table(look: &FreeMemory) -> String {
     index_table(look, unusable)
 }
 
 /// The external fragmentation index of every zone and order.
-pub fn external_table(look: &Look) -> String {
+pub fn external_table(look: &FreeMemory) -> String {
     index_table(look, external)
 }
 
-fn index_table(look: &Look, index: Index) -> String {
+fn index_table(look: &FreeMemory, index: Index) -> String {
     let mut rows: Vec<Vec<String>> = look
         .zones
         .iter()
@@ -42,7 +42,7 @@ fn index_table(look: &Look, index: Index) -> String {
 }
 
 /// Two looks as two tables and the difference of the indices.
-pub fn before_after(before: &Look, after: &Look) -> String {
+pub fn before_after(before: &FreeMemory, after: &FreeMemory) -> String {
     let change = after.zones.iter().map(|zone| {
         let earlier = before.zones.iter().find(|earlier| place(earlier) == place(zone));
         let cell = |order: usize| match earlier {
@@ -64,7 +64,7 @@ pub fn before_after(before: &Look, after: &Look) -> String {
 }
 
 /// Free blocks of every zone and order, free memory, and what is hidden.
-pub fn blocks_table(look: &Look) -> String {
+pub fn blocks_table(look: &FreeMemory) -> String {
     let mut header = header(look);
     header.extend(["free", "hidden", "largest"]);
     let rows: Vec<Vec<String>> = look
@@ -82,7 +82,7 @@ pub fn blocks_table(look: &Look) -> String {
 }
 
 /// Pageblocks by mobility, and the free memory of each mobility in blocks of `order` or more.
-pub fn mobility_table(look: &Look, order: usize) -> Option<String> {
+pub fn mobility_table(look: &FreeMemory, order: usize) -> Option<String> {
     let types = look.types.as_ref()?;
     let mut rows = Vec::new();
     for blocks in &types.blocks {
@@ -111,7 +111,7 @@ fn pages(count: u64) -> String {
     Bytes(count * page_size() as u64).to_string()
 }
 
-fn place(zone: &ZoneLook) -> String {
+fn place(zone: &ZoneFreeMemory) -> String {
     format!("node {} {}", zone.node, zone.zone)
 }
 
@@ -119,7 +119,7 @@ fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(cells).collect()
 }
 
-fn header(look: &Look) -> Vec<&'static str> {
+fn header(look: &FreeMemory) -> Vec<&'static str> {
     const ORDERS: [&str; 21] = [
         "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16",
         "17", "18", "19", "20",
@@ -128,7 +128,7 @@ fn header(look: &Look) -> Vec<&'static str> {
 }
 
 /// A look as JSON.
-pub fn json(look: &Look) -> Value {
+pub fn json(look: &FreeMemory) -> Value {
     let index = |blocks: &[u64], index: Index| -> Vec<Value> {
         // The digits that the kernel prints, as a number.
         (0..look.orders()).map(|order| json!(index(blocks, order).value())).collect()
@@ -176,13 +176,13 @@ pub fn json(look: &Look) -> Value {
 }
 
 /// The look that [`json`] made of; only what the tables of two looks need.
-pub fn parse(text: &str) -> Result<Look> {
+pub fn parse(text: &str) -> Result<FreeMemory> {
     let expected = "expected what pagemill frag show --json printed";
     let value: Value = serde_json::from_str(text).context(expected)?;
     let zones = value["zones"].as_array().context(expected)?;
-    let zone = |zone: &Value| -> Option<ZoneLook> {
+    let zone = |zone: &Value| -> Option<ZoneFreeMemory> {
         let blocks = zone["free_blocks"].as_array()?;
-        Some(ZoneLook {
+        Some(ZoneFreeMemory {
             node: u32::try_from(zone["node"].as_u64()?).ok()?,
             zone: zone["zone"].as_str()?.to_owned(),
             blocks: blocks.iter().map(Value::as_u64).collect::<Option<_>>()?,
@@ -192,15 +192,15 @@ pub fn parse(text: &str) -> Result<Look> {
     };
     let zones = zones.iter().map(zone).collect::<Option<Vec<_>>>().context(expected)?;
     let time = std::time::Duration::from_nanos(value["time_ns"].as_u64().unwrap_or(0));
-    Ok(Look { time, zones, types: None })
+    Ok(FreeMemory { time, zones, types: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn look(normal: &[u64]) -> Look {
-        let zone = |zone: &str, blocks: &[u64], managed| ZoneLook {
+    fn look(normal: &[u64]) -> FreeMemory {
+        let zone = |zone: &str, blocks: &[u64], managed| ZoneFreeMemory {
             node: 0,
             zone: zone.into(),
             blocks: blocks.into(),
@@ -212,7 +212,7 @@ mod tests {
             zone("DMA32", &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100], 500_000),
             zone("Normal", normal, 5_000_000),
         ];
-        Look { time: std::time::Duration::from_secs(1), zones, types: None }
+        FreeMemory { time: std::time::Duration::from_secs(1), zones, types: None }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One look at the free memory of the machine.
+//! The free memory of the machine, by zone and order.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ const SMALL: f64 = 0.01;
 
 /// The machine's free memory at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct FreeMemory {
     /// When, since some moment before boot.
     pub time: Duration,
     /// Every zone with memory, in the kernel's order.
-    pub zones: Vec<ZoneLook>,
+    pub zones: Vec<ZoneFreeMemory>,
     /// By mobility; absent without root.
     pub types: Option<PageTypes>,
 }
 
 /// One zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ZoneLook {
+pub struct ZoneFreeMemory {
     /// The memory node.
     pub node: u32,
     /// The zone's name.
@@ -39,7 +39,7 @@ pub struct ZoneLook {
     pub managed: Option<u64>,
 }
 
-impl Look {
+impl FreeMemory {
     /// Looks at everything.
     pub fn take(linux: &Linux) -> Result<Self> {
         let mut look = Self::quick(linux)?;
@@ -51,7 +51,7 @@ impl Look {
         Ok(look)
     }
 
-    /// As [`Look::take`], without the mobilities, for which the kernel walks all of memory.
+    /// As [`FreeMemory::take`], without the mobilities, for which the kernel walks all of memory.
     pub fn quick(linux: &Linux) -> Result<Self> {
         let of = |zones: &[Zone], node: u32, name: &str| {
             zones.iter().find(|zone| zone.node == node && zone.zone == name).cloned()
@@ -59,7 +59,7 @@ impl Look {
         let infos = linux.zoneinfo().ok();
         let zones = linux.buddyinfo()?.into_iter().map(|zone| {
             let info = infos.as_deref().and_then(|infos| of(infos, zone.node, &zone.zone));
-            ZoneLook {
+            ZoneFreeMemory {
                 hidden: info.as_ref().map(Zone::hidden),
                 managed: info.map(|info| info.managed),
                 node: zone.node,
@@ -71,7 +71,7 @@ impl Look {
     }
 
     /// Whether the zone holds more than a small share of all memory.
-    pub fn is_large(&self, zone: &ZoneLook) -> bool {
+    pub fn is_large(&self, zone: &ZoneFreeMemory) -> bool {
         let all: u64 = self.zones.iter().filter_map(|zone| zone.managed).sum();
         zone.managed.is_none_or(|managed| managed as f64 >= SMALL * all as f64)
     }

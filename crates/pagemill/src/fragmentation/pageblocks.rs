@@ -9,7 +9,7 @@ use pagemill_kernel::{Linux, Result};
 
 /// Pageblocks by who sits in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InTheWay {
+pub struct PageblockOccupants {
     /// In part free, in part in use.
     pub partly_free: u64,
     /// Of these, where all that is in use could be moved.
@@ -24,7 +24,7 @@ pub struct InTheWay {
     pub beside: u64,
 }
 
-impl InTheWay {
+impl PageblockOccupants {
     /// Looks at all of memory, `pages` a block. Needs root.
     pub fn look(linux: &Linux, pages: usize) -> Result<Self> {
         let mut block = Vec::with_capacity(pages);
@@ -77,18 +77,24 @@ mod tests {
 
     #[test]
     fn a_block_is_counted_by_what_keeps_it_from_being_whole() {
-        let mut all = InTheWay::default();
+        let mut all = PageblockOccupants::default();
         // Whole; full; movable beside free; a slab of two frames; kernel memory without a flag; a page table; partly absent.
         all.add(&[Frame::Free, Frame::Plain, Frame::Plain, Frame::Plain]);
         all.add(&[Frame::Movable, Frame::Tail, Frame::Tail, Frame::Tail]);
-        assert_eq!(all, InTheWay::default());
+        assert_eq!(all, PageblockOccupants::default());
         all.add(&[Frame::Movable, Frame::Free, Frame::Plain, Frame::Movable]);
         all.add(&[Frame::Slab, Frame::Tail, Frame::Free, Frame::Movable]);
         all.add(&[Frame::Plain, Frame::Movable, Frame::Free, Frame::Plain]);
         all.add(&[Frame::PageTable, Frame::Slab, Frame::Free, Frame::Plain]);
         all.add(&[Frame::Free, Frame::Plain, Frame::Slab, Frame::Absent]);
-        let expected =
-            InTheWay { partly_free: 4, movable: 1, slab: 2, page_tables: 1, other: 1, beside: 5 };
+        let expected = PageblockOccupants {
+            partly_free: 4,
+            movable: 1,
+            slab: 2,
+            page_tables: 1,
+            other: 1,
+            beside: 5,
+        };
         assert_eq!(all, expected);
     }
 }
