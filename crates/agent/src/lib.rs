@@ -5,8 +5,7 @@
 //!                                                 └─ board (shared with the launcher)
 //! ```
 //!
-//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill.so` (`crates/preload`, whose system calls,
-//! weak references and confinement are compiled in here). It has the kernel populate private anonymous memory where nothing is yet, or
+//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill.so` (both use `preload-sys`). It has the kernel populate private anonymous memory where nothing is yet, or
 //! moves zeroed pages there: the program cannot tell either from a page that it touched for the first time itself.
 //!
 //! What always holds:
@@ -19,29 +18,17 @@
 mod blocks;
 mod board;
 mod calls;
-#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
-#[path = "../../preload/src/confine.rs"]
-mod confine;
 mod fork;
 mod helper;
 mod kernel;
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "shared with the preload library, which needs more of it"
-)]
-#[path = "../../preload/src/libc.rs"]
-mod libc;
 mod notes;
 mod pool;
 mod regions;
-#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
-#[path = "../../preload/src/sys.rs"]
-mod sys;
 
 use core::ffi::{CStr, c_char, c_int};
 
 use pagemill_huge::board::Head;
+use pagemill_preload_sys::{confine, libc, sys};
 
 /// Layout of the board that this library writes; also what the file is known by.
 #[unsafe(no_mangle)]

@@ -21,17 +21,11 @@
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 
-mod layout;
-#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
-#[path = "../../preload/src/libc.rs"]
-mod libc;
-#[expect(dead_code, reason = "shared with the preload library, which needs more of it")]
-#[path = "../../preload/src/sys.rs"]
-mod sys;
-
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use pagemill_preload_sys::{libc, sites as layout, sys};
 
 /// Layout of the ring; also what the file is known by.
 #[unsafe(no_mangle)]

@@ -14,13 +14,11 @@
 #![no_std]
 
 mod c;
-mod confine;
 mod cxx;
 mod environment;
 mod fork;
 mod helper;
 mod kernel;
-mod libc;
 mod namespace;
 mod os;
 mod pressure;
@@ -30,12 +28,12 @@ mod rounds;
 mod say;
 mod spans;
 mod start;
-mod sys;
 mod thread;
 mod tls;
 
 use pagemill_heap::Heap;
 use pagemill_heap::stats::StatsPage;
+use pagemill_preload_sys::{confine, libc, sys};
 
 /// The one heap.
 static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());

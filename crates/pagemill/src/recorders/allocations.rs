@@ -18,13 +18,11 @@ use anyhow::{Context as _, Result};
 use pagemill_kernel::shared_words::SharedWords;
 use pagemill_kernel::{clock, resident};
 use pagemill_model::{Allocation, Nanos};
+use pagemill_preload_sys::sites as layout;
 
 use crate::library;
 use crate::program::{self, Verdict};
 use crate::sampler::nanos;
-
-#[path = "../../../names/src/layout.rs"]
-mod layout;
 
 const NAME: &str = "pagemill-names";
 

@@ -29,7 +29,7 @@ use crate::sys;
 const NOBODY: [(u32, u32); 2] = [(2_147_483_600, 2_147_483_601), (65_535, 65_533)];
 
 /// Confines the calling thread. Each step is best effort: a kernel that refuses one leaves the thread as it is.
-pub(crate) fn confine() {
+pub fn confine() {
     const PR_GET_DUMPABLE: usize = 3;
     const PR_SET_DUMPABLE: usize = 4;
     const PR_CAPBSET_DROP: usize = 24;
@@ -78,7 +78,7 @@ static FILTERS: AtomicU64 = AtomicU64::new(0);
 
 /// Remembers the seccomp filters of the calling thread, the helper. They come from the program: it inherits those of the
 /// thread that starts it, and gets one more when the program sets one for all its threads.
-pub(crate) fn note_filters() {
+pub fn note_filters() {
     let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
     STATUS.store(if sys::failed(fd) { -1 } else { fd as i32 }, Ordering::Relaxed);
     FILTERS.store(filters().unwrap_or(0), Ordering::Relaxed);
@@ -86,12 +86,12 @@ pub(crate) fn note_filters() {
 
 /// Whether the helper started under a filter, which may end the process for a call that few services make: those that
 /// change a thread's priority.
-pub(crate) fn filtered() -> bool {
+pub fn filtered() -> bool {
     FILTERS.load(Ordering::Relaxed) != 0
 }
 
 /// Whether the helper has other filters now than at its start.
-pub(crate) fn filters_changed() -> bool {
+pub fn filters_changed() -> bool {
     filters().is_some_and(|now| now != FILTERS.load(Ordering::Relaxed))
 }
 

@@ -4,6 +4,8 @@
 //! program brings. A weak reference that it does not find is null, and what needs it degrades.
 
 /// The address of a symbol of another library, or zero.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! weak {
     ($name:literal) => {{
         let address: usize;
@@ -32,9 +34,11 @@ macro_rules! weak {
         address
     }};
 }
-pub(crate) use weak;
+pub use weak;
 
 /// The function of this type at a weak reference, if there is one.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! function {
     ($name:literal, $type:ty) => {{
         let address = $crate::libc::weak!($name);
@@ -43,26 +47,26 @@ macro_rules! function {
         unsafe { core::mem::transmute::<usize, Option<$type>>(address) }
     }};
 }
-pub(crate) use function;
+pub use function;
 
 use core::ffi::{c_char, c_int, c_void};
 
 /// "Out of memory", the error that a failed allocation leaves in `errno`.
-pub(crate) const ENOMEM: c_int = 12;
+pub const ENOMEM: c_int = 12;
 /// "Function not implemented".
-pub(crate) const ENOSYS: c_int = 38;
+pub const ENOSYS: c_int = 38;
 /// "Invalid argument".
-pub(crate) const EINVAL: c_int = 22;
+pub const EINVAL: c_int = 22;
 
 /// Where the calling thread's `errno` is.
-pub(crate) fn errno_place() -> Option<*mut c_int> {
+pub fn errno_place() -> Option<*mut c_int> {
     let location = function!("__errno_location", unsafe extern "C" fn() -> *mut c_int)?;
     // SAFETY: takes nothing and returns the address of the thread's own errno.
     Some(unsafe { location() })
 }
 
 /// Sets the calling thread's `errno`.
-pub(crate) fn set_errno(value: c_int) {
+pub fn set_errno(value: c_int) {
     if let Some(place) = errno_place() {
         // SAFETY: the thread's own errno.
         unsafe { *place = value };
@@ -70,7 +74,7 @@ pub(crate) fn set_errno(value: c_int) {
 }
 
 /// A key whose destructor runs at each thread's exit, or `None`.
-pub(crate) fn thread_key(destructor: unsafe extern "C" fn(*mut c_void)) -> Option<u32> {
+pub fn thread_key(destructor: unsafe extern "C" fn(*mut c_void)) -> Option<u32> {
     type Create = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
     let create = function!("pthread_key_create", Create)?;
     let mut key = 0;
@@ -79,7 +83,11 @@ pub(crate) fn thread_key(destructor: unsafe extern "C" fn(*mut c_void)) -> Optio
 }
 
 /// Sets the calling thread's value of a key; may allocate for keys above the first 32.
-pub(crate) fn set_thread_value(key: u32, value: *mut c_void) -> bool {
+#[expect(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "the value is kept, and nobody follows it here"
+)]
+pub fn set_thread_value(key: u32, value: *mut c_void) -> bool {
     type Set = unsafe extern "C" fn(u32, *const c_void) -> c_int;
     match function!("pthread_setspecific", Set) {
         // SAFETY: the key came from thread_key.
@@ -89,7 +97,7 @@ pub(crate) fn set_thread_value(key: u32, value: *mut c_void) -> bool {
 }
 
 /// Registers the three handlers of `fork(2)`.
-pub(crate) fn at_fork(
+pub fn at_fork(
     prepare: unsafe extern "C" fn(),
     parent: unsafe extern "C" fn(),
     child: unsafe extern "C" fn(),
@@ -109,7 +117,7 @@ pub(crate) fn at_fork(
 }
 
 /// The next definition of a function behind this library's own, or null. May allocate.
-pub(crate) fn next_definition(name: &core::ffi::CStr) -> *mut c_void {
+pub fn next_definition(name: &core::ffi::CStr) -> *mut c_void {
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
     type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     match function!("dlsym", Lookup) {
@@ -121,7 +129,7 @@ pub(crate) fn next_definition(name: &core::ffi::CStr) -> *mut c_void {
 
 /// A symbol of a library that is loaded already, even if only for some other library's use; null if
 /// there is none. May allocate.
-pub(crate) fn in_loaded(library: &core::ffi::CStr, name: &core::ffi::CStr) -> *mut c_void {
+pub fn in_loaded(library: &core::ffi::CStr, name: &core::ffi::CStr) -> *mut c_void {
     const RTLD_LAZY: c_int = 1;
     const RTLD_NOLOAD: c_int = 4;
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;

@@ -108,7 +108,7 @@ mod number {
 /// # Safety
 /// The call with these arguments must not break memory that Rust code relies on.
 #[inline(always)]
-pub(crate) unsafe fn call(number: usize, a: [usize; 6]) -> isize {
+pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel's x86_64 calling convention: number and result in rax, arguments in rdi,
@@ -139,50 +139,58 @@ pub(crate) unsafe fn call(number: usize, a: [usize; 6]) -> isize {
     result
 }
 
-pub(crate) const PROT_NONE: usize = 0;
-pub(crate) const PROT_READ: usize = 1;
-pub(crate) const PROT_WRITE: usize = 2;
-pub(crate) const MAP_PRIVATE: usize = 2;
-pub(crate) const MAP_FIXED: usize = 0x10;
-pub(crate) const MAP_ANONYMOUS: usize = 0x20;
-pub(crate) const MAP_NORESERVE: usize = 0x4000;
-pub(crate) const MREMAP_MAYMOVE: usize = 1;
-pub(crate) const MREMAP_FIXED: usize = 2;
-pub(crate) const MADV_DONTNEED: usize = 4;
-pub(crate) const MADV_MERGEABLE: usize = 12;
-pub(crate) const MADV_NOHUGEPAGE: usize = 15;
-pub(crate) const MADV_COLD: usize = 20;
-pub(crate) const MADV_WIPEONFORK: usize = 18;
-pub(crate) const CLOCK_THREAD_CPUTIME_ID: usize = 3;
-pub(crate) const CLOCK_MONOTONIC: usize = 1;
-pub(crate) const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
-pub(crate) const CLOCK_MONOTONIC_COARSE: usize = 6;
-pub(crate) const O_RDONLY: usize = 0;
-pub(crate) const O_RDWR: usize = 2;
-pub(crate) const O_NONBLOCK: usize = 0o4_000;
-pub(crate) const O_CLOEXEC: usize = 0o2_000_000;
-#[cfg(target_arch = "x86_64")]
-pub(crate) const O_DIRECTORY: usize = 0o200_000;
-#[cfg(target_arch = "aarch64")]
-pub(crate) const O_DIRECTORY: usize = 0o40_000;
+#[expect(
+    missing_docs,
+    reason = "the manual pages of mmap, mremap, madvise, clock_gettime and open have them"
+)]
+mod flags {
+    pub const PROT_NONE: usize = 0;
+    pub const PROT_READ: usize = 1;
+    pub const PROT_WRITE: usize = 2;
+    pub const MAP_PRIVATE: usize = 2;
+    pub const MAP_FIXED: usize = 0x10;
+    pub const MAP_ANONYMOUS: usize = 0x20;
+    pub const MAP_NORESERVE: usize = 0x4000;
+    pub const MREMAP_MAYMOVE: usize = 1;
+    pub const MREMAP_FIXED: usize = 2;
+    pub const MADV_DONTNEED: usize = 4;
+    pub const MADV_MERGEABLE: usize = 12;
+    pub const MADV_NOHUGEPAGE: usize = 15;
+    pub const MADV_COLD: usize = 20;
+    pub const MADV_WIPEONFORK: usize = 18;
+    pub const CLOCK_THREAD_CPUTIME_ID: usize = 3;
+    pub const CLOCK_MONOTONIC: usize = 1;
+    pub const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
+    pub const CLOCK_MONOTONIC_COARSE: usize = 6;
+    pub const O_RDONLY: usize = 0;
+    pub const O_RDWR: usize = 2;
+    pub const O_NONBLOCK: usize = 0o4_000;
+    pub const O_CLOEXEC: usize = 0o2_000_000;
+    #[cfg(target_arch = "x86_64")]
+    pub const O_DIRECTORY: usize = 0o200_000;
+    #[cfg(target_arch = "aarch64")]
+    pub const O_DIRECTORY: usize = 0o40_000;
+}
+pub use flags::*;
+
 /// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const O_DIRECT: usize = 0o40_000;
+pub const O_DIRECT: usize = 0o40_000;
 /// The bit by which `/proc/<pid>/fdinfo` tells that a descriptor reads and writes around the page cache.
 #[cfg(target_arch = "aarch64")]
-pub(crate) const O_DIRECT: usize = 0o200_000;
+pub const O_DIRECT: usize = 0o200_000;
 /// The current directory, as the directory of a relative path.
-pub(crate) const AT_FDCWD: i32 = -100;
+pub const AT_FDCWD: i32 = -100;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
 /// Whether a result is a negated error number.
-pub(crate) fn failed(result: isize) -> bool {
+pub fn failed(result: isize) -> bool {
     (-4095..0).contains(&result)
 }
 
 /// A new anonymous private mapping of `len` bytes wherever the kernel likes; null on failure.
-pub(crate) fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut u8 {
+pub fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut u8 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | flags;
     debug_assert_eq!(flags & MAP_FIXED, 0);
     // SAFETY: without MAP_FIXED a new mapping replaces nothing.
@@ -194,12 +202,7 @@ pub(crate) fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut
 ///
 /// # Safety
 /// What is mapped there now may go.
-pub(crate) unsafe fn map_over(
-    at: usize,
-    len: usize,
-    flags: usize,
-    file: Option<(i32, usize)>,
-) -> isize {
+pub unsafe fn map_over(at: usize, len: usize, flags: usize, file: Option<(i32, usize)>) -> isize {
     let (fd, offset) = file.map_or((usize::MAX, 0), |(fd, offset)| (fd as usize, offset));
     let kind = if file.is_some() { 0 } else { MAP_ANONYMOUS };
     let flags = MAP_PRIVATE | MAP_FIXED | kind | flags;
@@ -211,7 +214,7 @@ pub(crate) unsafe fn map_over(
 ///
 /// # Safety
 /// What is mapped at `to` now may go, and nothing uses `from` any more.
-pub(crate) unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
+pub unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::MREMAP, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
 }
@@ -220,13 +223,13 @@ pub(crate) unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
 ///
 /// # Safety
 /// Nothing uses the range.
-pub(crate) unsafe fn forbid(start: *mut u8, len: usize) -> isize {
+pub unsafe fn forbid(start: *mut u8, len: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::MPROTECT, [start.addr(), len, PROT_NONE, 0, 0, 0]) }
 }
 
 /// `mprotect(2)` to what ordinary memory has.
-pub(crate) fn allow(start: usize, len: usize) -> isize {
+pub fn allow(start: usize, len: usize) -> isize {
     // SAFETY: takes no access away.
     unsafe { call(number::MPROTECT, [start, len, PROT_READ | PROT_WRITE, 0, 0, 0]) }
 }
@@ -235,7 +238,7 @@ pub(crate) fn allow(start: usize, len: usize) -> isize {
 ///
 /// # Safety
 /// Nothing uses the range any more.
-pub(crate) unsafe fn unmap(start: *mut u8, len: usize) -> isize {
+pub unsafe fn unmap(start: *mut u8, len: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::MUNMAP, [start.addr(), len, 0, 0, 0, 0]) }
 }
@@ -244,7 +247,7 @@ pub(crate) unsafe fn unmap(start: *mut u8, len: usize) -> isize {
 ///
 /// # Safety
 /// Nothing uses the old range but through the returned address.
-pub(crate) unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
+pub unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     let result = unsafe { call(number::MREMAP, [start.addr(), old, new, MREMAP_MAYMOVE, 0, 0]) };
     if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
@@ -254,7 +257,7 @@ pub(crate) unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
 ///
 /// # Safety
 /// The advice must not discard bytes that are still needed.
-pub(crate) unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize {
+pub unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::MADVISE, [start.addr(), len, advice, 0, 0, 0]) }
 }
@@ -263,7 +266,7 @@ pub(crate) unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize 
 ///
 /// # Safety
 /// As [`advise`], for each range.
-pub(crate) unsafe fn advise_all(ranges: &[(usize, usize)], advice: usize) -> isize {
+pub unsafe fn advise_all(ranges: &[(usize, usize)], advice: usize) -> isize {
     /// Most ranges of one call.
     const MANY: usize = 128;
     /// `PIDFD_SELF_PROCESS` (Linux 6.14): this process, without a descriptor.
@@ -282,14 +285,16 @@ pub(crate) unsafe fn advise_all(ranges: &[(usize, usize)], advice: usize) -> isi
 /// Seconds and nanoseconds, as the kernel lays them out on 64-bit machines.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Timespec {
-    pub(crate) sec: i64,
-    pub(crate) nsec: i64,
+pub struct Timespec {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds of the second.
+    pub nsec: i64,
 }
 
 impl Timespec {
     /// A span of this many nanoseconds.
-    pub(crate) fn from_ns(ns: u64) -> Self {
+    pub fn from_ns(ns: u64) -> Self {
         Self { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 }
     }
 
@@ -299,7 +304,7 @@ impl Timespec {
 }
 
 /// A clock in nanoseconds; zero if the kernel does not know it.
-pub(crate) fn clock(id: usize) -> u64 {
+pub fn clock(id: usize) -> u64 {
     let mut time = Timespec::default();
     // SAFETY: the kernel writes one Timespec, to one.
     unsafe { call(number::CLOCK_GETTIME, [id, (&raw mut time).addr(), 0, 0, 0, 0]) };
@@ -307,7 +312,7 @@ pub(crate) fn clock(id: usize) -> u64 {
 }
 
 /// Sleeps while `word` holds `expected`, at most `timeout` (for ever if none); may wake for no reason.
-pub(crate) fn futex_wait(
+pub fn futex_wait(
     word: &core::sync::atomic::AtomicU32,
     expected: u32,
     timeout: Option<Timespec>,
@@ -319,7 +324,7 @@ pub(crate) fn futex_wait(
 }
 
 /// Sleeps for about `ns`.
-pub(crate) fn nap(ns: u64) {
+pub fn nap(ns: u64) {
     let never = core::sync::atomic::AtomicU32::new(0);
     futex_wait(&never, 0, Some(Timespec::from_ns(ns)));
 }
@@ -327,7 +332,7 @@ pub(crate) fn nap(ns: u64) {
 /// Makes `call` until it succeeds, a few times: one that is refused to a process of several threads, right after all others
 /// but one have ended. The kernel takes a thread off the list of a process's threads an instant after it stops
 /// finding it by number.
-pub(crate) fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
+pub fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
     const TRIES: u32 = 20;
     let mut result = call();
     for _ in 1..TRIES {
@@ -341,14 +346,14 @@ pub(crate) fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
 }
 
 /// Wakes up to `count` sleepers on `word`.
-pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) {
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) {
     let word = word.as_ptr().addr();
     // SAFETY: waking touches no memory of the program.
     unsafe { call(number::FUTEX, [word, FUTEX_WAKE_PRIVATE, count as usize, 0, 0, 0]) };
 }
 
 /// Fills `buffer` with what the kernel has of random bytes without waiting; returns their number.
-pub(crate) fn random(buffer: &mut [u8]) -> isize {
+pub fn random(buffer: &mut [u8]) -> isize {
     const GRND_NONBLOCK: usize = 1;
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
     unsafe {
@@ -357,19 +362,19 @@ pub(crate) fn random(buffer: &mut [u8]) -> isize {
 }
 
 /// `write(2)`; short writes are the caller's matter.
-pub(crate) fn write(fd: i32, bytes: &[u8]) -> isize {
+pub fn write(fd: i32, bytes: &[u8]) -> isize {
     // SAFETY: the kernel reads bytes.len() bytes of it.
     unsafe { call(number::WRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0]) }
 }
 
 /// `read(2)`.
-pub(crate) fn read(fd: i32, buffer: &mut [u8]) -> isize {
+pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
     unsafe { call(number::READ, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0]) }
 }
 
 /// Opens a file, relative to a directory, close-on-exec; a descriptor or a negated error number.
-pub(crate) fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
+pub fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
     unsafe {
         call(number::OPENAT, [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0])
@@ -377,7 +382,7 @@ pub(crate) fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
 }
 
 /// Opens a file, close-on-exec; a descriptor or a negated error number.
-pub(crate) fn open(path: &CStr, flags: usize) -> isize {
+pub fn open(path: &CStr, flags: usize) -> isize {
     open_at(AT_FDCWD, path, flags)
 }
 
@@ -385,19 +390,19 @@ pub(crate) fn open(path: &CStr, flags: usize) -> isize {
 ///
 /// # Safety
 /// `buffer..buffer + len` may be overwritten.
-pub(crate) unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> isize {
+pub unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::PREAD, [fd as usize, buffer.addr(), len, offset, 0, 0]) }
 }
 
 /// Writes at an offset.
-pub(crate) fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
+pub fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
     // SAFETY: the kernel reads bytes.len() bytes of it.
     unsafe { call(number::PWRITE, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0]) }
 }
 
 /// The entries of a directory, as `linux_dirent64` records; the bytes written, 0 at the end.
-pub(crate) fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
+pub fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
     unsafe {
         call(number::GETDENTS, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0])
@@ -405,7 +410,7 @@ pub(crate) fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
 }
 
 /// Where a symbolic link points, without a zero byte; the length.
-pub(crate) fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
+pub fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte and writes at most buffer.len() bytes.
     unsafe {
         call(
@@ -423,20 +428,20 @@ pub(crate) fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isi
 }
 
 /// A new nameless file in memory, close-on-exec; a descriptor or a negated error number.
-pub(crate) fn memory_file(name: &CStr) -> isize {
+pub fn memory_file(name: &CStr) -> isize {
     const MFD_CLOEXEC: usize = 1;
     // SAFETY: the kernel reads a name that ends in a zero byte.
     unsafe { call(number::MEMFD_CREATE, [name.as_ptr().addr(), MFD_CLOEXEC, 0, 0, 0, 0]) }
 }
 
 /// `ftruncate(2)`.
-pub(crate) fn set_length(fd: i32, len: usize) -> isize {
+pub fn set_length(fd: i32, len: usize) -> isize {
     // SAFETY: acts on a file of this library that nobody maps yet.
     unsafe { call(number::FTRUNCATE, [fd as usize, len, 0, 0, 0, 0]) }
 }
 
 /// `userfaultfd(2)`.
-pub(crate) fn userfaultfd(flags: usize) -> isize {
+pub fn userfaultfd(flags: usize) -> isize {
     // SAFETY: makes a descriptor, touches no memory.
     unsafe { call(number::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) }
 }
@@ -445,39 +450,39 @@ pub(crate) fn userfaultfd(flags: usize) -> isize {
 ///
 /// # Safety
 /// The request and its argument must fit each other, and what it does to memory must be wanted.
-pub(crate) unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
+pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::IOCTL, [fd as usize, request, argument, 0, 0, 0]) }
 }
 
 /// `close(2)` of a descriptor that this library opened.
-pub(crate) fn close(fd: i32) {
+pub fn close(fd: i32) {
     // SAFETY: closing a descriptor touches no memory.
     unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Gives the calling thread a descriptor table of its own, an empty one.
-pub(crate) fn leave_descriptors() -> isize {
+pub fn leave_descriptors() -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     // SAFETY: touches no memory; the other threads keep the old table.
     unsafe { call(number::CLOSE_RANGE, [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0]) }
 }
 
 /// The process.
-pub(crate) fn pid() -> u32 {
+pub fn pid() -> u32 {
     // SAFETY: no arguments, no memory.
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
 /// The calling thread.
-pub(crate) fn tid() -> u32 {
+pub fn tid() -> u32 {
     // SAFETY: no arguments, no memory.
     unsafe { call(number::GETTID, [0; 6]) as u32 }
 }
 
 /// Makes the calling thread alone a real-time one of the lowest priority; `false` without the right to it, or where
 /// the process's real-time threads are limited in time (`RLIMIT_RTTIME`), which ends the process.
-pub(crate) fn set_real_time() -> bool {
+pub fn set_real_time() -> bool {
     const RLIMIT_RTTIME: usize = 15;
     const SCHED_RR: usize = 2;
     let mut limit = [0_u64; 2];
@@ -496,7 +501,7 @@ pub(crate) fn set_real_time() -> bool {
 }
 
 /// Sets the niceness of the calling thread alone.
-pub(crate) fn set_niceness(niceness: isize) -> isize {
+pub fn set_niceness(niceness: isize) -> isize {
     const PROCESS: usize = 0;
     // SAFETY: no memory.
     unsafe { call(number::SETPRIORITY, [PROCESS, 0, niceness as usize, 0, 0, 0]) }
@@ -506,20 +511,20 @@ pub(crate) fn set_niceness(niceness: isize) -> isize {
 ///
 /// # Safety
 /// Pointers among the arguments must be what the option expects.
-pub(crate) unsafe fn prctl(option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+pub unsafe fn prctl(option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { call(number::PRCTL, [option, a, b, c, d, 0]) }
 }
 
 /// Names the calling thread (15 bytes at most) for `/proc`.
-pub(crate) fn name_thread(name: &CStr) {
+pub fn name_thread(name: &CStr) {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel reads up to 16 bytes of a string that ends in a zero byte.
     unsafe { prctl(PR_SET_NAME, name.as_ptr().addr(), 0, 0, 0) };
 }
 
 /// Sets the calling thread's signal mask and returns the old one.
-pub(crate) fn set_signal_mask(mask: u64) -> u64 {
+pub fn set_signal_mask(mask: u64) -> u64 {
     const SIG_SETMASK: usize = 2;
     let mut old = 0_u64;
     // SAFETY: the kernel reads one 8-byte mask and writes one.
@@ -533,7 +538,7 @@ pub(crate) fn set_signal_mask(mask: u64) -> u64 {
 }
 
 /// Ends the program by SIGABRT, whatever it does with that signal.
-pub(crate) fn abort() -> ! {
+pub fn abort() -> ! {
     const SIGABRT: usize = 6;
     const SIGKILL: usize = 9;
     let (process, thread) = (pid() as usize, tid() as usize);
@@ -553,7 +558,7 @@ pub(crate) fn abort() -> ! {
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
 /// Gives up every capability of the calling thread.
-pub(crate) fn drop_capabilities() -> isize {
+pub fn drop_capabilities() -> isize {
     let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
     let none = [0_u32; 6];
     // SAFETY: the kernel reads a header and two sets of three words, both alive.
@@ -563,7 +568,7 @@ pub(crate) fn drop_capabilities() -> isize {
 }
 
 /// Makes every capability that the calling thread may use one that it does use.
-pub(crate) fn wake_capabilities() -> isize {
+pub fn wake_capabilities() -> isize {
     let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
     // Effective, permitted, inheritable: the low halves, then the high ones.
     let mut sets = [[0_u32; 3]; 2];
@@ -583,7 +588,7 @@ pub(crate) fn wake_capabilities() -> isize {
 }
 
 /// The calling thread's real, effective and saved user.
-pub(crate) fn user_ids() -> [u32; 3] {
+pub fn user_ids() -> [u32; 3] {
     let mut ids = [0_u32; 3];
     let at = |id: &mut u32| core::ptr::from_mut(id).addr();
     let [real, effective, saved] = &mut ids;
@@ -594,33 +599,33 @@ pub(crate) fn user_ids() -> [u32; 3] {
 }
 
 /// Sets the calling thread's users, and no other thread's: real and saved, effective.
-pub(crate) fn set_user_ids(rest: u32, effective: u32) -> isize {
+pub fn set_user_ids(rest: u32, effective: u32) -> isize {
     let [rest, effective] = [rest as usize, effective as usize];
     // SAFETY: no memory.
     unsafe { call(number::SETRESUID, [rest, effective, rest, 0, 0, 0]) }
 }
 
 /// Sets the calling thread's groups, and no other thread's: real and saved, effective.
-pub(crate) fn set_group_ids(rest: u32, effective: u32) -> isize {
+pub fn set_group_ids(rest: u32, effective: u32) -> isize {
     let [rest, effective] = [rest as usize, effective as usize];
     // SAFETY: no memory.
     unsafe { call(number::SETRESGID, [rest, effective, rest, 0, 0, 0]) }
 }
 
 /// Takes the calling thread, and no other, out of its supplementary groups.
-pub(crate) fn leave_groups() -> isize {
+pub fn leave_groups() -> isize {
     // SAFETY: an empty list is not read.
     unsafe { call(number::SETGROUPS, [0; 6]) }
 }
 
 /// Makes `/` the calling thread's directory.
-pub(crate) fn leave_directory() -> isize {
+pub fn leave_directory() -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
     unsafe { call(number::CHDIR, [c"/".as_ptr().addr(), 0, 0, 0, 0, 0]) }
 }
 
 /// A descriptor, in the calling thread's table, of what `fd` is in the table of the process's first thread. Linux 5.6.
-pub(crate) fn descriptor_of_process(fd: i32) -> isize {
+pub fn descriptor_of_process(fd: i32) -> isize {
     // SAFETY: makes descriptors, touches no memory.
     unsafe {
         let process = call(number::PIDFD_OPEN, [pid() as usize, 0, 0, 0, 0, 0]);
@@ -634,7 +639,7 @@ pub(crate) fn descriptor_of_process(fd: i32) -> isize {
 }
 
 /// Whether the process still has this thread.
-pub(crate) fn thread_exists(thread: u32) -> bool {
+pub fn thread_exists(thread: u32) -> bool {
     const NO_SUCH_THREAD: isize = -3;
     // SAFETY: signal 0 is none; the call only looks.
     let found = unsafe { call(number::TGKILL, [pid() as usize, thread as usize, 0, 0, 0, 0]) };
@@ -642,20 +647,20 @@ pub(crate) fn thread_exists(thread: u32) -> bool {
 }
 
 /// `unshare(2)`.
-pub(crate) fn unshare(flags: i32) -> isize {
+pub fn unshare(flags: i32) -> isize {
     // SAFETY: changes what the thread shares with others; the address space is shared with nobody else that could lose
     // it, for the kernel refuses to unshare that of several threads.
     unsafe { call(number::UNSHARE, [flags as usize, 0, 0, 0, 0, 0]) }
 }
 
 /// `setns(2)`.
-pub(crate) fn set_namespace(fd: i32, kind: i32) -> isize {
+pub fn set_namespace(fd: i32, kind: i32) -> isize {
     // SAFETY: no memory.
     unsafe { call(number::SETNS, [fd as usize, kind as usize, 0, 0, 0, 0]) }
 }
 
 /// The `CLONE_NEW*` flag of a descriptor of a namespace; 0 if it is none.
-pub(crate) fn namespace_kind(fd: i32) -> i32 {
+pub fn namespace_kind(fd: i32) -> i32 {
     const NS_GET_NSTYPE: usize = 0xb703;
     // SAFETY: the request takes no argument.
     let kind = unsafe { ioctl(fd, NS_GET_NSTYPE, 0) };
@@ -688,7 +693,7 @@ impl NoStorage {
 /// # Safety
 /// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local
 /// storage (the thread has a block without any) and does not return.
-pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
+pub unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_FILES: usize = 0x400;
     const CLONE_SIGHAND: usize = 0x800;
@@ -739,7 +744,7 @@ pub(crate) unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
 }
 
 /// Ends the calling thread only.
-pub(crate) fn exit_thread() -> ! {
+pub fn exit_thread() -> ! {
     loop {
         // SAFETY: ends the thread; its stack is not used afterwards.
         unsafe { call(number::EXIT, [0; 6]) };

@@ -1,0 +1,15 @@
+//! What the libraries that programs are made to load share. It runs inside other people's programs: nothing here
+//! allocates, unwinds, prints or touches `errno` but where it says so.
+//!
+//! | module | is |
+//! |---|---|
+//! | `sys` | system calls without the C library |
+//! | `libc` | the few functions of the C library that are needed, by weak reference |
+//! | `confine` | a helper thread gives up the rights that it was born with |
+//! | `sites` | the layout of the ring in which call sites are noted, which the recorder reads |
+#![no_std]
+
+pub mod confine;
+pub mod libc;
+pub mod sites;
+pub mod sys;
