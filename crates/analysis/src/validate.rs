@@ -18,6 +18,8 @@
 //!   signal frames, copies arguments), as far as the faults say so. A page told as written that had no fault at all
 //!   in the interval was taken by the kernel, for a futex or direct I/O; whether it was *touched* is not excused so.
 //!
+//! A page of a file, told without a fault of its own, may have been mapped around a fault near it: counted, too.
+//!
 //! For written pages the same with writes. Looked at is memory of the program alone, which is what the
 //! mappings of the exact recording say.
 //!
@@ -45,6 +47,8 @@ pub struct Tally {
     pub kernel: u64,
     /// Told, and accessed by the emulator alone.
     pub emulator: u64,
+    /// Told, of a file, and mapped by the kernel around a fault on a page near it.
+    pub around: u64,
 }
 
 /// One page that differs.
@@ -94,6 +98,8 @@ impl ValidationView {
 
 /// For how long a fault may take, ns, on a machine with much else to do.
 const IN_PROGRESS: u64 = 50_000_000;
+/// Pages of the aligned stretch that the kernel maps with one of a file (`fault_around_bytes`, 64 KiB by default).
+const FAULT_AROUND: u64 = 16;
 /// How many differences are kept one by one.
 const SHOWN: usize = 20;
 
@@ -114,6 +120,8 @@ struct Window {
     last: u64,
     write: bool,
     execute: bool,
+    /// While a thread was in a call about a futex in it: the kernel may have taken the page, and writable, without a fault.
+    kernel: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -139,6 +147,7 @@ enum By {
     Program,
     Kernel,
     Emulator,
+    Around,
 }
 
 impl Validation {
@@ -164,6 +173,7 @@ impl Validation {
                     last: row.last.unwrap_or(row.time).0,
                     write: flags.has(Flags::WRITE),
                     execute: flags.has(Flags::EXECUTE),
+                    kernel: flags.has(Flags::IN_KERNEL),
                 };
                 self.windows.entry(self.key(row)).or_default().push(window);
             }
@@ -293,12 +303,14 @@ impl Validation {
         let mut accessed: BTreeSet<u64> = BTreeSet::new();
         let mut certain: HashSet<(usize, u64)> = HashSet::new();
         let mut executed: HashSet<u64> = HashSet::new();
+        let (mut served, mut ever_served) = (HashSet::new(), HashSet::new());
         let mut missed: BTreeSet<(usize, u64)> = BTreeSet::new();
         for (&(owner, number), windows) in &self.windows {
             if owner != pid {
                 continue;
             }
-            for window in windows.iter().filter(|window| window.write || !written) {
+            for window in windows.iter().filter(|window| window.write || window.kernel || !written)
+            {
                 let first = intervals.partition_point(|interval| interval.ended < window.first);
                 let mine = first
                     ..intervals.len().min(
@@ -306,6 +318,11 @@ impl Validation {
                             + intervals[first..]
                                 .partition_point(|interval| interval.from <= window.last),
                     );
+                if window.kernel {
+                    served.extend(mine.map(|at| (at, number)));
+                    ever_served.insert(number);
+                    continue;
+                }
                 explained.extend(mine.clone().map(|at| (at, number)));
                 if window.execute {
                     executed.insert(number);
@@ -337,8 +354,10 @@ impl Validation {
                     continue;
                 }
                 match self.by(pid, number, interval, written) {
+                    _ if served.contains(&(at, number)) => parts.kernel += 1,
                     By::Kernel => parts.kernel += 1,
                     By::Emulator => parts.emulator += 1,
+                    By::Around => parts.around += 1,
                     By::Program => {
                         parts.extra += 1;
                         differences.push((false, number, Some(interval.number)));
@@ -373,9 +392,11 @@ impl Validation {
                 }
                 // Code that the emulator has read for the program.
                 (false, _) if !written && executed.contains(&number) => tally.emulator += 1,
+                (false, _) if ever_served.contains(&number) => tally.kernel += 1,
                 (false, _) => match self.by(pid, number, &always, written) {
                     By::Kernel => tally.kernel += 1,
                     By::Emulator => tally.emulator += 1,
+                    By::Around => tally.around += 1,
                     By::Program => {
                         tally.extra += 1;
                         differences.push((false, number, None));
@@ -434,7 +455,30 @@ impl Validation {
                 _ => return By::Program,
             }
         }
-        by.unwrap_or(By::Program)
+        by.unwrap_or(if !written && self.is_around_a_fault(pid, number, interval) {
+            By::Around
+        } else {
+            By::Program
+        })
+    }
+
+    /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on: it maps those
+    /// of the aligned stretch around a fault that are in memory.
+    fn is_around_a_fault(&self, pid: u64, number: u64, interval: &Interval) -> bool {
+        let Some(mapping) = self.mapping(pid, number) else { return false };
+        let (start, end) = (mapping.start.unwrap_or(0), mapping.end.unwrap_or(0));
+        let first = number - number % FAULT_AROUND;
+        let read = |page: u64| {
+            let faults = self.faults.get(&(pid, page)).into_iter().flatten();
+            let mut inside = faults.filter(|fault| {
+                fault.time <= interval.ended
+                    && fault.time.saturating_add(IN_PROGRESS) >= interval.from
+            });
+            page != number && inside.any(|fault| !fault.write)
+        };
+        mapping.name.as_deref().is_some_and(|name| name.starts_with('/'))
+            && (first..first + FAULT_AROUND)
+                .any(|page| (start..end).contains(&(page * self.page)) && read(page))
     }
 }
 
@@ -457,6 +501,7 @@ impl Tally {
         self.extra += other.extra;
         self.kernel += other.kernel;
         self.emulator += other.emulator;
+        self.around += other.around;
     }
 }
 
@@ -571,6 +616,43 @@ mod tests {
         assert_eq!((heap.kernel, heap.emulator, heap.extra), (1, 1, 0));
         assert!(view_of(&excused).agrees());
         assert!(!view_of(&[told]).agrees());
+    }
+
+    #[test]
+    fn a_page_of_a_file_without_a_fault_near_one_with_a_fault_was_mapped_around_it() {
+        let file = |name: &str| {
+            let mut row = mapping();
+            if let Event::Mapping(row) = &mut row {
+                row.name = Some(name.into());
+            }
+            row
+        };
+        // The stretch of page 3 ends at page 15.
+        let told = [interval(0, &[3, 4, 16], &[]), access(3, 50, 0)];
+        let view_of = |name: &str, told: &[Event]| {
+            let mut validation = Validation::new(PAGE);
+            for event in [file(name), access(3, 50, 0)] {
+                validation.exact(&event);
+            }
+            told.iter().for_each(|event| validation.faults(event));
+            validation.view().touched_in_intervals
+        };
+        let of_file = view_of("/lib/data", &told);
+        assert_eq!((of_file.exact, of_file.around, of_file.extra), (1, 1, 1), "{of_file:?}");
+        assert_eq!(view_of("[heap]", &told).extra, 2, "memory of the program alone");
+        assert_eq!(view_of("/lib/data", &told[..1]).extra, 2, "without a fault there is none");
+    }
+
+    #[test]
+    fn a_page_that_a_call_about_a_futex_has_is_the_kernels_for_as_long_as_the_call_lasts() {
+        let told = [interval(0, &[1], &[1]), interval(1, &[1], &[1]), interval(2, &[1], &[])];
+        let mut call = access(1, 120, Flags::IN_KERNEL);
+        if let Event::Access(row) = &mut call {
+            row.last = Some(Nanos(180));
+        }
+        let view = view(&[access(1, 50, Flags::WRITE), call], &told);
+        assert_eq!((view.touched_in_intervals.kernel, view.written_in_intervals.kernel), (1, 1));
+        assert_eq!((view.touched_in_intervals.extra, view.written_in_intervals.extra), (1, 0));
     }
 
     /// Accesses of a run, and what a recording by faults has of them.

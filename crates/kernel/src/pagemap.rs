@@ -8,6 +8,9 @@ use std::os::unix::fs::FileExt;
 
 use crate::{Error, Kind, Linux, Result, page_size};
 
+/// Of memory in which protection against writing is told without a stop (`PAGE_IS_WPALLOWED`): elsewhere every page counts
+/// as [`WRITTEN`].
+pub const WRITES_SEEN: u64 = 1;
 /// Not protected against writing ([`crate::watched`]): written since it was, if it was (`PAGE_IS_WRITTEN`).
 pub const WRITTEN: u64 = 1 << 1;
 /// A page of a file or of shared memory (`PAGE_IS_FILE`).

@@ -7,6 +7,8 @@ use crate::{Error, Kind, Linux, Result};
 
 /// `PF_KTHREAD`: the process is a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Flag of a thread that ends (`PF_EXITING`).
+const EXITING: u64 = 4;
 
 /// The capabilities that pagemill's verbs ask for (capabilities(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct Stat {
     pub group: u32,
     /// Whether it is a thread of the kernel.
     pub kernel_thread: bool,
+    /// Whether it is past its last instruction.
+    pub exiting: bool,
     /// Page faults that needed no I/O.
     pub minor_faults: u64,
     /// Page faults that needed I/O.
@@ -88,6 +92,15 @@ impl Linux {
         parse_stat(&text).ok_or_else(|| {
             Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
         })
+    }
+
+    /// Whether a thread will execute no instruction of its program any more: it is being killed, ends, or has ended.
+    pub fn is_ending(&self, thread: u32) -> bool {
+        let Ok(text) = self.read_of(thread, "status") else { return true };
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let pending = field("SigPnd:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+        let killed = pending.is_some_and(|bits| bits >> (libc::SIGKILL - 1) & 1 == 1);
+        killed || self.stat(thread).map_or(true, |stat| stat.exiting || "ZX".contains(stat.state))
     }
 
     /// Memory and permissions of `pid`.
@@ -236,6 +249,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         parent: u32::try_from(number(4)?).ok()?,
         group: u32::try_from(number(5)?).ok()?,
         kernel_thread: number(9)? & KERNEL_THREAD != 0,
+        exiting: number(9)? & EXITING != 0,
         minor_faults: number(10)?,
         major_faults: number(12)?,
         user: ticks(number(14)?),

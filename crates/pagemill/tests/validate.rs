@@ -7,6 +7,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use pagemill_analysis::validate::{Validation, ValidationView};
 use pagemill_model::fault::Flags;
@@ -116,6 +117,38 @@ fn what_cannot_be_emulated_is_refused_before_it_starts() {
     assert_eq!(ran(pagemill().args(["validate", "no-such-directory"])).code(), Some(2));
 }
 
+/// Times are of the clock that the recording names, whether rows are of pages or of single accesses.
+#[test]
+fn each_access_has_its_time_by_the_clock_of_the_recording() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for options in [&["--every"][..], &[]] {
+        let recording = directory.path().join(options.len().to_string());
+        let began = pagemill_kernel::clock::monotonic();
+        let run = ran(pagemill()
+            .args(["record", "--with", "accesses", "--backend", "exact", "-o"])
+            .arg(&recording)
+            .args(options)
+            .args(["--", "/bin/true"]));
+        assert_eq!(run.code(), Some(0), "{run:?}");
+        let lived = began..pagemill_kernel::clock::monotonic();
+        let mut reader = Reader::open(&recording).unwrap();
+        let mut rows = 0;
+        while let Some(event) = reader.next_event().unwrap() {
+            let Event::Access(row) = event else { continue };
+            let (first, last) = (Duration::from(row.time), Duration::from(row.last.unwrap()));
+            assert!(
+                first <= last && lived.contains(&first) && lived.contains(&last),
+                "{row:?} in {lived:?}"
+            );
+            rows += 1;
+        }
+        assert!(rows > 100, "{rows} rows");
+    }
+}
+
 /// Both recordings, held against each other after `change` to what the faults say; it is told which pages the
 /// program accessed.
 fn judged(directory: &Path, change: impl FnOnce(&mut [Event], &BTreeSet<u64>)) -> ValidationView {
@@ -153,6 +186,71 @@ fn intervals(events: &mut [Event]) -> Vec<&mut Touched> {
 fn pages(starts: &Option<Vec<u64>>, lengths: &Option<Vec<u64>>) -> Vec<u64> {
     let runs = starts.iter().flatten().zip(lengths.iter().flatten());
     runs.flat_map(|(start, length)| (0..*length).map(move |page| start + page * 4096)).collect()
+}
+
+/// Reads one page in eight of a file, mapped privately, and ends.
+const READS_A_FILE: &str = r#"
+#include <fcntl.h>
+#include <sys/mman.h>
+int main(int count, char **words) {
+    volatile char sum = 0;
+    char *file = mmap(0, 160 * 4096, PROT_READ, MAP_PRIVATE, open(words[1], O_RDONLY), 0);
+    for (int round = 0; round < 400; round++)
+        for (int i = 0; i < 160; i += 8) for (int k = 0; k < 60; k++) sum += file[i * 4096 + k];
+    return 0;
+}
+"#;
+
+#[test]
+fn pages_of_a_file_that_are_mapped_around_a_fault_are_no_difference() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "reads", READS_A_FILE, &["-O1"]) else { return };
+    let (data, both) = (directory.path().join("data"), directory.path().join("both"));
+    std::fs::write(&data, vec![1; 160 * 4096]).unwrap();
+    let run = ran(pagemill()
+        .args(["validate", "--json", "--access-interval", "10ms", "-o"])
+        .arg(&both)
+        .arg("--")
+        .args([&program, &data]));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    // Without the row of an access that was the only one to a page of anonymous memory, something is extra.
+    let view = judged_without(&both);
+    assert!(view.touched.values().map(|tally| tally.extra).sum::<u64>() > 0, "{view:?}");
+}
+
+/// Both recordings, held against each other without the accesses to one page that a fault of the program's tells of.
+fn judged_without(directory: &Path) -> ValidationView {
+    let events = |name: &str| {
+        let mut reader = Reader::open(&directory.join(name)).unwrap();
+        std::iter::from_fn(move || reader.next_event().unwrap()).collect::<Vec<Event>>()
+    };
+    let page_of = |event: &Event| match event {
+        Event::Access(row) => Some(row.address.unwrap() & !4095),
+        _ => None,
+    };
+    let (exact, faults) = (events("exact"), events("faults"));
+    let stack = exact.iter().find_map(|event| match event {
+        Event::Mapping(row) if row.name.as_deref() == Some("[stack]") => {
+            Some(row.start.unwrap()..row.end.unwrap())
+        }
+        _ => None,
+    });
+    let stack = stack.expect("a stack");
+    let page = exact
+        .iter()
+        .filter_map(page_of)
+        .find(|page| stack.contains(page))
+        .expect("an access to it");
+    let mut validation = Validation::new(4096);
+    exact
+        .iter()
+        .filter(|event| page_of(event) != Some(page))
+        .for_each(|event| validation.exact(event));
+    faults.iter().for_each(|event| validation.faults(event));
+    validation.view()
 }
 
 #[test]

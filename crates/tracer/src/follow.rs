@@ -99,6 +99,8 @@ pub struct Tracer {
     early: BTreeSet<u32>,
     /// About to end. One that leads its process is told to have ended only after all others of it.
     pub(crate) leaving: BTreeSet<u32>,
+    /// Processes that were looked at because all their threads end.
+    ending: BTreeSet<u32>,
     pub(crate) events: Events,
     rung: Rung,
     /// Better ways to be told of faults, and why they are not used.
@@ -191,6 +193,7 @@ impl Tracer {
             missed: (Instant::now(), BTreeSet::new()),
             early: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            ending: BTreeSet::new(),
             events,
             rung,
             not_used,
@@ -727,6 +730,7 @@ impl Tracer {
             self.tell_keeper();
         }
         self.children.remove(&pid);
+        self.ending.remove(&pid);
         self.events.leave(pid);
         self.no_longer_reads(pid)
     }
@@ -849,7 +853,19 @@ impl Tracer {
         let Some(pid) = self.threads.get(&thread).map(|state| state.process) else { return Ok(()) };
         // The last to say so still has the memory.
         self.leaving.insert(thread);
-        if self.siblings(pid, thread).iter().any(|other| !self.leaving.contains(other)) {
+        let mut silent = self.siblings(pid, thread);
+        silent.retain(|other| !self.leaving.contains(other));
+        if !silent.is_empty() {
+            // One that is killed while it ends says nothing: then this is the last look there is.
+            if silent.iter().all(|other| self.linux.is_ending(*other)) && self.ending.insert(pid) {
+                self.drain(sink);
+                if let Some(Ok(interval)) =
+                    self.processes.get_mut(&pid).map(|it| it.tick(now, false))
+                {
+                    self.drain(sink);
+                    let _ = sink.interval(interval);
+                }
+            }
             return Ok(());
         }
         self.drain(sink);

@@ -162,12 +162,15 @@ impl Process {
     pub(crate) fn tick(&mut self, now: impl Fn() -> u64, last: bool) -> Result<Interval> {
         let scanned = now();
         let (drop, kept) = self.collect()?;
-        let touched = std::mem::take(&mut self.pending);
         if !last {
             // A process that changes its mappings meanwhile may be told of out of order.
             self.zap(&normal(drop))?;
             self.see_unprotected()?;
+            // What left after the scan was touched before the end of the interval.
+            let logged = self.control.take_log();
+            self.left(logged);
         }
+        let touched = std::mem::take(&mut self.pending);
         let says = self.arm && !self.frozen();
         let written = normal(std::mem::take(&mut self.written));
         let ended = now();
@@ -285,7 +288,9 @@ impl Process {
     pub(crate) fn left(&mut self, logged: Vec<(u64, u64, u64)>) {
         for (start, end, categories) in logged {
             self.pending.push((start, end));
-            if categories & pagemap::WRITTEN != 0 {
+            // Where writes are not watched, every page counts as written for the kernel.
+            let seen = pagemap::WRITTEN | pagemap::WRITES_SEEN;
+            if categories & seen == seen {
                 self.written.push((start, end));
             }
         }

@@ -250,6 +250,7 @@ struct scan_argument {
 #define PRESENT 8
 #define FILE_PAGE 4
 #define WRITTEN 2
+#define WRITES_SEEN 1
 
 /* Writes the touched pages of a range into the log; whether all of them are there. It may `wait` for room. */
 static int note(u64 start, u64 end, int wait)
@@ -260,7 +261,7 @@ static int note(u64 start, u64 end, int wait)
 		struct scan_argument scan = {
 			.size = sizeof scan, .start = start, .end = end,
 			.vec = (u64)control->scan, .vec_len = SCAN,
-			.mask = PRESENT, .returned = PRESENT | FILE_PAGE | WRITTEN,
+			.mask = PRESENT, .returned = PRESENT | FILE_PAGE | WRITTEN | WRITES_SEEN,
 		};
 		i64 found = call3(__NR_ioctl, control->pagemap_fd, PAGEMAP_SCAN, &scan);
 		if (failed(found))

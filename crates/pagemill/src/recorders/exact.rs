@@ -248,16 +248,20 @@ impl<'a> Exact<'a> {
         for one in &uses {
             let page = one.address / self.page;
             let (all, written) = touched.entry(one.process).or_default();
-            all.insert(page);
-            let flags = match one.access {
-                exact::Access::Read => 0,
-                exact::Access::Write => Flags::WRITE,
-                exact::Access::Execute => Flags::EXECUTE,
+            let (flags, count) = match one.access {
+                exact::Access::Read => (0, one.count),
+                exact::Access::Write => (Flags::WRITE, one.count),
+                exact::Access::Execute => (Flags::EXECUTE, one.count),
+                // It may have, and nobody knows how often.
+                exact::Access::Futex => (Flags::IN_KERNEL, 0),
             };
+            if one.access != exact::Access::Futex {
+                all.insert(page);
+            }
             if flags == Flags::WRITE {
                 written.insert(page);
             }
-            self.accesses += u64::from(one.count);
+            self.accesses += u64::from(count);
             self.write(&Event::Access(Box::new(Access {
                 time: Nanos(one.first),
                 pid: Some(one.process.into()),
@@ -265,7 +269,7 @@ impl<'a> Exact<'a> {
                 address: Some(one.address),
                 instruction: Some(one.instruction),
                 flags: Some(flags),
-                count: Some(one.count.into()),
+                count: Some(count.into()),
                 last: Some(Nanos(one.last)),
                 ..Access::default()
             })));

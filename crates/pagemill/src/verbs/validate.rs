@@ -195,7 +195,7 @@ fn value(view: &ValidationView) -> serde_json::Value {
     let tally = |tally: &Tally| {
         json!({
             "exact": tally.exact, "missing": tally.missing, "extra": tally.extra,
-            "kernel": tally.kernel, "emulator": tally.emulator,
+            "kernel": tally.kernel, "emulator": tally.emulator, "around": tally.around,
         })
     };
     let kinds = |tallies: &std::collections::BTreeMap<&'static str, Tally>| {
@@ -231,7 +231,7 @@ fn text(view: &ValidationView) -> String {
                 ((exact - tally.missing.min(exact)) as f64 / exact as f64 * 1e4).floor() / 100.0
             ),
         };
-        let numbers = [tally.missing, tally.extra, tally.kernel, tally.emulator];
+        let numbers = [tally.missing, tally.extra, tally.kernel, tally.emulator, tally.around];
         let words = [name, tally.exact.to_string(), found];
         rows.push(words.into_iter().chain(numbers.map(|number| number.to_string())).collect());
     };
@@ -246,7 +246,16 @@ fn text(view: &ValidationView) -> String {
         }
         row(format!("{what}, by interval"), parts);
     }
-    let header = ["pages", "exact", "found", "missing", "extra", "by kernel", "by emulator"];
+    let header = [
+        "pages",
+        "exact",
+        "found",
+        "missing",
+        "extra",
+        "by kernel",
+        "by emulator",
+        "around a fault",
+    ];
     let table = crate::report::text::table(&header, &rows);
     let mut text = format!(
         "{table}\n{} intervals; {} stretches of accesses lie across the end of one and may be in either\n",

@@ -45,6 +45,8 @@ pub enum Access {
     Write,
     /// By executing what is there.
     Execute,
+    /// By the kernel, at any time from first to last: the word of a futex.
+    Futex,
 }
 
 /// Accesses of one kind by one thread to one page.
@@ -397,6 +399,7 @@ fn told(process: u32, thread: u32, record: &[u8]) -> Option<Told> {
         0 => Access::Read,
         1 => Access::Write,
         2 => Access::Execute,
+        20 => Access::Futex,
         16 => return Some(Told::Range { process, start: address, end: second, protection: third }),
         17 => return Some(Told::Heap { process, start: address, end: second }),
         18 => return Some(Told::Stack { process, address }),

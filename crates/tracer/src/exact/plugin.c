@@ -66,7 +66,7 @@ VISIBLE int qemu_plugin_version = API_VERSION;
 #define MAGIC 0x31656770u
 #define MAGIC_NAMES 0x326d6e70u
 
-enum kind { READ, WRITE, EXECUTE, KINDS, RANGE = 16, HEAP, STACK, NOT_FOLLOWED };
+enum kind { READ, WRITE, EXECUTE, KINDS, RANGE = 16, HEAP, STACK, NOT_FOLLOWED, FUTEX };
 
 struct record { uint64_t address, instruction, first, last; uint32_t count, kind; };
 struct header { uint32_t magic, process, thread, count; };
@@ -81,6 +81,8 @@ struct thread {
     uint32_t id;
     /* In ticks: when its block began, and when the next cell does. */
     uint64_t block_began, next_cell;
+    /* The futex word that its call is about, and since when; 0: none. */
+    uint64_t word, since;
     struct use *uses;
     uint32_t slots, used, waiting;
     struct record out[OUT];
@@ -103,9 +105,10 @@ static struct thread *volatile ender;
 static __thread int64_t pending_call __attribute__((tls_model("initial-exec")));
 static __thread uint64_t pending[6] __attribute__((tls_model("initial-exec")));
 
-/* The time stamp counter against the monotonic clock: a line through the start and now. */
-static uint64_t ticks0, nanos0;
-static double slope;
+/* The time stamp counter against the monotonic clock: a line through the start and now, and by how many ns it may be
+ * wrong at either. */
+static uint64_t ticks0, nanos0, unsure0, unsure;
+static double slope = 1;
 
 static uint64_t monotonic(void)
 {
@@ -114,31 +117,37 @@ static uint64_t monotonic(void)
     return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-/* Counter and clock at one moment. A thread that loses its processor between the two readings has them
- * milliseconds apart: such a pair is read again. */
-static bool both(uint64_t *ticks, uint64_t *now)
+/* Counter and clock at one moment: the closest pair of several, for a thread may lose its processor between the two
+ * readings. Returns how many ticks apart they may be. */
+static uint64_t both(uint64_t *ticks, uint64_t *now)
 {
-    enum { TRIES = 100, APART = 20000 };
-    for (int i = 0; i < TRIES; i++) {
+    enum { TRIES = 50, CLOSE = 400 };
+    uint64_t closest = UINT64_MAX;
+    for (int i = 0; i < TRIES && closest > CLOSE; i++) {
         uint64_t before = __rdtsc();
-        *now = monotonic();
-        uint64_t after = __rdtsc();
-        *ticks = before + (after - before) / 2;
-        if (after - before < APART)
-            return true;
+        uint64_t clock = monotonic();
+        uint64_t apart = __rdtsc() - before;
+        if (apart >= closest)
+            continue;
+        closest = apart;
+        *ticks = before + apart / 2;
+        *now = clock;
     }
-    return false;
+    return closest;
 }
 
-/* Without a good pair the line stays what it is. */
 static void calibrate(void)
 {
     uint64_t ticks, now;
-    if (both(&ticks, &now))
-        slope = (double)(now - nanos0) / (double)(ticks - ticks0);
+    uint64_t apart = both(&ticks, &now);
+    slope = (double)(now - nanos0) / (double)(ticks - ticks0);
+    unsure = unsure0 + (uint64_t)((double)apart * slope / 2) + 1;
 }
 
 static uint64_t nanos(uint64_t ticks) { return nanos0 + (int64_t)((double)(int64_t)(ticks - ticks0) * slope); }
+/* Bounds of the clock when the counter was at `ticks`. */
+static uint64_t earliest(uint64_t ticks) { return nanos(ticks) - unsure; }
+static uint64_t latest(uint64_t ticks) { return nanos(ticks) + unsure; }
 
 /* To the recorder, under the lock. A program may close the descriptor and reuse its number: then nothing more is
  * said rather than something wrong. */
@@ -185,6 +194,9 @@ static void put_out(struct thread *t)
     struct header header = { MAGIC, process_id, t->id, t->waiting };
     if (!t->waiting)
         return;
+    /* With cells the tables do it. */
+    if (!cell)
+        calibrate();
     pthread_mutex_lock(&lock);
     send_all(&header, sizeof header);
     send_all(t->out, t->waiting * sizeof *t->out);
@@ -209,8 +221,8 @@ static void empty(struct thread *t)
             continue;
         for (int kind = 0; kind < KINDS; kind++)
             if (use->count[kind])
-                put(t, (struct record){ use->address[kind], use->instruction[kind], nanos(use->first[kind]),
-                                        nanos(use->last[kind]), use->count[kind], kind });
+                put(t, (struct record){ use->address[kind], use->instruction[kind], earliest(use->first[kind]),
+                                        latest(use->last[kind]), use->count[kind], kind });
         memset(use, 0, sizeof *use);
         t->used--;
     }
@@ -260,7 +272,7 @@ static struct use *use_of(struct thread *t, uint64_t page)
 static void note(struct thread *t, uint64_t address, uint64_t instruction, enum kind kind, uint64_t first, uint64_t now)
 {
     if (!cell) {
-        put(t, (struct record){ address, instruction, first, now, 1, kind });
+        put(t, (struct record){ address, instruction, earliest(first), latest(now), 1, kind });
         return;
     }
     struct use *use = use_of(t, address / PAGE + 1);
@@ -412,6 +424,14 @@ static void on_translation(plugin_id id, struct qemu_plugin_tb *block)
     qemu_plugin_register_vcpu_tb_exec_cb(block, on_block, 0, range);
 }
 
+/* While a thread is in a call about a futex the kernel may take the word's page at any time, without a fault. */
+static void tell_futex(struct thread *t)
+{
+    if (t->word)
+        put(t, (struct record){ t->word, 0, t->since, monotonic(), 1, FUTEX });
+    t->word = 0;
+}
+
 /* Empties the tables of all threads, of which the others stop counting first. */
 static void flush_all(void)
 {
@@ -420,6 +440,7 @@ static void flush_all(void)
     for (struct thread *t = threads; t; t = t->next) {
         while (t != me && t->busy)
             sched_yield();
+        tell_futex(t);
         flush(t);
     }
 }
@@ -523,8 +544,13 @@ static void on_call(plugin_id id, unsigned cpu, int64_t number, uint64_t a, uint
         say(NOT_FOLLOWED, 0, 0, 0);
         flush_all();
         break;
-    /* What may wait for long: futex, the polls and selects, sleeps, waits, reads, accept, receive. */
-    case 202: case 7: case 271: case 23: case 270: case 232: case 281: case 35: case 230: case 61: case 247:
+    case 202: /* futex */
+        me->word = a;
+        me->since = monotonic();
+        flush(me);
+        break;
+    /* What may wait for long: the polls and selects, sleeps, waits, reads, accept, receive. */
+    case 7: case 271: case 23: case 270: case 232: case 281: case 35: case 230: case 61: case 247:
     case 34: case 128: case 130: case 0: case 43: case 288: case 45: case 47:
         flush(me);
         break;
@@ -536,6 +562,7 @@ static void on_return(plugin_id id, unsigned cpu, int64_t number, int64_t result
     (void)id, (void)cpu;
     if (!me || number != pending_call)
         return;
+    tell_futex(me);
     /* The call failed after all. */
     if (number == 59 || number == 322)
         ender = NULL;
@@ -620,10 +647,11 @@ VISIBLE int qemu_plugin_install(plugin_id id, const void *info, int argc, char *
                  follow_code) < 0)
         return 1;
     emulator = realpath("/proc/self/exe", NULL);
-    both(&ticks0, &nanos0);
+    uint64_t apart = both(&ticks0, &nanos0);
     usleep(2000);
-    slope = 1;
     calibrate();
+    unsure0 = (uint64_t)((double)apart * slope / 2) + 1;
+    unsure += unsure0;
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     reach();
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
