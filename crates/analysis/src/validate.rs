@@ -98,8 +98,9 @@ impl ValidationView {
 
 /// For how long a fault may take, ns, on a machine with much else to do.
 const IN_PROGRESS: u64 = 50_000_000;
-/// Pages of the aligned stretch that the kernel maps with one of a file (`fault_around_bytes`, 64 KiB by default).
-const FAULT_AROUND: u64 = 16;
+/// Pages of one page table. With a page of a file the kernel maps those of the aligned 64 KiB around it that are in memory
+/// (`fault_around_bytes`), and all of the folio that it is in, as far as the page table goes.
+const PAGE_TABLE: u64 = 512;
 /// How many differences are kept one by one.
 const SHOWN: usize = 20;
 
@@ -111,7 +112,8 @@ pub struct Validation {
     ours: BTreeMap<(u64, u64), MappingSample>,
     intervals: BTreeMap<u64, Vec<Interval>>,
     faults: HashMap<(u64, u64), Vec<Fault>>,
-    mappings: BTreeMap<(u64, u64), (u64, bool)>,
+    /// Of the recording by faults: where each ends, whether it is of a file, and whether faults there may map more than a page.
+    mappings: BTreeMap<(u64, u64), (u64, bool, bool)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +204,10 @@ impl Validation {
             Event::Mapping(row) => {
                 let file = row.name.as_ref().is_some_and(|name| name.starts_with('/'));
                 let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
-                self.mappings.insert(key, (row.end.unwrap_or(0), file));
+                // What is shared and cannot be written to cannot be watched.
+                let rights = row.permissions.as_deref().unwrap_or("");
+                let around = file && rights.ends_with('s') && !rights.contains('w');
+                self.mappings.insert(key, (row.end.unwrap_or(0), file, around));
             }
             _ => {}
         }
@@ -441,12 +446,15 @@ impl Validation {
             .clone()
             .filter(|fault| fault.time < interval.from && interval.from - fault.time < IN_PROGRESS);
         let mut inside = faults.filter(|fault| fault.time >= interval.from).peekable();
+        if !written && inside.peek().is_none() && self.is_around_a_fault(pid, number, interval) {
+            return By::Around;
+        }
         let last = before.max_by_key(|fault| fault.time).filter(|_| inside.peek().is_none());
         let mut by = None;
         for fault in inside.chain(last) {
             // The emulator's own code lies in files; what it translates to does not.
             let mapping = self.mappings.range(..=(pid, fault.instruction)).next_back();
-            let in_file = mapping.is_some_and(|(&(owner, _), &(end, file))| {
+            let in_file = mapping.is_some_and(|(&(owner, _), &(end, file, _))| {
                 owner == pid && end > fault.instruction && file
             });
             match (fault.in_kernel, in_file) {
@@ -455,19 +463,14 @@ impl Validation {
                 _ => return By::Program,
             }
         }
-        by.unwrap_or(if !written && self.is_around_a_fault(pid, number, interval) {
-            By::Around
-        } else {
-            By::Program
-        })
+        by.unwrap_or(By::Program)
     }
 
-    /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on: it maps those
-    /// of the aligned stretch around a fault that are in memory.
+    /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on.
     fn is_around_a_fault(&self, pid: u64, number: u64, interval: &Interval) -> bool {
-        let Some(mapping) = self.mapping(pid, number) else { return false };
-        let (start, end) = (mapping.start.unwrap_or(0), mapping.end.unwrap_or(0));
-        let first = number - number % FAULT_AROUND;
+        let before = self.mappings.range(..=(pid, number * self.page)).next_back();
+        let Some((&(owner, start), &(end, _, true))) = before else { return false };
+        let first = number - number % PAGE_TABLE;
         let read = |page: u64| {
             let faults = self.faults.get(&(pid, page)).into_iter().flatten();
             let mut inside = faults.filter(|fault| {
@@ -476,9 +479,9 @@ impl Validation {
             });
             page != number && inside.any(|fault| !fault.write)
         };
-        mapping.name.as_deref().is_some_and(|name| name.starts_with('/'))
-            && (first..first + FAULT_AROUND)
-                .any(|page| (start..end).contains(&(page * self.page)) && read(page))
+        let near = (first..first + PAGE_TABLE).map(|page| (page, page * self.page));
+        let mut near = near.filter(|(_, address)| (start..end).contains(address));
+        owner == pid && number * self.page < end && near.any(|(page, _)| read(page))
     }
 }
 
@@ -620,27 +623,43 @@ mod tests {
 
     #[test]
     fn a_page_of_a_file_without_a_fault_near_one_with_a_fault_was_mapped_around_it() {
-        let file = |name: &str| {
-            let mut row = mapping();
-            if let Event::Mapping(row) = &mut row {
-                row.name = Some(name.into());
-            }
-            row
+        let file = |name: &str, permissions: &str| {
+            Event::Mapping(Box::new(MappingSample {
+                pid: Some(1),
+                start: Some(0x20_0000 - 64 * PAGE),
+                end: Some(0x20_0000 + 64 * PAGE),
+                name: Some(name.into()),
+                permissions: Some(permissions.into()),
+                ..MappingSample::default()
+            }))
         };
-        // The stretch of page 3 ends at page 15.
-        let told = [interval(0, &[3, 4, 16], &[]), access(3, 50, 0)];
-        let view_of = |name: &str, told: &[Event]| {
+        // The page table of the first two ends where the third begins.
+        let first = (0x20_0000 - START) / PAGE - 2;
+        let told = [interval(0, &[first, first + 1, first + 2], &[]), access(first, 50, 0)];
+        let view_of = |name: &str, permissions: &str, told: &[Event]| {
             let mut validation = Validation::new(PAGE);
-            for event in [file(name), access(3, 50, 0)] {
-                validation.exact(&event);
-            }
+            validation.exact(&file(name, permissions));
+            validation.exact(&access(first, 50, 0));
+            validation.faults(&file(name, permissions));
             told.iter().for_each(|event| validation.faults(event));
             validation.view().touched_in_intervals
         };
-        let of_file = view_of("/lib/data", &told);
+        let of_file = view_of("/lib/data", "r--s", &told);
         assert_eq!((of_file.exact, of_file.around, of_file.extra), (1, 1, 1), "{of_file:?}");
-        assert_eq!(view_of("[heap]", &told).extra, 2, "memory of the program alone");
-        assert_eq!(view_of("/lib/data", &told[..1]).extra, 2, "without a fault there is none");
+        for (name, permissions) in
+            [("[heap]", "r--s"), ("/lib/data", "r--p"), ("/dev/shm/x", "rw-s")]
+        {
+            assert_eq!(
+                view_of(name, permissions, &told).extra,
+                2,
+                "{name} {permissions} is watched"
+            );
+        }
+        assert_eq!(
+            view_of("/lib/data", "r--s", &told[..1]).extra,
+            2,
+            "without a fault there is none"
+        );
     }
 
     #[test]

@@ -84,9 +84,14 @@ pub fn top_of_mappings(maps: &[Mapping]) -> u64 {
 }
 
 impl Linux {
-    /// The mappings of `pid`, in address order.
+    /// The mappings of `pid`, in address order. Those of a process whose first thread has ended are the others'.
     pub fn maps(&self, pid: u32) -> Result<Vec<Mapping>> {
-        let text = self.read_of(pid, "maps")?;
+        let mut text = self.read_of(pid, "maps")?;
+        if text.is_empty() {
+            let of = |thread: &u32| self.read(format!("/proc/{pid}/task/{thread}/maps")).ok();
+            let others = self.threads(pid).unwrap_or_default();
+            text = others.iter().filter_map(of).find(|text| !text.is_empty()).unwrap_or_default();
+        }
         text.lines()
             .map(|line| {
                 Mapping::parse(line).ok_or_else(|| {
