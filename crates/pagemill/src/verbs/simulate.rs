@@ -479,7 +479,8 @@ impl Arguments {
                 row.alternate_ns,
                 row.promoted_per_s,
                 row.demoted_per_s,
-                row.regret * 100.0
+                // A little below nothing is nothing.
+                (row.regret * 1000.0).round() / 10.0 + 0.0
             );
         }
         for row in rows.iter().filter(|row| row.split > 0.0) {
