@@ -6,6 +6,7 @@
 #[macro_use]
 mod talk;
 
+mod answer;
 mod capability;
 mod cli;
 mod context;

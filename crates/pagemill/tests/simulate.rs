@@ -132,7 +132,8 @@ fn what_would_be_passed_over_in_silence_is_refused() {
 fn rows(arguments: &[&str]) -> serde_json::Value {
     let output = simulate(&[arguments, &["--policy", "none", "--json"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let mut answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["rows"].take()
 }
 
 /// The evaluation gave Silo 19.3 GiB of the default tier, and so did `--tiers`, whatever it said.

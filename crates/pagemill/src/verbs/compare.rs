@@ -191,9 +191,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .iter()
             .map(|(a, b)| json!({ "name": a.0, "kind": a.1, "before": side(a), "after": side(b) }));
         let value = json!({
-            "schema": 1, "figures": figures.collect::<Vec<_>>(), "objects": objects.collect::<Vec<_>>(), "grown": grown,
+            "figures": figures.collect::<Vec<_>>(), "objects": objects.collect::<Vec<_>>(), "grown": grown,
         });
-        crate::talk::stdout(&format!("{value:#}\n"));
+        crate::answer::print("compare", value);
     } else {
         let rows: Vec<Vec<String>> = figures
             .iter()

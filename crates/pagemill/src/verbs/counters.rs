@@ -158,7 +158,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .map(|(arm, runs)| (arm.name().to_owned(), json!(runs.failed)))
             .collect();
         let value = json!({
-            "schema": 1,
             "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "runs": arguments.runs,
             "thp": setting.ok(),
@@ -171,7 +170,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "verdict": verdict,
             "notes": notes,
         });
-        format!("{value:#}\n")
+        crate::answer::text("counters", value)
     } else {
         let mut header = vec!["median of a run".to_owned()];
         header.extend(Arm::ALL[..count].iter().map(|arm| arm.name().to_owned()));

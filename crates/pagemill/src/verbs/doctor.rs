@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
@@ -45,7 +45,6 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Answer {
     /// Grows when a field changes its meaning, which none has.
-    schema: u32,
     kernel: String,
     rows: Vec<Row>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,13 +72,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::context::machine();
     let name = arguments.program.as_ref().or(arguments.command.first());
     let answer = Answer {
-        schema: 1,
         kernel: linux.release().unwrap_or_else(|_| "unknown".to_owned()),
         rows: capability::all(&linux),
         program: name.map(|name| program_row(name)),
     };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&answer).context("cannot print the answer")?);
+        crate::answer::print("doctor", serde_json::to_value(&answer)?);
     } else {
         print(&answer);
     }

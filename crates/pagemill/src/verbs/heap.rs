@@ -55,9 +55,6 @@ const COMPACT_PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between frames: each costs the process a walk of its page tables.
 const WATCH_FLOOR: Nanos = Nanos(10_000_000);
 
-/// Version of the JSON.
-const SCHEMA: u64 = 1;
-
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     match frames(arguments) {
@@ -113,8 +110,10 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
         fold.event(&Event::Heap(Box::new(sample.clone())));
         let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
         let text = match (arguments.json, interval) {
-            (true, Some(_)) => format!("{}\n", frame.json()),
-            (true, None) => format!("{:#}\n", frame.json()),
+            (true, Some(_)) => {
+                format!("{}\n", crate::answer::named("heap", frame.json()))
+            }
+            (true, None) => crate::answer::text("heap", frame.json()),
             (false, Some(_)) if talk::terminal().is_none() => format!("{}\n", frame.text()),
             (false, _) => frame.text(),
         };
@@ -228,7 +227,6 @@ impl Frame<'_> {
     fn json(&self) -> Value {
         let (missing, totals) = (self.sampler.not_measured(), self.totals());
         json!({
-            "schema": SCHEMA,
             "comm": self.sampler.comm(),
             "sample": heap_words::sample_json(self.sample),
             "fragmentation_score": self.score(),

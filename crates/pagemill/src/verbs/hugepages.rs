@@ -64,9 +64,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     let text = if arguments.json {
-        format!(
-            "{:#}\n",
-            json!({ "schema": 1, "process": whose, "hugepages": section::json(&view) })
+        crate::answer::text(
+            "hugepages",
+            json!({ "process": whose, "hugepages": section::json(&view) }),
         )
     } else {
         format!("process   {whose}\n{}", section::text(&view))

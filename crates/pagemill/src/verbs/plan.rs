@@ -145,7 +145,7 @@ impl Arguments {
             profile = original(&crate::context::machine(), &profile)?;
         }
         if self.json {
-            println!("{:#}", json!({ "schema": 1, "profile": profile.to_string() }));
+            crate::answer::print("plan-profile", json!({ "profile": profile.to_string() }));
         }
         if self.output.is_some() || !self.json {
             self.write(&profile.to_string())?;
@@ -191,7 +191,7 @@ impl Arguments {
             self.write(&profile.to_string())?;
         }
         if self.json {
-            println!("{:#}", advise::json(&all, &regions, &walks));
+            crate::answer::print("plan", advise::json(&all, &regions, &walks));
             return Ok(Exit::Ok);
         }
         print!("{}", advise::text(&all, self.explain));
@@ -279,7 +279,7 @@ fn replay(path: &Path, as_json: bool) -> Result<Exit> {
     }
     let count = different.len();
     if as_json {
-        println!("{:#}", json!({ "schema": 1, "decisions": decisions, "differ": different }));
+        crate::answer::print("plan-replay", json!({ "decisions": decisions, "differ": different }));
     } else {
         println!("{decisions} decisions replayed, {count} differ");
     }

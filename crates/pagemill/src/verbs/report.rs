@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
     let report = Report { view: heap.view(), faults, hugepages, frag, decisions, accesses, reader };
     if arguments.json {
-        crate::talk::stdout(&format!("{:#}\n", json::value(&report)));
+        crate::answer::print("report", json::value(&report));
     } else if let Some(path) = &arguments.html {
         files::write(path, page::html(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());

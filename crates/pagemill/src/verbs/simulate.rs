@@ -207,7 +207,7 @@ impl Arguments {
             rows.push(self.row(policy, &load, &report));
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
+            crate::answer::print("simulate", serde_json::to_value(&rows)?);
         } else {
             self.print(&load, &rows);
         }
@@ -415,7 +415,7 @@ impl Arguments {
         let report = colloid::run(&options, kept.as_ref(), &mut show, &mut |_| Ok(()))?;
         progress.clear();
         if self.json {
-            println!("{}", report.json()?);
+            crate::answer::print("simulate-figures", report.json()?);
         } else {
             print!("{}", report.text());
         }

@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let view = validate(directory)?;
     if arguments.json {
-        crate::talk::stdout(&format!("{:#}\n", value(&view)));
+        crate::answer::print("validate", value(&view));
     } else {
         crate::talk::stdout(&text(&view));
     }
@@ -205,7 +205,6 @@ fn value(view: &ValidationView) -> serde_json::Value {
             .collect::<serde_json::Map<_, _>>()
     };
     json!({
-        "schema": 1,
         "agrees": view.agrees(),
         "intervals": view.intervals,
         "on_borders": view.on_borders,

@@ -80,8 +80,8 @@ impl Report {
     ///
     /// # Errors
     /// None that a finite report can cause.
-    pub fn json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self).context("cannot write the report as JSON")
+    pub fn json(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).context("cannot write the report as JSON")
     }
 }
 

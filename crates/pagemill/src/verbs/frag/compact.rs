@@ -80,8 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let in_the_way = missed.then(|| in_the_way(&linux, &after)).flatten();
     if arguments.json {
         let value = json!({
-            "schema": 1,
-            "order": arguments.order,
+                        "order": arguments.order,
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
@@ -96,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
-        println!("{value:#}");
+        crate::answer::print("frag-compact", value);
     } else {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
@@ -130,15 +129,14 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) 
     let files = (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty));
     if arguments.json {
         let value = json!({
-            "schema": 1,
-            "order": goal.order,
+                        "order": goal.order,
             "target": goal.target,
             "score": score,
             "hidden_pages": look.hidden(),
             "sweep_huge_pages": sweep,
             "clean_file_pages": files,
         });
-        println!("{value:#}");
+        crate::answer::print("frag-compact", value);
         return Ok(Exit::Ok);
     }
     println!("the score of order {} is {score:.3}, the target {}", goal.order, goal.target);

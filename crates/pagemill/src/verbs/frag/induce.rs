@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);
     if arguments.json {
         let value = report(arguments, &outcome, reached, peak, &before, &after);
-        println!("{value:#}");
+        crate::answer::print("frag-induce", value);
     } else if arguments.command.is_empty() {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
     }
@@ -247,8 +247,7 @@ fn report(
     after: &FreeMemory,
 ) -> serde_json::Value {
     json!({
-        "schema": 1,
-        "order": arguments.order,
+                "order": arguments.order,
         "target": arguments.target,
         "pinned": arguments.pinned,
         "reached": reached,
@@ -280,8 +279,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
     let held = Bytes((kept * page_size()) as u64);
     if arguments.json {
         let value = json!({
-            "schema": 1,
-            "order": arguments.order,
+                        "order": arguments.order,
             "score": score,
             "target": arguments.target,
             "pinned": arguments.pinned,
@@ -291,7 +289,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
             "compacted_first": surplus < 0.0,
             "enough": units <= have,
         });
-        println!("{value:#}");
+        crate::answer::print("frag-induce", value);
     } else {
         println!(
             "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",

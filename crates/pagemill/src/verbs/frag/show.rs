@@ -69,8 +69,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let clears = arguments.watch.is_some() && !arguments.json;
     loop {
         let text = match (arguments.json, arguments.watch) {
-            (true, Some(_)) => format!("{}\n", tables::json(&look)),
-            (true, None) => format!("{:#}\n", tables::json(&look)),
+            (true, Some(_)) => {
+                format!("{}\n", crate::answer::named("frag-show", tables::json(&look)))
+            }
+            (true, None) => crate::answer::text("frag-show", tables::json(&look)),
             (false, _) => text(&look, arguments.order),
         };
         // Whoever read us has seen enough.
@@ -152,7 +154,10 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         crate::talk::erase();
     }
     if as_json {
-        println!("{}", json!({"equal": equal, "unequal": unequal, "zones_that_changed": changed}));
+        crate::answer::print(
+            "frag-check",
+            json!({ "equal": equal, "unequal": unequal, "zones_that_changed": changed }),
+        );
     } else {
         println!(
             "{equal} scores equal to the kernel's, {unequal} not; {changed} looks at a zone not compared, for its memory changed meanwhile"

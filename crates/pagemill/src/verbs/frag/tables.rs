@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use crate::free_memory::{FreeMemory, ZoneFreeMemory};
 use crate::report::text;
 
-/// Version of the JSON.
-const SCHEMA: u64 = 1;
-
 type Index = fn(&[u64], usize) -> Score;
 
 /// The unusable index of every zone and order.
@@ -166,7 +163,6 @@ pub fn json(look: &FreeMemory) -> Value {
         })
     });
     json!({
-        "schema": SCHEMA,
         "time_ns": u64::try_from(look.time.as_nanos()).unwrap_or(u64::MAX),
         "page_bytes": page_size(),
         "zones": zones,

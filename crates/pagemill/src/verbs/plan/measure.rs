@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         arguments.write(&outcome.profile().to_string())?;
     }
     if arguments.json {
-        println!("{:#}", json(&outcome, arguments));
+        crate::answer::print("plan-measure", json(&outcome, arguments));
     } else {
         print!("{}", table(&outcome, arguments.explain));
     }
@@ -194,7 +194,6 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
         json!({ "seconds": run.time, "huge": huge.collect::<Vec<_>>() })
     });
     json!({
-        "schema": 1,
         "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
         "program": outcome.program,
         "by": format!("{:?}", arguments.by).to_lowercase(),

@@ -9,9 +9,6 @@ use super::faults::Faults;
 use super::{Report, decisions, frag, hugepages, summary};
 use crate::heap_words;
 
-/// Version of this output.
-const SCHEMA: u64 = 1;
-
 /// The whole report.
 pub(super) fn value(report: &Report) -> Value {
     let view = &report.view;
@@ -51,7 +48,6 @@ pub(super) fn value(report: &Report) -> Value {
     fields.insert("samples".into(), json!(view.samples));
     fields.insert("duration_ns".into(), json!(view.duration.0));
     json!({
-        "schema": SCHEMA,
         "meta": report.reader.meta(),
         "truncated_at_ns": report.reader.truncated_at().map(|at| at.0),
         "missing": report.reader.missing().map(|missing| {

@@ -49,8 +49,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     events.iter().for_each(|event| fold.event(event));
     let faults = Faults { setup, view: fold.view(), allow_loss: arguments.allow_loss };
     if arguments.json {
-        let value = json!({ "schema": 1, "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
-        talk::stdout(&format!("{value:#}\n"));
+        let value =
+            json!({ "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
+        crate::answer::print("report-pftrace", value);
     } else if let Some(path) = &arguments.html {
         let mut page = Page::new(&name);
         faults.html(&mut page);

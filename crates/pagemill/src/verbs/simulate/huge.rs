@@ -134,9 +134,9 @@ impl Options {
         if json {
             let rows: Vec<_> =
                 self.huge.iter().zip(&rows).map(|(name, row)| value(name, row)).collect();
-            println!(
-                "{:#}",
-                json!({ "workload": load.name, "modelled": true, "policies": rows, "notes": notes })
+            crate::answer::print(
+                "simulate-huge",
+                json!({ "workload": load.name, "modelled": true, "policies": rows, "notes": notes }),
             );
         } else {
             print!("{}", self.text(&load, &rows, seed));
