@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
 
+use crate::answer;
 use crate::exit::Exit;
 use crate::tier::daemon;
 use crate::verbs;
@@ -23,6 +24,19 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// Reads the command line, and how answers are to be printed.
+    pub fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut verb = &matches;
+        while let Some((_, inner)) = verb.subcommand() {
+            verb = inner;
+        }
+        if let Ok(Some(table)) = verb.try_get_one::<String>("csv") {
+            answer::as_csv(table);
+        }
+        Self::from_arg_matches(&matches)
+    }
+
     /// Does what was asked for.
     pub fn run(self) -> anyhow::Result<Exit> {
         if self.bytes {

@@ -39,11 +39,9 @@ mod tier;
 mod values;
 mod verbs;
 
-use clap::Parser;
-
 fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
-    match cli::Cli::try_parse() {
+    match cli::Cli::read() {
         Ok(cli) => talk::ended(exit::code_of(cli.run())),
         Err(error) => cli::code_of_usage(&error),
     }

@@ -52,6 +52,17 @@ fn one_named(name: &str, found: &[u32]) -> Result<u32, String> {
     }
 }
 
+/// How an answer is printed.
+#[derive(Debug, clap::Args)]
+pub struct Printed {
+    /// Print JSON instead of text
+    #[arg(long, default_value_if("csv", clap::builder::ArgPredicate::IsPresent, "true"))]
+    pub json: bool,
+    /// Print a table of the JSON as CSV; without TABLE the main one (a wrong name is answered with those that there are)
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    csv: Option<String>,
+}
+
 /// A parser of one of these choices: its name, what it is, and the value.
 pub fn one_of<T: Copy + Send + Sync>(
     choices: &'static [(&'static str, &'static str, T)],

@@ -229,6 +229,50 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
     verbs_with_json(&calls, room.path());
 }
 
+#[test]
+fn tables_of_an_answer_are_printed_as_csv_and_a_wrong_name_is_answered_with_those_there_are() {
+    let room = tempfile::tempdir().unwrap();
+    let mut calls: Vec<Vec<&str>> = vec![
+        vec!["doctor", "--csv"],
+        vec!["frag", "show", "--csv"],
+        vec!["frag", "show", "--csv=mobility.free"],
+        vec![
+            "simulate",
+            "gups",
+            "--policy",
+            "none,tpp",
+            "--seconds",
+            "2",
+            "--scale",
+            "256",
+            "--csv",
+        ],
+    ];
+    let recording = recorded(room.path(), "faults", &[]);
+    if let Some(recording) = &recording {
+        calls.push(vec!["report", recording, "--csv=faults.categories"]);
+        calls.push(vec!["compare", recording, recording, "--csv"]);
+        let refused = pagemill_with(&["report", recording, "--csv"]);
+        assert_eq!((refused.code(), refused.out.as_str()), (Some(2), ""), "{refused:?}");
+        assert!(
+            refused.err.contains("takes one of: ") && refused.err.contains("faults.categories"),
+            "{refused:?}"
+        );
+    }
+    for call in calls {
+        let run = ran(pagemill().args(&call));
+        if run.err.contains("has no table \"mobility.free\"") {
+            println!("skipped: /proc/pagetypeinfo is root's to read");
+            continue;
+        }
+        let mut reader = csv::Reader::from_reader(run.out.as_bytes());
+        let columns = reader.headers().unwrap().len();
+        // A row with more or fewer cells is an error.
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().unwrap().len();
+        assert!(columns > 1 && rows > 0, "{call:?}: {run:?}");
+    }
+}
+
 /// Every verb whose help names `--json` is among the calls.
 fn verbs_with_json(calls: &[(&str, Vec<&str>)], room: &Path) {
     let pages = room.join("pages");

@@ -39,9 +39,8 @@ pub struct Arguments {
     /// Percent by which a figure may grow; objects are not judged.
     #[arg(long, value_name = "PERCENT")]
     tolerance: Option<f64>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
 }
 
 /// The figure of how long was recorded.
@@ -182,7 +181,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .collect(),
         None => Vec::new(),
     };
-    if arguments.json {
+    if arguments.printed.json {
         let figures = figures.iter().map(|(name, unit, before, after)| {
             json!({ "name": name, "unit": unit, "before": before, "after": after })
         });
@@ -193,7 +192,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let value = json!({
             "figures": figures.collect::<Vec<_>>(), "objects": objects.collect::<Vec<_>>(), "grown": grown,
         });
-        crate::answer::print("compare", value);
+        crate::answer::print("compare", value)?;
     } else {
         let rows: Vec<Vec<String>> = figures
             .iter()

@@ -44,9 +44,8 @@ pub struct Arguments {
     /// Seed of the order of the runs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
@@ -112,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         (false, 0) => Exit::Ok,
         _ => Exit::Finding,
     };
-    if nothing && !arguments.json {
+    if nothing && !arguments.printed.json {
         anyhow::bail!("{}; there is nothing to compare", failures(all));
     }
     let pmu = processor();
@@ -151,7 +150,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Ok(active) if active == "never" => None,
         _ => rows.iter().find(|row| row.name == "seconds").map(Row::verdict),
     };
-    let text = if arguments.json {
+    let text = if arguments.printed.json {
         let failed_by_arm: Map<String, Value> = Arm::ALL
             .iter()
             .zip(all)
@@ -170,7 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "verdict": verdict,
             "notes": notes,
         });
-        crate::answer::text("counters", value)
+        crate::answer::text("counters", value)?
     } else {
         let mut header = vec!["median of a run".to_owned()];
         header.extend(Arm::ALL[..count].iter().map(|arm| arm.name().to_owned()));

@@ -28,9 +28,8 @@ cannot use the preload library.";
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// Print one JSON object; fields are only ever added
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
 
     /// Say whether the heap can be preloaded into this program
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
@@ -76,8 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         rows: capability::all(&linux),
         program: name.map(|name| program_row(name)),
     };
-    if arguments.json {
-        crate::answer::print("doctor", serde_json::to_value(&answer)?);
+    if arguments.printed.json {
+        crate::answer::print("doctor", serde_json::to_value(&answer)?)?;
     } else {
         print(&answer);
     }

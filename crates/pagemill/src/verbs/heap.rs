@@ -41,9 +41,8 @@ pub struct Arguments {
     /// Print one frame (the default).
     #[arg(long, conflicts_with = "watch")]
     once: bool,
-    /// Print JSON, one line a frame with --watch.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// Ask the heap for a compaction pass and wait until it is done.
     #[arg(long)]
     compact: bool,
@@ -105,18 +104,18 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
     }
     let mut fold = HeapFold::default();
     let interval = arguments.watch.map(|interval| Duration::from(interval.max(WATCH_FLOOR)));
-    let clears = interval.is_some() && !arguments.json;
+    let clears = interval.is_some() && !arguments.printed.json;
+    let mut is_first = true;
     while let Some(sample) = next(&mut sampler)? {
         fold.event(&Event::Heap(Box::new(sample.clone())));
         let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
-        let text = match (arguments.json, interval) {
-            (true, Some(_)) => {
-                format!("{}\n", crate::answer::named("heap", frame.json()))
-            }
-            (true, None) => crate::answer::text("heap", frame.json()),
+        let text = match (arguments.printed.json, interval) {
+            (true, Some(_)) => crate::answer::line("heap", frame.json(), is_first)?,
+            (true, None) => crate::answer::text("heap", frame.json())?,
             (false, Some(_)) if talk::terminal().is_none() => format!("{}\n", frame.text()),
             (false, _) => frame.text(),
         };
+        is_first = false;
         // Whoever read us has seen enough.
         if !talk::frame(&text, clears) {
             return Ok(Exit::Ok);

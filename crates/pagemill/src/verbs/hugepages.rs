@@ -32,9 +32,8 @@ pub struct Arguments {
     /// A running process.
     #[arg(short, long, value_name = "PID", value_parser = crate::values::process)]
     pid: Option<u32>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
 }
 
 /// Runs the verb.
@@ -63,11 +62,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             path.display()
         );
     }
-    let text = if arguments.json {
+    let text = if arguments.printed.json {
         crate::answer::text(
             "hugepages",
             json!({ "process": whose, "hugepages": section::json(&view) }),
-        )
+        )?
     } else {
         format!("process   {whose}\n{}", section::text(&view))
     };

@@ -64,9 +64,8 @@ pub struct Arguments {
     /// without huge pages less with them). They go where the recording's samples walked.
     #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
     walk_cycles: Option<u64>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// Decide what was decided in the recording again, with the same policy, and show what differs; exit 1 if anything
     /// does.
     #[arg(long)]
@@ -107,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     if arguments.costs {
-        return costs::run(arguments.json);
+        return costs::run(arguments.printed.json);
     }
     if arguments.measure {
         return measure(arguments);
@@ -117,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return arguments.rewrite(input);
     }
     if arguments.replay {
-        return replay(input, arguments.json);
+        return replay(input, arguments.printed.json);
     }
     arguments.advise(input)
 }
@@ -144,10 +143,10 @@ impl Arguments {
         if self.original {
             profile = original(&crate::context::machine(), &profile)?;
         }
-        if self.json {
-            crate::answer::print("plan-profile", json!({ "profile": profile.to_string() }));
+        if self.printed.json {
+            crate::answer::print("plan-profile", json!({ "profile": profile.to_string() }))?;
         }
-        if self.output.is_some() || !self.json {
+        if self.output.is_some() || !self.printed.json {
             self.write(&profile.to_string())?;
         }
         Ok(Exit::Ok)
@@ -190,8 +189,8 @@ impl Arguments {
             let profile = if self.original { original(&linux, &profile)? } else { profile };
             self.write(&profile.to_string())?;
         }
-        if self.json {
-            crate::answer::print("plan", advise::json(&all, &regions, &walks));
+        if self.printed.json {
+            crate::answer::print("plan", advise::json(&all, &regions, &walks))?;
             return Ok(Exit::Ok);
         }
         print!("{}", advise::text(&all, self.explain));
@@ -279,7 +278,10 @@ fn replay(path: &Path, as_json: bool) -> Result<Exit> {
     }
     let count = different.len();
     if as_json {
-        crate::answer::print("plan-replay", json!({ "decisions": decisions, "differ": different }));
+        crate::answer::print(
+            "plan-replay",
+            json!({ "decisions": decisions, "differ": different }),
+        )?;
     } else {
         println!("{decisions} decisions replayed, {count} differ");
     }

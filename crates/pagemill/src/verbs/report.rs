@@ -46,9 +46,8 @@ pub struct Arguments {
     /// Directory that `pagemill record` wrote, or a .pftrace file of CBMM's kernel.
     #[arg(value_name = "REC")]
     recording: PathBuf,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// Write one self-contained HTML file instead of text.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
@@ -136,8 +135,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         .zip(known)
         .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
     let report = Report { view: heap.view(), faults, hugepages, frag, decisions, accesses, reader };
-    if arguments.json {
-        crate::answer::print("report", json::value(&report));
+    if arguments.printed.json {
+        crate::answer::print("report", json::value(&report))?;
     } else if let Some(path) = &arguments.html {
         files::write(path, page::html(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());

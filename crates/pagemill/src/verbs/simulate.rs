@@ -97,9 +97,8 @@ pub struct Arguments {
     /// Prints the built-in machine file, with the source of each value, and ends.
     #[arg(long)]
     print_machine: bool,
-    /// Machine-readable output.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
 }
 
 /// What figures and sensitivity have of their own.
@@ -146,7 +145,7 @@ impl Arguments {
             return Ok(Exit::Ok);
         }
         if self.huge.asked() {
-            return self.huge.run(&self.workload, self.seed, self.json);
+            return self.huge.run(&self.workload, self.seed, self.printed.json);
         }
         let machine = self.machine()?;
         if !self.figure.is_empty() || self.sensitivity {
@@ -206,8 +205,8 @@ impl Arguments {
             progress.clear();
             rows.push(self.row(policy, &load, &report));
         }
-        if self.json {
-            crate::answer::print("simulate", serde_json::to_value(&rows)?);
+        if self.printed.json {
+            crate::answer::print("simulate", serde_json::to_value(&rows)?)?;
         } else {
             self.print(&load, &rows);
         }
@@ -414,8 +413,8 @@ impl Arguments {
         let kept = self.keep.as_deref().map(|keep| options.kept(keep)).transpose()?;
         let report = colloid::run(&options, kept.as_ref(), &mut show, &mut |_| Ok(()))?;
         progress.clear();
-        if self.json {
-            crate::answer::print("simulate-figures", report.json()?);
+        if self.printed.json {
+            crate::answer::print("simulate-figures", report.json()?)?;
         } else {
             print!("{}", report.text());
         }

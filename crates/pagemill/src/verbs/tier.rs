@@ -21,6 +21,7 @@ use crate::tier::daemon::{self, Act, Options, Scope};
 use crate::tier::latency::{Latency, SOURCES, Wanted};
 use crate::tier::trackers::Track;
 use crate::tier::{Tiers, doctor, status};
+use crate::values::Printed;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,15 +54,13 @@ enum Look {
     Doctor {
         #[command(flatten)]
         nodes: Nodes,
-        /// Print one JSON object; fields are only ever added
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Show tiers, and what running daemons did
     Status {
-        /// Print one JSON object; fields are only ever added
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        printed: Printed,
         /// Print metrics in the text format of Prometheus
         #[arg(long, conflicts_with = "json")]
         prometheus: bool,
@@ -74,9 +73,8 @@ enum Look {
         /// Decide by another policy, and say how often it would have decided differently
         #[arg(long, value_name = "POLICY")]
         policy: Option<String>,
-        /// Print one JSON object; fields are only ever added
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Put back settings that a killed daemon left changed
     Restore,
@@ -166,12 +164,12 @@ enum How {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::context::machine();
     match &arguments.look {
-        Some(Look::Doctor { nodes, json }) => {
+        Some(Look::Doctor { nodes, printed: Printed { json, .. } }) => {
             let answer = doctor::look(&linux, nodes.named())?;
             show::doctor(&answer, *json)?;
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
-        Some(Look::Status { json, prometheus }) => {
+        Some(Look::Status { printed: Printed { json, .. }, prometheus }) => {
             let daemons = status::all(&loan::directory(&linux));
             if *prometheus {
                 print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
@@ -180,7 +178,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             }
             Ok(Exit::Ok)
         }
-        Some(Look::Replay { recording, policy, json }) => {
+        Some(Look::Replay { recording, policy, printed: Printed { json, .. } }) => {
             replay(recording, policy.as_deref(), *json)
         }
         Some(Look::Restore) => permitted(restore(&linux)),

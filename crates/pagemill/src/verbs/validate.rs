@@ -52,9 +52,8 @@ pub struct Arguments {
     /// How faults are told one by one [default: the best that works]
     #[arg(long, value_name = "HOW", value_enum)]
     access_events: Option<AccessEvents>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -86,8 +85,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         record(arguments, directory)?;
     }
     let view = validate(directory)?;
-    if arguments.json {
-        crate::answer::print("validate", value(&view));
+    if arguments.printed.json {
+        crate::answer::print("validate", value(&view))?;
     } else {
         crate::talk::stdout(&text(&view));
     }

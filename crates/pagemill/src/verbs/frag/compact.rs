@@ -47,9 +47,8 @@ pub struct Arguments {
     /// Change nothing; say what it would do
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -78,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let score = steps.last().map_or(0.0, |step| step.after);
     let missed = score > arguments.target;
     let in_the_way = missed.then(|| in_the_way(&linux, &after)).flatten();
-    if arguments.json {
+    if arguments.printed.json {
         let value = json!({
                         "order": arguments.order,
             "target": arguments.target,
@@ -95,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "before": tables::json(&before),
             "after": tables::json(&after),
         });
-        crate::answer::print("frag-compact", value);
+        crate::answer::print("frag-compact", value)?;
     } else {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
@@ -127,7 +126,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) 
     let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
     let dirty = vmstat.get("nr_dirty").unwrap_or(0);
     let files = (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty));
-    if arguments.json {
+    if arguments.printed.json {
         let value = json!({
                         "order": goal.order,
             "target": goal.target,
@@ -136,7 +135,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) 
             "sweep_huge_pages": sweep,
             "clean_file_pages": files,
         });
-        crate::answer::print("frag-compact", value);
+        crate::answer::print("frag-compact", value)?;
         return Ok(Exit::Ok);
     }
     println!("the score of order {} is {score:.3}, the target {}", goal.order, goal.target);

@@ -51,9 +51,8 @@ pub struct Arguments {
     /// Change nothing; say what it would take
     #[arg(long, conflicts_with_all = ["hold", "command"])]
     dry_run: bool,
-    /// Print what was reached as JSON
-    #[arg(long, conflicts_with = "command")]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// Give up after this long
     #[arg(long, value_name = "TIME", default_value = "90s", value_parser = crate::values::length)]
     patience: Nanos,
@@ -61,7 +60,7 @@ pub struct Arguments {
     #[arg(long)]
     no_compact: bool,
     /// The program to run meanwhile, and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["json", "csv"])]
     command: Vec<OsString>,
 }
 
@@ -99,13 +98,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let after = FreeMemory::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
     let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);
-    if arguments.json {
+    if arguments.printed.json {
         let value = report(arguments, &outcome, reached, peak, &before, &after);
-        crate::answer::print("frag-induce", value);
+        crate::answer::print("frag-induce", value)?;
     } else if arguments.command.is_empty() {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
     }
-    if !arguments.json {
+    if !arguments.printed.json {
         eprintln!("pagemill: {}", words(arguments, &outcome));
     }
     if let End::Interrupted(signal) = outcome.end {
@@ -126,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.hold {
         eprintln!("pagemill: holding; end it with Ctrl-C or: kill {}", std::process::id());
         hold(&signals)?;
-    } else if !arguments.json {
+    } else if !arguments.printed.json {
         eprintln!("pagemill: given back (--hold or -- COMMAND keeps it)");
     }
     drop(fragmenter);
@@ -277,7 +276,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
         units * huge.div_ceil(1 << arguments.order) + if arguments.pinned { 0 } else { units };
     let have = pages_from(&blocks, huge.trailing_zeros() as usize) as usize / huge;
     let held = Bytes((kept * page_size()) as u64);
-    if arguments.json {
+    if arguments.printed.json {
         let value = json!({
                         "order": arguments.order,
             "score": score,
@@ -289,7 +288,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
             "compacted_first": surplus < 0.0,
             "enough": units <= have,
         });
-        crate::answer::print("frag-induce", value);
+        crate::answer::print("frag-induce", value)?;
     } else {
         println!(
             "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",

@@ -37,9 +37,8 @@ pub struct Arguments {
     /// The order that the tables by mobility are about; 9 is that of a 2 MiB page
     #[arg(long, default_value = "9", value_parser = order)]
     order: usize,
-    /// Print JSON, one line a frame with --watch
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// Print a frame again and again, every INTERVAL
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
     watch: Option<Nanos>,
@@ -54,7 +53,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = crate::context::machine();
     if let Some(scores) = arguments.check {
-        return check(&linux, scores, arguments.json);
+        return check(&linux, scores, arguments.printed.json);
     }
     let first = FreeMemory::take(&linux)?;
     check_order(arguments.order, first.orders())?;
@@ -66,15 +65,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let mut look = first;
-    let clears = arguments.watch.is_some() && !arguments.json;
+    let clears = arguments.watch.is_some() && !arguments.printed.json;
+    let mut is_first = true;
     loop {
-        let text = match (arguments.json, arguments.watch) {
-            (true, Some(_)) => {
-                format!("{}\n", crate::answer::named("frag-show", tables::json(&look)))
-            }
-            (true, None) => crate::answer::text("frag-show", tables::json(&look)),
+        let text = match (arguments.printed.json, arguments.watch) {
+            (true, Some(_)) => crate::answer::line("frag-show", tables::json(&look), is_first)?,
+            (true, None) => crate::answer::text("frag-show", tables::json(&look))?,
             (false, _) => text(&look, arguments.order),
         };
+        is_first = false;
         // Whoever read us has seen enough.
         if !crate::talk::frame(&text, clears) {
             return Ok(Exit::Ok);
@@ -157,7 +156,7 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         crate::answer::print(
             "frag-check",
             json!({ "equal": equal, "unequal": unequal, "zones_that_changed": changed }),
-        );
+        )?;
     } else {
         println!(
             "{equal} scores equal to the kernel's, {unequal} not; {changed} looks at a zone not compared, for its memory changed meanwhile"

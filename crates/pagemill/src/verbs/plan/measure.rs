@@ -66,8 +66,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.output.is_some() {
         arguments.write(&outcome.profile().to_string())?;
     }
-    if arguments.json {
-        crate::answer::print("plan-measure", json(&outcome, arguments));
+    if arguments.printed.json {
+        crate::answer::print("plan-measure", json(&outcome, arguments))?;
     } else {
         print!("{}", table(&outcome, arguments.explain));
     }

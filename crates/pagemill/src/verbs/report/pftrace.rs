@@ -48,10 +48,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let mut fold = FaultFold::new(&setup, started);
     events.iter().for_each(|event| fold.event(event));
     let faults = Faults { setup, view: fold.view(), allow_loss: arguments.allow_loss };
-    if arguments.json {
+    if arguments.printed.json {
         let value =
             json!({ "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
-        crate::answer::print("report-pftrace", value);
+        crate::answer::print("report-pftrace", value)?;
     } else if let Some(path) = &arguments.html {
         let mut page = Page::new(&name);
         faults.html(&mut page);

@@ -137,7 +137,7 @@ impl Options {
             crate::answer::print(
                 "simulate-huge",
                 json!({ "workload": load.name, "modelled": true, "policies": rows, "notes": notes }),
-            );
+            )?;
         } else {
             print!("{}", self.text(&load, &rows, seed));
             notes.iter().for_each(|note| println!("{note}"));

@@ -13,7 +13,7 @@ use crate::tier::status::Status;
 /// The page of `tier doctor`.
 pub fn doctor(answer: &Answer, as_json: bool) -> Result<()> {
     if as_json {
-        crate::answer::print("tier-doctor", serde_json::to_value(answer)?);
+        crate::answer::print("tier-doctor", serde_json::to_value(answer)?)?;
         return Ok(());
     }
     let can = |can: bool| if can { "yes" } else { "no" };
@@ -49,7 +49,7 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
             })
         };
         let nodes: Vec<_> = nodes.iter().map(node).collect();
-        crate::answer::print("tier-status", json!({ "nodes": nodes, "daemons": daemons }));
+        crate::answer::print("tier-status", json!({ "nodes": nodes, "daemons": daemons }))?;
         return Ok(());
     }
     let bytes = |bytes: u64| Bytes(bytes).to_string();
@@ -140,7 +140,7 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
 /// What a replay came to.
 pub fn replayed(replayed: &Replayed, as_json: bool) -> Result<()> {
     if as_json {
-        crate::answer::print("tier-replay", serde_json::to_value(replayed)?);
+        crate::answer::print("tier-replay", serde_json::to_value(replayed)?)?;
         return Ok(());
     }
     println!(
