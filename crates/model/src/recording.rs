@@ -17,6 +17,7 @@
 mod buffer;
 mod meta;
 mod reader;
+mod redact;
 mod writer;
 
 pub(crate) use buffer::{Buffer, Rows};

@@ -286,6 +286,9 @@ impl Live {
 
 /// Puts the summary into a recording that is whole.
 fn keep(recording: &Path, reader: &Reader, summary: &Summary) {
+    if reader.is_redacted() {
+        return;
+    }
     if reader.meta().state == State::Finished && reader.missing().is_none() {
         // A recording that may only be read is as good.
         let _ = write(recording, summary);
@@ -309,6 +312,10 @@ fn write(recording: &Path, summary: &Summary) -> Result<()> {
 /// The summary that is kept in a recording, if it is of what is there now; the reader then passes over what it was
 /// made of.
 pub fn read(recording: &Path, reader: &mut Reader) -> Option<Summary> {
+    // What is kept names everything.
+    if reader.is_redacted() {
+        return None;
+    }
     let file = std::fs::read(recording.join(SUMMARY)).ok()?;
     let (sum, text) = file.split_at_checked(16)?;
     let text = text.strip_prefix(b"\n")?;

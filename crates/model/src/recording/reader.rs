@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use super::redact::Redactor;
 use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, parse_part_name};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, buffers};
@@ -20,6 +21,7 @@ pub struct Reader {
     meta: Meta,
     datasets: Vec<Dataset>,
     last: Option<Nanos>,
+    redactor: Option<Redactor>,
 }
 
 /// What is still to be read of a dataset.
@@ -86,7 +88,19 @@ impl Reader {
             let counted = meta.parts.get(rows.dataset()).copied().unwrap_or_default();
             datasets.push(Dataset::open(path, rows, counted)?);
         }
-        Ok(Self { meta, datasets, last: None })
+        Ok(Self { meta, datasets, last: None, redactor: None })
+    }
+
+    /// From here on header and events do not say whose they are: commands, names of processes and paths are neutral words.
+    pub fn redact(&mut self) {
+        let mut redactor = Redactor::default();
+        redactor.meta(&mut self.meta);
+        self.redactor = Some(redactor);
+    }
+
+    /// Whether it was told to [`Reader::redact`].
+    pub fn is_redacted(&self) -> bool {
+        self.redactor.is_some()
     }
 
     /// The header.
@@ -159,7 +173,11 @@ impl Source for Reader {
         }
         let Some((time, dataset)) = next else { return Ok(None) };
         self.last = Some(time);
-        Ok(dataset.rows.pop())
+        let mut event = dataset.rows.pop();
+        if let (Some(redactor), Some(event)) = (&mut self.redactor, &mut event) {
+            redactor.event(event);
+        }
+        Ok(event)
     }
 }
 

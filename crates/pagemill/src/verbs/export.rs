@@ -32,6 +32,9 @@ pub struct Arguments {
     /// File to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    /// Leave out whose it is: paths outside of the system, and names of what is in files there.
+    #[arg(long)]
+    redact: bool,
     /// Overwrite FILE.
     #[arg(short, long)]
     force: bool,
@@ -62,6 +65,9 @@ enum Format {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut reader = crate::context::recording(&arguments.recording)?;
+    if arguments.redact {
+        reader.redact();
+    }
     let recording = arguments.recording.display();
     if arguments.format != Format::Pftrace {
         if reader.meta().accesses.is_none() {
