@@ -311,7 +311,9 @@ impl Large {
                 let mut goes = Some(span);
                 let mut more = None;
                 let first = this.len() > self.churned.fetch_max(this.len(), Ordering::Relaxed);
-                if keep && !first && this.len() <= KEPT_EACH {
+                // Shorter ones come from runs from now on.
+                let wanted = (GROWN_MIN..=KEPT_EACH).contains(&this.len());
+                if keep && !first && wanted {
                     this.set_zeroed(false);
                     this.set_stamp(pages.clock());
                     goes = None;
