@@ -1,6 +1,10 @@
 //! Large objects: page runs up to 4 MiB, mappings of their own from there on. An object that grows
 //! beyond 1 MiB moves to a mapping of its own too, because that can grow further without being copied.
 //!
+//! Below 4 MiB too an object of more than 128 KiB is a mapping of its own while none as large was freed, as in glibc. The first to be freed
+//! is unmapped, so that a use after free faults; who frees one will free more, and from then on objects up to its length are runs and
+//! mappings are kept.
+//!
 //! A freed mapping of moderate size is kept for a while, so that a program that churns through
 //! buffers of several MiB does not fault every page of each; what is kept is bounded in number and in bytes and
 //! decays like free pages do.
@@ -18,6 +22,8 @@ use crate::sync::{Lock, Locked};
 const MAPPED_MIN: usize = 4 << 20;
 /// From this size on an object that grows moves to a mapping of its own.
 pub const GROWN_MIN: usize = 1 << 20;
+/// From this size on an object is a mapping of its own while none as large was freed.
+const FRESH_MIN: usize = 128 << 10;
 /// Alignments above this get a mapping of their own.
 const RUN_ALIGN_MAX: usize = 256 * 1024;
 
@@ -55,6 +61,8 @@ pub struct Large {
     own_bytes: AtomicUsize,
     own_count: AtomicUsize,
     kept_bytes: AtomicUsize,
+    /// Length of the longest mapping that was freed.
+    churned: AtomicUsize,
 }
 
 impl Inner {
@@ -105,6 +113,7 @@ impl Large {
             own_bytes: AtomicUsize::new(0),
             own_count: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
+            churned: AtomicUsize::new(0),
         }
     }
 
@@ -164,18 +173,21 @@ impl Large {
         if size > (isize::MAX as usize - (1 << 20)).saturating_sub(align) {
             return null_mut();
         }
+        let churned = self.churned.load(Ordering::Relaxed);
+        let fresh = size >= FRESH_MIN && size > churned;
         let limit = if grown { GROWN_MIN } else { MAPPED_MIN };
-        let span = if size < limit && align <= RUN_ALIGN_MAX {
+        let span = if size < limit && !fresh && align <= RUN_ALIGN_MAX {
             let granules = size.div_ceil(GRANULE).max(1);
-            let Some(run) = pages.allocate(cx, granules, align.div_ceil(GRANULE)) else {
-                return null_mut();
-            };
-            run.get().set_state(State::Large);
-            run
+            let run = pages.allocate(cx, granules, align.div_ceil(GRANULE));
+            if let Some(run) = run {
+                run.get().set_state(State::Large);
+            }
+            // Where there is no room for whole chunks any more.
+            run.or_else(|| self.map(cx, size, align))
         } else {
-            let Some(mapping) = self.map(cx, size, align) else { return null_mut() };
-            mapping
+            self.map(cx, size, align)
         };
+        let Some(span) = span else { return null_mut() };
         let this = span.get();
         this.set_object(this.start());
         this.set_usable(this.len());
@@ -298,7 +310,10 @@ impl Large {
                 cx.map.set(this.object(), cx.tomb);
                 let mut goes = Some(span);
                 let mut more = None;
-                if keep && this.len() <= KEPT_EACH {
+                let first = this.len() > self.churned.fetch_max(this.len(), Ordering::Relaxed);
+                // Shorter ones come from runs from now on.
+                let wanted = (GROWN_MIN..=KEPT_EACH).contains(&this.len());
+                if keep && !first && wanted {
                     this.set_zeroed(false);
                     this.set_stamp(pages.clock());
                     goes = None;
@@ -423,7 +438,7 @@ impl Large {
                 self.account(this, 1);
                 if done { core::ptr::with_exposed_provenance_mut(this.start()) } else { null_mut() }
             }
-            State::Mapped if (GROWN_MIN / 2..isize::MAX as usize / 2).contains(&size) => {
+            State::Mapped if (FRESH_MIN / 2..isize::MAX as usize / 2).contains(&size) => {
                 let (start, old) = (this.start(), this.len());
                 let len = size.next_multiple_of(cx.page.max(GRANULE));
                 if len == old || (len < old && old - len < old / 8) {

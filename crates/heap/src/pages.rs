@@ -12,6 +12,9 @@
 //! of the same kind, found through the page map. Dirty runs that stay free for the decay time are
 //! taken out of the bins, given back without the lock, and put in again as clean.
 //!
+//! The first memory of a heap is an **island** of 1 MiB with inaccessible memory of more than that on either side: all of what small programs
+//! allocate lies in it, so that a write a MiB off faults. In hardened mode all memory is islands.
+//!
 //! Properties: every granule of a chunk is in exactly one run; no two neighbours of a kind that would
 //! make a run of allowed length are both free; the first and last granule of each run map to its descriptor.
 
@@ -327,8 +330,13 @@ impl Pages {
 
     /// Takes chunks from the operating system, enough for a run of `granules`.
     fn grow<O: Os>(&self, cx: Context<'_, O>, granules: usize) -> bool {
-        if self.islands.load(Ordering::Relaxed) && granules <= ISLAND / GRANULE {
-            return self.grow_island(cx);
+        let islands = self.islands.load(Ordering::Relaxed);
+        if granules <= ISLAND / GRANULE && (islands || self.mapped() == 0) {
+            // A heap that has no room for an island may still have some for a chunk.
+            let grown = self.grow_island(cx);
+            if grown || islands {
+                return grown;
+            }
         }
         let need = granules.div_ceil(CHUNK_GRANULES);
         if need > GROWTH_MAX {

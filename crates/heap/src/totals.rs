@@ -106,8 +106,14 @@ impl<O: Os> Heap<O> {
         }
     }
 
-    /// Brings the statistics page up to date; scans every span.
-    pub fn refresh(&self) {
+    /// Resident bytes that are in no span: large objects and free pages.
+    pub fn beside_spans(&self) -> usize {
+        self.large.bytes() + self.pages.dirty() + self.large.kept_bytes()
+    }
+
+    /// Brings the statistics page up to date; scans every span. The footprint only if nothing compacts (not `engine`): else it
+    /// is the engine's to tell, which knows what is merged.
+    pub fn refresh(&self, engine: bool) {
         let Some(stats) = self.stats() else { return };
         let store = |field: &AtomicU64, value: usize| field.store(value as u64, Ordering::Relaxed);
         let page = self.page();
@@ -126,11 +132,13 @@ impl<O: Os> Heap<O> {
             occupancy[share.min(OCCUPANCY_BUCKETS - 1)] += 1;
         }
         let totals = self.totals();
-        let footprint = (resident + totals.large + totals.dirty)
+        let footprint = (resident + self.beside_spans())
             .saturating_sub(stats.saved_bytes.load(Ordering::Relaxed) as usize);
         store(&stats.live_bytes, totals.live);
-        store(&stats.footprint_bytes, footprint);
-        stats.footprint_peak_bytes.fetch_max(footprint as u64, Ordering::Relaxed);
+        if !engine {
+            store(&stats.footprint_bytes, footprint);
+            stats.footprint_peak_bytes.fetch_max(footprint as u64, Ordering::Relaxed);
+        }
         store(&stats.mapped_bytes, totals.mapped);
         store(&stats.metadata_bytes, totals.metadata);
         store(&stats.large_bytes, totals.large);

@@ -244,6 +244,83 @@ fn memory_comes_back_and_contents_stay() {
     }
 }
 
+/// What is told while a pass runs counted merged pages as ordinary memory and as images (316 MiB where there were 190 to 222).
+#[test]
+fn the_footprint_is_right_between_the_slices_of_a_pass() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    for backend in [Backend::Remap, Backend::Ksm] {
+        let _settings = match backend {
+            Backend::Ksm => {
+                let values = [("sleep_millisecs", "5"), ("pages_to_scan", "20000"), ("run", "1")];
+                match KsmSettings::set(&values) {
+                    Ok(settings) => Some(settings),
+                    Err(reason) => return println!("skipped: KSM cannot be set: {reason}"),
+                }
+            }
+            _ => None,
+        };
+        let objects = Objects::new(1000, 16, 256, 92);
+        let len = 1000 * 16 * PAGE;
+        // Every page of the region has been touched; what the test itself uses hardly changes.
+        let beside = rollup("Pss:") - len as u64;
+        let stats = stats();
+        // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+        let mut engine =
+            unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, backend) };
+        let (mut told_most, mut over, mut under, mut looks) = (0, 0, 0, 0);
+        let mut look = |engine: &Compactor<'_, &Region, &LibcKernel, LibcOs>| {
+            // Pages of an image are mapped when they are read, and the kernel's figure is of what is mapped.
+            assert_eq!(objects.wrong_in_all(), 0);
+            let told = stats.footprint_bytes.load(Relaxed);
+            let seen = rollup("Pss:").saturating_sub(beside);
+            engine.publish();
+            // `ksmd` goes on meanwhile: the kernel's figure belongs between the two.
+            let again = stats.footprint_bytes.load(Relaxed);
+            over = over.max(told.min(again).saturating_sub(seen));
+            under = under.max(seen.saturating_sub(told.max(again)));
+            told_most = told_most.max(told);
+            looks += 1;
+            told
+        };
+        engine.scan();
+        let before = look(&engine);
+        assert!(before.abs_diff(len as u64) < 1 << 20, "{before} of {len}");
+        let begin = Instant::now();
+        let mut least = before;
+        while goes_on(begin, Duration::ZERO, least < before / 2) {
+            engine.scan();
+            engine.scan();
+            engine.begin(false);
+            while engine.step(2_000_000) == Progress::More {
+                least = least.min(look(&engine));
+            }
+            least = least.min(look(&engine));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        report(&format!("{backend:?}"), stats);
+        println!(
+            "  {looks} looks: {before} at first, {least} at last, {told_most} at most; {over} over, {under} under"
+        );
+        assert!(looks > 5 && least < before / 2, "{looks} looks, {before} -> {least}");
+        // A hundredth of the region; with `ksmd`, which merges page by page meanwhile, a twentieth.
+        let bound = len as u64 / if backend == Backend::Ksm { 20 } else { 100 };
+        assert!(over <= bound, "{over} bytes told that are not there, {bound} allowed");
+        // The engine's tables are there too. `ksmd` may begin with a page of each group, and its count has pages that were given
+        // back until it comes by.
+        let late = match backend {
+            Backend::Ksm => {
+                stats.groups.load(Relaxed) * PAGE as u64 + stats.released_bytes.load(Relaxed)
+            }
+            _ => 0,
+        };
+        let less = bound + len as u64 / 50 + late;
+        assert!(under <= less, "{under} bytes there that are not told, {less} allowed");
+        assert!(told_most <= before + bound, "{told_most} told, {before} at the start");
+        assert_eq!(stats.footprint_peak_bytes.load(Relaxed), told_most.max(before));
+    }
+}
+
 #[test]
 fn no_write_is_lost_while_threads_write() {
     let _turn = turn();

@@ -149,7 +149,7 @@ fn the_statistics_count_what_is_resident() {
     unsafe {
         // One object of a 64 KiB span makes a few pages resident, not sixteen.
         let object = heap.allocate(cache, 1000);
-        heap.refresh();
+        heap.refresh(false);
         assert!(
             (1000..=8 * 1024).contains(&read(&STATS.footprint_bytes)),
             "{}",
@@ -160,15 +160,15 @@ fn the_statistics_count_what_is_resident() {
         );
         assert_eq!((read(&STATS.threads), STATS.occupancy.iter().map(read).sum::<usize>()), (1, 1));
         let large = heap.allocate(cache, 100_000);
-        heap.refresh();
+        heap.refresh(false);
         assert_eq!(read(&STATS.large_bytes), 102_400);
         heap.free(cache, large);
         heap.free(cache, object);
-        heap.refresh();
+        heap.refresh(false);
         assert_eq!((read(&STATS.large_bytes), read(&STATS.dirty_bytes)), (0, 102_400));
         heap.trim(cache);
         heap.detach(cache);
-        heap.refresh();
+        heap.refresh(false);
         assert_eq!(
             read(&STATS.live_bytes) + read(&STATS.footprint_bytes) + read(&STATS.threads),
             0

@@ -39,8 +39,13 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
                 }
                 heap.trim(cache);
                 let again = (0..count).filter(|_| !heap.allocate(cache, size).is_null()).count();
-                // Level `h` lies in random places behind guard pages: what fits differs from round to round.
-                let least = if config == "h" { count / 2 } else { count / 10 * 9 };
+                // Level `h` lies in random places behind guard pages: what fits differs from round to round. Elsewhere what was in
+                // mappings of its own, being the first of its size, is now in runs, which leave parts of chunks over.
+                let least = match size {
+                    _ if config == "h" => count / 2,
+                    3_000_000 => count / 3 * 2,
+                    _ => count / 10 * 9,
+                };
                 assert!(again >= least, "{config} {size}: {again} of {count}");
             }
         }
@@ -123,6 +128,8 @@ fn without_a_helper_the_program_purges_on_its_way() {
     let cache = heap.attach();
     // SAFETY: plain use.
     unsafe {
+        // The first of its size is a mapping of its own and goes at once; those after it are runs.
+        heap.free(cache, heap.allocate(cache, 500_000));
         let objects: Vec<_> = (0..50).map(|_| heap.allocate(cache, 500_000)).collect();
         for object in objects {
             heap.free(cache, object);

@@ -121,7 +121,7 @@ fn compaction_and_purging_go_on_beside_the_threads() {
                     assert!(heap.unblock(span, view.generation, 0..view.pages));
                     heap.release_pages(span, view.generation);
                 }
-                heap.refresh();
+                heap.refresh(false);
                 heap.purge(heap.os().clock.fetch_add(100_000_000, Ordering::Relaxed));
             }
         });

@@ -19,11 +19,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::cgroup::Group;
-use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd, page_size};
+use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd};
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Event, HeapSample, Nanos, Source};
 
-use crate::heap_words;
 use crate::stats_page::{self, Page, Snapshot};
 
 /// For how long a heap is looked for, until the process executes another program: the loader maps
@@ -174,7 +173,6 @@ impl Sampler {
             Some(snapshot) => {
                 self.used.insert(STATISTICS);
                 fill(&mut sample, snapshot);
-                count_unmerged(&mut sample, page_size() as u64);
                 self.not_measured.remove(HEAP);
             }
             // The reason may change: the loader maps the library a moment after the start.
@@ -296,14 +294,6 @@ impl Source for Sampler {
 /// A duration as the recording stores it.
 pub fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// What waits for `ksmd` is not saved yet, whatever the heap hopes for.
-fn count_unmerged(sample: &mut HeapSample, page_size: u64) {
-    let waiting = heap_words::waiting_for_ksmd(sample, page_size).unwrap_or(0) * page_size;
-    sample.saved = sample.saved.map(|bytes| Bytes(bytes.0.saturating_sub(waiting)));
-    sample.footprint = sample.footprint.map(|bytes| Bytes(bytes.0 + waiting));
-    sample.footprint_peak = sample.footprint_peak.max(sample.footprint);
 }
 
 /// Copies a snapshot into the columns of the heap.

@@ -306,6 +306,14 @@ impl Kernel for Linux {
         self.rings.get() || descriptors_may_pin()
     }
 
+    fn ksm_merged(&self) -> Option<u64> {
+        let mut buffer = [0; 24];
+        let len = crate::environment::read_file(c"/proc/self/ksm_merging_pages", &mut buffer);
+        let digits = buffer[..len].iter().take_while(|byte| byte.is_ascii_digit());
+        let pages = digits.fold(0, |pages: u64, &byte| pages * 10 + u64::from(byte - b'0'));
+        (len > 0).then_some(pages)
+    }
+
     fn map_count(&self) -> usize {
         let mut lines = 0;
         each_chunk(c"/proc/self/maps", |bytes| {

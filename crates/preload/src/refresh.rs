@@ -41,7 +41,7 @@ fn refresh() {
         return;
     }
     let began = sys::clock(sys::CLOCK_MONOTONIC);
-    HEAP.refresh();
+    HEAP.refresh(false);
     let ended = sys::clock(sys::CLOCK_MONOTONIC);
     NEXT.store(ended + LEAST_NS.max((ended - began) * IDLE_SHARE), Ordering::Relaxed);
     BUSY.store(false, Ordering::Release);

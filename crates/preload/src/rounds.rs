@@ -183,7 +183,7 @@ impl Rounds {
         let fresh = self.rounds_same <= 4 || given_back > 0 || asked;
         if fresh {
             if asked || now >= self.refreshed + REFRESH_NS {
-                HEAP.refresh();
+                HEAP.refresh(true);
                 self.refreshed = now;
             }
             let idle = now.saturating_sub(self.same_since) >= trigger::IDLE_NS;
@@ -227,10 +227,7 @@ impl Rounds {
             pagemill_stats.request_done.store(request, Relaxed);
         }
         pagemill_stats.live_bytes.store(totals.live as u64, Relaxed);
-        let resident = self.engine.last_scan().resident_bytes;
-        let footprint = resident + (totals.large + totals.dirty) as u64;
-        pagemill_stats.footprint_bytes.store(footprint, Relaxed);
-        pagemill_stats.footprint_peak_bytes.fetch_max(footprint, Relaxed);
+        self.engine.publish();
         let cpu = self.engine.kernel().cpu_ns();
         pagemill_stats.helper_cpu_ns.store(cpu, Relaxed);
         pagemill_stats.refreshed_ns.store(self.engine.kernel().now_ns(), Relaxed);
@@ -355,10 +352,9 @@ impl Rounds {
             let still = self.kept.min(self.engine.saved_bytes());
             self.history.survived(self.kept, still, now.saturating_sub(self.ended));
         }
-        let saved = || {
-            pagemill_stats.released_bytes.load(Relaxed) + pagemill_stats.saved_bytes.load(Relaxed)
-        };
-        let (before, expected) = (saved(), self.expected_cost(self.engine.settings.offers));
+        let released = || pagemill_stats.released_bytes.load(Relaxed);
+        let before = released() + self.engine.saved_bytes();
+        let expected = self.expected_cost(self.engine.settings.offers);
         let began = self.spent_ns();
         let page = HEAP.os().page_size() as u64;
         let scan = self.engine.last_scan();
@@ -387,7 +383,8 @@ impl Rounds {
         self.dead_left = self.engine.last_scan().dead_bytes;
         let now = self.engine.kernel().now_ns();
         let cost = self.spent_ns() - began;
-        self.history.record(now, saved().saturating_sub(before), cost, expected);
+        let saved = (released() + self.engine.saved_bytes()).saturating_sub(before);
+        self.history.record(now, saved, cost, expected);
         let scan = self.engine.last_scan();
         self.history.left(scan.releasable_bytes + scan.mergeable_bytes);
         self.ended = now;

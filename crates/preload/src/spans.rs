@@ -36,6 +36,7 @@ unsafe impl Spans for HeapSpans {
             pages: view.pages,
             live: view.live,
             blocked: view.blocked,
+            resident: view.resident,
             generation: view.generation,
         })
     }
@@ -52,5 +53,9 @@ unsafe impl Spans for HeapSpans {
         // The heap ages free pages by its own, coarser clock.
         let _ = now_ns;
         HEAP.purge(if all { u64::MAX } else { HEAP.os().now_ns() })
+    }
+
+    fn beside(&self) -> usize {
+        HEAP.beside_spans()
     }
 }

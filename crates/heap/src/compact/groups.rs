@@ -94,6 +94,8 @@ pub(crate) struct Groups {
     pub merged_pages: u64,
     /// Pages with live slots at merge time, less those written since.
     pub touched_pages: u64,
+    /// Pages of merged units that were written since.
+    pub lost_pages: u64,
     /// Pages of images in force.
     pub image_pages: u64,
     /// Units in force.
@@ -113,6 +115,7 @@ impl Groups {
             live: 0,
             merged_pages: 0,
             touched_pages: 0,
+            lost_pages: 0,
             image_pages: 0,
             units: 0,
             mappings: 0,
@@ -178,6 +181,7 @@ impl Groups {
         let fresh = lost & unit.touched & !unit.lost;
         unit.lost |= fresh;
         self.touched_pages -= u64::from(fresh.count_ones());
+        self.lost_pages += u64::from(fresh.count_ones());
         fresh.count_ones()
     }
 
@@ -199,6 +203,7 @@ impl Groups {
         self.mappings -= u64::from(unit.leads);
         self.merged_pages -= u64::from(unit.pages);
         self.touched_pages -= u64::from((unit.touched & !unit.lost).count_ones());
+        self.lost_pages -= u64::from(unit.lost.count_ones());
         self.merged[index as usize].group = END;
         self.merged[index as usize].next = self.free_merged;
         self.free_merged = index;

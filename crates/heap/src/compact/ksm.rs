@@ -94,6 +94,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             };
             self.groups.add_member(self.os, index, member);
             self.notes[unit.index as usize].merged |= 1 << unit.page;
+            self.uncount(unit.index as usize, 1 << unit.page);
             offered += 1;
         }
         self.offers_made += offered as usize;

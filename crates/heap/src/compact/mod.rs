@@ -56,6 +56,8 @@ pub struct SpanView {
     pub live: Bits,
     /// Slots that may not be handed out, because compaction owns a page that they overlap.
     pub blocked: Bits,
+    /// A bit a page: may hold memory, or is the engine's business. A clear bit: never touched.
+    pub resident: u16,
     /// Changes whenever the descriptor is used for another span.
     pub generation: u32,
 }
@@ -95,6 +97,11 @@ pub unsafe trait Spans {
 
     /// Gives free pages of the page heap back that have aged (all of them if `all`); returns bytes.
     fn purge(&self, now_ns: u64, all: bool) -> usize;
+
+    /// Resident bytes of the heap's that are in no span: large objects and free pages.
+    fn beside(&self) -> usize {
+        0
+    }
 }
 
 /// Names an image file; what the number means is the implementation's affair (a descriptor).
@@ -260,6 +267,11 @@ pub trait Kernel {
     /// # Errors
     /// As the call: `EINVAL` where the kernel has no KSM.
     fn mergeable(&self, start: usize, len: usize) -> Sys<()>;
+
+    /// Pages of this process that `ksmd` has merged (`/proc/<pid>/ksm_merging_pages`); `None` if the kernel does not say.
+    fn ksm_merged(&self) -> Option<u64> {
+        None
+    }
 
     /// Reads one entry of `/proc/<pid>/pagemap` a page, from the page at `start`.
     ///

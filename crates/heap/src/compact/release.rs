@@ -46,6 +46,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 held[len] = Some(Held { span, generation: view.generation, pages });
                 len += 1;
                 self.notes[index].given |= run;
+                self.uncount(index, run);
                 add(&self.stats.released_bytes, bytes as u64);
             }
             index += 1;

@@ -467,6 +467,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         };
         self.groups.add_member(self.os, group, member);
         let mask = ((1u32 << unit.pages) - 1) as u16;
+        self.uncount(unit.index as usize, mask << unit.page);
         let note = &mut self.notes[unit.index as usize];
         note.merged |= mask << unit.page;
         // The mapping gave back the unit's free pages too.

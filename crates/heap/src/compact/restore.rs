@@ -67,7 +67,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 note.cool_at = now.saturating_add(COOL_SECONDS << note.heat.min(10));
                 note.heat = note.heat.saturating_add(1);
             }
-            self.release_unit(index as u32, span, &view);
+            self.release_unit(index as u32, span, &view, fate == Fate::Leaves);
         }
         if last < self.groups.merged.len() {
             return Some(last);
@@ -89,17 +89,27 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
             let Some((span, view)) = self.look(unit.span as usize) else { continue };
             if self.leave(&unit, &view) {
-                self.release_unit(index as u32, span, &view);
+                self.release_unit(index as u32, span, &view, true);
             }
         }
         self.groups.units
     }
 
-    /// Forgets a unit that left its group, and unblocks its slots.
-    fn release_unit(&mut self, index: u32, span: S::Ref, view: &SpanView) {
+    /// Forgets a unit that left its group, with its live bytes if it `lives`, and unblocks its slots.
+    fn release_unit(&mut self, index: u32, span: S::Ref, view: &SpanView, lives: bool) {
         let unit = self.groups.merged[index as usize];
         let mask = (((1u32 << unit.pages) - 1) << unit.page) as u16;
-        self.notes[unit.span as usize].merged &= !mask;
+        // What was live when the pages were copied has memory, and nothing else does.
+        let full = if lives {
+            let (geometry, live) = self.geometry_of(&unit, view);
+            geometry.touched(&live) << unit.page
+        } else {
+            0
+        };
+        let note = &mut self.notes[unit.span as usize];
+        note.merged &= !mask;
+        note.given = note.given & !mask | mask & !full;
+        self.count(unit.span as usize, full);
         self.groups.remove(&self.kernel, index);
         self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
     }

@@ -42,6 +42,11 @@ impl Scan {
     }
 }
 
+/// A bit for each page of a span.
+fn all_pages(view: &SpanView) -> u16 {
+    (u32::MAX >> (32 - u32::from(view.pages))) as u16
+}
+
 /// A scan that is being made.
 pub(super) struct Scanning {
     /// The span that comes next, and how many there are.
@@ -86,6 +91,8 @@ pub(crate) struct Note {
     pub given: u16,
     /// Pages in a group.
     pub merged: u16,
+    /// Pages that count as ordinary resident memory: [`Compactor::footprint`].
+    pub(super) counted: u16,
     /// Live slots when they last changed by more than a sixteenth, and when that was seen, in milliseconds.
     pub(super) live: u16,
     pub(super) changed_ms: u32,
@@ -103,6 +110,7 @@ impl Note {
         idle: 0,
         given: 0,
         merged: 0,
+        counted: 0,
         live: 0,
         changed_ms: 0,
         heat: 0,
@@ -207,6 +215,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             counter.store(spans, Relaxed);
         }
         self.last = scan;
+        self.publish();
         Progress::Done
     }
 
@@ -214,6 +223,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let Some((_, view)) = self.look(index) else {
             // The descriptor may have been a span that was listed at the last scan.
             self.notes[index].class = UNLISTED;
+            self.uncount(index, u16::MAX);
             return;
         };
         let (now, now_ms) = (self.now_ms / 1000, self.now_ms);
@@ -223,6 +233,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let free = self.free_pages(&view);
         let note = &mut self.notes[index];
         note.class = UNLISTED;
+        let counted = note.counted;
         if u32::from(note.live).abs_diff(live) * 16 > live {
             note.live = live as u16;
             note.changed_ms = now_ms;
@@ -232,6 +243,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let absent = note.given | note.merged;
         let resident = u64::from(view.pages) - u64::from(absent.count_ones());
         let idle = free & note.free & !absent;
+        note.counted = view.resident & !absent & all_pages(&view);
+        self.ordinary -= u64::from(counted.count_ones());
+        self.ordinary += u64::from(note.counted.count_ones());
         let page = self.page as u64;
         let scan = &mut self.scanning.scan;
         scan.dead_bytes += u64::from((free & note.merged).count_ones()) * page;
@@ -298,6 +312,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let view = self.spans.inspect(span)?;
         let note = self.notes.get_mut(index)?;
         if note.generation != view.generation {
+            self.ordinary -= u64::from(note.counted.count_ones());
             // Blocked pages keep the generation, so nothing of this note is merged.
             *note = Note { generation: view.generation, ..Note::NEW };
         }
@@ -311,7 +326,21 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             pages: view.pages,
             page_size: self.page as u32,
         };
-        !geometry.touched(&view.live) & (u32::MAX >> (32 - u32::from(view.pages))) as u16
+        !geometry.touched(&view.live) & all_pages(view)
+    }
+
+    /// These pages of a span are ordinary memory no more.
+    pub(super) fn uncount(&mut self, index: usize, pages: u16) {
+        let note = &mut self.notes[index];
+        self.ordinary -= u64::from((note.counted & pages).count_ones());
+        note.counted &= !pages;
+    }
+
+    /// These pages of a span are ordinary memory again.
+    pub(super) fn count(&mut self, index: usize, pages: u16) {
+        let note = &mut self.notes[index];
+        self.ordinary += u64::from((pages & !note.counted).count_ones());
+        note.counted |= pages;
     }
 
     pub(super) fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {

@@ -196,6 +196,7 @@ unsafe impl Spans for &World {
                 bits[slot / 64] |= 1 << (slot % 64);
                 bits
             }),
+            resident: u16::MAX,
             generation: 0,
         })
     }

@@ -366,6 +366,10 @@ impl Kernel for &LibcKernel {
         self.claim_pins.load(Relaxed)
     }
 
+    fn ksm_merged(&self) -> Option<u64> {
+        fs::read_to_string("/proc/self/ksm_merging_pages").ok()?.trim().parse().ok()
+    }
+
     fn map_count(&self) -> usize {
         fs::read_to_string("/proc/self/maps").expect("maps is readable").lines().count()
     }
@@ -500,6 +504,7 @@ unsafe impl Spans for &Region {
             pages: self.pages as u8,
             live: state.live,
             blocked: self.overlaps(state.pages),
+            resident: u16::MAX,
             generation: state.generation,
         })
     }
