@@ -229,7 +229,7 @@ fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buff
     if checksum(&bytes) != sum {
         return Err(Error::damaged(path, "its content does not match its checksum"));
     }
-    rows.decode(bytes).map_err(|error| Error::damaged(path, error))?;
+    rows.decode(&bytes).map_err(|error| Error::damaged(path, error))?;
     Ok(rows)
 }
 
