@@ -34,6 +34,7 @@ pub mod pftrace;
 pub mod recording;
 pub mod tiers;
 pub mod units;
+pub mod whole;
 
 pub use access::{Access, AccessSetup, Allocation, NamedAccess, Touched};
 pub use error::{Error, Kind, Result};
