@@ -381,6 +381,16 @@ impl Control {
         regions
     }
 
+    /// Waits until whoever was writing to the log has done so; not for long, for it may wait for us.
+    pub fn settle(&self) {
+        for _ in 0..100 {
+            if self.lock.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     /// Remembers a part of a program's image, whose bytes come back when they are dropped. `false` if there is no room.
     pub fn remember_image(&self, image: Image) -> bool {
         let at = self.segment_count.load(Ordering::Acquire);

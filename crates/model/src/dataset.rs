@@ -10,21 +10,20 @@
 //! ```
 //!
 //! Always true: decoding what was encoded gives equal rows; a column that the file lacks is absent
-//! in every row, and a column that only the file has is passed over; no input bytes make the
-//! decoder read more rows than the file has bytes for.
+//! in every row, and a column that only the file has is passed over. Written by the `parquet` crate, and read by
+//! [`crate::parquet_columns`], for the crate panics on some bytes (`docs/decisions/2026-11-23-parquet-read-by-ourselves.md`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
+use crate::parquet_columns::{self, File, Kind};
 use crate::units::{Bytes, Nanos};
 
 /// What a column holds.
@@ -323,36 +322,25 @@ fn schema(name: &str, columns: &[Column]) -> Outcome<TypePtr> {
 }
 
 /// The rows in the bytes of a Parquet file.
-pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
-    let size = bytes.len();
-    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes))?;
+pub(crate) fn decode<R: Row>(bytes: &[u8]) -> Outcome<Vec<R>> {
+    let file = File::open(bytes)?;
+    let mut room = file.room();
     let mut rows: Vec<R> = Vec::new();
-    for index in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(index)?;
-        let count = usize::try_from(group.metadata().num_rows())?;
-        // A column of equal values takes a few bytes a page whatever its length, so this is not
-        // exact; it keeps a damaged count from becoming a huge allocation.
-        if count > size.saturating_mul(64) {
-            return Err(format!("{count} rows in {size} bytes").into());
-        }
-        let paths: Vec<String> =
-            group.metadata().columns().iter().map(|column| column.column_path().string()).collect();
+    for group in &file.groups {
         let mut columns = Vec::new();
         for (number, column) in R::COLUMNS.iter().enumerate() {
-            let path = match column.shape {
-                Shape::Numbers => format!("{}.list.element", column.name),
-                Shape::Number | Shape::Text => column.name.to_owned(),
-            };
+            let kind = if column.shape == Shape::Text { Kind::Text } else { Kind::Number };
+            let wanted = (column.name, kind, column.shape == Shape::Numbers);
             // One that the file lacks stays as a row begins.
-            if let Some(at) = paths.iter().position(|known| *known == path) {
-                columns.push((number, Stored::read(group.get_column_reader(at)?, column, count)?));
+            if let Some(read) = file.column(group, wanted, &mut room)? {
+                columns.push((number, Stored::new(read, column)));
             }
         }
-        if count > 0 && !columns.iter().any(|(number, _)| R::COLUMNS[*number].name == STAMP) {
+        if group.rows > 0 && !columns.iter().any(|(number, _)| R::COLUMNS[*number].name == STAMP) {
             return Err("row 0 is not whole".into());
         }
-        rows.reserve(count);
-        for at in 0..count {
+        rows.reserve(group.rows);
+        for at in 0..group.rows {
             let mut row = R::default();
             for (number, stored) in &mut columns {
                 let cell = stored.next()?.ok_or("a column is too short")?;
@@ -375,34 +363,22 @@ pub(crate) fn decode<R: Row>(bytes: Vec<u8>) -> Outcome<Vec<R>> {
 struct Stored {
     name: &'static str,
     shape: Shape,
-    definition: std::vec::IntoIter<i16>,
-    repetition: std::iter::Peekable<std::vec::IntoIter<i16>>,
+    definition: std::vec::IntoIter<u8>,
+    repetition: std::iter::Peekable<std::vec::IntoIter<u8>>,
     numbers: std::vec::IntoIter<i64>,
-    texts: std::vec::IntoIter<ByteArray>,
+    texts: std::vec::IntoIter<String>,
 }
 
 impl Stored {
-    /// Reads the column, of `rows` rows.
-    fn read(reader: ColumnReader, column: &Column, rows: usize) -> Outcome<Self> {
-        let (levels, numbers, texts) = match (reader, column.shape) {
-            (ColumnReader::Int64ColumnReader(reader), Shape::Number | Shape::Numbers) => {
-                let (levels, numbers) = read_all::<Int64Type>(reader, rows)?;
-                (levels, numbers, Vec::new())
-            }
-            (ColumnReader::ByteArrayColumnReader(reader), Shape::Text) => {
-                let (levels, texts) = read_all::<ByteArrayType>(reader, rows)?;
-                (levels, Vec::new(), texts)
-            }
-            _ => return Err(format!("column {} has another type", column.name).into()),
-        };
-        Ok(Self {
+    fn new(read: parquet_columns::Column, column: &Column) -> Self {
+        Self {
             name: column.name,
             shape: column.shape,
-            definition: levels.definition.into_iter(),
-            repetition: levels.repetition.into_iter().peekable(),
-            numbers: numbers.into_iter(),
-            texts: texts.into_iter(),
-        })
+            definition: read.definition.into_iter(),
+            repetition: read.repetition.into_iter().peekable(),
+            numbers: read.numbers.into_iter(),
+            texts: read.texts.into_iter(),
+        }
     }
 
     fn number(&mut self) -> Outcome<u64> {
@@ -416,10 +392,7 @@ impl Stored {
         if self.shape != Shape::Numbers {
             return Ok(Some(match (definition, self.shape) {
                 (0, _) => Cell::Absent,
-                (_, Shape::Text) => {
-                    let value = self.texts.next().ok_or("a value is missing")?;
-                    Cell::Text(String::from_utf8_lossy(value.data()).into_owned())
-                }
+                (_, Shape::Text) => Cell::Text(self.texts.next().ok_or("a value is missing")?),
                 _ => Cell::Number(self.number()?),
             }));
         }
@@ -442,27 +415,6 @@ impl Stored {
         }
         Ok(Some(Cell::Numbers(list)))
     }
-}
-
-fn read_all<T: DataType>(
-    mut reader: ColumnReaderImpl<T>,
-    rows: usize,
-) -> Outcome<(Levels, Vec<T::T>)> {
-    let (mut levels, mut values) = (Levels::default(), Vec::new());
-    let mut done = 0;
-    while done < rows {
-        let (read, _, _) = reader.read_records(
-            rows - done,
-            Some(&mut levels.definition),
-            Some(&mut levels.repetition),
-            &mut values,
-        )?;
-        if read == 0 {
-            break;
-        }
-        done += read;
-    }
-    Ok((levels, values))
 }
 
 #[cfg(test)]
@@ -501,7 +453,7 @@ mod tests {
             }
         }
         let rows = [Other { time: Nanos(3), novelty: Some(4) }];
-        let read: Vec<HeapSample> = decode(encode(&rows).unwrap()).unwrap();
+        let read: Vec<HeapSample> = decode(&encode(&rows).unwrap()).unwrap();
         assert_eq!(read, [HeapSample { time: Nanos(3), ..HeapSample::default() }]);
     }
 
@@ -515,7 +467,7 @@ mod tests {
             }
         }
         let bytes = encode(&[Stampless { pss: Some(Bytes(1)) }]).unwrap();
-        let error = decode::<HeapSample>(bytes).unwrap_err();
+        let error = decode::<HeapSample>(&bytes).unwrap_err();
         assert_eq!(error.to_string(), "row 0 is not whole");
     }
 
@@ -553,24 +505,108 @@ mod tests {
         }
     }
 
+    /// Numbers from a seed.
+    fn random(seed: u64) -> impl FnMut() -> u64 {
+        let mut state = seed;
+        move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        }
+    }
+
+    fn varied(next: &mut impl FnMut() -> u64, count: u64) -> Vec<HeapSample> {
+        let row = |i: u64| HeapSample {
+            time: Nanos(i * 1000 + next() % 100),
+            pss: Some(Bytes(next() >> (1 + next() % 60))),
+            live: (!i.is_multiple_of(3)).then_some(Bytes(i)),
+            pauses: (!i.is_multiple_of(4)).then(|| (0..i % 5).collect()),
+            backend: (!i.is_multiple_of(2)).then(|| format!("b{}", i % 3)),
+            ..HeapSample::default()
+        };
+        (0..count).map(row).collect()
+    }
+
+    #[test]
+    fn groups_of_all_sizes_and_values_of_all_widths_are_read() {
+        let mut next = random(1);
+        for count in [0, 1, 2, 31, 32, 33, 127, 128, 129, 257, 20_000] {
+            let rows = varied(&mut next, count);
+            let mut file = FileWriter::create(Vec::new()).unwrap();
+            let (first, second) = rows.split_at(rows.len() / 3);
+            file.write(first).unwrap();
+            file.write(second).unwrap();
+            let bytes = file.finish().unwrap();
+            assert!(decode::<HeapSample>(&bytes).unwrap() == rows, "{count} rows");
+        }
+    }
+
+    /// Of 30,000 such files, the `parquet` crate (60.1) panicked at 239, in four places.
+    #[test]
+    fn whatever_is_flipped_cut_off_or_made_longer_is_rows_or_an_error() {
+        let mut next = random(88_172_645_463_325_252);
+        let rows = varied(&mut next, 60);
+        let mut file = FileWriter::create(Vec::new()).unwrap();
+        file.write(&rows[..30]).unwrap();
+        file.write(&rows[30..]).unwrap();
+        let whole = file.finish().unwrap();
+        let cases = std::env::var("MUTATIONS").map_or(1_000, |cases| cases.parse().unwrap());
+        let mut refused = 0;
+        for _ in 0..cases {
+            let mut bytes = whole.clone();
+            for _ in 0..=next() % 3 {
+                let length = bytes.len() as u64;
+                // The footer is the smaller part, and that with the lengths.
+                let from = if next().is_multiple_of(2) { length / 2 } else { 0 };
+                let at = (from + next() % (length - from)) as usize;
+                match next() % 6 {
+                    0 => bytes[at] = next() as u8,
+                    1 => bytes[at] ^= 1 << (next() % 8),
+                    2 => bytes[at] = bytes[at].wrapping_add(1),
+                    3 => bytes[at] = [0, 0xff, 0x7f, 0x80][(next() % 4) as usize],
+                    4 if next().is_multiple_of(8) => bytes.truncate(at.max(16)),
+                    _ => drop(bytes.splice(at..at, [0xff; 3])),
+                }
+            }
+            refused += u64::from(decode::<HeapSample>(&bytes).is_err());
+        }
+        assert!(refused > cases / 2, "{refused} of {cases}");
+    }
+
+    /// A few bytes may say that they hold any number of rows: of one file, and group by group.
+    #[test]
+    fn a_file_of_more_rows_than_bytes_is_refused() {
+        let rows = vec![HeapSample { time: Nanos(5), ..HeapSample::default() }; 60_000];
+        let mut file = FileWriter::create(Vec::new()).unwrap();
+        file.write(&rows).unwrap();
+        let bytes = file.finish().unwrap();
+        assert_eq!(decode::<HeapSample>(&bytes).unwrap().len(), rows.len());
+        let mut file = FileWriter::create(Vec::new()).unwrap();
+        (0..2).for_each(|_| file.write(&rows).unwrap());
+        let bytes = file.finish().unwrap();
+        let error = decode::<HeapSample>(&bytes).unwrap_err().to_string();
+        assert!(error.contains("120000 rows in"), "{error}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
         fn rows_survive_the_file(rows in samples()) {
-            let read: Vec<HeapSample> = decode(encode(&rows).unwrap()).unwrap();
+            let read: Vec<HeapSample> = decode(&encode(&rows).unwrap()).unwrap();
             prop_assert_eq!(read, rows);
         }
 
         #[test]
         fn arbitrary_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(decode::<HeapSample>(bytes.clone()).is_err());
+            prop_assert!(decode::<HeapSample>(&bytes).is_err());
             // With the marks of the format at both ends, so that the footer is looked at.
             let mut marked = b"PAR1".to_vec();
             marked.extend(&bytes);
             marked.extend((bytes.len() as u32 / 2).to_le_bytes());
             marked.extend(b"PAR1");
-            prop_assert!(decode::<HeapSample>(marked).is_err());
+            prop_assert!(decode::<HeapSample>(&marked).is_err());
         }
     }
 }

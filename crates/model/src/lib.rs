@@ -19,11 +19,22 @@ pub mod frag;
 pub mod huge;
 pub mod latency;
 pub mod parallel;
+// Read what anybody may have made: what could panic is not there.
+#[deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unreachable
+)]
+mod parquet_columns;
 pub mod perf_data;
 pub mod pftrace;
 pub mod recording;
 pub mod tiers;
 pub mod units;
+pub mod whole;
 
 pub use access::{Access, AccessSetup, Allocation, NamedAccess, Touched};
 pub use error::{Error, Kind, Result};

@@ -139,7 +139,8 @@ fn now() -> u64 {
 }
 
 fn of_file(path: &Path) -> Option<Calibration> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&pagemill_model::whole::read(path, pagemill_model::whole::TEXT).ok()?)
+        .ok()
 }
 
 /// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it then are of no use.

@@ -3,7 +3,6 @@
 pub mod advise;
 pub mod perturb;
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -56,7 +55,8 @@ impl By {
 
 /// A profile from a file; an error names file, line and column.
 pub fn read_profile(path: &Path) -> Result<Profile> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = pagemill_model::whole::read(path, pagemill_model::whole::TEXT)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let (whole, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
         let line = whole.iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -229,7 +229,9 @@ fn image(linux: &Linux, pid: u32, mapping: &Mapping) -> Option<Vec<u8>> {
     // Fonts, archives and databases are mapped too: only a program image is read whole.
     let mut magic = [0; 4];
     std::io::Read::read_exact(&mut fs::File::open(path).ok()?, &mut magic).ok()?;
-    (&magic == b"\x7fELF").then(|| fs::read(path).ok()).flatten()
+    (&magic == b"\x7fELF")
+        .then(|| pagemill_model::whole::read(path.as_ref(), pagemill_model::whole::DATA).ok())
+        .flatten()
 }
 
 /// Address of the page in a process that has mapped `image` with `first` as its lowest mapping.

@@ -20,7 +20,7 @@ use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{HeatFold, HeatView};
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, SUMMARY, State, checksum};
-use pagemill_model::{Event, Fold as _, Nanos, Source as _};
+use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
@@ -316,7 +316,7 @@ pub fn read(recording: &Path, reader: &mut Reader) -> Option<Summary> {
     if reader.is_redacted() {
         return None;
     }
-    let file = std::fs::read(recording.join(SUMMARY)).ok()?;
+    let file = whole::read(&recording.join(SUMMARY), whole::DATA).ok()?;
     let (sum, text) = file.split_at_checked(16)?;
     let text = text.strip_prefix(b"\n")?;
     let summary: Summary = (*sum == *format!("{:016x}", checksum(text)).as_bytes())

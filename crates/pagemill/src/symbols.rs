@@ -51,7 +51,9 @@ impl Files {
     /// What a file says, if it can be read.
     fn file<T>(&self, name: &str, what: impl FnOnce(&File) -> T) -> Option<T> {
         if !self.0.borrow().contains_key(name) {
-            let found = std::fs::read(name).ok().and_then(|image| File::read(&image));
+            let found = pagemill_model::whole::read(name.as_ref(), pagemill_model::whole::DATA)
+                .ok()
+                .and_then(|image| File::read(&image));
             self.0.borrow_mut().insert(name.to_owned(), found);
         }
         self.0.borrow().get(name)?.as_ref().map(what)

@@ -7,6 +7,7 @@
 //! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
 //! | `heap`, `huge` and `preload-sys` have no dependency, the preload libraries only these | what runs inside other programs must not allocate |
 //! | only the binary depends on `clap` | only it knows flags |
+//! | `model` and the binary read files whole by `model::whole` | who names the file may have made it |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
 
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
@@ -30,6 +31,22 @@ const WORLD: [&str; 7] =
     ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
 /// Crates through which a program talks to the operating system.
 const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
+/// Reading a file whole, however long it is.
+const WHOLE: [&str; 2] = ["fs::read(", "fs::read_to_string("];
+/// What is read so all the same, by a part of the line: the kernel's files, what programs of an experiment wrote, and
+/// what tests did (nothing else may unwrap).
+const OWN: [&str; 10] = [
+    "/proc/",
+    "cgroup.procs",
+    "|path: &str|",
+    "&executable",
+    "self.path(name)",
+    "self.at(",
+    "&program.",
+    "&library",
+    "(output)",
+    ".unwrap();",
+];
 const MAY_BE_UNSAFE: [&str; 6] = ["kernel", "heap", "preload-sys", "preload", "agent", "names"];
 /// What runs inside other programs, and all that it depends on.
 const INSIDE: &[(&str, &[&str])] = &[
@@ -117,6 +134,16 @@ fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<Str
         if WITHOUT_WORLD.contains(&short) {
             let named = WORLD.iter().filter(|word| files.iter().any(|file| file.contains(**word)));
             wrong.extend(named.map(|word| format!("{short} names {word}")));
+        }
+        if short == "model" || name == BINARY {
+            let whole = files.iter().flat_map(|file| {
+                let code = file.split("#[cfg(test)]").next().unwrap_or_default();
+                code.lines().filter(|line| WHOLE.iter().any(|call| line.contains(call)))
+            });
+            let others = whole.filter(|line| !OWN.iter().any(|ours| line.contains(ours)));
+            wrong.extend(
+                others.map(|line| format!("{short} reads without a bound: {}", line.trim())),
+            );
         }
         let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
         if !MAY_BE_UNSAFE.contains(&short) && !forbids {

@@ -152,6 +152,14 @@ fn each_access_has_its_time_by_the_clock_of_the_recording() {
 /// Both recordings, held against each other after `change` to what the faults say; it is told which pages the
 /// program accessed.
 fn judged(directory: &Path, change: impl FnOnce(&mut [Event], &BTreeSet<u64>)) -> ValidationView {
+    judged_both(directory, |_, faults, accessed| change(faults, accessed))
+}
+
+/// The same, after a change to either.
+fn judged_both(
+    directory: &Path,
+    change: impl FnOnce(&mut Vec<Event>, &mut [Event], &BTreeSet<u64>),
+) -> ValidationView {
     let events = |name: &str| {
         let mut reader = Reader::open(&directory.join(name)).unwrap();
         let mut events = Vec::new();
@@ -161,12 +169,13 @@ fn judged(directory: &Path, change: impl FnOnce(&mut [Event], &BTreeSet<u64>)) -
         events
     };
     let mut validation = Validation::new(4096);
-    let (exact, mut faults) = (events("exact"), events("faults"));
+    let (mut exact, mut faults) = (events("exact"), events("faults"));
     let accessed = exact.iter().filter_map(|event| match event {
         Event::Access(row) => Some(row.address.unwrap() & !4095),
         _ => None,
     });
-    change(&mut faults, &accessed.collect());
+    let accessed = accessed.collect();
+    change(&mut exact, &mut faults, &accessed);
     exact.iter().for_each(|event| validation.exact(event));
     faults.iter().for_each(|event| validation.faults(event));
     validation.view()
@@ -291,6 +300,42 @@ fn both_back_ends_see_the_same_pages_and_the_validator_can_fail() {
     });
     assert!(kept.touched_in_intervals.extra > 0, "{kept:?}");
 
+    // The accesses to one anonymous page are gone from the exact recording: one of the blocks of the program.
+    let missed = judged_both(&both, |exact, _, accessed| {
+        let blocks: BTreeSet<(u64, u64)> = exact
+            .iter()
+            .filter_map(|event| match event {
+                Event::Mapping(row) if row.name.as_deref() == Some("") => {
+                    Some((row.start.unwrap(), row.end.unwrap()))
+                }
+                _ => None,
+            })
+            .filter(|(start, end)| end - start >= 90 * 4096)
+            .collect();
+        let inside = |page: &&u64| blocks.iter().any(|(start, end)| (*start..*end).contains(page));
+        let page = *accessed.iter().find(inside).unwrap();
+        exact.retain(
+            |event| !matches!(event, Event::Access(row) if row.address.unwrap() & !4095 == page),
+        );
+    });
+    let extra = |view: &ValidationView| view.touched.values().map(|tally| tally.extra).sum::<u64>();
+    assert!(missed.touched_in_intervals.extra > 0 && extra(&missed) == 1, "{missed:?}");
+
+    // A page that nobody touched is told, in memory that is the program's: the end of the first thread's stack.
+    let added = judged_both(&both, |exact, faults, accessed| {
+        let start = |event: &Event| match event {
+            Event::Mapping(row) if row.name.as_deref() == Some("[stack]") => row.start,
+            _ => None,
+        };
+        let page = exact.iter().find_map(start).unwrap();
+        assert!(!accessed.contains(&page));
+        let row = intervals(faults).remove(0);
+        row.starts.as_mut().unwrap().push(page);
+        row.pages.as_mut().unwrap().push(1);
+    });
+    assert_eq!(added.touched_in_intervals.extra, 1, "{added:?}");
+    assert_eq!(added.touched["stack"].extra, 1, "{added:?}");
+
     // One of a hundred events lost: those pages are not known to be written.
     let lost = judged(&both, |events, accessed| {
         let write = |event: &Event| match event {
@@ -326,4 +371,17 @@ fn both_back_ends_see_the_same_pages_and_the_validator_can_fail() {
     });
     let written = flipped.written_in_intervals;
     assert!(written.missing > 0 && written.extra > 0, "{flipped:?}");
+
+    // A part of either recording is gone: nothing can be said.
+    let again = || ran(pagemill().arg("validate").arg(&both));
+    assert_eq!(again().code(), Some(0));
+    for dataset in ["faults/touched", "exact/accesses"] {
+        let part = std::fs::read_dir(both.join(dataset)).unwrap().next().unwrap().unwrap().path();
+        let aside = directory.path().join("aside");
+        std::fs::rename(&part, &aside).unwrap();
+        let without = again();
+        assert_eq!(without.code(), Some(2), "{without:?}");
+        assert!(without.err.contains("gone since it was written"), "{}", without.err);
+        std::fs::rename(&aside, &part).unwrap();
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) trait Buffer: fmt::Debug + Send {
     /// Room for rows of the same dataset.
     fn empty(&self) -> Box<dyn Buffer>;
     /// Adds the rows of a part. The error says what is wrong with it.
-    fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String>;
+    fn decode(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
 }
 
 /// The rows themselves.
@@ -90,7 +90,7 @@ impl<R: Recorded + Clone + fmt::Debug + Send + 'static> Buffer for Rows<R> {
         Box::new(Self::default())
     }
 
-    fn decode(&mut self, bytes: Vec<u8>) -> std::result::Result<(), String> {
+    fn decode(&mut self, bytes: &[u8]) -> std::result::Result<(), String> {
         self.0.extend(dataset::decode::<R>(bytes).map_err(|error| error.to_string())?);
         Ok(())
     }

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use super::redact::Redactor;
-use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, parse_part_name};
+use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_part_name};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, buffers};
 use crate::flow::Source;
 use crate::units::Nanos;
+use crate::whole;
 
 /// An open recording: its header, and its events as a [`Source`]. Two parts of each dataset are in
 /// memory at a time: one that is being read, and the next, which is made ready meanwhile.
@@ -72,7 +73,7 @@ impl Reader {
     /// Opens the recording in the directory `path`.
     pub fn open(path: &Path) -> Result<Self> {
         let meta_path = path.join(META);
-        let text = match fs::read(&meta_path) {
+        let text = match whole::read(&meta_path, whole::TEXT) {
             Ok(text) => text,
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
@@ -121,7 +122,9 @@ impl Reader {
     pub fn is_intact(&self, dataset: &str) -> bool {
         let sets = self.datasets.iter().filter(|set| set.rows.dataset() == dataset);
         let mut parts = sets.flat_map(|set| &set.parts);
-        parts.all(|(_, path, sum)| fs::read(path).is_ok_and(|bytes| checksum(&bytes) == *sum))
+        parts.all(|(_, path, sum)| {
+            whole::read(path, whole::DATA).is_ok_and(|bytes| is_of(&bytes, *sum))
+        })
     }
 
     /// Files of parts that are to be read, and those that are gone: equal for equal content.
@@ -243,11 +246,11 @@ impl Dataset {
 
 /// The rows of a part.
 fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buffer>> {
-    let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    if checksum(&bytes) != sum {
+    let bytes = whole::read(path, whole::DATA).map_err(|error| Error::io("read", path, error))?;
+    if !is_of(&bytes, sum) {
         return Err(Error::damaged(path, "its content does not match its checksum"));
     }
-    rows.decode(bytes).map_err(|error| Error::damaged(path, error))?;
+    rows.decode(&bytes).map_err(|error| Error::damaged(path, error))?;
     Ok(rows)
 }
 

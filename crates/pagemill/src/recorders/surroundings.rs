@@ -129,7 +129,10 @@ impl Surroundings {
         }
         // As the process sees it, which may be in a container.
         let path = self.linux.path(format!("/proc/{process}/root{name}"));
-        let found = std::fs::read(path).ok().and_then(|image| FileCode::read(&image)).map(Rc::new);
+        let found = pagemill_model::whole::read(path.as_ref(), pagemill_model::whole::DATA)
+            .ok()
+            .and_then(|image| FileCode::read(&image))
+            .map(Rc::new);
         self.files.insert(key, found.clone());
         found
     }

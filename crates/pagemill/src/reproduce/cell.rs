@@ -141,7 +141,8 @@ fn report_metrics(output: &Path, cpu: f64, outcome: &mut Outcome) -> Result<()> 
 
 /// FNV-1a, 64 bits: tells different outputs apart, nothing more.
 fn digest_of(path: &Path) -> Result<u64> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = pagemill_model::whole::read(path, pagemill_model::whole::DATA)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     ensure!(!bytes.is_empty(), "the program wrote nothing to {}", path.display());
     Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, &byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -148,7 +148,13 @@ fn tokens(directory: &Path) -> impl Iterator<Item = (String, bool)> {
 /// The daemons that run. Files of those that were killed are passed over, where the reader may look at their marks.
 pub fn all(directory: &Path) -> Vec<Status> {
     let running = tokens(directory).filter(|(_, lives)| *lives);
-    let read = |token: &str| serde_json::from_slice(&fs::read(path(directory, token)).ok()?).ok();
+    let read = |token: &str| {
+        serde_json::from_slice(
+            &pagemill_model::whole::read(&path(directory, token), pagemill_model::whole::TEXT)
+                .ok()?,
+        )
+        .ok()
+    };
     let mut all: Vec<Status> = running.filter_map(|(token, _)| read(&token)).collect();
     all.sort_by_key(|status| status.pid);
     all

@@ -1,6 +1,5 @@
 //! `frag show`: scores of each node, zone and order.
 
-use std::fs;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::thread;
@@ -11,7 +10,7 @@ use clap::Args;
 use pagemill_analysis::fragmentation::{external, unusable};
 use pagemill_kernel::extfrag::{Extfrag, Scores};
 use pagemill_kernel::{Linux, page_size};
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, Nanos, whole};
 use serde_json::json;
 
 use super::{check_order, order, tables};
@@ -58,8 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = FreeMemory::take(&linux)?;
     check_order(arguments.order, first.orders())?;
     if let Some(path) = &arguments.against {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = whole::text(path).with_context(|| format!("cannot read {}", path.display()))?;
         let before = tables::parse(&text).with_context(|| format!("{}", path.display()))?;
         print!("unusable free space index\n\n{}", tables::before_after(&before, &first));
         return Ok(Exit::Ok);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use pagemill_model::access::AccessSetup;
 use pagemill_model::perf_data;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, Nanos};
+use pagemill_model::{Bytes, Event, Nanos, whole};
 
 use super::Arguments;
 use crate::exit::Exit;
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 /// Makes a recording of the perf.data at `path`.
 pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
     let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    let bytes = whole::read(path, whole::DATA).with_context(|| format!("cannot read {shown}"))?;
     let read = match perf_data::read(&bytes) {
         Ok(read) => read,
         Err(damage) => bail!("{shown}: byte {}: {}", damage.at, damage.why),

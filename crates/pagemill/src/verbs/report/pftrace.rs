@@ -1,12 +1,12 @@
 //! The report of a `.pftrace` file: the same section as a recording's page faults.
 
-use std::fs;
 use std::io::ErrorKind;
 
 use anyhow::{Context, Result, bail};
 use pagemill_analysis::faults::FaultFold;
 use pagemill_model::Fold as _;
 use pagemill_model::pftrace::{Clock, events, parse, parse_rejected};
+use pagemill_model::whole;
 use serde_json::json;
 
 use super::Arguments;
@@ -20,10 +20,10 @@ use crate::{files, talk};
 pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let path = &arguments.recording;
     let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let bytes = whole::read(path, whole::DATA).with_context(|| format!("cannot read {name}"))?;
     let (layout, records) = parse(&name, &bytes)?;
     let counts = arguments.rejected.clone().unwrap_or_else(|| beside(path));
-    let rejected = match fs::read(&counts) {
+    let rejected = match whole::read(&counts, whole::TEXT) {
         Ok(bytes) => parse_rejected(&counts.display().to_string(), &bytes)?,
         Err(error) if error.kind() == ErrorKind::NotFound && arguments.rejected.is_none() => {
             eprintln!(

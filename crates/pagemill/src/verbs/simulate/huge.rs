@@ -1,14 +1,13 @@
 //! `simulate --huge`: huge page policies side by side on a simulated zone, TLB and helper. All of it is modelled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_analysis::regions::{Area, Place, RegionFold};
-use pagemill_model::{Event, Fold as _, Nanos, Source as _};
+use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
 };
@@ -308,7 +307,8 @@ impl Options {
             tlb::Config::default(),
         );
         let Some(path) = &self.costs else { return Ok((costs, tlb)) };
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = whole::read(path, whole::TEXT)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let known: Calibration = serde_json::from_slice(&text).with_context(|| {
             format!("{} is not what `pagemill plan --costs --json` prints", path.display())
         })?;
@@ -391,6 +391,8 @@ fn value(name: &str, row: &Outcome) -> serde_json::Value {
 mod tests {
     use super::*;
     use clap::FromArgMatches as _;
+    use std::fs;
+
     use pagemill_model::recording::{Meta, Writer};
     use pagemill_model::{Fault, FaultCounts, MappingSample};
 
