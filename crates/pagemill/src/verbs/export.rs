@@ -56,7 +56,7 @@ enum Format {
     Tabarnac,
     /// Accesses as CSV in the columns of Mitos's samples
     Mitos,
-    /// Accesses as trace events in JSON, which Perfetto opens
+    /// Accesses, page faults, heap and huge pages as trace events in JSON, which Perfetto opens
     Perfetto,
     /// Accesses as a profile for the Firefox Profiler
     Firefox,
@@ -70,13 +70,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let recording = arguments.recording.display();
     if arguments.format != Format::Pftrace {
-        if reader.meta().accesses.is_none() {
+        if reader.meta().accesses.is_none() && arguments.format != Format::Perfetto {
             bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
         }
         let file = NewFile::create(&arguments.output, arguments.force)?;
         let count = accesses::write(&mut reader, arguments.format, file.handle()?)?;
         file.finish()?;
-        eprintln!("wrote {count} accesses to {}", arguments.output.display());
+        let what = if arguments.format == Format::Perfetto { "events" } else { "accesses" };
+        eprintln!("wrote {count} {what} to {}", arguments.output.display());
         return Ok(Exit::Ok);
     }
     let Some(setup) = reader.meta().faults.clone() else {

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use anyhow::{Result, anyhow};
+use pagemill_analysis::faults::Category;
 use pagemill_analysis::objects::{KERNEL, Names};
 use pagemill_model::dataset::FileWriter;
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Access, Event, NamedAccess, Nanos, Source as _};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Format;
 use crate::symbols::Files;
@@ -45,10 +46,14 @@ trait Writing {
     fn interval(&mut self, _pid: u64, _began: u64, _ended: u64) -> Result<()> {
         Ok(())
     }
+    /// Any other event, so long after the start; whether the format has it.
+    fn other(&mut self, _event: &Event, _since: u64) -> Result<bool> {
+        Ok(false)
+    }
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// Writes the accesses of a recording and says how many there were.
+/// Writes the accesses of a recording, and what else the format has, and says how many there were.
 pub(super) fn write(
     reader: &mut Reader,
     format: Format,
@@ -114,7 +119,7 @@ pub(super) fn write(
                 let began = row.began.unwrap_or(row.time).since(meta.started).0;
                 writing.interval(row.pid.unwrap_or(0), began, row.time.since(meta.started).0)?;
             }
-            _ => {}
+            event => count += u64::from(writing.other(event, event.time().since(meta.started).0)?),
         }
     }
     writing.finish()?;
@@ -372,6 +377,53 @@ impl<W: Write> Writing for Perfetto<W> {
             "name": "accesses of an interval", "ph": "C", "ts": began as f64 / 1e3, "pid": pid,
             "args": { "reads": reads, "writes": writes },
         }))
+    }
+
+    fn other(&mut self, event: &Event, since: u64) -> Result<bool> {
+        let at = since as f64 / 1e3;
+        match event {
+            // A fault's stamp is its end.
+            Event::Fault(row) => {
+                let flags = Flags(row.flags.unwrap_or(0));
+                let address = format!("{:#x}", row.address.unwrap_or(0));
+                self.put(&json!({
+                    "name": format!("page fault, {}", Category::of(flags, true).name()), "cat": "fault", "ph": "X",
+                    "ts": since.saturating_sub(row.latency.0) as f64 / 1e3, "dur": row.latency.0 as f64 / 1e3,
+                    "pid": row.pid, "tid": row.tid,
+                    "args": {
+                        "address": address, "is": flags.names(), "clearing_ns": row.after_allocation,
+                        "compaction_ns": row.compaction, "reclaim_ns": row.reclaim,
+                    },
+                }))?;
+            }
+            Event::FaultCounts(row) => {
+                let name = Category::of(Flags(row.flags.unwrap_or(0)), true).name();
+                let faults: u64 = row.counts.iter().flatten().sum();
+                self.put(&json!({
+                    "name": format!("page faults, {name}"), "ph": "C", "ts": at, "pid": 0, "args": { "faults": faults },
+                }))?;
+            }
+            Event::Heap(row) => {
+                let memory = [
+                    ("live", row.live), ("footprint", row.footprint), ("pss", row.pss), ("merged", row.merged),
+                ];
+                let memory: Map<String, Value> =
+                    memory.into_iter().filter_map(|(name, bytes)| Some((name.into(), bytes?.0.into()))).collect();
+                self.put(&json!({ "name": "heap, bytes", "ph": "C", "ts": at, "pid": row.pid, "args": memory }))?;
+                if let (Some(passes), Some(longest)) = (row.passes, row.longest_pause) {
+                    self.put(&json!({
+                        "name": "compaction", "ph": "C", "ts": at, "pid": row.pid,
+                        "args": { "passes": passes, "longest_pause_ns": longest },
+                    }))?;
+                }
+            }
+            Event::Mapping(row) if row.huge.is_some() => self.put(&json!({
+                "name": format!("{} {:#x}", row.name.as_deref().unwrap_or(""), row.start.unwrap_or(0)), "ph": "C",
+                "ts": at, "pid": row.pid, "args": { "anonymous": row.anonymous, "on_huge_pages": row.huge },
+            }))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {

@@ -1,0 +1,66 @@
+//! What other tools are given.
+
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use serde_json::Value;
+use support::{compiled, pagemill, ran};
+
+/// Perfetto draws what has a length as a bar, and counters as lines.
+#[test]
+fn heap_faults_and_huge_pages_are_in_the_trace_that_perfetto_opens() {
+    let room = tempfile::tempdir().unwrap();
+    let source = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+        int main(void) { for (int i = 0; i < 300; i++) { memset(malloc(20000), 1, 20000); usleep(1000); } return 0; }\n";
+    let Some(program) = compiled(&room, "takes", source, &["-O1", "-fno-builtin"]) else { return };
+    let (recording, file) = (room.path().join("rec"), room.path().join("trace.json"));
+    let run = ran(pagemill()
+        .args([
+            "record",
+            "--with",
+            "heap,faults,hugepages",
+            "--threshold",
+            "0ns",
+            "--interval",
+            "20ms",
+            "-o",
+        ])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let run = ran(pagemill()
+        .arg("export")
+        .arg(&recording)
+        .args(["--format", "perfetto", "-o"])
+        .arg(&file));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named = |name: &str| {
+        events
+            .iter()
+            .filter(|event| event["name"].as_str().unwrap().starts_with(name))
+            .collect::<Vec<_>>()
+    };
+    let length = events.iter().map(|event| event["ts"].as_f64().unwrap()).fold(0.0, f64::max);
+    assert!((2e5..6e7).contains(&length), "{length} us");
+    let heap = named("heap, bytes");
+    assert!(heap.len() >= 3, "{} looks", heap.len());
+    assert!(heap.iter().all(|event| event["ph"] == "C"), "{heap:?}");
+    assert!(
+        heap.iter().any(|event| event["args"]["footprint"].as_u64().is_some_and(|bytes| bytes > 0)),
+        "{heap:?}"
+    );
+    assert!(
+        heap.iter().any(|event| event["args"]["pss"].as_u64().is_some_and(|bytes| bytes > 0)),
+        "{heap:?}"
+    );
+    // Without privileges, or with the kernel's counters only, single faults may be missing: then there are counts.
+    let (faults, counts) = (named("page fault, "), named("page faults, "));
+    assert!(!faults.is_empty() || !counts.is_empty(), "{events:?}");
+    for fault in faults {
+        assert!(fault["ph"] == "X" && fault["dur"].as_f64().unwrap() > 0.0, "{fault}");
+    }
+}
