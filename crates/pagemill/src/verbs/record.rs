@@ -8,6 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 mod exact;
 mod import;
+mod overhead;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -123,6 +124,10 @@ pub struct Arguments {
     /// Accesses: do not preload the library that notes which code asks for memory.
     #[arg(long)]
     no_names: bool,
+    /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is given];
+    /// its output is that of the last run.
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    overhead: Option<u32>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
@@ -182,6 +187,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(file) = &arguments.import {
         return import::import(arguments, file);
     }
+    if let Some(runs) = arguments.overhead.filter(|_| !arguments.command.is_empty()) {
+        return overhead::measure(arguments, runs);
+    }
     if arguments.pid.is_none() && arguments.command.is_empty() {
         anyhow::bail!(
             "nothing to record: give a command (-- CMD), a running process (-p PID), or a file of another tool (--import FILE)"
@@ -238,10 +246,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Err(error) = recorded {
         eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
     }
-    Ok(match status.signal() {
+    Ok(exit_of(status))
+}
+
+/// As the program ended, so do we.
+fn exit_of(status: ExitStatus) -> Exit {
+    match status.signal() {
         Some(signal) => Exit::Signal(signal),
         None => Exit::Code(code_of(status)),
-    })
+    }
 }
 
 /// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
