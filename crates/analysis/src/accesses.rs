@@ -39,6 +39,8 @@ pub struct AccessView {
     pub intervals: u64,
     /// Pages touched in each interval: seconds since the recording began, pages.
     pub working_set: Vec<(f64, u64)>,
+    /// How long each interval lasted by the clock, ns, in the same order. Its processes' last ones are as long as they lived.
+    pub lengths: Vec<u64>,
     /// Everything.
     pub total: Counts,
     /// By what lay there; the most pages first.
@@ -60,6 +62,7 @@ pub struct AccessFold {
     accesses: Table<(u64, u64), Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
+    lengths: Vec<u64>,
     kept: u64,
 }
 
@@ -74,6 +77,7 @@ impl AccessFold {
             accesses: Table::default(),
             threads: Recent::default(),
             working_set: Vec::new(),
+            lengths: Vec::new(),
             kept: 0,
         }
     }
@@ -97,6 +101,7 @@ impl AccessFold {
                 self.touched.insert((pid, number), true);
             }
         }
+        self.lengths.push(row.time.since(row.began.unwrap_or(row.time)).0);
         self.working_set.push((row.time.since(self.started).0 as f64 / 1e9, size));
         self.kept += row.kept.unwrap_or(0);
     }
@@ -197,6 +202,7 @@ impl Fold for AccessFold {
         AccessView {
             intervals: self.working_set.len() as u64,
             working_set: self.working_set.clone(),
+            lengths: self.lengths.clone(),
             total,
             mappings,
             threads,
