@@ -1,0 +1,56 @@
+//! What verbs begin with: the machine, a recording, room to work in.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use pagemill_kernel::Linux;
+use pagemill_kernel::limits::Resource;
+use pagemill_model::Bytes;
+use pagemill_model::recording::Reader;
+
+/// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree of
+/// files in its place; what users run reads no such variable.
+pub fn machine() -> Linux {
+    let tree = cfg!(debug_assertions).then(|| std::env::var_os("PAGEMILL_ROOT")).flatten();
+    tree.map_or_else(Linux::live, Linux::at)
+}
+
+/// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like the
+/// whole that is not.
+pub fn recording(path: &Path) -> Result<Reader> {
+    let reader = Reader::open(path)?;
+    if let Some(missing) = reader.missing() {
+        eprintln!(
+            "pagemill: {}: {} gone since it was written; what follows is of the rest",
+            path.display(),
+            missing.named()
+        );
+        crate::stdio::is_partial();
+    }
+    Ok(reader)
+}
+
+/// What a verb that stays beside the program that it starts needs at the least.
+const DESCRIPTORS: u64 = 32;
+const ADDRESS_SPACE: u64 = 256 << 20;
+
+/// Refuses to start a program that would be left alone when this process reaches a limit of its own.
+pub fn ensure_room() -> Result<()> {
+    if let Some(most) = Resource::Descriptors.limit() {
+        ensure!(
+            most >= DESCRIPTORS,
+            "this process may have {most} files open and needs {DESCRIPTORS} (run: ulimit -n {DESCRIPTORS})"
+        );
+    }
+    if let Some(most) = Resource::AddressSpace.limit() {
+        ensure!(
+            most >= ADDRESS_SPACE,
+            "this process may map {} and needs {} (run: ulimit -v unlimited; a limit for the program alone: \
+             sh -c 'ulimit -v {}; exec PROGRAM')",
+            Bytes(most).to_string().trim(),
+            Bytes(ADDRESS_SPACE).to_string().trim(),
+            most >> 10
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Starting, attaching to and supervising a program; its libraries, exit codes, files and standard streams.
+#![forbid(unsafe_code)]
+
+// Before all others: they print by its macros.
+#[macro_use]
+pub mod stdio;
+
+pub mod context;
+pub mod exit;
+pub mod files;
+pub mod input;
+pub mod lazy_file;
+pub mod library;
+pub mod prepare;
+pub mod program;
+pub mod stats_page;
+pub mod supervise;

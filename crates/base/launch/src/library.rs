@@ -1,0 +1,167 @@
+//! The preload library and the agent of `run --huge`: where they are, and how a program is told to load them.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use object::read::elf::{ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSymbol, elf};
+
+use crate::lazy_file::Parts;
+use crate::program;
+use crate::stats_page;
+
+/// A library of ours that programs are made to load.
+struct Library {
+    /// File name.
+    name: &'static str,
+    /// The variable that names it if it is somewhere else.
+    variable: &'static str,
+    /// The package that it is built from.
+    package: &'static str,
+    /// What it defines and no other library does.
+    symbol: &'static str,
+    /// What it is, for messages.
+    what: &'static str,
+}
+
+const PRELOAD: Library = Library {
+    name: "libpagemill.so",
+    variable: "PAGEMILL_LIB",
+    package: "pagemill-preload-heap",
+    symbol: stats_page::SYMBOL,
+    what: "preload library",
+};
+
+const AGENT: Library = Library {
+    name: "libpagemill_huge.so",
+    variable: "PAGEMILL_HUGE_LIB",
+    package: "pagemill-preload-prefault",
+    symbol: "pagemill_huge_version",
+    what: "agent",
+};
+
+#[cfg(target_arch = "x86_64")]
+const NAMES: Library = Library {
+    name: "libpagemill_names.so",
+    variable: "PAGEMILL_NAMES_LIB",
+    package: "pagemill-preload-sites",
+    symbol: "pagemill_names_version",
+    what: "library of call sites",
+};
+
+/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the preload library would be.
+#[cfg(target_arch = "x86_64")]
+pub fn find_names() -> Result<PathBuf> {
+    NAMES.find()
+}
+
+/// The absolute path of the preload library: `$PAGEMILL_LIB`, or next to this program, or in the
+/// `lib` directory beside this program's directory.
+pub fn find() -> Result<PathBuf> {
+    PRELOAD.find()
+}
+
+/// The absolute path of the agent of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the preload library would be.
+pub fn find_agent() -> Result<PathBuf> {
+    AGENT.find()
+}
+
+impl Library {
+    fn find(&self) -> Result<PathBuf> {
+        let Self { name, variable, package, what, symbol } = self;
+        let path = match env::var_os(variable) {
+            Some(path) => std::path::absolute(&path)
+                .ok()
+                .filter(|path| path.is_file())
+                .with_context(|| {
+                    format!("{variable} is {path:?}, and there is no such file (set it to {name}, or unset it)")
+                })?,
+            None => {
+                let program =
+                    env::current_exe().context("cannot find out where this program is")?;
+                let directory = program.parent().unwrap_or(Path::new("/"));
+                let places = [directory.join(name), directory.join("../lib").join(name)];
+                let found = places.into_iter().find(|path| path.is_file());
+                found.and_then(|path| path.canonicalize().ok()).with_context(|| {
+                    format!(
+                        "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile preload \
+                         -p {package}, and set {variable} to the file)",
+                        program.display(),
+                        directory.join("../lib").display()
+                    )
+                })?
+            }
+        };
+        // The loader takes both for separators and knows no way to quote them.
+        if path.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            bail!("LD_PRELOAD cannot name {path:?}: move it to a path without spaces and colons");
+        }
+        if let Err(why) = inspect(&path, symbol) {
+            bail!(
+                "{} is not pagemill's {what} for this machine: {why} (set {variable} to {name}, or unset it)",
+                path.display()
+            );
+        }
+        Ok(path)
+    }
+}
+
+/// Whether the loader will load the file and find our `symbol` in it: what it cannot load it passes over
+/// with a line on standard error, and the program runs without it.
+fn inspect(path: &Path, symbol: &str) -> Result<(), String> {
+    let image = Parts::open(path).map_err(|error| error.to_string())?;
+    let file = ElfFile64::<Endianness, _>::parse(&image)
+        .map_err(|_| "it is no ELF file of 64 bits, or is damaged")?;
+    let machine = file.elf_header().e_machine(file.endian());
+    if machine != program::host_machine() || !file.is_little_endian() {
+        return Err(format!("it is built for another machine (ELF machine number {})", machine.0));
+    }
+    let is_ours = |name: &[u8]| name == symbol.as_bytes();
+    let exports = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, &Parts>| {
+        symbol.is_definition() && symbol.name_bytes().is_ok_and(is_ours)
+    };
+    if !file.dynamic_symbols().any(|symbol| exports(&symbol)) {
+        return Err(format!("it does not define {symbol}"));
+    }
+    if file.elf_header().e_type(file.endian()) != elf::ET_DYN {
+        return Err("it is a program and no library".into());
+    }
+    Ok(())
+}
+
+/// The value of `LD_PRELOAD` that loads `library` first and then what was loaded before.
+pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        value.push(":");
+        value.push(before);
+    }
+    value
+}
+
+/// What a command is to load already.
+pub fn preloaded(command: &Command) -> Option<OsString> {
+    let before = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+    let before = before.and_then(|(_, value)| value.map(OsStr::to_owned));
+    before.or_else(|| env::var_os("LD_PRELOAD"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_preloaded_before_stays_behind_ours() {
+        let library = Path::new("/x/libpagemill.so");
+        assert_eq!(preload(library, None), "/x/libpagemill.so");
+        assert_eq!(preload(library, Some(OsStr::new(""))), "/x/libpagemill.so");
+        assert_eq!(
+            preload(library, Some(OsStr::new("/a.so /b.so"))),
+            "/x/libpagemill.so:/a.so /b.so"
+        );
+    }
+}

@@ -1,0 +1,604 @@
+//! Whether the preload library can work in a program: found out before the program is executed.
+//!
+//! The dynamic loader maps the libraries in `LD_PRELOAD` before the program's own and resolves
+//! `malloc` to the first definition in the order program, preloaded libraries, other libraries. So
+//! preloading has no effect when
+//!
+//! - there is no dynamic loader: a static program, and most Go programs;
+//! - the loader ignores the variable: the program gains privileges when it is executed;
+//! - the program itself comes first: it defines `malloc`, or calls an allocator of its own by
+//!   another name;
+//! - the loader is not the one that the library was built for: another machine, 32 bits, musl.
+//!
+//! A script is as good as its interpreter, which may be named through `env(1)`.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
+use pagemill_kernel::privilege::{self, Gain};
+
+use crate::lazy_file::Parts;
+
+/// Scripts whose interpreters are scripts: how far the kernel follows.
+const DEEPEST_SCRIPT: usize = 5;
+
+/// Allocators by the name that only their own users call.
+const ALLOCATORS: &[(&str, &str)] = &[
+    ("moz_arena_malloc", "mozjemalloc"),
+    ("je_malloc", "jemalloc"),
+    ("_rjem_malloc", "jemalloc"),
+    ("mi_malloc", "mimalloc"),
+    ("tc_malloc", "tcmalloc"),
+    ("sn_malloc", "snmalloc"),
+    ("scudo_malloc", "scudo"),
+];
+
+/// A program's file, arguments (its name first) and environment, as execve(2) takes them.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// The file.
+    pub path: CString,
+    /// Its arguments.
+    pub arguments: Vec<CString>,
+    /// Its environment: this process's.
+    pub environment: Vec<CString>,
+}
+
+impl Words {
+    /// Of `command`, whose file is `path` and which is known to itself as `name`.
+    pub fn of(path: &Path, command: &Command, name: &OsStr) -> anyhow::Result<Self> {
+        let text =
+            |word: &OsStr| CString::new(word.as_bytes()).context("an argument contains a NUL byte");
+        let mut arguments = vec![text(name)?];
+        for argument in command.get_args() {
+            arguments.push(text(argument)?);
+        }
+        let mut environment = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let mut pair = name;
+            pair.push("=");
+            pair.push(value);
+            environment.push(text(&pair)?);
+        }
+        Ok(Self { path: text(path.as_os_str())?, arguments, environment })
+    }
+
+    /// Sets variables of the environment, in place of those of the same name.
+    pub fn set(&mut self, variables: &[(OsString, OsString)]) -> anyhow::Result<()> {
+        for (name, value) in variables {
+            let mut pair = name.as_bytes().to_vec();
+            pair.push(b'=');
+            self.environment.retain(|other| !other.as_bytes().starts_with(&pair));
+            pair.extend(value.as_bytes());
+            self.environment.push(CString::new(pair).context("a variable contains a NUL byte")?);
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no program to execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoProgram {
+    /// No file of this name.
+    Missing,
+    /// There is one, but it may not be executed.
+    NotExecutable(PathBuf),
+}
+
+/// Why preloading cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// One stable word: `static`, `go`, `privileged`, `bundled-allocator`, `sanitizer`, `musl`,
+    /// `32-bit`, `other-machine`; and of what the kernel would not execute either, `not-a-program`,
+    /// `damaged`, `no-interpreter`, `interpreter-not-executable`.
+    pub kind: &'static str,
+    /// Why, as the end of "NAME cannot use the preload library: …".
+    pub reason: String,
+    /// What to do instead.
+    pub way: String,
+}
+
+impl Refusal {
+    /// What a wrapper ends with: as env(1) where there is nothing to execute, with or without the
+    /// library; 125 where only the library stands in the way.
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            "no-interpreter" => 127,
+            "not-a-program" | "damaged" | "interpreter-not-executable" => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// The outcome of an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing speaks against preloading.
+    Fits,
+    /// The file could not be read, so nobody knows.
+    Unknown(String),
+    /// It cannot work.
+    Refused(Refusal),
+}
+
+/// A program, the interpreters through which it runs, and the verdict on the last of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The program's file, then its interpreter if it is a script, and so on.
+    pub chain: Vec<PathBuf>,
+    /// Whether preloading can work.
+    pub verdict: Verdict,
+}
+
+/// Finds the file that `execvp(3)` would execute for `command`.
+pub fn find(command: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, NoProgram> {
+    if command.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(command);
+        return match executable(&path) {
+            Some(true) => Ok(path),
+            Some(false) => Err(NoProgram::NotExecutable(path)),
+            None => Err(NoProgram::Missing),
+        };
+    }
+    let default = OsStr::new("/bin:/usr/bin");
+    let mut refused = None;
+    for directory in std::env::split_paths(search.unwrap_or(default)) {
+        let path = directory.join(command);
+        match executable(&path) {
+            Some(true) if !command.is_empty() => return Ok(path),
+            Some(false) if path.is_file() => refused = refused.or(Some(path)),
+            _ => {}
+        }
+    }
+    Err(refused.map_or(NoProgram::Missing, NoProgram::NotExecutable))
+}
+
+/// Whether `path` is a file that somebody may execute; `None` if there is nothing.
+fn executable(path: &Path) -> Option<bool> {
+    let metadata = fs::metadata(path).ok()?;
+    Some(metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// Says whether preloading can work in the program at `path`. `search` is the `PATH` that `env(1)`
+/// would use.
+pub fn inspect(path: &Path, search: Option<&OsStr>) -> Inspection {
+    let mut chain = vec![path.to_owned()];
+    let verdict = loop {
+        let file = chain.last().map_or(path, PathBuf::as_path);
+        match look(file, search) {
+            Ok(Look::Verdict(verdict)) => break verdict,
+            Ok(Look::Interpreter(_)) if chain.len() > DEEPEST_SCRIPT => {
+                break Verdict::Refused(not_a_program("its interpreters are scripts without end"));
+            }
+            Ok(Look::Interpreter(interpreter)) => chain.push(interpreter),
+            Err(error) => {
+                break Verdict::Unknown(format!("cannot read {}: {error}", file.display()));
+            }
+        }
+    };
+    Inspection { chain, verdict }
+}
+
+/// What one file says.
+enum Look {
+    Verdict(Verdict),
+    Interpreter(PathBuf),
+}
+
+fn look(path: &Path, search: Option<&OsStr>) -> io::Result<Look> {
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(256).read_to_end(&mut start)?;
+    if let Some(line) = start.strip_prefix(b"#!") {
+        return Ok(match interpreter(line, search) {
+            Ok(path) => Look::Interpreter(path),
+            Err(refusal) => Look::Verdict(Verdict::Refused(refusal)),
+        });
+    }
+    if !start.starts_with(&elf::ELFMAG) {
+        // execvp(3) gives a file without a known beginning to the shell.
+        return Ok(if start.contains(&0) {
+            Look::Verdict(Verdict::Refused(not_a_program(
+                "it is neither an ELF program nor a script",
+            )))
+        } else {
+            Look::Interpreter(PathBuf::from("/bin/sh"))
+        });
+    }
+    if let Ok(Some(gain)) = privilege::gain(path) {
+        return Ok(Look::Verdict(Verdict::Refused(privileged(path, gain))));
+    }
+    let refusal = inspect_elf(&Parts::open(path)?, path);
+    Ok(Look::Verdict(refusal.map_or(Verdict::Fits, Verdict::Refused)))
+}
+
+/// The interpreter that a script's first line (after `#!`) names; for `env(1)` the program that it
+/// will look up.
+fn interpreter(line: &[u8], search: Option<&OsStr>) -> Result<PathBuf, Refusal> {
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut words = line
+        .split(|byte| byte.is_ascii_whitespace())
+        .filter(|word| !word.is_empty())
+        .map(|word| OsString::from_vec(word.to_vec()));
+    let path = words.next().map(PathBuf::from);
+    let path = path.ok_or_else(|| not_a_program("its first line names no interpreter"))?;
+    match executable(&path) {
+        None => return Err(no_interpreter(path.display())),
+        Some(false) => return Err(closed_interpreter(path.display())),
+        Some(true) => {}
+    }
+    if path.file_name() != Some(OsStr::new("env")) {
+        return Ok(path);
+    }
+    let is_own =
+        |word: &OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
+    let Some(name) = words.find(|word| !is_own(word)) else { return Ok(path) };
+    find(&name, search).map_err(|error| match error {
+        NoProgram::Missing => no_interpreter(name.display()),
+        NoProgram::NotExecutable(path) => closed_interpreter(path.display()),
+    })
+}
+
+fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path) -> Option<Refusal> {
+    // Whatever its class says: a file that is cut off or overwritten is that before anything else.
+    if image.read_bytes_at(4, 1) == Ok(&[elf::ELFCLASS32.0]) {
+        return Some(match ElfFile32::<Endianness, R>::parse(image) {
+            Err(_) => damaged("its headers make no sense"),
+            Ok(_) => Refusal {
+                kind: "32-bit",
+                reason: "it is a 32-bit program and the library has 64 bits".into(),
+                way: "use the 64-bit build of the program".into(),
+            },
+        });
+    }
+    let Ok(file) = ElfFile64::<Endianness, R>::parse(image) else {
+        return Some(damaged("its headers make no sense"));
+    };
+    let endian = file.endian();
+    let end_of = |segment: &elf::ProgramHeader64<Endianness>| {
+        let loaded = segment.p_type(endian) == elf::PT_LOAD;
+        loaded.then(|| segment.p_offset(endian).saturating_add(segment.p_filesz(endian)))
+    };
+    let needed = file.elf_program_headers().iter().filter_map(end_of).max();
+    let len = image.len().unwrap_or(0);
+    if needed.is_none_or(|needed| needed > len) {
+        let needed = needed.map_or("nothing".into(), |needed| format!("{needed} bytes"));
+        return Some(damaged(&format!(
+            "its headers tell the kernel to load {needed} and it has {len}"
+        )));
+    }
+    let machine = file.elf_header().e_machine(endian);
+    if machine != host_machine() || !file.is_little_endian() {
+        return Some(Refusal {
+            kind: "other-machine",
+            reason: format!("it is built for another machine (ELF machine number {})", machine.0),
+            way: format!("use its build for {}", std::env::consts::ARCH),
+        });
+    }
+    let name = path.file_name().unwrap_or_default().display();
+    let loader = file
+        .elf_program_headers()
+        .iter()
+        .find_map(|header| header.interpreter(endian, image).ok().flatten());
+    let is_go = file.section_by_name(".go.buildinfo").is_some()
+        || file.section_by_name(".note.go.buildid").is_some();
+    let Some(loader) = loader else {
+        if is_loader(path) {
+            return None;
+        }
+        return Some(if is_library(&file, image) {
+            Refusal {
+                kind: "library",
+                reason: "it is a shared library, not a program".into(),
+                way: "name the program that uses it".into(),
+            }
+        } else if is_go {
+            Refusal {
+                kind: "go",
+                reason: "it is a static Go program, whose runtime manages its memory without malloc".into(),
+                way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it".into(),
+            }
+        } else {
+            Refusal {
+                kind: "static",
+                reason:
+                    "it is statically linked, so there is no loader that could preload anything"
+                        .into(),
+                way: format!(
+                    "build {name} without -static, or install its dynamically linked package"
+                ),
+            }
+        });
+    };
+    let loader = String::from_utf8_lossy(loader).into_owned();
+    if loader.contains("ld-musl") {
+        return Some(Refusal {
+            kind: "musl",
+            reason: format!(
+                "its C library is musl (loader {loader}) and the library is built for glibc"
+            ),
+            way: "use a build for glibc".into(),
+        });
+    }
+    if is_go {
+        return Some(Refusal {
+            kind: "go",
+            reason: "it is a Go program: its heap does not come from malloc, only its C parts do"
+                .into(),
+            way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it"
+                .into(),
+        });
+    }
+    sanitizer(&file, image).or_else(|| bundled(&file))
+}
+
+/// AddressSanitizer's library, if the program is linked with it: it ends a program where it is not loaded first.
+fn sanitizer<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> Option<Refusal> {
+    const LIBRARIES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
+    let endian = file.endian();
+    let sections = file.elf_header().sections(endian, image).ok()?;
+    let (entries, strings) = sections.dynamic(endian, image).ok()??;
+    let strings = sections.strings(endian, image, strings).ok()?;
+    let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
+    let mut names = needed.filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok());
+    let name = names.find(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))?;
+    Some(Refusal {
+        kind: "sanitizer",
+        reason: format!(
+            "it is built with AddressSanitizer, whose library {} must be loaded before any other",
+            String::from_utf8_lossy(name)
+        ),
+        way: "use a build without -fsanitize=address".into(),
+    })
+}
+
+/// The sanitizer that a program is built with and that leaves no room for memory of others, if it is: its shadow takes
+/// fixed addresses, and it ends where it finds anything there.
+pub fn sanitizer_with_fixed_layout(path: &Path) -> Option<&'static str> {
+    const KNOWN: [(&[u8], &str); 2] =
+        [(b"__tsan_init", "ThreadSanitizer"), (b"__msan_init", "MemorySanitizer")];
+    let parts = Parts::open(path).ok()?;
+    let file = ElfFile64::<Endianness, _>::parse(&parts).ok()?;
+    // It calls it, or brings it.
+    let found = file
+        .dynamic_symbols()
+        .chain(file.symbols())
+        .filter_map(|symbol| symbol.name_bytes().ok())
+        .find_map(|name| KNOWN.iter().find(|(known, _)| *known == name));
+    found.map(|(_, sanitizer)| *sanitizer)
+}
+
+/// The allocator that the program carries, if it does.
+fn bundled<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> Option<Refusal> {
+    let carries = |allocator: &str, symbol: &str| {
+        Refusal {
+        kind: "bundled-allocator",
+        reason: format!("it carries its own allocator ({allocator}: it defines {symbol}), which comes first"),
+        way: "use a build that takes malloc from the C library (Firefox: --disable-jemalloc; Redis: MALLOC=libc)".into(),
+    }
+    };
+    let defined = |name: &str| {
+        file.dynamic_symbols()
+            .chain(file.symbols())
+            .any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+    };
+    if let Some((symbol, allocator)) = ALLOCATORS.iter().find(|(symbol, _)| defined(symbol)) {
+        return Some(carries(allocator, symbol));
+    }
+    // Only an exported malloc comes before ours; a local one may be anything.
+    let exports = |name: &str| {
+        file.dynamic_symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+    };
+    (exports("malloc") && exports("free")).then(|| carries("unknown", "malloc and free"))
+}
+
+/// What gives a program its privileges, in words.
+pub fn gain(gain: Gain) -> String {
+    match gain {
+        Gain::User(user) => format!("set-user-ID to user {user}"),
+        Gain::Group(group) => format!("set-group-ID to group {group}"),
+        Gain::Capabilities => "marked with file capabilities".into(),
+    }
+}
+
+fn privileged(path: &Path, gained: Gain) -> Refusal {
+    let bit = gain(gained);
+    let (path, name) = (path.display(), path.file_name().unwrap_or_default().display());
+    Refusal {
+        kind: "privileged",
+        reason: format!(
+            "it is {bit}, and the loader ignores LD_PRELOAD for programs that gain privileges"
+        ),
+        way: format!("run it as the user who has them, or a plain copy: cp {path} /tmp/{name}"),
+    }
+}
+
+fn not_a_program(reason: impl Into<String>) -> Refusal {
+    Refusal {
+        kind: "not-a-program",
+        reason: reason.into(),
+        way: "name an ELF program or a script that starts with #!".into(),
+    }
+}
+
+fn damaged(how: &str) -> Refusal {
+    Refusal {
+        kind: "damaged",
+        reason: format!("it is a damaged ELF file: {how}"),
+        way: "build or install it again".into(),
+    }
+}
+
+fn no_interpreter(name: impl std::fmt::Display) -> Refusal {
+    Refusal {
+        kind: "no-interpreter",
+        reason: format!("its interpreter {name} is not found"),
+        way: "install it, or name another one in the script's first line".into(),
+    }
+}
+
+fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
+    Refusal {
+        kind: "interpreter-not-executable",
+        reason: format!("its interpreter {path} is not an executable file"),
+        way: format!("run: chmod +x {path}, or name another one in the script's first line"),
+    }
+}
+
+/// Whether the file is a shared library: it has a name of its own, and nothing that says it is a program (`DF_1_PIE`).
+fn is_library<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> bool {
+    let endian = file.endian();
+    let sections = file.elf_header().sections(endian, image);
+    let Ok(Ok(Some((entries, _)))) = sections.map(|sections| sections.dynamic(endian, image))
+    else {
+        return false;
+    };
+    let program = entries.iter().any(|entry| {
+        entry.d_tag(endian) == elf::DT_FLAGS_1 && entry.d_val(endian) & elf::DF_1_PIE.0 != 0
+    });
+    !program && entries.iter().any(|entry| entry.d_tag(endian) == elf::DT_SONAME)
+}
+
+/// Why the file at `path` cannot be executed, and what to do about it.
+pub fn not_executable(path: &Path) -> (&'static str, String) {
+    if path.is_dir() {
+        ("it is a directory", "name a program in it".to_owned())
+    } else {
+        ("it is not an executable file", format!("run: chmod +x {}", path.display()))
+    }
+}
+
+/// Whether `path` is the dynamic loader itself, which can be told to run a program.
+fn is_loader(path: &Path) -> bool {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    real.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
+}
+
+/// The ELF machine number of this build.
+pub fn host_machine() -> elf::Machine {
+    if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(directory: &Path, name: &str, content: &[u8], mode: u32) -> PathBuf {
+        let path = directory.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_shell_fits() {
+        let inspection = inspect(Path::new("/bin/sh"), None);
+        assert_eq!(inspection.verdict, Verdict::Fits);
+        assert_eq!(inspection.chain, [Path::new("/bin/sh")]);
+    }
+
+    #[test]
+    fn a_script_is_as_good_as_its_interpreter_also_through_env() {
+        let directory = tempfile::tempdir().unwrap();
+        for first_line in [
+            "#!/bin/sh\n",
+            "#! /bin/sh -e\n",
+            "#!/usr/bin/env sh\n",
+            "#!/usr/bin/env -S A=b sh -e\n",
+        ] {
+            let path = script(directory.path(), "script", first_line.as_bytes(), 0o755);
+            let inspection = inspect(&path, Some(OsStr::new("/bin")));
+            assert_eq!(inspection.verdict, Verdict::Fits, "{first_line}");
+            assert_eq!(inspection.chain, [path, PathBuf::from("/bin/sh")], "{first_line}");
+        }
+    }
+
+    #[test]
+    fn a_script_without_a_first_line_goes_to_the_shell() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = script(directory.path(), "script", b"exit 0\n", 0o755);
+        assert_eq!(inspect(&path, None).chain[1], Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn scripts_that_interpret_each_other_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("script");
+        let line = format!("#!{}\n", path.display());
+        script(directory.path(), "script", line.as_bytes(), 0o755);
+        let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
+        assert_eq!(refusal.kind, "not-a-program");
+    }
+
+    #[test]
+    fn data_and_damaged_programs_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = fs::read("/bin/sh").unwrap();
+        let most = &whole[..whole.len() / 2];
+        for (content, kind) in [
+            (&b"\0\0data"[..], "not-a-program"),
+            (&whole[..4], "damaged"),
+            (&whole[..60], "damaged"),
+            (most, "damaged"),
+            (b"\x7fELF\x01\x01\x01\x00", "damaged"),
+            (
+                b"\x7fELF and then a novel that is longer than any header of an ELF file is",
+                "damaged",
+            ),
+        ] {
+            let path = script(directory.path(), "data", content, 0o755);
+            let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
+            assert_eq!((refusal.kind, refusal.exit_code()), (kind, 126), "{}", refusal.reason);
+        }
+    }
+
+    #[test]
+    fn a_32_bit_program_is_not_a_damaged_one() {
+        let directory = tempfile::tempdir().unwrap();
+        // A header of 52 bytes for i386, without segments.
+        let mut image = [0; 52];
+        image[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+        (image[16], image[18], image[20], image[40]) = (2, 3, 1, 52);
+        let path = script(directory.path(), "old", &image, 0o755);
+        let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
+        assert_eq!((refusal.kind, refusal.exit_code()), ("32-bit", 125));
+    }
+
+    #[test]
+    fn a_program_for_another_machine_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut image = fs::read("/bin/sh").unwrap();
+        image[18..20].copy_from_slice(&elf::EM_RISCV.0.to_le_bytes());
+        let path = script(directory.path(), "riscv", &image, 0o755);
+        let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
+        assert_eq!(refusal.kind, "other-machine");
+    }
+
+    #[test]
+    fn the_search_path_is_followed_as_execvp_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        fs::create_dir_all(one.join("x")).unwrap();
+        fs::create_dir(&two).unwrap();
+        let search = std::env::join_paths([&one, &two]).unwrap();
+        let search = Some(search.as_os_str());
+        assert_eq!(
+            find(OsStr::new("x"), search),
+            Err(NoProgram::Missing),
+            "a directory is no program"
+        );
+        let path = script(&two, "x", b"#!/bin/sh\n", 0o644);
+        assert_eq!(find(OsStr::new("x"), search), Err(NoProgram::NotExecutable(path.clone())));
+        script(&two, "x", b"#!/bin/sh\n", 0o755);
+        assert_eq!(find(OsStr::new("x"), search), Ok(path));
+        assert_eq!(find(OsStr::new("./no/such"), search), Err(NoProgram::Missing));
+        assert_eq!(find(OsStr::new(""), search), Err(NoProgram::Missing));
+    }
+}

@@ -1,0 +1,198 @@
+//! What verbs answer as JSON: one object each, whose layout has a name and a version.
+//!
+//! `docs/schema/NAME.json` describes the layout; `docs/json.md` says what may change and what may not. A test runs every verb
+//! that takes `--json` and holds what it prints against the description.
+
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+/// The layouts, their versions, and the table that `--csv` prints if none is named. A version changes when a member goes or changes its meaning; members are added without.
+pub const LAYOUTS: [(&str, u64, &str); 23] = [
+    ("compare", 1, "figures"),
+    ("counters", 1, "metrics"),
+    ("doctor", 1, "rows"),
+    ("frag-check", 1, ""),
+    ("frag-compact", 1, "steps"),
+    ("frag-induce", 1, "after.zones"),
+    ("frag-show", 1, "zones"),
+    ("heap", 1, "sample"),
+    ("hugepages", 1, "hugepages.mappings"),
+    ("plan", 1, "places"),
+    ("plan-costs", 1, ""),
+    ("plan-measure", 1, "slices"),
+    ("plan-profile", 1, ""),
+    ("plan-replay", 1, "differ"),
+    ("report", 1, ""),
+    ("report-pftrace", 1, "faults.categories"),
+    ("simulate", 1, "rows"),
+    ("simulate-figures", 1, "cells"),
+    ("simulate-huge", 1, "policies"),
+    ("tier-doctor", 1, "findings"),
+    ("tier-replay", 1, ""),
+    ("tier-status", 1, "nodes"),
+    ("validate", 1, "touched"),
+];
+
+/// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
+pub fn named(layout: &str, value: Value) -> Value {
+    let version = LAYOUTS.iter().find(|(name, ..)| *name == layout).map(|(_, version, _)| *version);
+    let mut members = match value {
+        Value::Object(members) => members,
+        rows => [("rows".to_owned(), rows)].into_iter().collect(),
+    };
+    debug_assert!(version.is_some(), "{layout} is not listed");
+    members.insert("layout".into(), json!(layout));
+    members.insert("schema".into(), json!(version));
+    Value::Object(members)
+}
+
+/// As [`named`], as text with a line for each member; or a table of it as CSV, where that was asked for.
+pub fn text(layout: &str, value: Value) -> Result<String> {
+    let answer = named(layout, value);
+    let Some(table) = CSV.get() else { return Ok(format!("{answer:#}\n")) };
+    csv(layout, &answer, table, true)
+}
+
+/// As [`text`], on one line; of tables after the first without their header.
+pub fn line(layout: &str, value: Value, first: bool) -> Result<String> {
+    let answer = named(layout, value);
+    let Some(table) = CSV.get() else { return Ok(format!("{answer}\n")) };
+    csv(layout, &answer, table, first)
+}
+
+/// Prints it.
+pub fn print(layout: &str, value: Value) -> Result<()> {
+    pagemill_launch::stdio::stdout(&text(layout, value)?);
+    Ok(())
+}
+
+/// The table that is to be printed as CSV; none is named: the layout's own.
+static CSV: OnceLock<String> = OnceLock::new();
+
+/// Answers are to be printed as CSV.
+pub fn as_csv(table: &str) {
+    // The command line is read once.
+    let _ = CSV.set(table.to_owned());
+}
+
+/// A table of an answer.
+fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String> {
+    let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., table)| table);
+    let name = if table.is_empty() { own } else { table };
+    let found =
+        name.split('.').filter(|part| !part.is_empty()).try_fold(answer, |at, part| at.get(part));
+    let rows = found.map(rows).unwrap_or_default();
+    if rows.is_empty() && !found.is_some_and(Value::is_array)
+        || name.is_empty() && own.is_empty() && layout == "report"
+    {
+        let mut names = Vec::new();
+        tables(answer, "", &mut names);
+        bail!("{layout} has no table {name:?}; --csv= takes one of: {}", names.join(", "));
+    }
+    let mut columns: Vec<&str> = Vec::new();
+    for (column, _) in rows.iter().flatten() {
+        if !columns.contains(&column.as_str()) {
+            columns.push(column);
+        }
+    }
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    if header {
+        writer.write_record(&columns)?;
+    }
+    for row in &rows {
+        let cell = |column: &&str| {
+            row.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell)
+        };
+        writer.write_record(columns.iter().map(cell))?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+type Row = Vec<(String, String)>;
+
+/// The rows of a table: of a list each item, of an object whose members are objects each member, else the object.
+fn rows(table: &Value) -> Vec<Row> {
+    let row = |value: &Value, key: Option<&str>| {
+        let mut row: Row = key.map(|key| ("name".to_owned(), key.to_owned())).into_iter().collect();
+        flat(value, "", &mut row);
+        row
+    };
+    match table {
+        Value::Array(items) => items.iter().map(|item| row(item, None)).collect(),
+        Value::Object(members) if !members.is_empty() && members.values().all(Value::is_object) => {
+            members.iter().map(|(key, member)| row(member, Some(key))).collect()
+        }
+        Value::Object(_) => vec![row(table, None)],
+        _ => Vec::new(),
+    }
+}
+
+/// Members of members as columns with a dot; lists of words and numbers as words.
+fn flat(value: &Value, name: &str, row: &mut Row) {
+    let word = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                flat(
+                    member,
+                    &if name.is_empty() { key.clone() } else { format!("{name}.{key}") },
+                    row,
+                );
+            }
+        }
+        // Tables of their own, which no cell holds.
+        Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {}
+        Value::Array(items) => {
+            row.push((name.to_owned(), items.iter().map(word).collect::<Vec<_>>().join(" ")));
+        }
+        other => row.push((if name.is_empty() { "value" } else { name }.to_owned(), word(other))),
+    }
+}
+
+/// The names of the lists with rows, and of objects of objects.
+fn tables(value: &Value, name: &str, names: &mut Vec<String>) {
+    let Value::Object(members) = value else { return };
+    if !name.is_empty() && !members.is_empty() && members.values().all(Value::is_object) {
+        names.push(name.to_owned());
+    }
+    for (key, member) in members {
+        let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+        match member {
+            Value::Array(items) if items.iter().any(Value::is_object) => names.push(name),
+            other => tables(other, &name, names),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_bears_its_layout_and_a_list_becomes_its_rows() {
+        let answer = named("plan-costs", json!({ "base_ns": 1, "schema": 7 }));
+        assert_eq!(answer, json!({ "base_ns": 1, "layout": "plan-costs", "schema": 1 }));
+        let answer = named("simulate", json!([1, 2]));
+        assert_eq!(answer, json!({ "rows": [1, 2], "layout": "simulate", "schema": 1 }));
+    }
+
+    #[test]
+    fn tables_are_lists_objects_of_objects_and_objects() {
+        let answer = json!({
+            "zones": [{ "node": 0, "zone": "a,b", "free": [1, 2] }, { "node": 1, "at": { "x": null, "y": 2.5, "of": [[1]] } }],
+            "kinds": { "heap": { "n": 1 }, "stack": { "n": 2 } },
+        });
+        let table = |name: &str| csv("frag-show", &answer, name, true);
+        assert_eq!(table("").unwrap(), "free,node,zone,at.x,at.y\n1 2,0,\"a,b\",,\n,1,,,2.5\n");
+        assert_eq!(table("kinds").unwrap(), "name,n\nheap,1\nstack,2\n");
+        assert_eq!(table("kinds.heap").unwrap(), "n\n1\n");
+        let error = table("nothing").unwrap_err().to_string();
+        assert!(error.ends_with("takes one of: kinds, zones"), "{error}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The command line: one subcommand a verb, examples first in each help text.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use pagemill_kernel::{Kind, Linux};
+use pagemill_model::Bytes;
+
+use crate::answer;
+use crate::verbs;
+use pagemill_control::tier::daemon;
+use pagemill_launch::exit::Exit;
+
+/// See, score and steer how Linux programs use memory, without changing them.
+#[derive(Debug, Parser)]
+#[command(name = "pagemill", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Print sizes in bytes, without units.
+    #[arg(long, global = true)]
+    pub bytes: bool,
+}
+
+impl Cli {
+    /// Reads the command line, and how answers are to be printed.
+    pub fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut verb = &matches;
+        while let Some((_, inner)) = verb.subcommand() {
+            verb = inner;
+        }
+        if let Ok(Some(table)) = verb.try_get_one::<String>("csv") {
+            answer::as_csv(table);
+        }
+        Self::from_arg_matches(&matches)
+    }
+
+    /// Does what was asked for.
+    pub fn run(self) -> anyhow::Result<Exit> {
+        if self.bytes {
+            Bytes::print_plain();
+        }
+        self.verb.run()
+    }
+}
+
+/// The verbs, in the order of the documentation.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Say what this machine and user can do, and how to mend what is missing
+    Doctor(verbs::doctor::Arguments),
+    /// Run a program, unchanged, on the compacting heap
+    Run(verbs::run::Arguments),
+    /// Record a program's memory over time
+    Record(verbs::record::Arguments),
+    /// Show what a recording says: text, JSON or one HTML file
+    Report(verbs::report::Arguments),
+    /// Show what changed from one recording to another
+    Compare(verbs::compare::Arguments),
+    /// Say which memory is worth huge pages, how much, and why
+    Plan(verbs::plan::Arguments),
+    /// Show how much of a program's memory is on huge pages
+    Hugepages(verbs::hugepages::Arguments),
+    /// Run a command with and without huge pages and show what was counted
+    Counters(verbs::counters::Arguments),
+    /// Write a recording in a format of another tool
+    Export(verbs::export::Arguments),
+    /// Show the heap of a running program, without stopping it
+    Heap(verbs::heap::Arguments),
+    /// Show how fragmented free memory is, fragment it on purpose, or mend it
+    Frag(verbs::frag::Arguments),
+    /// Run published experiments again and show their figures beside ours
+    Reproduce(verbs::reproduce::Arguments),
+    /// Run a built-in workload
+    Workload(verbs::workload::Arguments),
+    /// Check the pages of `record --with accesses` against every access of the same run
+    #[cfg(target_arch = "x86_64")]
+    Validate(verbs::validate::Arguments),
+    /// Print the man pages or a shell's completions
+    Generate(verbs::generate::Arguments),
+    /// Run a workload on a simulated machine with two memory tiers
+    Simulate(verbs::simulate::Arguments),
+    /// Place the memory of running programs on two memory tiers
+    Tier(verbs::tier::Arguments),
+}
+
+impl Verb {
+    /// Runs the verb and says how it ended.
+    fn run(self) -> anyhow::Result<Exit> {
+        if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
+            recover_settings(&pagemill_launch::context::machine());
+        }
+        match self {
+            Self::Doctor(arguments) => verbs::doctor::run(&arguments),
+            Self::Run(arguments) => verbs::run::run(&arguments),
+            Self::Record(arguments) => verbs::record::run(&arguments),
+            Self::Report(arguments) => verbs::report::run(&arguments),
+            Self::Compare(arguments) => verbs::compare::run(&arguments),
+            Self::Plan(arguments) => verbs::plan::run(&arguments),
+            Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
+            Self::Counters(arguments) => verbs::counters::run(&arguments),
+            Self::Export(arguments) => verbs::export::run(&arguments),
+            Self::Heap(arguments) => verbs::heap::run(&arguments),
+            Self::Frag(arguments) => verbs::frag::run(&arguments),
+            Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
+            Self::Workload(arguments) => verbs::workload::run(&arguments),
+            Self::Generate(arguments) => verbs::generate::run(&arguments),
+            #[cfg(target_arch = "x86_64")]
+            Self::Validate(arguments) => verbs::validate::run(&arguments),
+            Self::Simulate(verb) => verb.run(),
+            Self::Tier(arguments) => verbs::tier::run(&arguments),
+        }
+    }
+}
+
+/// Prints what clap has to say (an error, or the help that was asked for) and returns the exit code:
+/// a wrapper's wrong usage is 125, since 2 may be its child's.
+pub fn code_of_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        eprint!("{}", error.render());
+    } else {
+        pagemill_launch::stdio::note(error.print());
+    }
+    let mut words = std::env::args_os().skip(1);
+    let wraps = match words.next() {
+        Some(verb) if verb == "run" => true,
+        // Without a command it attaches to a process and wraps nothing.
+        Some(verb) if verb == "record" || verb == "frag" => words.any(|word| word == "--"),
+        _ => false,
+    };
+    match (error.use_stderr(), wraps) {
+        (false, _) => pagemill_launch::stdio::ended(ExitCode::SUCCESS),
+        (true, true) => ExitCode::from(125),
+        (true, false) => ExitCode::from(2),
+    }
+}
+
+/// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and
+/// tier) does this first.
+fn recover_settings(linux: &Linux) {
+    match daemon::restore(linux) {
+        Ok(restored) => {
+            for what in restored {
+                eprintln!("pagemill: restored {what}, which a killed pagemill had left changed");
+            }
+        }
+        // It is for who may to restore it.
+        Err(error) if error.kind() == Kind::Permission => {}
+        Err(error) => eprintln!("pagemill: {error}"),
+    }
+}

@@ -1,0 +1,146 @@
+//! Values of the command line that several verbs take.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use pagemill_kernel::Linux;
+use pagemill_model::Nanos;
+#[cfg(target_arch = "x86_64")]
+use pagemill_tracer::Rung;
+
+/// How long something lasts: `30s`, `1m30s`; a number without a unit is seconds, as timeout(1) and sleep(1) have it.
+pub fn length(text: &str) -> Result<Nanos, String> {
+    let unit = if text.parse::<f64>().is_ok() { "s" } else { "" };
+    interval(&format!("{text}{unit}"))
+}
+
+/// Time between two things, which is never none.
+pub fn interval(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos(0)) => Err("expected more than no time, such as 100ms".into()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A running process: its id, or its name if one process has it.
+pub fn process(text: &str) -> Result<u32, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().map_err(|_| format!("no process id is as large as {text}"));
+    }
+    one_named(text, &named(&pagemill_launch::context::machine(), text))
+}
+
+/// Processes of this name. The kernel keeps the first 15 bytes of a name.
+fn named(linux: &Linux, name: &str) -> Vec<u32> {
+    const KEPT: usize = 15;
+    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
+    let has_it = |pid: &u32| linux.stat(*pid).is_ok_and(|stat| stat.comm.as_bytes() == kept);
+    let mut found: Vec<u32> = linux.processes().unwrap_or_default();
+    found.retain(|pid| *pid != std::process::id() && has_it(pid));
+    found.sort_unstable();
+    found
+}
+
+fn one_named(name: &str, found: &[u32]) -> Result<u32, String> {
+    match found {
+        [one] => Ok(*one),
+        [] => Err(format!("no process is called {name:?} (give its id, or see: ps -eo pid,comm)")),
+        [some @ .., last] => {
+            let some: Vec<String> = some.iter().map(u32::to_string).collect();
+            let several = format!("{} and {last}", some.join(", "));
+            Err(format!("{} processes are called {name:?}: {several} (give one id)", found.len()))
+        }
+    }
+}
+
+/// How an answer is printed.
+#[derive(Debug, clap::Args)]
+pub struct Printed {
+    /// Print JSON instead of text
+    #[arg(long, default_value_if("csv", clap::builder::ArgPredicate::IsPresent, "true"))]
+    pub json: bool,
+    /// Print a table of the JSON as CSV; without TABLE the main one (a wrong name is answered with those that there are)
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    csv: Option<String>,
+}
+
+/// A parser of one of these choices: its name, what it is, and the value.
+pub fn one_of<T: Copy + Send + Sync>(
+    choices: &'static [(&'static str, &'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = choices.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    let named = move |name: String| choices.iter().find(|(known, ..)| *known == name);
+    PossibleValuesParser::new(names)
+        .try_map(move |name| named(name).map(|(.., value)| *value).ok_or("there is no such choice"))
+}
+
+/// How faults are told one by one, best first; one that does not work gives way to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AccessEvents {
+    /// BPF programs
+    Bpf,
+    /// Samples of tracepoints
+    PerfTracepoint,
+    /// Samples of a software event: works for users
+    PerfSoftware,
+    /// Not at all: touched and written pages from the page tables alone
+    Scan,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl AccessEvents {
+    pub fn rung(self) -> Rung {
+        match self {
+            Self::Bpf => Rung::Bpf,
+            Self::PerfTracepoint => Rung::PerfTracepoint,
+            Self::PerfSoftware => Rung::PerfSoftware,
+            Self::Scan => Rung::Scan,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_without_a_unit_is_in_seconds() {
+        let seconds = |text| length(text).map(|time| time.0 as f64 / 1e9);
+        assert_eq!(seconds("5"), Ok(5.0));
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        assert_eq!(seconds("1m30s"), Ok(90.0));
+        for text in ["0", "0s", "-1", "soon", "", "nan", "inf"] {
+            assert!(length(text).is_err(), "{text}");
+        }
+        assert!(interval("5").is_err(), "an interval may be of any unit");
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_name_if_that_is_clear() {
+        let me = Linux::live().stat(std::process::id()).unwrap();
+        let own = one_named(&me.comm, &[7]);
+        assert_eq!(own, Ok(7));
+        assert_eq!(process("4711"), Ok(4711));
+        for text in ["99999999999", "no such process"] {
+            assert!(process(text).is_err(), "{text}");
+        }
+        let several = one_named("sh", &[3, 5, 8]).unwrap_err();
+        assert!(several.contains("3, 5 and 8"), "{several}");
+    }
+
+    #[test]
+    fn a_long_name_is_compared_as_far_as_the_kernel_keeps_it() {
+        let mut sleeping = std::process::Command::new("bash")
+            .args(["-c", "exec -a x bash -c 'echo -n a-name-longer-than-fifteen >/proc/self/comm; read line'"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let found = || named(&Linux::live(), "a-name-longer-than-fifteen");
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !found().contains(&sleeping.id()) {
+            assert!(std::time::Instant::now() < end, "{:?}", found());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        drop(sleeping.stdin.take());
+        sleeping.wait().unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! `frag`: external fragmentation of this machine's free memory, shown, brought about and mended.
+
+mod compact;
+mod induce;
+mod show;
+mod tables;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use pagemill_kernel::Kind;
+
+use pagemill_launch::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill frag show                                   scores of each node, zone and order
+  pagemill frag show --json > before.json; make; pagemill frag show --against before.json
+  sudo pagemill frag induce --target 0.85 -- ./bench   a program on fragmented memory
+  sudo pagemill frag compact                           mend it, further than the kernel does
+";
+
+/// Show how fragmented free memory is, fragment it on purpose, or mend it.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Scores of each node, zone and order; pages hidden on the processors' lists; mobility
+    Show(show::Arguments),
+    /// Fragment free memory to a chosen degree, for as long as a program runs or until a signal comes
+    Induce(induce::Arguments),
+    /// Mend fragmented memory: drain, compact, sweep
+    Compact(compact::Arguments),
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let outcome = match &arguments.what {
+        What::Show(arguments) => show::run(arguments),
+        What::Induce(arguments) => induce::run(arguments),
+        What::Compact(arguments) => compact::run(arguments),
+    };
+    match outcome.map_err(anyhow::Error::downcast::<pagemill_kernel::Error>) {
+        Ok(exit) => Ok(exit),
+        Err(Ok(error)) if error.kind() == Kind::Permission => {
+            eprintln!("pagemill: {error}");
+            Ok(Exit::Permission)
+        }
+        Err(Ok(error)) if error.kind() == Kind::Unsupported => {
+            eprintln!("pagemill: {error}");
+            Ok(Exit::Unsupported)
+        }
+        Err(Ok(error)) => Err(error.into()),
+        Err(Err(error)) => Err(error),
+    }
+}
+
+/// Reads an order of a block: 0 to 20; whether this kernel has it is asked later.
+fn order(text: &str) -> Result<usize, String> {
+    let order = text.parse::<usize>().ok().filter(|order| *order <= 20);
+    order.ok_or_else(|| "expected an order, such as 9 for 2 MiB".to_owned())
+}
+
+/// Reads a score.
+fn score(text: &str) -> Result<f64, String> {
+    let score = text.parse::<f64>().ok().filter(|score| (0.0..=1.0).contains(score));
+    score.ok_or_else(|| "expected a score from 0 (whole) to 1 (no block of that order)".to_owned())
+}
+
+/// Refuses an order that this kernel does not have.
+fn check_order(order: usize, orders: usize) -> Result<()> {
+    anyhow::ensure!(
+        order < orders,
+        "this kernel has blocks of order 0 to {} (asked for: {order})",
+        orders.saturating_sub(1)
+    );
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! `hugepages`: how much of a program's anonymous memory is on huge pages, by mapping; of a running
+//! process, or of a recording.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use pagemill_analysis::hugepages::HugePageFold;
+use pagemill_kernel::{Error, Kind, clock};
+use pagemill_model::{Event, Fold as _};
+use serde_json::json;
+
+use pagemill_launch::exit::Exit;
+use pagemill_record::recorders::mappings::with_usage;
+use pagemill_record::sampler::nanos;
+use pagemill_report::hugepages as section;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill hugepages -p 4711
+  pagemill hugepages pagemill-redis-server.4711
+  pagemill hugepages -p 4711 --json | jq .hugepages.total.share
+";
+
+/// Whose memory.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+pub struct Arguments {
+    /// A recording made with `record --with hugepages`.
+    #[arg(value_name = "REC", required_unless_present = "pid", conflicts_with = "pid")]
+    recording: Option<PathBuf>,
+    /// A running process.
+    #[arg(short, long, value_name = "PID", value_parser = crate::values::process)]
+    pid: Option<u32>,
+    #[command(flatten)]
+    printed: crate::values::Printed,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut fold = HugePageFold::default();
+    let whose = match (&arguments.recording, arguments.pid) {
+        (Some(path), _) => {
+            let mut reader = pagemill_launch::context::recording(path)?;
+            fold.drain(&mut reader)?;
+            format!("{} ({})", reader.meta().comm, reader.meta().pid)
+        }
+        (None, Some(pid)) => match look(pid, &mut fold) {
+            Ok(comm) => format!("{comm} ({pid})"),
+            Err(error) if error.kind() == Kind::Permission => {
+                eprintln!("pagemill: {error}");
+                return Ok(Exit::Permission);
+            }
+            Err(error) => return Err(error.into()),
+        },
+        (None, None) => bail!("name a recording or a process (-p PID)"),
+    };
+    let view = fold.view();
+    if let Some(path) = arguments.recording.as_ref().filter(|_| view.looks == 0) {
+        bail!(
+            "{} has no looks at mappings (make one with: pagemill record --with hugepages)",
+            path.display()
+        );
+    }
+    let text = if arguments.printed.json {
+        crate::answer::text(
+            "hugepages",
+            json!({ "process": whose, "hugepages": section::json(&view) }),
+        )?
+    } else {
+        format!("process   {whose}\n{}", section::text(&view))
+    };
+    pagemill_launch::stdio::stdout(&text);
+    Ok(Exit::Ok)
+}
+
+/// One look at a running process; its name.
+fn look(pid: u32, fold: &mut HugePageFold) -> Result<String, Error> {
+    let linux = pagemill_launch::context::machine();
+    let gone = |error: Error| match error.kind() {
+        Kind::Gone | Kind::NotFound => {
+            let object = format_args!("process {pid}");
+            Error::new(Kind::Gone, "look at", object, "there is no such process")
+        }
+        _ => error,
+    };
+    let comm = linux.stat(pid).map_err(gone)?.comm;
+    let entries = linux.smaps(pid).map_err(gone)?;
+    let now = nanos(clock::monotonic());
+    for entry in &entries {
+        fold.event(&Event::Mapping(Box::new(with_usage(now, pid, entry))));
+    }
+    Ok(comm)
+}

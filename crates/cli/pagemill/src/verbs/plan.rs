@@ -1,0 +1,289 @@
+//! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
+
+mod costs;
+#[cfg(target_arch = "x86_64")]
+mod measure;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pagemill_analysis::regions::RegionFold;
+use pagemill_analysis::walks::WalkFold;
+use pagemill_kernel::Linux;
+use pagemill_model::{Event, Fold as _, Source as _};
+use pagemill_policy::huge::Unit;
+use pagemill_policy::huge::profile::Profile;
+use serde_json::json;
+
+use pagemill_control::decisions;
+use pagemill_control::plan::perturb::Perturbation;
+use pagemill_control::plan::{By, Means, advise, read_profile};
+use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill record --with faults,hugepages --threshold 0ns -o rec -- CMD; pagemill plan rec --explain -o profile.csv
+  pagemill plan --measure -o profile.csv -- xz -9 -c big.tar     what huge pages are worth where, by 50 runs of it
+  pagemill plan REC --replay                             do the recorded decisions come out again?
+  pagemill plan --costs                                  what base and huge pages cost on this machine
+  pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
+  pagemill plan profile.csv --original -o cbmm.csv       a profile as the original reads it
+";
+
+/// What to plan from, and where to.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
+pub struct Arguments {
+    /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb, --original).
+    #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure", "pid"])]
+    input: Option<PathBuf>,
+    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of this boot.
+    #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
+    costs: bool,
+    /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they are worth
+    /// in each part. Standard output of the command is dropped.
+    #[arg(long, conflicts_with_all = ["costs", "replay", "perturb", "input", "original"], requires = "command")]
+    measure: bool,
+    /// Runs of the command in all.
+    #[arg(long, default_value_t = 50, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(7..=10_000))]
+    runs: u32,
+    /// Parts that its memory is cut into, at most.
+    #[arg(long, default_value_t = 100, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    slices: u32,
+    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts and samples. Default:
+    /// counters where they work.
+    #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "measure")]
+    from: Option<Means>,
+    /// What is to be shorter.
+    #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "measure")]
+    by: By,
+    /// Cycles of page walks that huge pages would spare, as counted (perf stat -e dtlb_load_misses.walk_active,dtlb_store_misses.walk_active,
+    /// without huge pages less with them). They go where the recording's samples walked.
+    #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
+    walk_cycles: Option<u64>,
+    #[command(flatten)]
+    printed: crate::values::Printed,
+    /// Decide what was decided in the recording again, with the same policy, and show what differs; exit 1 if anything
+    /// does.
+    #[arg(long)]
+    replay: bool,
+    /// Make a profile imprecise on purpose: shift=BYTES, scale=FACTOR, noise=DEVIATION, drop=SHARE, shuffle, flatten,
+    /// general=BENEFIT, huge-only; several in their order.
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', conflicts_with = "replay")]
+    perturb: Vec<Perturbation>,
+    /// Say why, a line a place.
+    #[arg(long)]
+    explain: bool,
+    /// Write the profile as the original reads it: cycles, no reasons, no call sites.
+    #[arg(long, requires = "output")]
+    original: bool,
+    /// Seed of what is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the profile here.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
+    /// Not here: what a process did is recorded first. Known so that the answer can say so.
+    #[arg(short, long, value_name = "PID", hide = true)]
+    pid: Option<String>,
+    /// The command to measure and its arguments.
+    #[arg(last = true, value_name = "CMD", requires = "measure")]
+    command: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(pid) = &arguments.pid {
+        bail!(
+            "plan reads a recording (run: pagemill record --with faults,hugepages --threshold 0ns -p {pid} --for 30s -o rec; \
+             pagemill plan rec)"
+        );
+    }
+    if arguments.costs {
+        return costs::run(arguments.printed.json);
+    }
+    if arguments.measure {
+        return measure(arguments);
+    }
+    let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
+    if !arguments.perturb.is_empty() || (input.is_file() && !arguments.replay) {
+        return arguments.rewrite(input);
+    }
+    if arguments.replay {
+        return replay(input, arguments.printed.json);
+    }
+    arguments.advise(input)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn measure(arguments: &Arguments) -> Result<Exit> {
+    measure::run(arguments)
+}
+
+/// The program's registers are named in what does it.
+#[cfg(not(target_arch = "x86_64"))]
+fn measure(_: &Arguments) -> Result<Exit> {
+    eprintln!("pagemill: plan --measure works on x86-64 only");
+    Ok(Exit::Unsupported)
+}
+
+impl Arguments {
+    /// Writes a profile again: made imprecise, in the original's form, or as it is.
+    fn rewrite(&self, input: &Path) -> Result<Exit> {
+        let mut profile = read_profile(input)?;
+        for (way, seed) in self.perturb.iter().zip(self.seed..) {
+            profile = way.apply(&profile, seed);
+        }
+        if self.original {
+            profile = original(&pagemill_launch::context::machine(), &profile)?;
+        }
+        if self.printed.json {
+            crate::answer::print("plan-profile", json!({ "profile": profile.to_string() }))?;
+        }
+        if self.output.is_some() || !self.printed.json {
+            self.write(&profile.to_string())?;
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// Says where huge pages or eager paging would pay.
+    fn advise(&self, input: &Path) -> Result<Exit> {
+        let mut reader = pagemill_launch::context::recording(input)?;
+        let (mut fold, mut walks) = (RegionFold::default(), WalkFold::default());
+        while let Some(event) = reader.next_event()? {
+            fold.event(&event);
+            walks.event(&event);
+        }
+        let (mut regions, walks) = (fold.view(), walks.view());
+        if self.original && !regions.sites.is_empty() {
+            // Rows by site would be left out of the profile, and the mappings with them.
+            eprintln!(
+                "pagemill: the original knows no call sites: mappings are told apart by their size"
+            );
+            regions.sites.clear();
+        }
+        if self.walk_cycles.is_some() && walks.at.is_empty() {
+            bail!(
+                "{} has no samples of accesses that walked page tables, so nobody knows where the cycles were (perf mem record -- CMD; pagemill record --import perf.data)",
+                input.display()
+            );
+        }
+        if regions.areas.is_empty() {
+            bail!(
+                "{} says nothing of mappings (pagemill record --with faults,hugepages --threshold 0ns -- CMD)",
+                input.display()
+            );
+        }
+        let linux = pagemill_launch::context::machine();
+        let known = pagemill_control::costs::calibrate(&linux, false)?;
+        let machine = pagemill_control::costs::machine_view(&linux, &known);
+        let all = advise::advise(&regions, (&walks, self.walk_cycles), &machine);
+        if self.output.is_some() {
+            let profile = advise::profile(&all);
+            let profile = if self.original { original(&linux, &profile)? } else { profile };
+            self.write(&profile.to_string())?;
+        }
+        if self.printed.json {
+            crate::answer::print("plan", advise::json(&all, &regions, &walks))?;
+            return Ok(Exit::Ok);
+        }
+        print!("{}", advise::text(&all, self.explain));
+        if !advise::complete(&regions) && regions.counted > 0 {
+            println!(
+                "{} of {} faults have an address: densities are averages over mappings (record with --threshold 0ns for all)",
+                regions.rows, regions.counted
+            );
+        }
+        println!(
+            "costs are of this machine, measured; touched pages are of the recording; {}",
+            match self.walk_cycles {
+                None if walks.told == 0 => "page walks are not in it (plan --measure)".to_owned(),
+                None => format!(
+                    "{} of {} samples walked page tables, and --walk-cycles would tell what that costs",
+                    walks.at.len(),
+                    walks.told
+                ),
+                Some(cycles) => format!(
+                    "{cycles} cycles of page walks where {} of {} samples walked",
+                    walks.at.len(),
+                    walks.told
+                ),
+            }
+        );
+        Ok(Exit::Ok)
+    }
+
+    /// Writes a file, or to standard output.
+    fn write(&self, text: &str) -> Result<()> {
+        let Some(path) = &self.output else {
+            print!("{text}");
+            return Ok(());
+        };
+        files::write(path, text, self.force)?;
+        eprintln!("wrote {}", path.display());
+        Ok(())
+    }
+}
+
+/// A profile in the form and unit of the original; what it cannot hold is said.
+fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
+    let mhz = match profile.unit {
+        Unit::Nanos => linux.mhz()?.context(
+            "the processor's frequency is not known here (/proc/cpuinfo has no cpu MHz), so nanoseconds cannot become the cycles of the original",
+        )?,
+        Unit::Cycles | Unit::Rule => 0,
+    };
+    let made = profile.to_original(mhz);
+    let left = profile.rows.len() - made.rows.len();
+    if left > 0 {
+        eprintln!(
+            "pagemill: {left} of {} rows name a call site, which the original does not know, and were left out",
+            profile.rows.len()
+        );
+    }
+    Ok(made)
+}
+
+/// Decides all that was decided in a recording again.
+fn replay(path: &Path, as_json: bool) -> Result<Exit> {
+    let mut reader = pagemill_launch::context::recording(path)?;
+    let (mut decisions, mut different) = (0_u64, Vec::new());
+    while let Some(event) = reader.next_event()? {
+        let Event::Huge(row) = event else { continue };
+        decisions += 1;
+        let told = decisions::replay(&row);
+        match told.map_err(|why| anyhow::anyhow!("decision {decisions}: {why}"))? {
+            None => {}
+            Some(difference) => {
+                let address = row.address.unwrap_or(0);
+                if !as_json {
+                    println!("decision {decisions} at {address:#x}: {difference}");
+                }
+                different.push(json!({
+                    "decision": decisions,
+                    "address": address,
+                    "difference": difference.to_string(),
+                }));
+            }
+        }
+    }
+    if decisions == 0 {
+        bail!("{} holds no huge page decisions (pagemill run --huge records them)", path.display());
+    }
+    let count = different.len();
+    if as_json {
+        crate::answer::print(
+            "plan-replay",
+            json!({ "decisions": decisions, "differ": different }),
+        )?;
+    } else {
+        println!("{decisions} decisions replayed, {count} differ");
+    }
+    Ok(if count == 0 { Exit::Ok } else { Exit::Finding })
+}

@@ -1,0 +1,844 @@
+//! `record`: what a program's memory does over time, written to a recording. `--with` names what is
+//! recorded, each by its recorder (`recorders`), all in one recording.
+//!
+//! With a command this is a wrapper: the program keeps its terminal and signals, and its exit status
+//! is passed on. With `-p` a running process is watched and, but for accesses, never touched. Ctrl-C, the
+//! end of the process or `--for` end the recording; what was recorded stays.
+
+#[cfg(target_arch = "x86_64")]
+mod exact;
+mod import;
+mod overhead;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::IsTerminal as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use pagemill_kernel::held::Held;
+use pagemill_kernel::privilege;
+use pagemill_kernel::process::{Capability, Stat};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Error, Kind, Linux, clock};
+use pagemill_model::dataset::Row as _;
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{Bytes, HeapSample, Nanos};
+#[cfg(target_arch = "x86_64")]
+use pagemill_tracer::{Ended, Granule};
+
+use crate::values::{self, AccessEvents};
+use pagemill_launch::exit::Exit;
+use pagemill_launch::prepare::{self, Prepared};
+use pagemill_record::recorders::Recorder;
+#[cfg(target_arch = "x86_64")]
+use pagemill_record::recorders::accesses::{self, Done, Traced};
+use pagemill_record::recorders::faults::{self, BackEnd, Faults, Target};
+use pagemill_record::recorders::frag::Frag;
+use pagemill_record::recorders::heap::Heap;
+use pagemill_record::recorders::mappings::HugePages;
+#[cfg(target_arch = "x86_64")]
+use pagemill_record::recorders::samples::AccessSamples;
+#[cfg(target_arch = "x86_64")]
+use pagemill_record::recorders::sites::Sites;
+use pagemill_record::sampler::nanos;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill record --with heap -- redis-server --save ''
+  pagemill record --with heap -p 4711 --for 30s
+  pagemill record --with faults -- ./server          # latency of page faults, and why
+  pagemill record --with faults,hugepages -p 4711 --for 10s
+  pagemill record --with faults,frag -- ./server     # and how fragmented memory was
+  pagemill record --with faults,hugepages,sites --threshold 0ns -- ./server     # for pagemill plan
+  pagemill record --with accesses -- ./kernel        # every page it touches, interval by interval
+  pagemill record --with accesses --backend exact -- ./kernel    # every access, counted by page and thread
+  pagemill record --with accesses --backend sample -p 4711 --for 10s
+  pagemill record --import perf.data -o rec          # what perf mem record sampled, here or elsewhere
+  pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
+";
+
+const AFTER: &str = "\
+Ctrl-C stops and keeps what was recorded. A command's exit status is passed through; 125 pagemill itself \
+failed, 126 the command cannot be executed, 127 it was not found. With -p: 4 the process may not be looked into.";
+
+/// What to record, and where to.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// What to record, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT", value_enum)]
+    with: Vec<What>,
+    /// Directory to write [default: pagemill-COMM.PID].
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Overwrite DIR if it is a recording.
+    #[arg(short, long)]
+    force: bool,
+    /// Time between samples; of faults, between counts.
+    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = values::interval)]
+    interval: Nanos,
+    /// Stop recording after this long; a command goes on without being recorded.
+    #[arg(long = "for", value_name = "TIME", value_parser = values::length)]
+    duration: Option<Nanos>,
+    /// Keep at most this much on disk: the oldest samples go first.
+    #[arg(long, value_name = "SIZE")]
+    max_size: Option<Bytes>,
+    /// Write to disk what is this old: what is lost at most if the recorder is killed [default: 1s, doubling up to 30s]
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    flush: Option<Nanos>,
+    /// Page faults that take this long or longer are recorded one by one; all are counted.
+    #[arg(long, default_value = "10us", value_name = "TIME")]
+    threshold: Nanos,
+    /// How page faults are measured [default: the best that works]
+    #[arg(long, value_name = "HOW", value_parser = values::one_of(&BackEnd::CHOICES))]
+    fault_backend: Option<BackEnd>,
+    /// How accesses are seen.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = AccessBackEnd::Faults)]
+    backend: AccessBackEnd,
+    /// Accesses: how faults are told one by one [default: the best that works]
+    #[arg(long, value_name = "HOW", value_enum)]
+    access_events: Option<AccessEvents>,
+    /// Accesses, exact: a row for each access, not for each page, thread and interval.
+    #[arg(long)]
+    every: bool,
+    /// Accesses, sample: time between two samples of a thread; by the processor, so many of its events.
+    #[arg(long, default_value = "1ms", value_name = "TIME", value_parser = values::interval)]
+    period: Nanos,
+    /// Make a recording of a file of another tool: a perf.data.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "command"])]
+    import: Option<PathBuf>,
+    /// Accesses: length of an interval, in time that the command would take unrecorded.
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = values::interval)]
+    access_interval: Nanos,
+    /// Accesses: longer intervals, so that the command takes at most this many times as long.
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    budget: Option<f64>,
+    /// Accesses: how much one fault brings into view, 4K or 64K; more is cheaper and less exact.
+    #[arg(long, default_value = "4K", value_name = "SIZE")]
+    granule: Bytes,
+    /// Accesses: do not preload the library that notes which code asks for memory.
+    #[arg(long)]
+    no_names: bool,
+    /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is given];
+    /// its output is that of the last run.
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    overhead: Option<u32>,
+    /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
+    #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
+    mesh: Option<String>,
+    /// Attach to a running process.
+    #[arg(short, long, value_name = "PID", value_parser = values::process)]
+    pid: Option<u32>,
+    /// The command to run and its arguments.
+    #[arg(last = true, value_name = "CMD", conflicts_with = "pid")]
+    command: Vec<OsString>,
+}
+
+/// What can be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// The heap's statistics and the kernel's accounting of the process
+    Heap,
+    /// Page faults: how long, where, and what the time went into
+    Faults,
+    /// Which pages are touched, all of them, and by whom first (by itself)
+    Accesses,
+    /// Mappings, and how much of each is on huge pages
+    Hugepages,
+    /// Free memory of the machine by zone and order: how fragmented it is
+    Frag,
+    /// Which code of a command asks for memory of 1 MiB or more, for rows of a profile by call site
+    Sites,
+}
+
+/// How accesses are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum AccessBackEnd {
+    /// By page faults: all pages, and who touched them first
+    Faults,
+    /// In an emulator: every access, counted; needs qemu-user
+    Exact,
+    /// Samples by the processor, or by the clock with the instruction decoded; cheap
+    Sample,
+}
+
+/// The shortest interval: a sample walks the page tables of the process.
+const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
+
+/// How often the progress line is written.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// How many times as long: `1.5` or `1.5x`.
+fn factor(text: &str) -> std::result::Result<f64, String> {
+    let number = text.strip_suffix(['x', 'X']).unwrap_or(text).parse::<f64>();
+    number
+        .ok()
+        .filter(|factor| (1.01..=1000.0).contains(factor))
+        .ok_or_else(|| "expected 1.01 to 1000, such as 1.5 or 1.5x".into())
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(file) = &arguments.import {
+        return import::import(arguments, file);
+    }
+    if let Some(runs) = arguments.overhead.filter(|_| !arguments.command.is_empty()) {
+        return overhead::measure(arguments, runs);
+    }
+    if arguments.pid.is_none() && arguments.command.is_empty() {
+        anyhow::bail!(
+            "nothing to record: give a command (-- CMD), a running process (-p PID), or a file of another tool (--import FILE)"
+        );
+    }
+    let of_accesses = [
+        ("--backend", arguments.backend != AccessBackEnd::Faults),
+        ("--access-events", arguments.access_events.is_some()),
+        ("--budget", arguments.budget.is_some()),
+        ("--every", arguments.every),
+    ];
+    if let Some((option, _)) = of_accesses.iter().find(|option| option.1)
+        && !arguments.with.contains(&What::Accesses)
+    {
+        eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
+        return Ok(Exit::Code(wrong_usage(arguments)));
+    }
+    let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
+    ignored.push(signal::CHILD);
+    let signals = Signals::block(&ignored)?;
+    let mut child = None;
+    // Found out before a command is started: it was started to be recorded.
+    let fits = match &arguments.output {
+        Some(output) => Writer::check(output, arguments.force).and_then(|_| Writer::probe(output)),
+        None => Writer::probe(Path::new("")),
+    };
+    let fits = fits.map_err(anyhow::Error::new).and_then(|_| match arguments.pid {
+        Some(_) => Ok(()),
+        None => pagemill_launch::context::ensure_room(),
+    });
+    if let Err(error) = fits {
+        let error = error.context("nothing is recorded");
+        eprintln!("pagemill: {error:#}");
+        return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
+    }
+    if arguments.with.contains(&What::Accesses) && arguments.backend != AccessBackEnd::Sample {
+        return accesses(arguments, &signals);
+    }
+    let mut recorders = Vec::new();
+    let pid = match arguments.pid {
+        Some(pid) => pid,
+        None => match launch(arguments, &signals, &mut recorders)? {
+            Launched::Running(running) => child.insert(running).id(),
+            Launched::Refused(exit) => return Ok(exit),
+        },
+    };
+    let recorded = record(arguments, &signals, pid, child.as_mut(), recorders);
+    let Some(mut child) = child else { return attached(recorded) };
+    // The program is never left behind because recording it failed: it ends in its own time.
+    let status = match &recorded {
+        Ok(Some(status)) => *status,
+        _ => supervise(&signals, &mut child)?,
+    };
+    if let Err(error) = recorded {
+        eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+    }
+    Ok(exit_of(status))
+}
+
+/// As the program ended, so do we.
+fn exit_of(status: ExitStatus) -> Exit {
+    match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(code_of(status)),
+    }
+}
+
+/// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
+fn wrong_usage(arguments: &Arguments) -> u8 {
+    if arguments.command.is_empty() { 2 } else { 125 }
+}
+
+/// Accesses are traced on x86-64 only: the tracer's code in the program is written for it.
+#[cfg(not(target_arch = "x86_64"))]
+fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
+    eprintln!("pagemill: nothing is recorded: accesses are traced on x86-64 only");
+    Ok(Exit::Code(3))
+}
+
+/// Traces the accesses of a command or of a running process.
+#[cfg(target_arch = "x86_64")]
+fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
+    let misused = wrong_usage(arguments);
+    let refused = |why: &str, code: u8| {
+        eprintln!("pagemill: nothing is recorded: {why}");
+        Ok(Exit::Code(code))
+    };
+    if arguments.with.len() > 1 {
+        return refused("accesses are recorded by themselves (run it once for each)", misused);
+    }
+    let granule = match arguments.granule.0 {
+        0x1000 => Granule::Page,
+        accesses::AROUND => Granule::Around,
+        _ => return refused("--granule must be 4K or 64K", misused),
+    };
+    if arguments.backend == AccessBackEnd::Exact {
+        if arguments.pid.is_some() {
+            return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
+        }
+        if arguments.duration.is_some() || arguments.max_size.is_some() {
+            return refused("--for and --max-size do not go with --backend exact", misused);
+        }
+        return match prepare::plain(&arguments.command) {
+            Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path),
+            Ok(Prepared::Refused(exit)) => Ok(exit),
+            Err(error) => refused(&format!("{error:#}"), 125),
+        };
+    }
+    let options = pagemill_tracer::Options {
+        interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
+        budget: arguments.budget,
+        events: arguments.access_events.map(AccessEvents::rung),
+        granule,
+        duration: arguments.duration.map(Duration::from),
+        refuse: Some(no_room),
+    };
+    let traced = if let Some(pid) = arguments.pid {
+        match alive(&pagemill_launch::context::machine(), pid)
+            .and_then(|_| Traced::attach(pagemill_launch::context::machine(), options, pid))
+        {
+            Ok(traced) => traced,
+            Err(error) => {
+                let code = match error.kind() {
+                    Kind::Permission => 4,
+                    Kind::Unsupported => 3,
+                    _ => 2,
+                };
+                return refused(&error.to_string(), code);
+            }
+        }
+    } else {
+        let (command, path) = match prepare::plain(&arguments.command) {
+            Ok(Prepared::Ready(command, path)) => (command, path),
+            Ok(Prepared::Refused(exit)) => return Ok(exit),
+            Err(error) => return refused(&format!("{error:#}"), 125),
+        };
+        // A thread has one tracer, and its program would be ours.
+        const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"];
+        if let Some(name) = path.file_name()
+            && DEBUGGERS.iter().any(|debugger| name == *debugger)
+        {
+            let why = format!(
+                "{} traces a program by ptrace, which is traced already then (record the program itself)",
+                path.display()
+            );
+            return refused(&why, 125);
+        }
+        // A user's tracer takes its privileges from a program; root's leaves them to it.
+        let me = pagemill_launch::context::machine().status(std::process::id())?;
+        if let Some(gain) = privilege::gain(&path)?
+            && !me.can(Capability::SysPtrace)
+        {
+            let (bit, path) = (pagemill_launch::program::gain(gain), path.display());
+            let why = format!(
+                "{path} is {bit}, and it gains nothing while it is traced by a user (run as root)"
+            );
+            return refused(&why, 125);
+        }
+        let inspected =
+            pagemill_launch::program::inspect(&path, std::env::var_os("PATH").as_deref());
+        if let Some(program) = inspected.chain.last()
+            && let Some(sanitizer) = pagemill_launch::program::sanitizer_with_fixed_layout(program)
+        {
+            let why = format!(
+                "{} {} (use a build without it, or --backend sample)",
+                program.display(),
+                crowded(sanitizer)
+            );
+            return refused(&why, 125);
+        }
+        let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let names = !arguments.no_names;
+        match Traced::launch(
+            pagemill_launch::context::machine(),
+            options,
+            &path,
+            &command,
+            name,
+            names,
+        ) {
+            Ok(Ok(traced)) => traced,
+            Ok(Err(error)) => return Ok(prepare::cannot_execute(&path, &error)),
+            Err(error) => return refused(&format!("{error:#}"), 125),
+        }
+    };
+    let pid = traced.pid();
+    let stat = pagemill_launch::context::machine().stat(pid)?;
+    let meta = meta(arguments, &stat, arguments.access_interval.into());
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
+    let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
+        Ok(writer) => writer,
+        Err(error) => {
+            if arguments.pid.is_none() {
+                // It was started to be recorded, a moment ago.
+                let _ = signal::send(pid, 9);
+            }
+            return refused(&error.to_string(), if arguments.pid.is_some() { 2 } else { 125 });
+        }
+    };
+    flush(arguments, &mut writer);
+    let page = pagemill_kernel::page_size() as u64;
+    let Done { ended, intervals, accesses, failure, live, abandoned } =
+        traced.record(signals, page, &mut writer)?;
+    if let Some(why) = &abandoned {
+        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
+    }
+    let exit = match ended {
+        Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
+        Ended::Killed(signal) => Exit::Signal(signal),
+        Ended::LetGo => Exit::Ok,
+    };
+    // That of an attached process is not ours to pass on.
+    let exit = if arguments.pid.is_some() { Exit::Ok } else { exit };
+    writer.meta_mut().exit_status = match ended {
+        Ended::Exited(code) => Some(code as u64),
+        Ended::Killed(signal) => Some(128 + signal as u64),
+        Ended::LetGo => None,
+    };
+    if let Ended::Killed(signal) = ended {
+        writer.meta_mut().exit_signal = Some(signal as u64);
+    }
+    let untraced = writer.meta_mut().accesses.as_ref().map_or(0, |setup| setup.untraced.len());
+    let finished = match failure {
+        Some(error) => Err(error),
+        None => writer.finish(nanos(clock::monotonic())),
+    };
+    match finished {
+        Ok(path) => {
+            // While the files of the program are what they were.
+            if let Err(error) = live.finish(&path) {
+                eprintln!("pagemill: {error:#}");
+            }
+            let (comm, path) = (stat.comm, path.display());
+            eprintln!(
+                "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"
+            );
+            if let Ended::Killed(signal) = ended {
+                eprintln!("{comm} was ended by signal {signal}");
+            }
+            if untraced > 0 {
+                eprintln!("{untraced} ranges or processes were not traced; the report lists them");
+            }
+            eprintln!("next: pagemill report {path}");
+        }
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+        }
+    }
+    Ok(exit)
+}
+
+/// Why a program of this sanitizer is not traced.
+#[cfg(target_arch = "x86_64")]
+fn crowded(sanitizer: &str) -> String {
+    format!(
+        "is built with {sanitizer}, whose shadow takes fixed addresses and leaves no room for the tracer's memory"
+    )
+}
+
+/// Why a program that a traced process has just executed may not be traced, if it may not.
+#[cfg(target_arch = "x86_64")]
+fn no_room(linux: &Linux, pid: u32) -> Option<String> {
+    let file = linux.process_file(pid, "exe");
+    pagemill_launch::program::sanitizer_with_fixed_layout(&file)
+        .map(|sanitizer| format!("it {}", crowded(sanitizer)))
+}
+
+/// How recording an attached process ended.
+fn attached(recorded: Result<Option<ExitStatus>>) -> Result<Exit> {
+    match recorded {
+        Ok(_) => Ok(Exit::Ok),
+        Err(error) => match error.downcast_ref::<Error>() {
+            Some(kernel) if kernel.kind() == Kind::Permission => {
+                eprintln!("pagemill: {kernel}");
+                Ok(Exit::Permission)
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+enum Launched {
+    Running(Child),
+    /// Not started; the reason has been said.
+    Refused(Exit),
+}
+
+/// Starts the command, under the heap if that is recorded. Recorders that want its first instruction
+/// are attached while it is held.
+fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
+    let prepared = if arguments.with.contains(&What::Heap) {
+        prepare::configuration(arguments.mesh.clone())
+            .and_then(|config| prepare::prepare(&arguments.command, &config))
+    } else {
+        prepare::plain(&arguments.command)
+    };
+    let (mut command, path) = match prepared {
+        Ok(Prepared::Ready(command, path)) => (*command, path),
+        Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
+        Err(error) => {
+            eprintln!("pagemill: {error:#}");
+            return Ok(Launched::Refused(Exit::Code(125)));
+        }
+    };
+    signals.restore_in(&mut command);
+    if arguments.with.contains(&What::Sites) {
+        match sites(&mut command, &path) {
+            Ok(sites) => recorders.push(sites),
+            Err(error) => {
+                eprintln!("pagemill: nothing is recorded: {error:#}");
+                return Ok(Launched::Refused(Exit::Code(125)));
+            }
+        }
+    }
+    let early = |what: &&What| matches!(what, What::Faults | What::Accesses);
+    let early: Vec<&What> = arguments.with.iter().filter(early).collect();
+    let spawned = if !early.is_empty() {
+        match Held::spawn(command) {
+            Ok(Ok(held)) => {
+                for what in early {
+                    let recorder: Result<Box<dyn Recorder>> = match what {
+                        What::Accesses => samples(arguments, held.pid(), true),
+                        _ => fault_recorder(arguments, held.pid(), Target::Command)
+                            .map(|faults| Box::new(faults) as Box<dyn Recorder>),
+                    };
+                    match recorder {
+                        Ok(recorder) => recorders.push(recorder),
+                        Err(error) => {
+                            eprintln!("pagemill: nothing is recorded: {error:#}");
+                            return Ok(Launched::Refused(Exit::Code(125)));
+                        }
+                    }
+                }
+                held.release()
+            }
+            Ok(Err(error)) => Err(error),
+            Err(error) => {
+                eprintln!("pagemill: {error}");
+                return Ok(Launched::Refused(Exit::Code(125)));
+            }
+        }
+    } else {
+        command.spawn()
+    };
+    Ok(match spawned {
+        Ok(child) => Launched::Running(child),
+        Err(error) => Launched::Refused(prepare::cannot_execute(&path, &error)),
+    })
+}
+
+type Recorders = Vec<Box<dyn Recorder>>;
+
+/// The library that notes who asks for memory is written for x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+fn sites(_: &mut Command, _: &Path) -> Result<Box<dyn Recorder>> {
+    anyhow::bail!("call sites are noted on x86-64 only")
+}
+
+/// Has the command note which code asks for memory.
+#[cfg(target_arch = "x86_64")]
+fn sites(command: &mut Command, path: &Path) -> Result<Box<dyn Recorder>> {
+    let sites = Sites::begin(&pagemill_launch::context::machine(), path, command);
+    Ok(Box::new(sites.context("call sites cannot be noted")?))
+}
+
+fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Faults> {
+    let options = faults::Options {
+        threshold: arguments.threshold,
+        back_end: arguments.fault_backend,
+        interval: arguments.interval.into(),
+    };
+    Faults::attach(&pagemill_launch::context::machine(), pid, target, &options)
+}
+
+/// Samples of accesses are taken on x86-64 only: its instructions are decoded.
+#[cfg(not(target_arch = "x86_64"))]
+fn samples(_: &Arguments, _: u32, _: bool) -> Result<Box<dyn Recorder>> {
+    anyhow::bail!("accesses are sampled on x86-64 only")
+}
+
+/// Samples of the accesses of `pid`, which is `held` before its program begins.
+#[cfg(target_arch = "x86_64")]
+fn samples(arguments: &Arguments, pid: u32, held: bool) -> Result<Box<dyn Recorder>> {
+    let period = arguments.period.max(Nanos(10_000));
+    Ok(Box::new(AccessSamples::attach(&pagemill_launch::context::machine(), pid, period, held)?))
+}
+
+/// The process, told apart from a later one with its number; an error if there is none.
+fn alive(linux: &Linux, pid: u32) -> Result<Stat, Error> {
+    linux.stat(pid).map_err(|error| match error.kind() {
+        Kind::NotFound | Kind::Gone => {
+            let object = format_args!("process {pid}");
+            Error::new(Kind::Gone, "look at", object, "there is no such process")
+        }
+        _ => error,
+    })
+}
+
+/// Records until the process ends, `--for` is over or a signal asks to stop. The child's status if it
+/// has ended.
+fn record(
+    arguments: &Arguments,
+    signals: &Signals,
+    pid: u32,
+    mut child: Option<&mut Child>,
+    mut recorders: Recorders,
+) -> Result<Option<ExitStatus>> {
+    let linux = pagemill_launch::context::machine();
+    let stat = alive(&linux, pid)?;
+    let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
+    let mut meta = meta(arguments, &stat, interval);
+    // A process that may not be looked into is refused before anything is written.
+    for what in &arguments.with {
+        match what {
+            What::Heap => {
+                let heap = Heap::attach(linux.clone(), pid, interval, child.is_some())?;
+                meta.started = heap.began().unwrap_or(meta.started);
+                meta.datasets.push(HeapSample::DATASET.into());
+                recorders.push(Box::new(heap));
+            }
+            // Attached while it was held.
+            What::Faults | What::Accesses | What::Sites if child.is_some() => {}
+            What::Sites => anyhow::bail!(
+                "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
+            ),
+            What::Accesses => recorders.push(samples(arguments, pid, false)?),
+            What::Faults => {
+                recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
+            }
+            What::Frag => recorders.push(Box::new(Frag::attach(linux.clone(), interval)?)),
+            What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
+                Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
+                attached => recorders.push(Box::new(attached?)),
+            },
+        }
+    }
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
+    let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
+    flush(arguments, &mut writer);
+    let begun = Instant::now();
+    let end = arguments.duration.map(|duration| begun + Duration::from(duration));
+    let mut due = vec![begun; recorders.len()];
+    let mut progress = Progress::new(begun);
+    let mut status = None;
+    let mut stop = false;
+    while !stop {
+        // Those whose moment has come, in the order of `--with`.
+        for (recorder, due) in recorders.iter_mut().zip(&mut due) {
+            if *due > Instant::now() {
+                continue;
+            }
+            recorder.look(&mut writer)?;
+            let interval = recorder.interval();
+            *due += interval;
+            // A late recorder looks next at the next moment of the raster and counts the ones it
+            // skipped.
+            let now = Instant::now();
+            while *due + interval < now {
+                *due += interval;
+                recorder.missed(&mut writer);
+            }
+        }
+        progress.show(&recorders, writer.size());
+        if child.is_none() && !same_process(&linux, &stat) {
+            break;
+        }
+        let next = due.iter().min().copied().unwrap_or(begun);
+        stop = loop {
+            let until = end.map_or(next, |end| end.min(next));
+            match signals.wait(until.saturating_duration_since(Instant::now()))? {
+                None if Instant::now() < until => {}
+                None => break end.is_some_and(|end| Instant::now() >= end),
+                Some(received) if received.signal == signal::CHILD => {
+                    if let Some(child) = child.as_deref_mut() {
+                        status = child.try_wait().context("cannot wait for the program")?;
+                        if status.is_some() {
+                            break true;
+                        }
+                    }
+                }
+                Some(received) => match &child {
+                    // The terminal has sent its keys to the program too.
+                    Some(child) if !received.from_kernel => pass_on(child, received.signal),
+                    Some(_) => {}
+                    None if ends(received.signal) => break true,
+                    None => {}
+                },
+            }
+        };
+    }
+    progress.clear();
+    if let Some(child) = child.filter(|_| status.is_none()) {
+        status = child.try_wait().context("cannot wait for the program")?;
+    }
+    for recorder in &mut recorders {
+        recorder.finish(&mut writer)?;
+    }
+    let meta = writer.meta_mut();
+    meta.exit_status = status.map(|status| u64::from(code_of(status)));
+    meta.exit_signal = status.and_then(|status| status.signal()).map(|signal| signal as u64);
+    let comm = meta.comm.clone();
+    let path = writer.finish(nanos(clock::monotonic()))?;
+    eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
+    if recorders.iter().all(|recorder| recorder.is_empty()) {
+        let why = format!(
+            "there is nothing in it: {comm} ended before it was first looked at, or did nothing"
+        );
+        // A command's own status is passed on.
+        anyhow::ensure!(arguments.pid.is_none(), "{why}");
+        eprintln!("pagemill: {why}");
+        return Ok(status);
+    }
+    eprintln!("next: pagemill report {}", path.display());
+    Ok(status)
+}
+
+/// Whether an error says that the process has ended.
+fn gone(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Gone | Kind::NotFound)
+}
+
+/// Whether the process of `stat` still runs.
+fn same_process(linux: &Linux, stat: &Stat) -> bool {
+    linux
+        .stat(stat.pid)
+        .is_ok_and(|now| now.started == stat.started && !matches!(now.state, 'Z' | 'X'))
+}
+
+/// How much each recorder has.
+fn amount(recorders: &Recorders) -> String {
+    recorders.iter().map(|recorder| recorder.amount()).collect::<Vec<_>>().join(", ")
+}
+
+/// Waits for the program, passing signals on.
+fn supervise(signals: &Signals, child: &mut Child) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        match signals.wait(Duration::from_secs(1))? {
+            Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
+                pass_on(child, received.signal);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn pass_on(child: &Child, signal: i32) {
+    // It may have ended a moment ago; then there is nobody to tell.
+    let _ = signal::send(child.id(), signal);
+}
+
+/// Whether a signal asks a recorder to stop, rather than telling it of the terminal.
+fn ends(signal: i32) -> bool {
+    // SIGHUP, SIGINT, SIGQUIT and SIGTERM have these numbers on every Linux.
+    matches!(signal, 1 | 2 | 3 | 15)
+}
+
+/// The exit code that a shell would show.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code & 0xff).ok()).unwrap_or(125)
+}
+
+/// `pagemill-COMM.PID` in the working directory.
+fn default_name(comm: &str, pid: u32) -> PathBuf {
+    let plain: String = comm
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+        .collect();
+    PathBuf::from(format!("pagemill-{plain}.{pid}"))
+}
+
+fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
+    let words = |words: &[OsString]| {
+        words.iter().map(|word| OsStr::to_string_lossy(word).into_owned()).collect()
+    };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        command: words(&arguments.command),
+        pid: stat.pid.into(),
+        comm: stat.comm.clone(),
+        kernel: release.trim().into(),
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: nanos(clock::monotonic()),
+        started_unix: nanos(unix),
+        interval: nanos(interval),
+        not_measured: arguments
+            .with
+            .contains(&What::Heap)
+            .then(|| NotMeasured {
+                what: "memory of child processes".into(),
+                why: "a recording of the heap follows one process (record a child with -p)".into(),
+            })
+            .into_iter()
+            .collect(),
+        ..Meta::default()
+    }
+}
+
+/// Parts are written as often as was asked for.
+fn flush(arguments: &Arguments, writer: &mut Writer) {
+    if let Some(age) = arguments.flush {
+        writer.flush_after(age);
+    }
+}
+
+/// A line on the terminal that says how far the recording is; nothing where stderr is no terminal.
+struct Progress {
+    shown: bool,
+    begun: Instant,
+    next: Instant,
+}
+
+impl Progress {
+    fn new(begun: Instant) -> Self {
+        Self { shown: std::io::stderr().is_terminal(), begun, next: begun + PROGRESS }
+    }
+
+    fn show(&mut self, recorders: &Recorders, size: Bytes) {
+        if self.shown && Instant::now() >= self.next {
+            let elapsed = self.begun.elapsed().as_secs_f64();
+            let size = size.to_string();
+            progress!("recording: {elapsed:.1} s, {}, {}", amount(recorders), size.trim());
+            self.next = Instant::now() + PROGRESS;
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            pagemill_launch::stdio::erase();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_name_is_a_plain_file_name() {
+        assert_eq!(default_name("redis-server", 7), PathBuf::from("pagemill-redis-server.7"));
+        assert_eq!(default_name("../../etc", 7), PathBuf::from("pagemill-.._.._etc.7"));
+        assert_eq!(default_name("a b\n", 7), PathBuf::from("pagemill-a_b_.7"));
+    }
+}

@@ -1,0 +1,73 @@
+//! `record --import FILE`: accesses that another tool sampled, as a recording.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use pagemill_model::access::AccessSetup;
+use pagemill_model::perf_data;
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{Bytes, Event, Nanos, whole};
+
+use super::Arguments;
+use pagemill_launch::exit::Exit;
+
+/// Makes a recording of the perf.data at `path`.
+pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
+    let shown = path.display();
+    let bytes = whole::read(path, whole::DATA).with_context(|| format!("cannot read {shown}"))?;
+    let read = match perf_data::read(&bytes) {
+        Ok(read) => read,
+        Err(damage) => bail!("{shown}: byte {}: {}", damage.at, damage.why),
+    };
+    if read.accesses.is_empty() {
+        bail!(
+            "{shown} has no samples with an address (record with: perf mem record, or perf record -d -e page-faults)"
+        );
+    }
+    let (pid, comm) = read.program.unwrap_or_default();
+    let started = read.accesses.first().map_or(Nanos(0), |access| access.time);
+    let ended = read.accesses.last().map_or(started, |access| access.time);
+    let mut meta = Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        pid,
+        comm,
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(4096),
+        clock: "perf record's".into(),
+        started,
+        accesses: Some(AccessSetup {
+            back_end: "import".into(),
+            lost: read.lost,
+            without_address: Some(read.without_address),
+            ..AccessSetup::default()
+        }),
+        capabilities: vec![format!("{shown}, by perf record")],
+        ..Meta::default()
+    };
+    meta.not_measured.push(NotMeasured {
+        what: "pages that were not sampled".into(),
+        why: "samples are a part of the accesses".into(),
+    });
+    if !read.says_kind {
+        meta.not_measured.push(NotMeasured {
+            what: "whether an access reads or writes".into(),
+            why: "the file does not say (perf mem record does)".into(),
+        });
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let output = arguments.output.clone().unwrap_or_else(|| super::default_name(&name, pid as u32));
+    let mut writer = Writer::create(&output, meta, arguments.force, None)?;
+    for mut mapping in read.mappings {
+        mapping.time = started;
+        writer.event(&Event::Mapping(Box::new(mapping)))?;
+    }
+    let rows = read.accesses.len();
+    for access in read.accesses {
+        writer.event(&Event::Access(Box::new(access)))?;
+    }
+    let recording = writer.finish(ended)?;
+    let recording = recording.display();
+    eprintln!("imported {rows} accesses from {shown} into {recording}");
+    eprintln!("next: pagemill report {recording}");
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,118 @@
+//! `record --overhead -- CMD`: what recording costs this command, by runs as it is and recorded, in turn.
+
+use std::ffi::{OsStr, OsString};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use pagemill_analysis::statistics;
+use pagemill_kernel::process::{Whose, resources};
+
+use super::Arguments;
+use pagemill_launch::exit::Exit;
+use pagemill_launch::prepare::{self, Prepared};
+
+/// Time by the clock and of processors, s.
+type Times = [f64; 2];
+
+/// Runs the command in turn as it is and recorded; the last recorded run is the one that is kept.
+pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
+    let room = tempfile::tempdir().context("cannot make a directory for the recordings")?;
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let all = without(&words, &["--overhead"], &[]);
+    let aside = without(&all, &["-f", "--force"], &["-o", "--output"]);
+    let myself = std::env::current_exe().context("cannot find out where this program is")?;
+    let mut times: [[Vec<f64>; 2]; 2] = Default::default();
+    let mut last = Exit::Ok;
+    for run in 0..runs {
+        let is_last = run + 1 == runs;
+        let plain = match prepare::plain(&arguments.command)? {
+            Prepared::Ready(command, _) => *command,
+            Prepared::Refused(exit) => return Ok(exit),
+        };
+        let mut recorded = Command::new(&myself);
+        if is_last {
+            recorded.args(&all);
+        } else {
+            let output = room.path().join("recording");
+            recorded.args(&aside[..1]).arg("-f").arg("-o").arg(output).args(&aside[1..]);
+        }
+        for (arm, mut command) in [plain, recorded].into_iter().enumerate() {
+            if !(is_last && arm == 1) {
+                command.stdout(Stdio::null());
+                if arm == 1 {
+                    command.stderr(Stdio::null());
+                }
+            }
+            let (status, took) = timed(command.stdin(Stdio::null()))?;
+            let code = status.code();
+            if arm == 1 && code == Some(125) {
+                bail!("it cannot be recorded (run it without --overhead to see why)");
+            }
+            last = super::exit_of(status);
+            times[arm].iter_mut().zip(took).for_each(|(all, one)| all.push(one));
+        }
+    }
+    let median = |arm: usize, what: usize| statistics::median(&times[arm][what]).unwrap_or(0.0);
+    let line = |what: usize| {
+        let (plain, recorded) = (median(0, what), median(1, what));
+        format!("{:.2} times ({plain:.3} to {recorded:.3} s)", recorded / plain.max(1e-9))
+    };
+    eprintln!(
+        "overhead of recording: {} by the clock, {} of CPU time, the recorder's own included; medians of {runs} runs each, in turn",
+        line(0),
+        line(1)
+    );
+    Ok(last)
+}
+
+fn timed(command: &mut Command) -> Result<(std::process::ExitStatus, Times)> {
+    let cpu = || resources(Whose::EndedChildren).user + resources(Whose::EndedChildren).system;
+    let (began, before) = (Instant::now(), cpu());
+    let status =
+        command.status().with_context(|| format!("cannot execute {:?}", command.get_program()))?;
+    let took = [began.elapsed(), cpu().saturating_sub(before)];
+    Ok((status, took.map(|time: Duration| time.as_secs_f64())))
+}
+
+/// The words in front of `--` without these flags, and without these options and their values; then the rest.
+fn without(words: &[OsString], flags: &[&str], options: &[&str]) -> Vec<OsString> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let mut left = Vec::new();
+    let mut own = words[..end].iter();
+    while let Some(word) = own.next() {
+        let text = word.to_string_lossy();
+        let name = text.split('=').next().unwrap_or_default();
+        if flags.contains(&name) {
+            continue;
+        }
+        if options.contains(&name) {
+            if !text.contains('=') {
+                own.next();
+            }
+            continue;
+        }
+        // A value right behind its letter.
+        if options.iter().any(|option| option.len() == 2 && text.starts_with(option)) {
+            continue;
+        }
+        left.push(word.clone());
+    }
+    left.extend(words[end..].iter().map(|word| OsStr::to_os_string(word)));
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_taken_out_in_front_of_the_command_only() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let all = words(
+            "record --overhead=3 -o a --with faults -ob --output=c --output d -- x --overhead -o e",
+        );
+        let rest = without(&all, &["--overhead"], &["-o", "--output"]);
+        assert_eq!(rest, words("record --with faults -- x --overhead -o e"));
+    }
+}

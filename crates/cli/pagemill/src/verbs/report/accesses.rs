@@ -1,0 +1,334 @@
+//! Accesses in a report: text and JSON.
+
+use pagemill_analysis::accesses::{AccessView, Counts};
+use pagemill_analysis::heat::{HeatView, ObjectHeat};
+use pagemill_model::{AccessSetup, Bytes, Nanos};
+use serde_json::{Value, json};
+
+use pagemill_report::draw::chart::Series;
+use pagemill_report::draw::html::Page;
+use pagemill_report::draw::text;
+
+/// Lines shown of each table.
+const LINES: usize = 16;
+
+/// The accesses of a recording.
+pub(super) struct Accesses {
+    pub(super) setup: AccessSetup,
+    pub(super) view: AccessView,
+    pub(super) heat: HeatView,
+    pub(super) page: u64,
+}
+
+/// Characters of a strip, and what they are drawn with: nothing, then by powers of the most.
+const STRIP: usize = 56;
+const SHADES: [char; 6] = ['.', ':', '-', '=', '#', '@'];
+
+/// What happened to an object over time, a character a stretch; each is shaded by the share of `most`, in powers of four.
+fn strip(object: &ObjectHeat, steps: u64, most: u64) -> String {
+    let columns = columns(object, steps);
+    let shade = |accesses: u64| match accesses {
+        0 => ' ',
+        accesses => {
+            let below = (most / accesses.max(1)).max(1).ilog2() as usize / 2;
+            SHADES[SHADES.len() - 1 - below.min(SHADES.len() - 1)]
+        }
+    };
+    columns.into_iter().map(shade).collect()
+}
+
+fn columns(object: &ObjectHeat, steps: u64) -> [u64; STRIP] {
+    let mut columns = [0; STRIP];
+    for (_, step, heat) in &object.cells {
+        columns[(step * STRIP as u64 / steps.max(1)) as usize % STRIP] += heat.accesses();
+    }
+    columns
+}
+
+/// A name that fits into a column: its end says most.
+fn fitted(name: &str, width: usize) -> String {
+    let count = name.chars().count();
+    if count <= width {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - (width - 1)).collect();
+    format!("…{end}")
+}
+
+fn row(name: String, counts: &Counts) -> Vec<String> {
+    let reads =
+        counts.accesses - counts.writes - counts.fetches.min(counts.accesses - counts.writes);
+    let mut row = vec![name];
+    row.extend(
+        [counts.pages, counts.written, reads, counts.writes, counts.fetches, counts.in_kernel]
+            .map(|n| n.to_string()),
+    );
+    row
+}
+
+/// How many intervals there were, and how long they were by the clock.
+fn intervals(lengths: &[u64], asked: Nanos) -> String {
+    let words = |ns: u64| Nanos(ns).to_string().trim().to_owned();
+    let asked = format!("{} of useful time were asked for", words(asked.0));
+    let count = match lengths.len() {
+        1 => "1 interval".to_owned(),
+        count => format!("{count} intervals"),
+    };
+    match spread(lengths) {
+        Some([least, _, most]) if least == most => format!("{count} of {} ({asked})", words(least)),
+        Some([least, median, most]) => {
+            format!(
+                "{count} of {} to {}, median {} ({asked})",
+                words(least),
+                words(most),
+                words(median)
+            )
+        }
+        None => format!("{count} ({asked})"),
+    }
+}
+
+/// The least, the median and the greatest.
+fn spread(lengths: &[u64]) -> Option<[u64; 3]> {
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable();
+    Some([*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?])
+}
+
+impl Accesses {
+    /// The section as text.
+    pub(super) fn text(&self) -> String {
+        let Self { setup, view, page, .. } = self;
+        let mut out = format!("\naccesses, by {}", setup.back_end);
+        match setup.without_address {
+            Some(without) => out.push_str(&format!(
+                ", {} samples, and {without} without an address\n",
+                view.total.accesses
+            )),
+            None => out.push_str(&format!(", {}\n", intervals(&view.lengths, setup.interval))),
+        }
+        const HEADER: [&str; 7] =
+            ["what", "pages", "written", "reads", "writes", "fetches", "in kernel"];
+        if let Some(yielded) = setup.yielded {
+            out.push_str(&format!("{}\n", yielded.words()));
+        }
+        let mut rows = vec![row("all".into(), &view.total)];
+        rows.extend(
+            view.mappings.iter().take(LINES).map(|(name, counts)| row(name.clone(), counts)),
+        );
+        out.push_str(&text::table(&HEADER, &rows));
+        if view.mappings.len() > LINES {
+            out.push_str(&format!("and {} more\n", view.mappings.len() - LINES));
+        }
+        let rows: Vec<_> = view
+            .threads
+            .iter()
+            .take(LINES)
+            .map(|(thread, counts)| {
+                let mut row = row(format!("thread {thread}"), counts);
+                row.remove(2);
+                row
+            })
+            .collect();
+        if !rows.is_empty() {
+            const HEADER: [&str; 6] =
+                ["first accesses by", "pages", "reads", "writes", "fetches", "in kernel"];
+            out.push_str(&format!("\n{}", text::table(&HEADER, &rows)));
+        }
+        out.push_str(&self.objects());
+        if view.intervals > 0 {
+            let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
+            let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
+            let series =
+                Series { name: "working set of an interval".into(), points: points.collect() };
+            out.push_str(&format!("\n{}", text::chart(&[series], "MiB", "s", 72, 10)));
+            let most = view.working_set.iter().map(|point| point.1).max().unwrap_or(0);
+            out.push_str(&format!(
+                "largest working set of an interval {}\n",
+                Bytes(most * page).to_string().trim()
+            ));
+        }
+        if view.kept > 0 {
+            out.push_str(&format!(
+                "{} pages of intervals may not have been touched in them: copies since a fork\n",
+                view.kept
+            ));
+        }
+        if setup.lost > 0 {
+            let rest = if view.intervals > 0 { "; the pages are complete" } else { "" };
+            out.push_str(&format!("{} accesses were lost{rest}\n", setup.lost));
+        }
+        for line in setup.not_used.iter() {
+            out.push_str(&format!("not used: {line}\n"));
+        }
+        if !setup.untraced.is_empty() {
+            out.push_str("\nnot traced\n");
+            for line in &setup.untraced {
+                out.push_str(&format!("  {line}\n"));
+            }
+        }
+        out
+    }
+
+    /// Objects: what they are, who uses them, and when.
+    fn objects(&self) -> String {
+        let heat = &self.heat;
+        let shown: Vec<&ObjectHeat> = heat.objects.iter().take(LINES).collect();
+        if shown.is_empty() {
+            return String::new();
+        }
+        let threads = |object: &ObjectHeat| match object.total.threads.count_ones() {
+            64 => "64 or more".to_owned(),
+            count => count.to_string(),
+        };
+        let known = |bytes| if bytes > 0 { Bytes(bytes).to_string() } else { "-".into() };
+        let rows: Vec<_> = shown
+            .iter()
+            .map(|object| {
+                let total = object.total.accesses().max(1);
+                let first = match object.first_by.first() {
+                    Some((thread, pages)) => format!(
+                        "{} ({:.0} %)",
+                        heat.threads.get(*thread).copied().unwrap_or(0),
+                        *pages as f64 * 100.0 / object.pages.max(1) as f64
+                    ),
+                    None => "-".into(),
+                };
+                vec![
+                    fitted(&object.name, 44),
+                    object.kind.clone(),
+                    known(object.bytes),
+                    object.pages.to_string(),
+                    object.total.accesses().to_string(),
+                    format!("{:.0} %", object.total.writes as f64 * 100.0 / total as f64),
+                    first,
+                    threads(object),
+                ]
+            })
+            .collect();
+        const HEADER: [&str; 8] = [
+            "object",
+            "kind",
+            "size",
+            "pages",
+            "accesses",
+            "writes",
+            "first touched by",
+            "threads",
+        ];
+        let mut out = format!("\n{}", text::table(&HEADER, &rows));
+        let left = heat.objects.len() - shown.len();
+        if left > 0 {
+            out.push_str(&format!("and {} more\n", left as u64 + heat.others.saturating_sub(1)));
+        }
+        out.push_str(&format!(
+            "{:.2} % of accesses are to globals, allocations and stacks, the others by the name of their mapping\n",
+            heat.in_objects as f64 * 100.0 / heat.accesses.max(1) as f64
+        ));
+        let most = shown.iter().flat_map(|object| columns(object, heat.steps)).max().unwrap_or(0);
+        let seconds = Nanos(heat.step * heat.steps);
+        out.push_str(&format!(
+            "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
+            seconds.to_string().trim()
+        ));
+        for object in &shown {
+            let strip = strip(object, heat.steps, most);
+            out.push_str(format!("{:>32} |{strip}|\n", fitted(&object.name, 32)).trim_end());
+            out.push('\n');
+        }
+        let lines: Vec<_> = heat
+            .lines
+            .iter()
+            .take(LINES)
+            .map(|line| {
+                vec![fitted(&line.name, 76), line.reads.to_string(), line.writes.to_string()]
+            })
+            .collect();
+        if !lines.is_empty() {
+            out.push_str(&format!(
+                "\n{}",
+                text::table(&["accesses by line of code", "reads", "writes"], &lines)
+            ));
+        }
+        out
+    }
+
+    /// The section of the page.
+    pub(super) fn html(&self, page: &mut Page) {
+        page.heading("Accesses").heat_map(&self.heat, self.page);
+        page.preformatted(self.text().trim());
+    }
+
+    /// How long was recorded.
+    pub(super) fn length(&self) -> String {
+        let steps = Nanos(self.heat.step * self.heat.steps);
+        let length = match self.view.working_set.last() {
+            Some(point) => Nanos((point.0 * 1e9) as u64),
+            // Samples have no intervals.
+            None => steps,
+        };
+        length.to_string().trim().to_owned()
+    }
+
+    /// The section as JSON.
+    pub(super) fn json(&self) -> Value {
+        let counts = |counts: &Counts| {
+            json!({
+                "pages": counts.pages, "written_pages": counts.written, "accesses": counts.accesses,
+                "writes": counts.writes, "fetches": counts.fetches, "in_kernel": counts.in_kernel,
+            })
+        };
+        let named = |(name, of): &(String, Counts)| json!({ "name": name, "counts": counts(of) });
+        let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
+        let objects = |object: &ObjectHeat| {
+            let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
+            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines[*line].name, "reads": reads, "writes": writes });
+            json!({
+                "name": object.name, "kind": object.kind, "detail": object.detail,
+                "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,
+                "reads": object.total.reads, "writes": object.total.writes,
+                "threads": object.total.threads.count_ones(),
+                "first_touched_by": object.first_by.iter().map(first).collect::<Vec<_>>(),
+                "lines": object.lines.iter().map(line).collect::<Vec<_>>(),
+            })
+        };
+        let lines =
+            self.heat.lines.iter().map(
+                |line| json!({ "line": line.name, "reads": line.reads, "writes": line.writes }),
+            );
+        json!({
+            "objects": self.heat.objects.iter().map(objects).collect::<Vec<_>>(),
+            "lines": lines.collect::<Vec<_>>(),
+            "in_objects": self.heat.in_objects,
+            "intervals": self.view.intervals,
+            "interval_ns": spread(&self.view.lengths).map(|[least, median, most]| json!({
+                "asked": self.setup.interval, "least": least, "median": median, "most": most,
+            })),
+            "total": counts(&self.view.total),
+            "mappings": self.view.mappings.iter().map(named).collect::<Vec<_>>(),
+            "threads": self.view.threads.iter().map(threads).collect::<Vec<_>>(),
+            "working_set_pages": self.view.working_set,
+            "kept_pages": self.view.kept,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shell of ten short programs had "11 intervals of 50 ms useful time" in 37 ms.
+    #[test]
+    fn intervals_are_as_long_as_they_were() {
+        let asked = Nanos(50_000_000);
+        assert_eq!(
+            intervals(&[3_000_000, 1_000_000, 2_500_000], asked),
+            "3 intervals of 1.0 ms to 3.0 ms, median 2.5 ms (50.0 ms of useful time were asked for)"
+        );
+        assert_eq!(
+            intervals(&[7_000_000], asked),
+            "1 interval of 7.0 ms (50.0 ms of useful time were asked for)"
+        );
+        assert_eq!(intervals(&[], asked), "0 intervals (50.0 ms of useful time were asked for)");
+    }
+}

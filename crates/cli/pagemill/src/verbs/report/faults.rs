@@ -1,0 +1,327 @@
+//! Page faults in a report: text, JSON and HTML.
+
+use pagemill_analysis::faults::{FaultView, LOSS_LIMIT, Slow, loss};
+use pagemill_analysis::latency::{Histogram, SHARES};
+use pagemill_model::{FaultSetup, Nanos};
+use serde_json::{Map, Value, json};
+
+use pagemill_report::draw::chart::{LineChart, Series};
+use pagemill_report::draw::html::Page;
+use pagemill_report::draw::log_chart::{LogChart, Vertical};
+use pagemill_report::draw::text;
+
+/// Mappings shown; the rest is in one line.
+const MAPPINGS: usize = 12;
+
+/// The faults of a recording.
+pub(crate) struct Faults {
+    pub(crate) setup: FaultSetup,
+    pub(crate) view: FaultView,
+    /// Show percentiles although faults were lost.
+    pub(crate) allow_loss: bool,
+}
+
+impl Faults {
+    /// Why percentiles are not shown, if they are not.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let lost = loss(&self.setup);
+        (lost > LOSS_LIMIT && !self.allow_loss).then(|| {
+            format!(
+                "percentiles are refused: {:.1} % of the page faults were lost, and the slow ones are the likelier ones to be (--allow-loss shows them all the same)",
+                lost * 100.0
+            )
+        })
+    }
+
+    /// The section as text.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::from("\npage faults\n");
+        for (label, value) in self.facts() {
+            out.push_str(&format!("  {label:<13}{value}\n"));
+        }
+        if self.view.all.total() > 0 {
+            match self.refusal() {
+                Some(why) => out.push_str(&format!("\n{why}\n")),
+                None => {
+                    out.push_str(&format!("\n{}", text::table(&header(), &self.rows())));
+                    out.push_str(&format!("{PRECISION}\n"));
+                }
+            }
+        }
+        if self.view.slow.faults > 0 && self.setup.details {
+            out.push_str(&format!(
+                "\n{}\n{}",
+                self.slow_title(),
+                text::table(&[], &parts(&self.view.slow))
+            ));
+        }
+        let mappings = self.mappings();
+        if !mappings.is_empty() {
+            out.push_str(&format!("\n{}", text::table(&MAPPING_HEADER, &mappings)));
+        }
+        let rates = [self.rates()];
+        let chart = text::chart(&rates, "faults/s", "s", 72, 8);
+        if !chart.is_empty() {
+            out.push_str(&format!("\n{chart}"));
+        }
+        out
+    }
+
+    /// The section as HTML: the figures are the source's two forms.
+    pub(super) fn html(&self, page: &mut Page) {
+        let facts: Vec<Vec<String>> =
+            self.facts().into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
+        page.heading("Page faults").table(&["", ""], &facts);
+        if self.view.all.total() > 0 {
+            match self.refusal() {
+                Some(why) => {
+                    page.paragraph(&why);
+                }
+                None => {
+                    page.table(&header(), &self.rows()).paragraph(PRECISION);
+                    page.chart(&self.distribution().svg()).chart(&self.intervals().svg());
+                }
+            }
+        }
+        if self.view.slow.faults > 0 && self.setup.details {
+            page.paragraph(&self.slow_title()).table(&["", "", ""], &parts(&self.view.slow));
+        }
+        let mappings = self.mappings();
+        if !mappings.is_empty() {
+            page.table(&MAPPING_HEADER, &mappings);
+        }
+        let chart = LineChart {
+            title: "Page faults over time".into(),
+            x: "seconds".into(),
+            y: "faults a second".into(),
+            series: vec![self.rates()],
+        };
+        page.chart(&chart.svg());
+    }
+
+    /// The section as JSON.
+    pub(super) fn json(&self) -> Value {
+        let view = &self.view;
+        let refused = self.refusal().is_some();
+        let category = |(category, times): &(_, Histogram)| {
+            let category: &pagemill_analysis::faults::Category = category;
+            let mut value = times_json(times, refused);
+            value.insert("category".into(), json!(category.name()));
+            Value::Object(value)
+        };
+        let mapping = |(name, slow): &(String, pagemill_analysis::faults::PerMapping)| json!({ "mapping": name, "slow": slow.faults, "time_ns": slow.time.0, "longest_ns": slow.longest.0 });
+        let slow = &view.slow;
+        json!({
+            "setup": self.setup,
+            "counted": view.counted,
+            "duration_ns": view.duration.0,
+            "per_second": rate(view.counted, view.duration),
+            "loss": loss(&self.setup),
+            "percentiles_refused": refused,
+            "longest_ns": view.longest_of(&view.all).map(|longest| longest.0),
+            "all": times_json(&view.all, refused),
+            "categories": view.categories.iter().map(category).collect::<Vec<_>>(),
+            "slow": {
+                "count": slow.faults,
+                "time_ns": slow.time.0,
+                "compaction_ns": slow.compaction.0,
+                "reclaim_ns": slow.reclaim.0,
+                "clearing_ns": slow.clearing.0,
+                "cold_host_ns": slow.cold.0,
+                "cold_host_faults": slow.cold_faults,
+                "rest_ns": slow.rest().0,
+            },
+            "mappings": view.mappings.iter().map(mapping).collect::<Vec<_>>(),
+            "timeline": view.timeline.iter().map(|(at, rate, longest)| json!({
+                "seconds": at, "per_second": rate, "longest_ns": longest.map(|longest| longest.0),
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let (setup, view) = (&self.setup, &self.view);
+        let plain = |time: Nanos| time.to_string().trim().to_owned();
+        let mut facts = vec![("back end", setup.back_end.clone())];
+        let accounted = match setup.accounted {
+            Some(all) => format!(" (the kernel's accounting: {all})"),
+            None => String::new(),
+        };
+        let rate = match rate(view.counted, view.duration) {
+            Some(rate) => format!(", {rate:.0} a second"),
+            None => String::new(),
+        };
+        facts.push(("counted", format!("{}{accounted}{rate}", view.counted)));
+        if setup.untimed > 0 {
+            let why = match setup.in_kernel {
+                true => {
+                    "made by the kernel for the program (arguments of execve, direct input and output)"
+                }
+                false => {
+                    "made by the kernel for the program, or inside system calls, which this user may not see"
+                }
+            };
+            facts.push(("not timed", format!("{} of them: {why}", setup.untimed)));
+        }
+        if setup.lost + setup.lost_rows + setup.unmatched > 0 {
+            facts.push((
+                "lost",
+                format!(
+                    "{} faults ({:.2} %), {} rows of slow faults; {} faults had begun before",
+                    setup.lost,
+                    loss(setup) * 100.0,
+                    setup.lost_rows,
+                    setup.unmatched
+                ),
+            ));
+        }
+        // Where nothing is timed there is none.
+        if view.all.total() > 0 {
+            let rows =
+                format!("{} faults of {} and longer", view.slow.faults, plain(setup.threshold));
+            facts.push(("rows", rows));
+        }
+        if let Some(touch) = setup.touch {
+            facts.push((
+                "first touch",
+                format!("{} as a program sees it (small page, warm, median)", plain(touch)),
+            ));
+        }
+        facts.extend(setup.not_used.iter().map(|why| ("not used", why.clone())));
+        facts
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let whole = self.view.all.sum().0.max(1) as f64;
+        let row = |name: &str, times: &Histogram| {
+            let mut row = vec![name.to_owned(), times.total().to_string()];
+            row.push(format!("{:.1} %", 100.0 * times.sum().0 as f64 / whole));
+            let cell = |time: Option<Nanos>| time.map_or("-".into(), |time| time.to_string());
+            row.extend(SHARES.iter().map(|share| cell(times.quantile(*share))));
+            row.push(cell(self.view.longest_of(times)));
+            row
+        };
+        let mut rows = vec![row("all", &self.view.all)];
+        rows.extend(
+            self.view.categories.iter().map(|(category, times)| row(category.name(), times)),
+        );
+        rows
+    }
+
+    fn slow_title(&self) -> String {
+        let slow = &self.view.slow;
+        let time = slow.time.to_string();
+        format!("what the {} slow faults' {} went into", slow.faults, time.trim())
+    }
+
+    fn mappings(&self) -> Vec<Vec<String>> {
+        let row = |name: &str, faults: u64, time: Nanos, longest: Nanos| {
+            vec![name.to_owned(), faults.to_string(), time.to_string(), longest.to_string()]
+        };
+        let mut rows = Vec::new();
+        let (shown, rest) = self.view.mappings.split_at(MAPPINGS.min(self.view.mappings.len()));
+        for (name, slow) in shown {
+            rows.push(row(name, slow.faults, slow.time, slow.longest));
+        }
+        if !rest.is_empty() {
+            let faults = rest.iter().map(|(_, slow)| slow.faults).sum();
+            let time = Nanos(rest.iter().map(|(_, slow)| slow.time.0).sum());
+            let longest = rest.iter().map(|(_, slow)| slow.longest).max().unwrap_or_default();
+            rows.push(row(&format!("{} others", rest.len()), faults, time, longest));
+        }
+        rows
+    }
+
+    fn rates(&self) -> Series {
+        let points = self.view.timeline.iter().map(|(at, rate, _)| (*at, *rate)).collect();
+        Series { name: "faults a second".into(), points }
+    }
+
+    /// All faults first, then the categories.
+    fn curves(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
+        let categories = self.view.categories.iter();
+        std::iter::once(("all", &self.view.all))
+            .chain(categories.map(|(category, times)| (category.name(), times)))
+    }
+
+    /// The cumulative distribution by category.
+    fn distribution(&self) -> LogChart {
+        let series = self.curves().map(|(name, times)| {
+            let mut below = 0;
+            let mut points = vec![];
+            for (low, count) in times.buckets() {
+                below += count;
+                points.push((low.0 as f64 / 1e3, below as f64 / times.total().max(1) as f64));
+            }
+            Series { name: name.into(), points }
+        });
+        LogChart {
+            title: "Page faults that took at most so long, by category".into(),
+            x: "latency, us".into(),
+            y: "share of the category".into(),
+            vertical: Vertical::Share,
+            series: series.collect(),
+        }
+    }
+
+    /// Average time between faults that took at least so long, by category.
+    fn intervals(&self) -> LogChart {
+        let seconds = self.view.duration.seconds();
+        let series = self.curves().map(|(name, times)| Series {
+            name: name.into(),
+            points: times
+                .tail()
+                .into_iter()
+                .map(|(low, above)| (low.0 as f64 / 1e3, seconds / above as f64))
+                .collect(),
+        });
+        LogChart {
+            title: "Average time between page faults that took at least so long".into(),
+            x: "latency, us".into(),
+            y: "seconds".into(),
+            vertical: Vertical::Logarithmic,
+            series: series.collect(),
+        }
+    }
+}
+
+const MAPPING_HEADER: [&str; 4] = ["slow faults in", "faults", "time", "longest"];
+const PRECISION: &str =
+    "a percentile is right to within 1.6 %; - where fewer than one fault lies beyond it";
+
+fn header() -> [&'static str; 10] {
+    ["page faults", "faults", "time", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "longest"]
+}
+
+fn parts(slow: &Slow) -> Vec<Vec<String>> {
+    let cold = format!("cold host pages, inferred ({} faults)", slow.cold_faults);
+    let parts = [
+        ("compaction", slow.compaction),
+        ("reclaim", slow.reclaim),
+        ("clearing or copying, and mapping", slow.clearing),
+        (cold.as_str(), slow.cold),
+        ("lookup, allocation, waiting", slow.rest()),
+    ];
+    let share = |time: Nanos| format!("{:.1} %", 100.0 * time.0 as f64 / slow.time.0.max(1) as f64);
+    let rows = parts.iter().filter(|(_, time)| time.0 > 0);
+    rows.map(|(name, time)| vec![(*name).to_owned(), time.to_string(), share(*time)]).collect()
+}
+
+fn rate(count: u64, duration: Nanos) -> Option<f64> {
+    (duration.0 > 0).then(|| count as f64 / duration.seconds())
+}
+
+fn times_json(times: &Histogram, refused: bool) -> Map<String, Value> {
+    let mut value = Map::new();
+    value.insert("count".into(), json!(times.total()));
+    value.insert("time_ns".into(), json!(times.sum().0));
+    if !refused {
+        let names = ["p50_ns", "p90_ns", "p99_ns", "p99_9_ns", "p99_99_ns", "p99_999_ns"];
+        for (name, share) in names.iter().zip(SHARES) {
+            value
+                .extend(times.quantile(share).map(|Nanos(time)| ((*name).to_owned(), json!(time))));
+        }
+        let tail: Vec<_> = times.tail().iter().map(|(low, above)| json!([low.0, above])).collect();
+        value.insert("at_least_ns".into(), json!(tail));
+    }
+    value
+}

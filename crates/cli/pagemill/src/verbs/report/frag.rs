@@ -1,0 +1,83 @@
+//! Free memory in a report: text and JSON.
+
+use pagemill_analysis::fragmentation::timeline::FragView;
+use pagemill_analysis::fragmentation::unusable;
+use pagemill_model::frag::FragSample;
+use serde_json::{Value, json};
+
+use pagemill_report::draw::chart::{LineChart, Series};
+use pagemill_report::draw::text;
+
+/// The section as text.
+pub(crate) fn text(view: &FragView) -> String {
+    let orders = view.last.iter().filter_map(|zone| Some(zone.free_blocks.as_ref()?.len())).max();
+    let names: Vec<String> = (0..orders.unwrap_or(0)).map(|order| order.to_string()).collect();
+    let header: Vec<&str> =
+        ["look", "zone"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let rows =
+        [("first", &view.first), ("last", &view.last)].into_iter().flat_map(|(name, look)| {
+            let zones = look.iter().map(move |zone| row(name, zone));
+            let all = FragView::scores(look).iter().map(ToString::to_string).collect::<Vec<_>>();
+            zones.chain([lead(name, "large zones together").chain(all).collect()])
+        });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let mut out = format!(
+        "\nfree memory of the machine: unusable free space index by order\n{}",
+        text::table(&header, &rows)
+    );
+    if view.looks > 1 {
+        let series =
+            Series { name: format!("order {}", FragView::ORDER), points: view.points.clone() };
+        out.push_str(&format!("\n{}", text::chart(&[series], "unusable", "s", 72, 8)));
+    }
+    out
+}
+
+/// The score over time, for the page.
+pub(super) fn chart(view: &FragView) -> LineChart {
+    LineChart {
+        title: format!("Unusable free space index of order {} over time", FragView::ORDER),
+        x: "seconds".into(),
+        y: "share of free memory in smaller blocks".into(),
+        series: vec![Series { name: "large zones together".into(), points: view.points.clone() }],
+    }
+}
+
+fn lead(look: &str, zone: &str) -> impl Iterator<Item = String> {
+    [look.to_owned(), zone.to_owned()].into_iter()
+}
+
+fn row(look: &str, zone: &FragSample) -> Vec<String> {
+    let name = format!(
+        "node {} {}",
+        zone.node.map_or("?".into(), |node| node.to_string()),
+        zone.zone.as_deref().unwrap_or("?")
+    );
+    let blocks = zone.free_blocks.as_deref().unwrap_or_default();
+    let scores = (0..blocks.len()).map(|order| unusable(blocks, order).to_string());
+    lead(look, &name).chain(scores).collect()
+}
+
+/// The section as JSON.
+pub(crate) fn json(view: &FragView) -> Value {
+    let look = |look: &[FragSample]| {
+        let zones = look.iter().map(|zone| {
+            let blocks = zone.free_blocks.as_deref().unwrap_or_default();
+            let scores: Vec<f64> =
+                (0..blocks.len()).map(|order| unusable(blocks, order).value()).collect();
+            json!({
+                "node": zone.node, "zone": zone.zone, "free_blocks": blocks,
+                "hidden_bytes": zone.hidden.map(|bytes| bytes.0), "unusable": scores,
+            })
+        });
+        zones.collect::<Vec<_>>()
+    };
+    json!({
+        "looks": view.looks,
+        "order": FragView::ORDER,
+        "first": look(&view.first),
+        "last": look(&view.last),
+        "timeline": view.points.iter().map(|(at, score)| json!({"seconds": at, "unusable": score})).collect::<Vec<_>>(),
+        "hidden": view.hidden.iter().map(|(at, bytes)| json!({"seconds": at, "bytes": bytes})).collect::<Vec<_>>(),
+    })
+}

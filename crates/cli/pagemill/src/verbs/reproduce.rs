@@ -1,0 +1,646 @@
+//! `pagemill reproduce`: published experiments, run again.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use pagemill_kernel::{Linux, signal};
+use pagemill_sim::machine::ICELAKE;
+use serde_json::json;
+
+#[cfg(target_arch = "x86_64")]
+use pagemill_experiments::huge_slices;
+use pagemill_experiments::reproduce::arm::{self, Machine};
+use pagemill_experiments::reproduce::cell::Cell;
+use pagemill_experiments::reproduce::experiment::{self, Experiment};
+use pagemill_experiments::reproduce::input::Inputs;
+use pagemill_experiments::reproduce::page::{self, Outcomes};
+use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::store::{self, Store};
+use pagemill_experiments::reproduce::summary::{self, Summary};
+use pagemill_experiments::reproduce::target::Stage;
+use pagemill_experiments::reproduce::terminal;
+use pagemill_experiments::{as_html, as_text, colloid, fragmentation, huge_pages, moca, overhead};
+use pagemill_launch::exit::Exit;
+use pagemill_report::draw::html::Page;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill reproduce --list
+  pagemill reproduce --quick                               everything, small, in minutes
+  pagemill reproduce colloid                               tiered memory, on the simulated machine
+  pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
+  pagemill reproduce moca                                  traces of the accesses of NAS kernels
+  sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
+  pagemill reproduce overhead                              what measuring costs
+  pagemill reproduce huge-slices                           what huge pages are worth where; imprecise profiles (CBMM)
+  sudo pagemill reproduce huge-pages                       fault tails, run time, huge pages used, by policy (CBMM)
+  sudo pagemill reproduce huge-pages --programs redis,xz --arms linux-always,linux-never,cbmm+
+  pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
+  MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
+";
+
+const AFTER: &str = "\
+Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR).
+Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that was not what it says); 2 usage; \
+3 nothing of what was asked for can run here, 4 because it is root's; 130 interrupted, finished cells are kept.";
+
+/// Which experiments, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Experiments, `mesh` for that group, or `colloid` for the simulated machine; all there are without a name.
+    experiments: Vec<String>,
+    /// Lists experiments and arms.
+    #[arg(long)]
+    list: bool,
+    /// Smaller sizes, fewer arms and runs: minutes instead of hours.
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each arm.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    reps: Option<u32>,
+    /// Arms to compare, instead of the experiment's.
+    #[arg(long, value_name = "ARM", value_delimiter = ',')]
+    arms: Option<Vec<String>>,
+    /// Programs of the experiments huge-pages and huge-slices, instead of all.
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
+    programs: Option<Vec<String>>,
+    /// Seed of the order of runs and of all generated inputs.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Factor on all sizes; figures are then not those of the published experiment.
+    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    scale: f64,
+    /// Window of the Redis experiment, from the first insertion to the final reading.
+    #[arg(long, value_name = "SECONDS")]
+    settle: Option<f64>,
+    /// Directory for the results.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Writes into a directory that is not empty.
+    #[arg(short, long)]
+    force: bool,
+    /// Prints the summary as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    arguments.run()
+}
+
+impl Arguments {
+    fn run(&self) -> Result<Exit> {
+        if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
+            && !self.list
+        {
+            ensure!(self.experiments.len() == 1, "{name} runs by itself (run it once for each)");
+            return self.alone(name);
+        }
+        let asked = |name: &str| self.experiments.iter().any(|one| one == name);
+        let any = self.experiments.is_empty();
+        let (simulated, free_memory, huge_pages, traces) = (
+            any || asked(SIMULATED),
+            any || asked(fragmentation::NAME),
+            any || asked(huge_pages::NAME),
+            any || asked(moca::NAME),
+        );
+        let names: Vec<String> = self
+            .experiments
+            .iter()
+            .filter(|name| {
+                ![SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME]
+                    .contains(&name.as_str())
+            })
+            .cloned()
+            .collect();
+        let apart = names.is_empty() && !self.experiments.is_empty();
+        let only_memory = apart && !simulated;
+        let experiments = if apart { Vec::new() } else { experiment::select(&names, &OTHERS)? };
+        if self.list {
+            print!("{}", list(&experiments, simulated));
+            return Ok(Exit::Ok);
+        }
+        ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
+        let settle_fits = self.settle.is_none_or(|seconds| (0.0..=3600.0).contains(&seconds));
+        ensure!(settle_fits, "--settle must be 0 to 3600 seconds");
+        let options = Options {
+            quick: self.quick,
+            repetitions: self.reps,
+            arms: self.arms.clone(),
+            scale: self.scale,
+            settle: self.settle,
+            seed: self.seed,
+        };
+        // Before any other thread exists: signals are waited for, so that a run that is ended
+        // leaves its finished cells and nothing else behind.
+        let signals = signal::Signals::block(ENDING)?;
+        let executable = std::env::current_exe().context("cannot find this binary")?;
+        let inputs = Inputs::new(executable.clone(), self.seed)?;
+        let mut machine = Machine::look(&executable);
+        let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
+        let directory = self.directory();
+        let mut store = Store::create(&directory, self.force)?;
+        let facts = machine_facts();
+        store.write("run.json", &self.run_json(&plan, &facts)?)?;
+        self.announce(&plan, simulated, &directory);
+        let every = Duration::from_millis(100);
+        let linux = Linux::live();
+        let mut stage = Stage { linux, executable, signals: &signals, every };
+        let progress = Progress::new(plan.cells());
+        let run = plan.run(&mut stage, &inputs, &options, &mut store, &mut |cell, number, left| {
+            progress.show(cell, number, left);
+        });
+        progress.clear();
+        let (finished, mut interrupted) = run?;
+        let mut traced = None;
+        if traces && !interrupted {
+            traced = self.traces(&stage, &store)?;
+            interrupted = traced.as_ref().is_some_and(|outcome| outcome.interrupted);
+        }
+        let mut more = traced.as_ref().map_or(String::new(), moca::Outcome::text);
+        // Last, for they break up the memory that the programs ran on.
+        let mut huge = None;
+        if huge_pages && !interrupted {
+            huge = self.huge_pages(&stage, &inputs, &store)?;
+            interrupted = huge.as_ref().is_some_and(|outcome| outcome.interrupted);
+        }
+        more.push_str(&huge.as_ref().map_or(String::new(), huge_pages::Outcome::text));
+        let failed = huge.as_ref().is_some_and(huge_pages::Outcome::has_failures);
+        let mut studied = None;
+        if free_memory && !interrupted {
+            studied = self.free_memory(&stage.linux, &signals, &store)?;
+            interrupted = studied.as_ref().is_some_and(|outcome| outcome.interrupted);
+            more.push_str(&studied.as_ref().map_or(String::new(), fragmentation::Outcome::text));
+        }
+        let outcomes = Outcomes { traced: traced.as_ref(), huge: huge.as_ref() };
+        if only_memory {
+            page::apart(outcomes).map_or(Ok(()), |page| store.write("report.html", &page))?;
+            if !self.json {
+                print!("{more}");
+            }
+            eprintln!("pagemill: results in {}", store.directory().display());
+            let nothing = traced.is_none() && huge.is_none() && studied.is_none();
+            let is_roots = (huge_pages || free_memory) && stage.linux.may_compact().is_err();
+            return Ok(match () {
+                () if interrupted => Exit::Code(130),
+                () if nothing && is_roots => Exit::Permission,
+                () if nothing => Exit::Unsupported,
+                () if failed => Exit::Finding,
+                () => Exit::Ok,
+            });
+        }
+        let summary =
+            summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
+        // What was measured is on disk before the simulation begins, which may then be ended like any program.
+        self.store(&store, &summary, &more, None, outcomes)?;
+        drop(signals);
+        let mut finished_figure = |part: &colloid::Report| {
+            self.store(&store, &summary, &more, Some(part), outcomes).map(drop)
+        };
+        let report = (simulated && !interrupted)
+            .then(|| self.simulate(&directory, &mut finished_figure))
+            .transpose()?;
+        self.conclude(&store, &summary, &more, report.as_ref(), outcomes)?;
+        let failed = failed || finished.iter().any(|(_, outcome)| outcome.is_err());
+        Ok(match () {
+            () if interrupted => Exit::Code(130),
+            () if failed => Exit::Finding,
+            () => Exit::Ok,
+        })
+    }
+
+    /// An experiment of one's own asking: tables in files of its name.
+    fn alone(&self, name: &str) -> Result<Exit> {
+        let linux = Linux::live();
+        // The tracer of huge-slices sleeps until its program stops.
+        let watched = if name == HUGE_SLICES { &ENDING_AND_CHILD[..] } else { ENDING };
+        let signals = signal::Signals::block(watched)?;
+        let mut steps = Steps::new(name);
+        let say = |step: &str| steps.say(step);
+        let (title, tables, charts, data, interrupted) = match name {
+            overhead::NAME => {
+                let options = overhead::Options::new(self.quick, self.reps, self.seed);
+                let outcome = overhead::run(&linux, options, &signals, say)?;
+                (overhead::TITLE, outcome.tables(), Vec::new(), outcome.json(), outcome.interrupted)
+            }
+            #[cfg(target_arch = "x86_64")]
+            huge_slices::NAME => {
+                if let Some(why) = huge_slices::missing(&linux) {
+                    eprintln!("pagemill: {name} cannot run here: {why}");
+                    return Ok(Exit::Unsupported);
+                }
+                let programs = self.programs.as_deref();
+                let options =
+                    huge_slices::Options::new(self.quick, self.reps, self.seed, programs)?;
+                let outcome = huge_slices::run(&linux, options, &signals, say)?;
+                let (tables, charts) = (outcome.tables(), outcome.charts());
+                (huge_slices::TITLE, tables, charts, outcome.json(), outcome.interrupted)
+            }
+            _ => {
+                eprintln!("pagemill: {name} runs on x86-64 only");
+                return Ok(Exit::Unsupported);
+            }
+        };
+        drop(steps);
+        let store = Store::create(&self.directory(), self.force)?;
+        let data = serde_json::to_string_pretty(&data)? + "\n";
+        let text = as_text(name, title, &tables);
+        store.write(&format!("{name}.json"), &data)?;
+        store.write(&format!("{name}.txt"), &text)?;
+        store.write(&format!("{name}.html"), &as_html(name, title, &tables, &charts))?;
+        print!("{}", if self.json { &data } else { &text });
+        if interrupted {
+            eprintln!("pagemill: {name} was interrupted; what was measured by then is kept");
+        }
+        eprintln!("pagemill: results in {}", store.directory().display());
+        Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
+    }
+
+    /// The tables of the fragmentation study, in files of their own; `None`, and why, if they cannot be
+    /// made here.
+    fn free_memory(
+        &self,
+        linux: &Linux,
+        signals: &signal::Signals,
+        store: &Store,
+    ) -> Result<Option<fragmentation::Outcome>> {
+        if let Some(reason) = fragmentation::missing(linux) {
+            eprintln!("pagemill: skipped {}: {reason}", fragmentation::NAME);
+            return Ok(None);
+        }
+        let options = fragmentation::Options::new(self.quick, self.reps);
+        eprintln!("pagemill: {}: {}", fragmentation::NAME, options.announcement());
+        let results = store.directory();
+        let outcome = progress(fragmentation::NAME, |say| {
+            fragmentation::run(linux, options, results, signals, say)
+        })?;
+        if outcome.interrupted {
+            eprintln!(
+                "pagemill: {} goes on where it was with -f -o {}",
+                fragmentation::NAME,
+                results.display()
+            );
+        }
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        store.write("fragmentation.json", &data)?;
+        store.write("fragmentation.txt", &outcome.text())?;
+        store.write("fragmentation.html", &outcome.html())?;
+        if self.json && self.experiments == [fragmentation::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
+    fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
+        let options = moca::Options::new(self.quick, self.reps);
+        let outcome =
+            progress(moca::NAME, |say| moca::run(&stage.executable, options, stage.signals, say))?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                eprintln!("pagemill: skipped {}: {why}", moca::NAME);
+                return Ok(None);
+            }
+        };
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        store.write("moca.json", &data)?;
+        store.write("moca.csv", &outcome.csv())?;
+        store.write("moca.txt", &outcome.text())?;
+        if self.json && self.experiments == [moca::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Programs under huge page policies, in files of their own; `None`, and why, if they cannot be run here.
+    fn huge_pages(
+        &self,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+        store: &Store,
+    ) -> Result<Option<huge_pages::Outcome>> {
+        if let Some(reason) = huge_pages::missing(&stage.linux) {
+            eprintln!("pagemill: skipped {}: {reason}", huge_pages::NAME);
+            return Ok(None);
+        }
+        let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
+        // With other experiments the arms are theirs.
+        let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
+        options.only(self.programs.as_deref(), arms)?;
+        let executable = stage.executable.clone();
+        let outcome = progress(huge_pages::NAME, |say| {
+            huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, say)
+        })?;
+        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
+        let mut page = Page::new("pagemill reproduce huge-pages");
+        outcome.page(&mut page);
+        store.write("huge-pages.json", &data)?;
+        store.write("huge-pages.csv", &outcome.csv())?;
+        store.write("huge-pages.txt", &outcome.text())?;
+        store.write("huge-pages.html", &page.finish())?;
+        if self.json && self.experiments == [huge_pages::NAME] {
+            print!("{data}");
+        }
+        Ok(Some(outcome))
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+            PathBuf::from("results").join(store::timestamp(now))
+        })
+    }
+
+    fn run_json(&self, plan: &Plan, machine: &[String]) -> Result<String> {
+        let experiments: Vec<_> = plan
+            .scheduled
+            .iter()
+            .map(|scheduled| {
+                json!({
+                    "name": scheduled.experiment.name,
+                    "arms": scheduled.arms.iter().map(|arm| arm.name).collect::<Vec<_>>(),
+                    "repetitions": scheduled.repetitions,
+                    "scale": scheduled.scale,
+                })
+            })
+            .collect();
+        let command: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let run = json!({
+            "schema": 1,
+            "command": command,
+            "version": env!("CARGO_PKG_VERSION"),
+            "machine": machine,
+            "quick": self.quick,
+            "seed": self.seed,
+            "experiments": experiments,
+            "skipped": plan.skipped,
+        });
+        Ok(serde_json::to_string_pretty(&run)? + "\n")
+    }
+
+    /// Says what is about to happen and what is not.
+    fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) {
+        for skip in &plan.skipped {
+            let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
+            eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
+        }
+        if plan.cells() > 0 {
+            eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
+        }
+        if simulated {
+            let seconds = if self.quick { SIMULATED_QUICK } else { SIMULATED_FULL };
+            let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+            eprintln!(
+                "pagemill: {SIMULATED}: {} figures{}, about {} on {processors} processors; ended before, it goes on with -f -o {}",
+                self.figures().len(),
+                if self.quick { "" } else { " and sensitivity" },
+                minutes(seconds / processors),
+                directory.display()
+            );
+        }
+    }
+
+    fn figures(&self) -> &'static [&'static str] {
+        if self.quick { QUICK_FIGURES } else { colloid::FIGURES }
+    }
+
+    /// The published evaluation of Colloid on the simulated machine; figures that an ended run left in `directory` are taken.
+    fn simulate(
+        &self,
+        directory: &Path,
+        finished: &mut dyn FnMut(&colloid::Report) -> Result<()>,
+    ) -> Result<colloid::Report> {
+        let options = colloid::Options {
+            machine: pagemill_sim::machine::Machine::parse(ICELAKE)
+                .context("the built-in machine")?,
+            figures: self.figures().iter().map(|figure| (*figure).to_owned()).collect(),
+            quick: self.quick,
+            sensitivity: !self.quick,
+            seed: self.seed,
+        };
+        let kept = options.kept(directory)?;
+        let mut steps = Steps::new("simulated");
+        let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
+        colloid::run(&options, Some(&kept), &mut say, finished)
+    }
+
+    /// Writes the files of the run.
+    fn store(
+        &self,
+        store: &Store,
+        summary: &Summary,
+        more: &str,
+        simulated: Option<&colloid::Report>,
+        outcomes: Outcomes<'_>,
+    ) -> Result<(String, String)> {
+        let mut text =
+            if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
+        text.push_str(more);
+        let mut data = serde_json::to_value(summary)?;
+        if let Some(report) = simulated {
+            text.push_str(&format!("\n{SIMULATED}: {}", report.text()));
+            data["colloid"] = serde_json::to_value(report)?;
+        }
+        let data = serde_json::to_string_pretty(&data)? + "\n";
+        store.write("summary.json", &data)?;
+        store.write("report.txt", &text)?;
+        store.write("report.html", &page::render(summary, simulated, outcomes))?;
+        Ok((text, data))
+    }
+
+    fn conclude(
+        &self,
+        store: &Store,
+        summary: &Summary,
+        more: &str,
+        simulated: Option<&colloid::Report>,
+        outcomes: Outcomes<'_>,
+    ) -> Result<()> {
+        let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
+        print!("{}", if self.json { data } else { text });
+        if summary.interrupted {
+            eprintln!("pagemill: interrupted; the runs that were finished are kept");
+        }
+        eprintln!("pagemill: results in {}", store.directory().display());
+        eprintln!("next: open {}", store.directory().join("report.html").display());
+        Ok(())
+    }
+}
+
+/// The experiment on the simulated machine.
+const SIMULATED: &str = "colloid";
+
+/// Processor time of its figures, as measured on one machine.
+const SIMULATED_FULL: Duration = Duration::from_secs(60 * 60);
+
+/// Likewise, with `--quick`.
+const SIMULATED_QUICK: Duration = Duration::from_secs(60);
+
+/// Its figures with `--quick`: those with published numbers, and regret.
+const QUICK_FIGURES: &[&str] = &["setup", "6c", "8b", "regret"];
+
+/// SIGINT, SIGTERM, SIGHUP.
+const ENDING: &[i32] = &[2, 15, 1];
+
+/// These, and the end of a child.
+const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
+
+/// Experiments that are no programs to compare, and so are not among `experiment::all`.
+const OTHERS: [&str; 6] =
+    [SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
+
+/// Experiments that run only when they are named, each by itself.
+const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
+
+/// See `experiments::huge_slices`, which is built for x86-64 only.
+const HUGE_SLICES: &str = "huge-slices";
+
+fn list(experiments: &[Experiment], simulated: bool) -> String {
+    let mut text = String::new();
+    for one in experiments {
+        text.push_str(&format!("{:20} {}\n", one.name, one.title));
+        text.push_str(&format!(
+            "{:20} arms: {}; {} runs each\n",
+            "",
+            one.arms.join(" "),
+            one.repetitions
+        ));
+    }
+    text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
+    text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
+    text.push_str(&format!("{:20} {}\n", moca::NAME, moca::TITLE));
+    #[cfg(target_arch = "x86_64")]
+    text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
+    text.push_str(&format!("{:20} {}\n", huge_pages::NAME, huge_pages::TITLE));
+    text.push_str(&format!("{:20} arms: {}\n", "", huge_pages::ARMS.join(" ")));
+    if simulated {
+        text.push_str(&format!(
+            "{SIMULATED:20} tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine\n{:20} figures: {}\n",
+            "",
+            colloid::FIGURES.join(" ")
+        ));
+    }
+    text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
+    text.push_str("groups: mesh\n");
+    text
+}
+
+/// Facts about the machine that figures depend on.
+fn machine_facts() -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let mut facts = vec![format!(
+        "{cpus} CPUs, {}",
+        field("model name").unwrap_or_else(|| "model unknown".into())
+    )];
+    facts.extend(read("/proc/sys/kernel/osrelease").map(|release| format!("Linux {release}")));
+    let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    facts.extend(thp.map(|mode| format!("transparent huge pages: {mode}")));
+    let ksm = read("/sys/kernel/mm/ksm/run");
+    facts.extend(ksm.map(|run| format!("/sys/kernel/mm/ksm/run: {run}")));
+    let maps = read("/proc/sys/vm/max_map_count");
+    facts.extend(maps.map(|count| format!("vm.max_map_count: {count}")));
+    facts
+}
+
+/// One line on the terminal; nothing when piped.
+struct Progress {
+    cells: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(cells: usize) -> Self {
+        Self { cells, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&self, cell: &Cell, number: usize, left: Duration) {
+        if !self.shown {
+            return;
+        }
+        let case =
+            if cell.case == cell.experiment { String::new() } else { format!(" {}", cell.case) };
+        let (experiment, arm, run) = (&cell.experiment, cell.arm, cell.repetition);
+        let cells = self.cells;
+        let left = minutes(left);
+        progress!("[{number}/{cells}] {experiment}{case} {arm} #{run}, {left} left");
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            pagemill_launch::stdio::erase();
+        }
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Does something whose steps are shown in one line of a terminal, which is gone in the end.
+fn progress<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T>) -> Result<T> {
+    let mut steps = Steps::new(name);
+    work(&mut |step| steps.say(step))
+}
+
+/// What an experiment is at: one line that changes on a terminal, a line a minute elsewhere.
+struct Steps<'a> {
+    name: &'a str,
+    terminal: bool,
+    began: Instant,
+    said: Instant,
+}
+
+impl<'a> Steps<'a> {
+    fn new(name: &'a str) -> Self {
+        let now = Instant::now();
+        Self { name, terminal: std::io::stderr().is_terminal(), began: now, said: now }
+    }
+
+    fn say(&mut self, step: &str) {
+        const MINUTE: Duration = Duration::from_secs(60);
+        if self.terminal {
+            progress!("{}: {step}", self.name);
+        } else if self.said.elapsed() >= MINUTE {
+            self.said = Instant::now();
+            eprintln!("{}, {} on: {step}", self.name, minutes(self.began.elapsed()));
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        if self.terminal {
+            pagemill_launch::stdio::erase();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_left_read_well() {
+        assert_eq!(minutes(Duration::from_secs(59)), "59 s");
+        assert_eq!(minutes(Duration::from_secs(185)), "3 min 05 s");
+        assert_eq!(minutes(Duration::from_secs(7260)), "2 h 01 min");
+    }
+}

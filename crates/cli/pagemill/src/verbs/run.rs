@@ -1,0 +1,341 @@
+//! `pagemill run`: a program, unchanged, on the compacting heap, or under a huge page policy, or both.
+//!
+//! Everything that can go wrong is found out before the program is executed. Then this process
+//! becomes the program. Only with `--ksm` or `--huge` it stays as the parent, to govern `ksmd` or to decide; it then
+//! passes signals on and ends as the program did.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use pagemill_heap::config::Config;
+use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, ksm_loan};
+use pagemill_policy::huge::Named;
+use pagemill_policy::huge::profile::Profile;
+
+use pagemill_control::governor::{self, Governor, Start};
+use pagemill_control::huge::launcher::{Launcher, Options};
+use pagemill_control::huge::sites::Sites;
+use pagemill_control::plan;
+use pagemill_launch::exit::Exit;
+use pagemill_launch::library;
+use pagemill_launch::prepare::{Prepared, cannot_execute, configuration, plain, prepare, variable};
+use pagemill_launch::program::{self, Verdict};
+use pagemill_launch::supervise::{hold_signals, supervise};
+#[cfg(target_arch = "x86_64")]
+use pagemill_record::recorders;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill run -- redis-server --save ''      with the default configuration, 1y
+  pagemill run --mesh 2y -- ruby app.rb       shuffle at each free, too
+  sudo pagemill run --ksm -- redis-server     let the kernel merge the pages (back end ksm)
+  pagemill run --mesh 0n -- ./bench           the same heap without compaction
+  pagemill run --huge cbmm+ -- ./server       its own malloc, memory ahead of its growth
+  pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
+  pagemill run --huge cbmm --profile p.csv --log rec -- ./server
+  sudo pagemill run --huge ingens -p 4711     a program that runs already, from outside, until Ctrl-C
+";
+
+const AFTER: &str = "\
+The program keeps its standard streams, and its exit status is passed through. Other exits:
+125 pagemill itself failed, or the library cannot work in this program; 126 the program cannot be
+executed; 127 it was not found.";
+
+/// What to run, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Configuration of the heap: 0n 1n 2n do not compact, 0y 1y 2y do (the digit is the degree of
+    /// randomisation), h is hardened [default: $PAGEMILL_MESH or 1y]
+    #[arg(long, value_name = "CONFIG")]
+    mesh: Option<String>,
+
+    /// Let ksmd, the kernel's merging thread, do the merging: run it while the program has pages
+    /// for it, and restore its settings afterwards. Needs root; opens a side channel between
+    /// programs that offer memory to it (docs/concepts/ksm.md)
+    #[arg(long)]
+    ksm: bool,
+
+    /// How pages are compacted [default: $PAGEMILL_BACKEND or auto]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+
+    /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth: linux-always,
+    /// linux-madvise, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own malloc unless --mesh is given
+    #[arg(long, value_name = "POLICY")]
+    huge: Option<String>,
+
+    /// Benefits of huge pages and eager paging by place, as `pagemill plan` writes them
+    #[arg(long, value_name = "FILE", requires = "huge")]
+    profile: Option<PathBuf>,
+
+    /// Record each decision of --huge with its why
+    #[arg(long, value_name = "DIR", requires = "huge")]
+    log: Option<PathBuf>,
+
+    /// Overwrite the recording in DIR, and FILE
+    #[arg(short, long, requires = "huge")]
+    force: bool,
+
+    /// Write what the agents have counted to FILE at the end, as JSON
+    #[arg(long, value_name = "FILE", requires = "huge")]
+    stats: Option<PathBuf>,
+
+    /// Decide, record, and do nothing
+    #[arg(long, requires = "huge")]
+    dry: bool,
+
+    /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside by
+    /// ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
+    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = crate::values::process)]
+    pid: Option<u32>,
+
+    /// The program and its arguments
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// ksm where ksmd runs, otherwise remap
+    Auto,
+    /// Identical pages, merged by the kernel
+    Ksm,
+    /// Pages remapped onto one image
+    Remap,
+    /// No compaction
+    None,
+}
+
+impl Backend {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ksm => "ksm",
+            Self::Remap => "remap",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Runs the program. A failure of our own is 125, as for any wrapper.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    match prepare_and_run(arguments) {
+        Err(error) => {
+            eprintln!("pagemill: {error:#}");
+            Ok(Exit::Code(125))
+        }
+        outcome => outcome,
+    }
+}
+
+fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(policy) = &arguments.huge {
+        return run_huge(arguments, policy);
+    }
+    let config = configuration(arguments.mesh.clone())?;
+    let backend = backend(arguments, &config)?;
+    let (mut command, path) = match prepare(&arguments.command, &config)? {
+        Prepared::Ready(command, path) => (*command, path),
+        Prepared::Refused(exit) => return Ok(exit),
+    };
+    command.env("PAGEMILL_BACKEND", backend.name());
+
+    let linux = pagemill_launch::context::machine();
+    recover(&linux);
+    if arguments.ksm {
+        pagemill_launch::context::ensure_room()?;
+        let signals = hold_signals()?;
+        match Governor::start(&linux) {
+            Ok(Start::Governor(governor)) => return supervise(command, &path, *governor, &signals),
+            Ok(Start::Running) => {} // ksmd runs by somebody else's will, which we leave alone.
+            Err(error) => {
+                eprintln!(
+                    "pagemill: --ksm has no effect, the back end is chosen as without it: {error}"
+                );
+                command.env("PAGEMILL_BACKEND", Backend::Auto.name());
+            }
+        }
+    }
+    Ok(cannot_execute(&path, &command.exec()))
+}
+
+/// Runs the program under a huge page policy, on the heap too if a configuration is given.
+fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
+    let policy = Named::find(name).with_context(|| {
+        format!("unknown huge page policy {name:?} (choose one of: {})", Named::NAMES.join(" "))
+    })?;
+    anyhow::ensure!(
+        !arguments.ksm && arguments.backend != Some(Backend::Ksm),
+        "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
+    );
+    let profile = arguments.profile.as_deref().map(plan::read_profile).transpose()?;
+    if profile.is_some() && !matches!(policy, Named::Cbmm(_) | Named::CbmmPlus(_)) {
+        eprintln!("pagemill: --profile has no effect: {name} looks at none (cbmm and cbmm+ do)");
+    }
+    let linux = pagemill_launch::context::machine();
+    recover(&linux);
+    if let Some(pid) = arguments.pid {
+        return help_from_outside(arguments, policy, profile, &linux, pid);
+    }
+    let (mut command, path) = if arguments.mesh.is_some() {
+        let config = configuration(arguments.mesh.clone())?;
+        match prepare(&arguments.command, &config)? {
+            Prepared::Ready(mut command, path) => {
+                command.env("PAGEMILL_BACKEND", backend(arguments, &config)?.name());
+                (*command, path)
+            }
+            Prepared::Refused(exit) => return Ok(exit),
+        }
+    } else {
+        match plain(&arguments.command)? {
+            Prepared::Ready(command, path) => (*command, path),
+            Prepared::Refused(exit) => return Ok(exit),
+        }
+    };
+    pagemill_launch::context::ensure_room()?;
+    let signals = hold_signals()?;
+    let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
+    if launcher.needs_agent() {
+        match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
+            // Who brings its own allocator can still be helped: nothing of it is replaced.
+            Verdict::Refused(refusal) if refusal.kind != "bundled-allocator" => eprintln!(
+                "pagemill: {} has no agent: {}; it is helped from outside only",
+                path.display(),
+                refusal.reason
+            ),
+            _ => {
+                let agent = library::find_agent()?;
+                let preload = library::preload(&agent, library::preloaded(&command).as_deref());
+                command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
+                if launcher.needs_sites() {
+                    match sites(&path, &mut command) {
+                        Ok(sites) => launcher.know_sites(sites),
+                        Err(error) => eprintln!(
+                            "pagemill: rows of the profile that name a site have no effect: {error:#}"
+                        ),
+                    }
+                }
+            }
+        }
+    }
+    supervise(command, &path, launcher, &signals)
+}
+
+/// The library that notes who asks for memory is written for x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+fn sites(_: &Path, _: &mut Command) -> Result<Sites> {
+    anyhow::bail!("call sites are noted on x86-64 only")
+}
+
+/// Has the command note which code asks for large memory.
+#[cfg(target_arch = "x86_64")]
+fn sites(path: &Path, command: &mut Command) -> Result<Sites> {
+    let mut ring = recorders::sites::noted_by(path, command)?;
+    Ok(Sites::new(Box::new(move || ring.read())))
+}
+
+fn huge_options(arguments: &Arguments, policy: Named, profile: Option<Profile>) -> Options {
+    let words = arguments.command.iter().map(|word| word.to_string_lossy().into_owned());
+    Options {
+        policy,
+        profile,
+        log: arguments.log.clone(),
+        force: arguments.force,
+        dry: arguments.dry,
+        stats: arguments.stats.clone(),
+        command: words.collect(),
+        pid: arguments.pid,
+    }
+}
+
+/// Collapses what a running process uses, from here, until it ends or a signal comes.
+fn help_from_outside(
+    arguments: &Arguments,
+    policy: Named,
+    profile: Option<Profile>,
+    linux: &Linux,
+    pid: u32,
+) -> Result<Exit> {
+    let scans = matches!(policy, Named::Ingens(_) | Named::Hawkeye(_));
+    anyhow::ensure!(
+        scans || matches!(policy, Named::CbmmPlus(_)) && profile.is_some(),
+        "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the program"
+    );
+    let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;
+    Pages::of(linux, pid)?.may_collapse()?;
+    let signals = Signals::block(signal::ENDS)?;
+    let mut launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
+    if launcher.needs_sites() {
+        eprintln!(
+            "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note call sites"
+        );
+    }
+    // One with the same number later is another process.
+    let lives =
+        || linux.stat(pid).is_ok_and(|now| now.started == process.started && now.state != 'Z');
+    while lives() {
+        let pause = launcher.tick()?;
+        if signals.wait(pause)?.is_some() {
+            break;
+        }
+    }
+    launcher.stop()?;
+    Ok(Exit::Ok)
+}
+
+/// The back end that the flags ask for, or else the environment.
+fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
+    let compacts = Config::parse(config.as_bytes()).is_some_and(|config| config.compact);
+    if !arguments.ksm {
+        let named = match (arguments.backend, variable("PAGEMILL_BACKEND")) {
+            (Some(backend), _) => backend,
+            (None, Some(name)) => Backend::from_str(&name, false).map_err(|_| {
+                let names = Backend::value_variants().iter().map(|backend| backend.name());
+                let names: Vec<_> = names.collect();
+                anyhow::anyhow!(
+                    "unknown back end PAGEMILL_BACKEND={name:?} (choose one of: {})",
+                    names.join(" ")
+                )
+            })?,
+            (None, None) => Backend::Auto,
+        };
+        anyhow::ensure!(
+            compacts || !matches!(arguments.backend, Some(Backend::Remap | Backend::Ksm)),
+            "--backend {} has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)",
+            named.name()
+        );
+        return Ok(named);
+    }
+    anyhow::ensure!(
+        compacts,
+        "--ksm has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)"
+    );
+    if let Some(other @ (Backend::Remap | Backend::None)) = arguments.backend {
+        anyhow::bail!("--ksm and --backend {} contradict each other", other.name());
+    }
+    Ok(Backend::Ksm)
+}
+
+/// Restores what a governor that was killed has left behind.
+fn recover(linux: &Linux) {
+    let directory = governor::journal_directory(linux);
+    match ksm_loan::recover(linux, &directory) {
+        Ok(None) => {}
+        Ok(Some(_)) => {
+            eprintln!(
+                "pagemill: restored the settings of ksmd, which a killed pagemill run --ksm had left changed"
+            );
+        }
+        // Without the right to look there is nothing that this user could have left.
+        Err(error) if error.kind() == pagemill_kernel::Kind::Permission => {}
+        Err(error) => eprintln!("pagemill: {error}"),
+    }
+}

@@ -1,0 +1,521 @@
+//! `pagemill simulate`: a workload on the simulated two-tier machine, any set of policies side by side.
+
+mod huge;
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pagemill_analysis::page_heat::{self, PageHeat, PageHeatFold};
+use pagemill_model::recording::Reader;
+use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
+use pagemill_sim::machine::{ICELAKE, Machine};
+use pagemill_sim::run::{POLICIES, Report, Setup};
+use pagemill_sim::surface::Effort;
+use pagemill_sim::{recorded, workload};
+use serde::Serialize;
+
+use pagemill_experiments::colloid;
+use pagemill_launch::exit::Exit;
+use pagemill_launch::input;
+
+/// Runs a workload on a simulated machine with two memory tiers, under one or more placement policies.
+///
+/// Everything it prints is modelled.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:
+  pagemill simulate gups --policy tpp,tpp+colloid --antagonist 3
+  pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
+  pagemill simulate moving --policy hemem+watermark --move-at 50
+  pagemill simulate scattered --policy hemem,memtis --seconds 600
+  pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
+  pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
+  pagemill plan --costs --json > costs.json; pagemill simulate rec --huge linux-always,cbmm+ --costs costs.json
+  pagemill simulate --figure 6c,8b --sensitivity
+  pagemill simulate --print-machine > mine.toml && pagemill simulate gups --machine mine.toml",
+    after_help = "Exit status: 0 ok, 2 usage or error: of a wrong machine file the line, the key and the valid values."
+)]
+pub struct Arguments {
+    /// The workload: gups, silo, pagerank, cachelib, chase, zipf, moving or scattered, or a recording that
+    /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
+    #[arg(default_value = "gups")]
+    workload: String,
+    #[command(flatten)]
+    huge: huge::Options,
+    /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as shipped), the last
+    /// two +watermark (the paper's search) and +climb (uphill along the program's own rate).
+    #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
+    policy: Vec<String>,
+    /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with other names the default tier first.
+    #[arg(long, value_name = "TIERS")]
+    tiers: Option<String>,
+    /// With a recording: what cores do between two reads is not recorded, so it is as in this workload [default: zipf].
+    #[arg(long = "as", value_name = "WORKLOAD")]
+    like: Option<String>,
+    /// Threads that the program runs on, instead of the workload's (15 for most) or the recorded program's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// A machine file; the built-in one is that of the published evaluation.
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Unloaded latency of the alternate tier in nanoseconds, instead of the machine's.
+    #[arg(long, value_name = "NS", allow_negative_numbers = true)]
+    unloaded: Option<f64>,
+    /// Background load on the default tier, in steps of the machine's antagonist cores.
+    #[arg(long, value_name = "STEPS", default_value_t = 0.0, allow_negative_numbers = true)]
+    antagonist: f64,
+    /// The background load starts at this second rather than at once.
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
+    antagonist_at: Option<f64>,
+    /// The hot set moves at this second [default: half of the run for moving and recordings, never for gups].
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
+    move_at: Option<f64>,
+    /// Length of the run.
+    #[arg(long, default_value_t = 120.0, allow_negative_numbers = true)]
+    seconds: f64,
+    /// One page in so many is simulated; 1 simulates them all.
+    #[arg(long, value_name = "PAGES", allow_negative_numbers = true)]
+    scale: Option<f64>,
+    /// Seed: the same seed gives the same run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
+    #[arg(long, value_delimiter = ',', value_name = "FIGURES", conflicts_with_all = OF_A_RUN)]
+    figure: Vec<String>,
+    /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see --keep).
+    #[arg(long, conflicts_with_all = OF_A_RUN)]
+    sensitivity: bool,
+    /// With --figure: fewer pages and points.
+    #[arg(long)]
+    quick: bool,
+    /// With --figure or --sensitivity: keeps what is finished in this directory, and goes on from there.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Prints the built-in machine file, with the source of each value, and ends.
+    #[arg(long)]
+    print_machine: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
+}
+
+/// What figures and sensitivity have of their own.
+const OF_A_RUN: [&str; 9] = [
+    "policy",
+    "tiers",
+    "like",
+    "threads",
+    "antagonist",
+    "antagonist_at",
+    "move_at",
+    "seconds",
+    "scale",
+];
+
+#[derive(Serialize)]
+struct Row {
+    workload: &'static str,
+    antagonist: f64,
+    seed: u64,
+    modelled: bool,
+    policy: String,
+    units_per_s: f64,
+    unit: &'static str,
+    share: f64,
+    default_ns: f64,
+    alternate_ns: f64,
+    promoted_per_s: f64,
+    demoted_per_s: f64,
+    best_share: f64,
+    best_units_per_s: f64,
+    regret: f64,
+    simulated_bytes_per_page: f64,
+    /// Part of the memory whose huge pages were split.
+    split: f64,
+    timeline: Vec<[f64; 5]>,
+}
+
+impl Arguments {
+    /// Runs the verb.
+    pub fn run(self) -> Result<Exit> {
+        if self.print_machine {
+            print!("{ICELAKE}");
+            return Ok(Exit::Ok);
+        }
+        if self.huge.asked() {
+            return self.huge.run(&self.workload, self.seed, self.printed.json);
+        }
+        let machine = self.machine()?;
+        if !self.figure.is_empty() || self.sensitivity {
+            return self.figures(machine);
+        }
+        if self.quick || self.keep.is_some() {
+            bail!(
+                "--quick and --keep go with --figure or --sensitivity: there is one run to make, and nothing to keep of it"
+            );
+        }
+        let machine = self.sized(machine)?;
+        let load = self.load(&machine)?;
+        self.fits(&machine, &load)?;
+        let recorded = load.name == "recording";
+        if let Some(unknown) = self.policy.iter().find(|name| !POLICIES.contains(&name.as_str())) {
+            bail!("no policy '{unknown}'; valid: {}", POLICIES.join(", "));
+        }
+        self.in_range(&load)?;
+        let mut rows = Vec::new();
+        for policy in &self.policy {
+            let setup = Setup {
+                machine: machine.clone(),
+                workload: load.clone(),
+                policy: policy.clone(),
+                steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
+                later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
+                // The second half of a recording is where its hot set has moved to.
+                moves_at: self
+                    .move_at
+                    .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
+                seconds: self.seconds,
+                scale: 1.0,
+                seed: self.seed,
+                effort: Effort { seed: self.seed, ..Effort::default() },
+            };
+            let pages = load.bytes() / setup.page_bytes();
+            let coarsest = setup.coarsest();
+            let scale = match self.scale {
+                Some(scale) if scale > coarsest => bail!(
+                    "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
+                    pages / scale,
+                    Bytes(setup.page_bytes() as u64).to_string().trim(),
+                ),
+                Some(scale) => scale,
+                None if recorded => (pages / f64::from(1 << 20)).max(1.0),
+                None if setup.page_bytes() > 65_536.0 => coarsest.min(8.0),
+                None => coarsest.min(64.0),
+            };
+            let setup = Setup { scale, ..setup };
+            let mut progress = Progress::new();
+            let prepared = setup.prepare(&mut |at, of| {
+                progress.show(&format!("{policy}: memory at {at} of {of} points"));
+            });
+            let report = setup.run(&prepared, &mut |second| {
+                progress.show(&format!("{policy}: second {second:.0} of {:.0}", self.seconds));
+            });
+            progress.clear();
+            rows.push(self.row(policy, &load, &report));
+        }
+        if self.printed.json {
+            crate::answer::print("simulate", serde_json::to_value(&rows)?)?;
+        } else {
+            self.print(&load, &rows);
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// Refuses what would be passed over in silence.
+    fn in_range(&self, load: &workload::Workload) -> Result<()> {
+        for (flag, value, least, most) in [
+            ("--antagonist", Some(self.antagonist), 0.0, 100.0),
+            ("--seconds", Some(self.seconds), 0.02, 1e6),
+            ("--scale", self.scale, 1.0, 1e6),
+            ("--move-at", self.move_at, 0.0, self.seconds),
+            ("--antagonist-at", self.antagonist_at, 0.0, self.seconds),
+        ] {
+            if let Some(value) = value
+                && !(least..=most).contains(&value)
+            {
+                bail!("{flag} {value} is out of range; valid: {least} to {most}");
+            }
+        }
+        if self.antagonist_at.is_some() && self.antagonist == 0.0 {
+            bail!("--antagonist-at: there is no antagonist; valid: with --antagonist STEPS");
+        }
+        if self.like.is_some() && load.name != "recording" {
+            bail!("--as says what a recording does not; {} is none", load.name);
+        }
+        if self.move_at.is_some() && load.classes.iter().all(|class| class.later == class.weight) {
+            bail!(
+                "--move-at: {} has no hot set that moves; valid: gups, moving or a recording",
+                load.name
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether the memory of both tiers is enough.
+    fn fits(&self, machine: &Machine, load: &workload::Workload) -> Result<()> {
+        let room =
+            machine.get("tier.default.capacity_gib") + machine.get("tier.alternate.capacity_gib");
+        if load.bytes() <= room * workload::GIB {
+            return Ok(());
+        }
+        let whose = match (&self.tiers, &self.machine) {
+            (Some(tiers), _) => format!("--tiers {tiers}"),
+            (None, Some(file)) => format!("{}: tier.*.capacity_gib", file.display()),
+            (None, None) => "the machine (--tiers sets its sizes)".to_owned(),
+        };
+        let bytes = |bytes: f64| Bytes(bytes as u64).to_string().trim().to_owned();
+        bail!(
+            "{whose}: {} of {} do not fit into {}",
+            bytes(load.bytes()),
+            load.name,
+            bytes(room * workload::GIB)
+        );
+    }
+
+    fn machine(&self) -> Result<Machine> {
+        let machine = match &self.machine {
+            None => Machine::parse(ICELAKE).context("the built-in machine")?,
+            Some(path) => {
+                let text = input::text(path)?;
+                Machine::parse(&text).with_context(|| format!("{}", path.display()))?
+            }
+        };
+        Ok(match self.unloaded {
+            Some(ns) if !(1.0..=10_000.0).contains(&ns) => {
+                bail!("--unloaded {ns} is out of range; valid: 1 to 10000 ns")
+            }
+            Some(ns) => {
+                let machine = machine.with("tier.alternate.unloaded_ns", ns);
+                if let Err(error) = machine.check() {
+                    bail!("--unloaded {ns}: {}; valid: {}", error.what, error.valid);
+                }
+                machine
+            }
+            None => machine,
+        })
+    }
+
+    /// A workload by name, or a recording.
+    fn load(&self, machine: &Machine) -> Result<workload::Workload> {
+        let mut load = self.program(machine)?;
+        load.cores = match self.threads {
+            Some(threads) => usize::from(threads),
+            None => load.cores,
+        };
+        // What the evaluation gave a workload holds on its machine only.
+        let size = |machine: &Machine| machine.get("tier.default.capacity_gib");
+        if self.tiers.is_some() || size(machine) != size(&Machine::parse(ICELAKE)?) {
+            load.default_gib = None;
+        }
+        Ok(load)
+    }
+
+    fn program(&self, machine: &Machine) -> Result<workload::Workload> {
+        let named = |name: &str| {
+            let names = workload::NAMES.join(", ");
+            workload::named(name, machine)
+                .with_context(|| format!("no workload '{name}'; valid: {names}"))
+        };
+        let path = Path::new(&self.workload);
+        if !path.is_dir() {
+            let hint =
+                if self.workload.contains('/') { " or the directory of a recording" } else { "" };
+            return named(&self.workload).map_err(|error| anyhow::anyhow!("{error}{hint}"));
+        }
+        let meta = Reader::open(path)?.meta().clone();
+        let mut last = meta.started;
+        let mut reader = pagemill_launch::context::recording(path)?;
+        let mut tids = BTreeSet::new();
+        while let Some(event) = reader.next_event()? {
+            last = event.time();
+            if let Event::Access(access) = &event {
+                tids.extend(access.tid);
+            }
+        }
+        let middle = meta.started.0 + last.since(meta.started).0 / 2;
+        let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
+        let bytes = if touched { page_heat::TOUCHED } else { page_heat::PAGE };
+        let mut fold = PageHeatFold::new(Nanos(middle), bytes);
+        fold.drain(&mut Reader::open(path)?)?;
+        let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
+            address,
+            bytes: bytes as f64,
+            before: heat.before,
+            after: heat.after,
+        };
+        let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
+        let like = named(self.like.as_deref().unwrap_or("zipf"))?;
+        // A thread that was seen to access memory, in older recordings.
+        let threads = meta.threads.or((!tids.is_empty()).then_some(tids.len() as u64));
+        let cores = threads.map_or(like.cores, |threads| threads.clamp(1, 1024) as usize);
+        if threads.is_none() && self.threads.is_none() {
+            eprintln!(
+                "pagemill: {} does not say how many threads the program had: {cores}, as in {} (--threads N)",
+                path.display(),
+                like.name
+            );
+        }
+        let like = workload::Workload { cores, ..like };
+        recorded::workload(&pages, &like).with_context(|| {
+            format!(
+                "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
+                 pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
+                path.display(),
+                if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
+                if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier program" },
+            )
+        })
+    }
+
+    /// The machine with the sizes of `--tiers`.
+    fn sized(&self, machine: Machine) -> Result<Machine> {
+        let Some(text) = &self.tiers else { return Ok(machine) };
+        let valid = "valid: two tiers, the faster first, such as fast=2G,slow=8G";
+        let parts: Vec<&str> = text.split(',').collect();
+        let [first, second] = parts.as_slice() else {
+            bail!("--tiers {text}: it has {} tiers; {valid}", parts.len());
+        };
+        // Which tier is the default one is in the name, where the name says it.
+        let faster = |part: &str| match part.split('=').next() {
+            Some("fast" | "default") => Some(true),
+            Some("slow" | "alternate") => Some(false),
+            _ => None,
+        };
+        let (fast, slow) = match (faster(first), faster(second)) {
+            (Some(one), Some(other)) if one == other => {
+                bail!("--tiers {text}: both are the same tier by their names; {valid}")
+            }
+            (Some(false), _) | (_, Some(true)) => (second, first),
+            _ => (first, second),
+        };
+        eprintln!("pagemill: default tier (the faster one) {fast}, alternate tier {slow}");
+        let mut machine = machine;
+        for (key, part) in ["tier.default.capacity_gib", "tier.alternate.capacity_gib"]
+            .into_iter()
+            .zip([fast, slow])
+        {
+            let (name, size) = part
+                .split_once('=')
+                .with_context(|| format!("--tiers {part}: no size; {valid}"))?;
+            let size: Bytes = size.parse().with_context(|| format!("--tiers {name}"))?;
+            if !(1 << 20..=1 << 46).contains(&size.0) {
+                bail!("--tiers {name}: {}; valid: 1M to 64T", size.to_string().trim());
+            }
+            machine = machine.with(key, size.0 as f64 / workload::GIB);
+        }
+        Ok(machine)
+    }
+
+    fn figures(&self, machine: Machine) -> Result<Exit> {
+        let options = colloid::Options {
+            machine,
+            figures: self.figure.clone(),
+            quick: self.quick,
+            sensitivity: self.sensitivity,
+            seed: self.seed,
+        };
+        let mut progress = Progress::new();
+        let mut show = |what: &str, part: f64| {
+            progress.show(&format!("{:3.0} %  {what}", part * 100.0));
+        };
+        let kept = self.keep.as_deref().map(|keep| options.kept(keep)).transpose()?;
+        let report = colloid::run(&options, kept.as_ref(), &mut show, &mut |_| Ok(()))?;
+        progress.clear();
+        if self.printed.json {
+            crate::answer::print("simulate-figures", report.json()?)?;
+        } else {
+            print!("{}", report.text());
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn row(&self, policy: &str, load: &workload::Workload, report: &Report) -> Row {
+        let last = report.last;
+        Row {
+            workload: load.name,
+            antagonist: self.antagonist,
+            seed: self.seed,
+            modelled: true,
+            policy: policy.to_owned(),
+            units_per_s: last.units_per_s,
+            unit: load.unit,
+            share: last.share,
+            default_ns: last.default_ns,
+            alternate_ns: last.alternate_ns,
+            promoted_per_s: last.promoted,
+            demoted_per_s: last.demoted,
+            best_share: report.best.0,
+            best_units_per_s: report.best.1,
+            regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
+            simulated_bytes_per_page: report.bytes_per_page,
+            split: report.split,
+            timeline: report
+                .samples
+                .iter()
+                .map(|s| [s.second, s.units_per_s, s.share, s.default_ns, s.alternate_ns])
+                .collect(),
+        }
+    }
+
+    fn print(&self, load: &workload::Workload, rows: &[Row]) {
+        println!(
+            "{} on {:.1} GiB, antagonist {}x, modelled (one run, seed {})",
+            load.name,
+            load.bytes() / workload::GIB,
+            self.antagonist,
+            self.seed
+        );
+        println!(
+            "{:<18} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>8}",
+            "policy",
+            load.unit,
+            "share",
+            "default",
+            "alternate",
+            "promoted/s",
+            "demoted/s",
+            "regret"
+        );
+        for row in rows {
+            println!(
+                "{:<18} {:>11.2}M {:>7.3} {:>6.0} ns {:>6.0} ns {:>11.0} {:>11.0} {:>6.1} %",
+                row.policy,
+                row.units_per_s / 1e6,
+                row.share,
+                row.default_ns,
+                row.alternate_ns,
+                row.promoted_per_s,
+                row.demoted_per_s,
+                // A little below nothing is nothing.
+                (row.regret * 1000.0).round() / 10.0 + 0.0
+            );
+        }
+        for row in rows.iter().filter(|row| row.split > 0.0) {
+            println!(
+                "{} split the huge pages of {:.0} % of the memory",
+                row.policy,
+                row.split * 100.0
+            );
+        }
+        println!(
+            "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
+        );
+    }
+}
+
+/// One line on a terminal's stderr, rewritten in place; nothing when stderr is not a terminal.
+struct Progress {
+    shown: bool,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: false, terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, text: &str) {
+        if self.terminal {
+            progress!("{text}");
+            self.shown = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown {
+            pagemill_launch::stdio::erase();
+        }
+    }
+}

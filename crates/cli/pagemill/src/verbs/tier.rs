@@ -1,0 +1,431 @@
+//! `tier`: where the pages of running programs should live on a machine with two memory tiers.
+//!
+//! Dry by default: it says what it would move. With `--apply` it moves.
+
+mod show;
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use pagemill_kernel::signal::Signals;
+use pagemill_kernel::{Kind, Linux, clock, loan};
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
+use pagemill_policy::tier::live::{Live, POLICIES};
+
+use crate::values::Printed;
+use pagemill_control::tier::daemon::{self, Act, Options, Scope};
+use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
+use pagemill_control::tier::trackers::Track;
+use pagemill_control::tier::{Tiers, doctor, status};
+use pagemill_launch::exit::Exit;
+use pagemill_record::sampler::nanos;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill tier doctor                              why pages can or cannot move here
+  pagemill tier -p 4711                             what would move, second by second
+  pagemill tier -p 4711 --apply --rate 200M         moves it, at most 200 MiB a second
+  pagemill tier --cgroup web.slice --policy tpp+colloid --apply
+  pagemill tier status --prometheus                 what running daemons did
+  pagemill tier -p 4711 --record rec && pagemill tier replay rec
+";
+
+const AFTER: &str = "\
+Exit status: 0 ok, 1 a replay that decides differently, 2 usage or error, 3 this machine has no two tiers, 4 permission. \
+Every setting that is changed is put back at the end, on a signal, and after kill -9 by the next start.";
+
+/// What to place, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER, args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    look: Option<Look>,
+    #[command(flatten)]
+    run: Run,
+}
+
+/// What else there is to ask.
+#[derive(Debug, Subcommand)]
+enum Look {
+    /// Say why pages can or cannot move here, and what to change
+    Doctor {
+        #[command(flatten)]
+        nodes: Nodes,
+        #[command(flatten)]
+        printed: Printed,
+    },
+    /// Show tiers, and what running daemons did
+    Status {
+        #[command(flatten)]
+        printed: Printed,
+        /// Print metrics in the text format of Prometheus
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
+    },
+    /// Decide over a recording again, and compare with what was decided then
+    Replay {
+        /// Directory that --record wrote
+        #[arg(value_name = "REC")]
+        recording: PathBuf,
+        /// Decide by another policy, and say how often it would have decided differently
+        #[arg(long, value_name = "POLICY")]
+        policy: Option<String>,
+        #[command(flatten)]
+        printed: Printed,
+    },
+    /// Put back settings that a killed daemon left changed
+    Restore,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct Nodes {
+    /// Memory node of the default tier [default: the one that answers sooner]
+    #[arg(long, value_name = "NODE")]
+    default_node: Option<u32>,
+    /// Memory node of the alternate tier
+    #[arg(long, value_name = "NODE")]
+    alternate_node: Option<u32>,
+}
+
+impl Nodes {
+    fn named(self) -> [Option<u32>; 2] {
+        [self.default_node, self.alternate_node]
+    }
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Place the memory of these processes and of their children
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = crate::values::process)]
+    pid: Vec<u32>,
+    /// Of -p, leave the children alone [default: they are placed too, and theirs]
+    #[arg(long, requires = "pid")]
+    no_children: bool,
+    /// Place the memory of all processes in this cgroup: a path, or a name below /sys/fs/cgroup
+    #[arg(long, value_name = "GROUP", conflicts_with = "pid")]
+    cgroup: Option<PathBuf>,
+    /// Move pages; without this it only says what would move
+    #[arg(long)]
+    apply: bool,
+    /// Who is hot, and how much goes where
+    #[arg(long, value_name = "POLICY", default_value = "hemem+colloid")]
+    policy: String,
+    /// Where the tiers' latencies come from: auto, uncore, amd-l3, probe, replay:FILE or none
+    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    latency: Wanted,
+    /// Who sees what is hot
+    #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
+    track: Track,
+    /// How to act [default: kernel for tpp, else move-pages]
+    #[arg(long, value_enum, value_name = "HOW")]
+    act: Option<How>,
+    /// Move at most this much a second
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    rate: Bytes,
+    /// Time between two decisions
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::values::interval)]
+    quantum: Nanos,
+    /// Stop after this long
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::values::length)]
+    length: Option<Nanos>,
+    /// Percent of one core that tracking may take; above it, the tracker rests
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    cpu: f64,
+    /// Memory of each tier that is left free
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    reserve: Bytes,
+    #[command(flatten)]
+    nodes: Nodes,
+    /// Record views, decisions and outcomes into this directory
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Overwrite DIR if it is a recording
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// How to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum How {
+    /// Move the pages that the policy names
+    MovePages,
+    /// Let DAMON move as much as the policy names, hottest or coldest first
+    Damos,
+    /// Let the kernel promote by hint faults, or not
+    Kernel,
+    /// Set the weights of weighted interleaving
+    Interleave,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let linux = pagemill_launch::context::machine();
+    match &arguments.look {
+        Some(Look::Doctor { nodes, printed: Printed { json, .. } }) => {
+            let answer = doctor::look(&linux, nodes.named())?;
+            show::doctor(&answer, *json)?;
+            Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
+        }
+        Some(Look::Status { printed: Printed { json, .. }, prometheus }) => {
+            let daemons = status::all(&loan::directory(&linux));
+            if *prometheus {
+                print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
+            } else {
+                show::status(&linux.memory_nodes()?, &daemons, *json)?;
+            }
+            Ok(Exit::Ok)
+        }
+        Some(Look::Replay { recording, policy, printed: Printed { json, .. } }) => {
+            replay(recording, policy.as_deref(), *json)
+        }
+        Some(Look::Restore) => permitted(restore(&linux)),
+        None => permitted(place(&linux, &arguments.run)),
+    }
+}
+
+/// What a permission or the machine refuses ends with their own codes.
+fn permitted(outcome: Result<Exit>) -> Result<Exit> {
+    let kind = |error: &anyhow::Error| {
+        error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
+    };
+    match outcome {
+        Err(error) if kind(&error) == Some(Kind::Permission) => {
+            eprintln!("pagemill: {error:#}");
+            Ok(Exit::Permission)
+        }
+        Err(error) if matches!(kind(&error), Some(Kind::Unsupported | Kind::Busy)) => {
+            eprintln!("pagemill: {error:#}");
+            eprintln!("next: pagemill tier doctor");
+            Ok(Exit::Unsupported)
+        }
+        outcome => outcome,
+    }
+}
+
+fn restore(linux: &Linux) -> Result<Exit> {
+    let restored = daemon::restore(linux)?;
+    restored.iter().for_each(|what| eprintln!("restored {what}"));
+    if restored.is_empty() {
+        eprintln!("nothing was left changed");
+    }
+    Ok(Exit::Ok)
+}
+
+fn policy(name: &str) -> Result<Live> {
+    Live::named(name).with_context(|| format!("no policy '{name}'; valid: {}", POLICIES.join(", ")))
+}
+
+fn place(linux: &Linux, run: &Run) -> Result<Exit> {
+    let policy = policy(&run.policy)?;
+    let quantum = Duration::from(run.quantum);
+    if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&quantum) {
+        bail!("--quantum {}: valid: 100ms to 1h", run.quantum.to_string().trim());
+    }
+    if !(0.01..=100.0).contains(&run.cpu) {
+        bail!("--cpu {}: valid: 0.01 to 100", run.cpu);
+    }
+    if run.rate.0 < 4 << 20 {
+        bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
+    }
+    let act = match (run.act, policy.moves_pages()) {
+        (Some(How::Kernel), false) | (None, false) => Act::Kernel,
+        (Some(How::MovePages), true) | (None, true) => Act::MovePages,
+        (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => Act::Damos,
+        (Some(How::Interleave), true) if policy.needs_latency() => Act::Interleave,
+        (Some(how), _) => bail!(
+            "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
+             damos for the same, with --track damon; interleave for those that balance (+colloid, +watermark)",
+            clap::ValueEnum::to_possible_value(&how)
+                .map_or_else(String::new, |value| value.get_name().to_owned()),
+            run.policy
+        ),
+    };
+    // A wrong script or recording is said before anything else is.
+    if let Wanted::Replay(_) = run.latency {
+        Latency::open(linux, Tiers([0, 0]), &run.latency)?;
+    }
+    if let Some(output) = &run.record {
+        Writer::check(output, run.force)?;
+    }
+    let scope = scope(linux, run)?;
+    let nodes = linux.memory_nodes()?;
+    if nodes.len() < 2 {
+        eprintln!(
+            "pagemill: this machine has one memory node, so there is nowhere to move pages to"
+        );
+        eprintln!("  {}", doctor::ONE_NODE);
+        eprintln!("next: pagemill tier doctor");
+        return Ok(Exit::Unsupported);
+    }
+    let tiers = Tiers::choose(&nodes, run.nodes.named())?;
+    let restored = daemon::restore(linux);
+    match restored {
+        Ok(restored) => restored.iter().for_each(|what| eprintln!("restored {what}")),
+        // Somebody who may not change settings has none to restore.
+        Err(error) if !run.apply && error.kind() == Kind::Permission => {}
+        Err(error) => return Err(error.into()),
+    }
+    let latency = Latency::open(linux, tiers, &run.latency)
+        .with_context(|| format!("no latencies (valid: {SOURCES})"))?;
+    // SIGHUP, SIGINT and SIGTERM have these numbers on every Linux.
+    let signals = Signals::block(&[1, 2, 15])?;
+    let writer = match &run.record {
+        Some(path) => {
+            Some(Writer::create(path, meta(linux, run, &scope, latency.name()), run.force, None)?)
+        }
+        None => None,
+    };
+    let moves = if run.apply { "moving" } else { "dry run (--apply moves)" };
+    eprintln!(
+        "pagemill tier: {}, latencies from {}, node {} and node {}, {moves}; Ctrl-C ends it",
+        run.policy,
+        latency.name(),
+        tiers.0[0],
+        tiers.0[1]
+    );
+    let options = Options {
+        scope,
+        tiers,
+        policy,
+        track: run.track,
+        act,
+        apply: run.apply,
+        quantum,
+        length: run.length.map(Duration::from),
+        rate: run.rate,
+        cpu: run.cpu / 100.0,
+        reserve: run.reserve,
+        verbose: true,
+    };
+    daemon::run(linux, options, latency, writer, &signals)?;
+    Ok(Exit::Ok)
+}
+
+fn scope(linux: &Linux, run: &Run) -> Result<Scope> {
+    if let Some(name) = &run.cgroup {
+        let below = linux.path("/sys/fs/cgroup").join(name.strip_prefix("/").unwrap_or(name));
+        let directory = [name.clone(), below]
+            .into_iter()
+            .find(|path| path.join("cgroup.procs").exists())
+            .with_context(|| {
+                format!(
+                    "no cgroup {}: neither it nor /sys/fs/cgroup/{} has cgroup.procs",
+                    name.display(),
+                    name.display()
+                )
+            })?;
+        return Ok(Scope::Group(directory));
+    }
+    if run.pid.is_empty() {
+        bail!("whose memory? valid: -p PID[,PID…] or --cgroup GROUP (see pagemill tier --help)");
+    }
+    for &pid in &run.pid {
+        linux.stat(pid).with_context(|| format!("-p {pid}"))?;
+    }
+    Ok(Scope::Processes { pids: run.pid.clone(), children: !run.no_children })
+}
+
+fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
+    let pid = match scope {
+        Scope::Processes { pids, .. } => pids.first().copied().unwrap_or(0),
+        Scope::Group(_) => 0,
+    };
+    let mut not_measured = Vec::new();
+    if source == "probe" || source == "amd-l3" {
+        not_measured.push(NotMeasured {
+            what: "reads_per_s".into(),
+            why: format!(
+                "{source} counts no reads; a tier's part of the heat stands for its part of them"
+            ),
+        });
+    }
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        pid: pid.into(),
+        threads: match scope {
+            Scope::Group(_) => None,
+            Scope::Processes { pids, .. } => {
+                let threads = pids.iter().filter_map(|pid| Some(linux.stat(*pid).ok()?.threads));
+                Some(threads.sum())
+            }
+        },
+        comm: linux.stat(pid).map(|stat| stat.comm).unwrap_or_default(),
+        kernel: linux.release().unwrap_or_default(),
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: nanos(clock::monotonic()),
+        started_unix: nanos(unix),
+        interval: run.quantum,
+        capabilities: vec!["move_pages".into(), format!("latency: {source}")],
+        not_measured,
+        ..Meta::default()
+    }
+}
+
+/// What a replay came to.
+#[derive(Debug, Default, serde::Serialize)]
+struct Replayed {
+    policy: String,
+    views: u64,
+    decisions: u64,
+    same: u64,
+    moves: u64,
+    /// The first quantum that was decided differently.
+    first_difference: Option<u64>,
+}
+
+fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
+    let mut reader = pagemill_launch::context::recording(path)?;
+    let mut live = name.map(policy).transpose()?;
+    let mut waiting: Option<TierDecision> = None;
+    let mut views = Vec::new();
+    let mut replayed = Replayed::default();
+    while let Some(event) = reader.next_event()? {
+        match event {
+            Event::TierView(view) => {
+                replayed.views += 1;
+                match &mut live {
+                    Some(live) => waiting = Some(live.decide(&view)),
+                    // Which policy it was is in its first decision.
+                    None => views.push(*view),
+                }
+            }
+            Event::TierDecision(recorded) => {
+                if live.is_none() {
+                    let name = recorded.policy.clone().unwrap_or_default();
+                    let mut found = policy(&name).context("the recording's policy")?;
+                    waiting = views.drain(..).map(|view| found.decide(&view)).last();
+                    live = Some(found);
+                }
+                replayed.decisions += 1;
+                replayed.moves += recorded.page.as_ref().map_or(0, Vec::len) as u64;
+                let again = waiting.take().map(|decision| TierDecision {
+                    // Another policy has another name.
+                    policy: recorded.policy.clone(),
+                    why: if name.is_some() { recorded.why.clone() } else { decision.why.clone() },
+                    ..decision
+                });
+                if again.as_ref() == Some(&*recorded) {
+                    replayed.same += 1;
+                } else if replayed.first_difference.is_none() {
+                    replayed.first_difference = recorded.quantum.or(Some(replayed.decisions - 1));
+                }
+            }
+            _ => {}
+        }
+    }
+    let Some(live) = live else {
+        bail!(
+            "{} holds no decisions of a placement policy (pagemill tier --record writes them)",
+            path.display()
+        );
+    };
+    replayed.policy = live.name().to_owned();
+    show::replayed(&replayed, json)?;
+    Ok(if replayed.same == replayed.decisions { Exit::Ok } else { Exit::Finding })
+}

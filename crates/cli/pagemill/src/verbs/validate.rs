@@ -1,0 +1,269 @@
+//! `validate`: whether the page sets that `record --with accesses` writes are what a program touched.
+//!
+//! The command runs once, in the emulator of the exact back end, and the emulator runs under the back end by
+//! faults: one run and two recordings of it, which `analysis::validate` holds against each other. The
+//! program's memory is the emulator's at the same addresses, so that nothing has to be matched.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use pagemill_analysis::validate::{Difference, KINDS, Tally, Validation, ValidationView};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{clock, poll};
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, Nanos, Source as _};
+use pagemill_tracer::Ended;
+use serde_json::json;
+
+use crate::values::AccessEvents;
+use pagemill_launch::exit::Exit;
+use pagemill_launch::prepare::{self, Prepared};
+use pagemill_record::recorders::accesses::{Done, Traced};
+use pagemill_record::recorders::exact::{Emulated, Exact};
+use pagemill_record::sampler::nanos;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill validate -- ./kernel                      both back ends on one run: which pages differ?
+  pagemill validate -o both -- ./kernel && pagemill validate both
+  pagemill validate --json -- ./kernel | jq .agrees
+";
+
+const AFTER: &str = "\
+Exit status: 0 every page agrees; 1 pages are missing or extra; 2 usage, no such program, or it cannot be recorded.";
+
+/// What to hold against each other.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Look again at the two recordings that -o kept.
+    #[arg(value_name = "DIR", required_unless_present = "command", conflicts_with = "command")]
+    recorded: Option<PathBuf>,
+    /// Keep both recordings, as `faults` and `exact` in this directory, which must not exist.
+    #[arg(short, long, value_name = "DIR", conflicts_with = "recorded")]
+    output: Option<PathBuf>,
+    /// Length of an interval, in useful time.
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = crate::values::interval)]
+    access_interval: Nanos,
+    /// How faults are told one by one [default: the best that works]
+    #[arg(long, value_name = "HOW", value_enum)]
+    access_events: Option<AccessEvents>,
+    #[command(flatten)]
+    printed: crate::values::Printed,
+    /// The command to run and its arguments.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How finely the exact recording tells times: far finer than an interval.
+const CELL: Duration = Duration::from_millis(1);
+
+/// Names of the recordings in their directory.
+const FAULTS: &str = "faults";
+const EXACT: &str = "exact";
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let kept;
+    let directory = match (&arguments.recorded, &arguments.output) {
+        (Some(directory), _) => directory.as_path(),
+        (None, Some(output)) => {
+            std::fs::create_dir(output)
+                .with_context(|| format!("cannot make the directory {}", output.display()))?;
+            output.as_path()
+        }
+        (None, None) => {
+            kept = tempfile::tempdir().context("cannot make a directory for the recordings")?;
+            kept.path()
+        }
+    };
+    if arguments.recorded.is_none() {
+        record(arguments, directory)?;
+    }
+    let view = validate(directory)?;
+    if arguments.printed.json {
+        crate::answer::print("validate", value(&view))?;
+    } else {
+        pagemill_launch::stdio::stdout(&text(&view));
+    }
+    Ok(if view.agrees() { Exit::Ok } else { Exit::Finding })
+}
+
+/// Runs the command under both back ends at once.
+fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let mut blocked: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
+    blocked.push(signal::CHILD);
+    let signals = Signals::block(&blocked)?;
+    let Prepared::Ready(_, path) = prepare::plain(&arguments.command)? else {
+        bail!("nothing is recorded");
+    };
+    let emulated = Emulated::prepare(CELL)?;
+    let words = emulated.words(&path, arguments.command.get(1..).unwrap_or_default())?;
+    let (program, rest) = words.split_first().context("the emulator has a name")?;
+    let mut command = Command::new(program);
+    command.args(rest);
+    let interval = Duration::from(arguments.access_interval.max(Nanos(1_000_000)));
+    let events = arguments.access_events.map(AccessEvents::rung);
+    let options = pagemill_tracer::Options { interval, events, ..Default::default() };
+    let traced = Traced::launch(
+        pagemill_launch::context::machine(),
+        options,
+        Path::new(program),
+        &command,
+        program,
+        false,
+    )?
+    .with_context(|| format!("cannot execute {}", program.display()))?;
+    let meta = Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        pid: traced.pid().into(),
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: nanos(clock::monotonic()),
+        interval: nanos(interval),
+        ..Meta::default()
+    };
+    let page = meta.page_size.0;
+    let mut faults = Writer::create(directory.join(FAULTS), meta.clone(), false, None)?;
+    let mut exact = Writer::create(directory.join(EXACT), meta, false, None)?;
+    let (collector, room) = emulated.into_parts();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let done: Result<Done> = std::thread::scope(|scope| {
+        let (exact, ended) = (&mut exact, &ended);
+        let taking = scope.spawn(move || -> Result<()> {
+            let (mut collector, mut sink) = (collector, Exact::new(exact, page, interval));
+            loop {
+                let over = ended.load(std::sync::atomic::Ordering::Acquire);
+                collector.read(|told| sink.take(told))?;
+                if over && !collector.busy() {
+                    break;
+                }
+                poll::sleep(&collector.descriptors(), Duration::from_millis(20))?;
+            }
+            sink.finish();
+            sink.failure.take().map_or(Ok(()), |error| Err(error.into()))
+        });
+        let done = traced.record(&signals, page, &mut faults);
+        ended.store(true, std::sync::atomic::Ordering::Release);
+        taking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        done
+    });
+    drop(room);
+    let Done { ended, failure, .. } = done?;
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    let now = nanos(clock::monotonic());
+    faults.finish(now)?;
+    exact.finish(now)?;
+    match ended {
+        Ended::Exited(0) => Ok(()),
+        Ended::Exited(status) => {
+            eprintln!("pagemill: the program ended with status {status}");
+            Ok(())
+        }
+        other => bail!("the program did not end by itself: {other:?}"),
+    }
+}
+
+/// Holds the two recordings in `directory` against each other.
+fn validate(directory: &Path) -> Result<ValidationView> {
+    let mut exact = pagemill_launch::context::recording(&directory.join(EXACT))?;
+    let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS))?;
+    let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
+    if lost > 0 {
+        eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");
+    }
+    let mut validation = Validation::new(faults.meta().page_size.0);
+    while let Some(event) = exact.next_event()? {
+        validation.exact(&event);
+    }
+    while let Some(event) = faults.next_event()? {
+        validation.faults(&event);
+    }
+    Ok(validation.view())
+}
+
+fn value(view: &ValidationView) -> serde_json::Value {
+    let tally = |tally: &Tally| {
+        json!({
+            "exact": tally.exact, "missing": tally.missing, "extra": tally.extra,
+            "kernel": tally.kernel, "emulator": tally.emulator, "around": tally.around,
+        })
+    };
+    let kinds = |tallies: &std::collections::BTreeMap<&'static str, Tally>| {
+        tallies
+            .iter()
+            .map(|(kind, one)| ((*kind).to_owned(), tally(one)))
+            .collect::<serde_json::Map<_, _>>()
+    };
+    json!({
+        "agrees": view.agrees(),
+        "intervals": view.intervals,
+        "on_borders": view.on_borders,
+        "touched": kinds(&view.touched),
+        "written": kinds(&view.written),
+        "touched_in_intervals": tally(&view.touched_in_intervals),
+        "written_in_intervals": tally(&view.written_in_intervals),
+        "differences": view.differences.iter().map(|one| json!({
+            "missing": one.missing, "written": one.written, "pid": one.pid,
+            "address": one.address, "name": one.name, "interval": one.interval,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn text(view: &ValidationView) -> String {
+    let mut rows = Vec::new();
+    let mut row = |name: String, tally: &Tally| {
+        let found = match tally.exact {
+            0 => "-".into(),
+            // Rounded down: one page of a million that is missing is not 100 %.
+            exact => format!(
+                "{:.2} %",
+                ((exact - tally.missing.min(exact)) as f64 / exact as f64 * 1e4).floor() / 100.0
+            ),
+        };
+        let numbers = [tally.missing, tally.extra, tally.kernel, tally.emulator, tally.around];
+        let words = [name, tally.exact.to_string(), found];
+        rows.push(words.into_iter().chain(numbers.map(|number| number.to_string())).collect());
+    };
+    for (what, tallies, parts) in [
+        ("touched", &view.touched, &view.touched_in_intervals),
+        ("written", &view.written, &view.written_in_intervals),
+    ] {
+        for kind in KINDS {
+            if let Some(tally) = tallies.get(kind) {
+                row(format!("{what}, {kind}"), tally);
+            }
+        }
+        row(format!("{what}, by interval"), parts);
+    }
+    let header = [
+        "pages",
+        "exact",
+        "found",
+        "missing",
+        "extra",
+        "by kernel",
+        "by emulator",
+        "around a fault",
+    ];
+    let table = pagemill_report::draw::text::table(&header, &rows);
+    let mut text = format!(
+        "{table}\n{} intervals; {} stretches of accesses lie across the end of one and may be in either\n",
+        view.intervals, view.on_borders
+    );
+    for Difference { missing, written, pid, address, name, interval } in &view.differences {
+        let kind = if *missing { "missing" } else { "extra" };
+        let how = if *written { "written" } else { "touched" };
+        let place = interval.map_or_else(String::new, |number| format!(" in interval {number}"));
+        text.push_str(&format!("{kind}: {address:x} of {name}, {how}{place} (process {pid})\n"));
+    }
+    text
+}

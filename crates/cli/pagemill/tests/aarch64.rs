@@ -1,0 +1,136 @@
+//! The heap on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows neither the
+//! helper's `clone` nor userfaultfd, so nothing is compacted there: allocation, threads and fork are what is tested.
+//!
+//! What is not installed (the target of the compiler, the cross compiler, the emulator) is named, and the test is skipped.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const COMPILER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64";
+/// Comes with the compiler.
+const READER: &str = "aarch64-linux-gnu-readelf";
+/// In bytes, where these tests run.
+const MACHINES_PAGE: &str = "4096";
+/// Where Debian keeps the C library of the other architecture.
+const ROOT: &str = "/usr/aarch64-linux-gnu";
+
+/// Why the test cannot run here.
+fn missing() -> Option<String> {
+    let answers = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
+    let sysroot = sysroot.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+    let core = sysroot.map(|path| Path::new(&path).join("lib/rustlib").join(TARGET));
+    if !answers(COMPILER) {
+        Some(format!(
+            "{COMPILER} is not installed (sudo apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)"
+        ))
+    } else if !answers(EMULATOR) {
+        Some(format!("{EMULATOR} is not installed (sudo apt-get install qemu-user)"))
+    } else if !core.is_some_and(|path| path.is_dir()) {
+        Some(format!("the compiler has no {TARGET} (rustup target add {TARGET})"))
+    } else {
+        None
+    }
+}
+
+fn library() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload-heap"])
+        .args(["--target", TARGET, "--target-dir"])
+        .arg(target)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
+        .status()
+        .unwrap();
+    assert!(built.success(), "the preload library does not build for {TARGET}");
+    target.join(TARGET).join("preload/libpagemill.so")
+}
+
+fn program(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("aarch64-{name}.bin"));
+    let compiled = Command::new(COMPILER)
+        .args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"])
+        .args([&binary, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success(), "{name} does not compile");
+    binary
+}
+
+/// What the program prints in pages of this size, on the C library's heap or on ours; nothing where the emulator cannot
+/// load the library: in pages larger than the machine's it loses track of what is mapped, which its own loader then
+/// cannot read.
+fn printed(program: &Path, page: &str, ours: Option<(&Path, &str)>) -> Option<String> {
+    let mut command = Command::new(EMULATOR);
+    command.args(["-p", page, "-L", ROOT]).env_remove("LD_PRELOAD");
+    if let Some((library, configuration)) = ours {
+        let preload = format!("LD_PRELOAD={}", library.display());
+        let configuration = format!("PAGEMILL_MESH={configuration}");
+        command.args(["-E", &preload, "-E", &configuration, "-E", "PAGEMILL_QUIET=1"]);
+    }
+    command.arg(program);
+    for _ in 0..6 {
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let loaded = !told.contains("cannot be preloaded");
+        assert!(loaded || page != MACHINES_PAGE, "{told}");
+        if loaded {
+            assert!(output.status.success(), "{command:?}: {}\n{told}", output.status);
+            return Some(String::from_utf8(output.stdout).unwrap());
+        }
+    }
+    None
+}
+
+/// The alignments of the library's segments, in bytes.
+fn alignments(library: &Path) -> Vec<u64> {
+    let headers = Command::new(READER).arg("-lW").arg(library).output().unwrap();
+    let headers = String::from_utf8(headers.stdout).unwrap();
+    let segments = headers.lines().filter(|line| line.trim_start().starts_with("LOAD"));
+    let last = segments.filter_map(|line| line.split_whitespace().last());
+    last.map(|align| u64::from_str_radix(align.trim_start_matches("0x"), 16).unwrap()).collect()
+}
+
+#[test]
+fn programs_run_on_the_heap_in_pages_of_each_size() {
+    if let Some(why) = missing() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let library = library();
+    let (semantics, crossing) = (program("semantics.c"), program("crossing.c"));
+    // The emulator itself leaves an errno behind where its pages are not the machine's.
+    let answers = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with("success leaves errno"));
+        lines.map(str::to_owned).collect()
+    };
+    let alignments = alignments(&library);
+    assert!(!alignments.is_empty());
+    assert!(
+        alignments.iter().all(|align| *align >= 65_536),
+        "does not load in pages of 64 KiB: {alignments:?}"
+    );
+    for page in [MACHINES_PAGE, "16384", "65536"] {
+        let expected = answers(printed(&semantics, page, None).unwrap());
+        assert!(expected.len() > 20, "{expected:?}");
+        for configuration in ["0n", "2y", "h"] {
+            let ours = Some((&*library, configuration));
+            let (Some(told), Some(crossed)) =
+                (printed(&semantics, page, ours), printed(&crossing, page, ours))
+            else {
+                eprintln!(
+                    "skipped: in pages of {page} bytes the emulator cannot load a library ({configuration})"
+                );
+                continue;
+            };
+            assert_eq!(answers(told), expected, "{page} {configuration}");
+            assert_eq!(crossed, format!("damaged 0, child 0, page {page}\n"), "{configuration}");
+        }
+    }
+}

@@ -1,0 +1,570 @@
+//! The workspace's invariants (ARCHITECTURE.md), read from `cargo metadata` and the crates' sources.
+//!
+//! | rule | why |
+//! |---|---|
+//! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
+//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
+//! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
+//! | `heap`, `prefault` and `preload-sys` have no dependency, the preload libraries only these | what runs inside other programs must not allocate |
+//! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
+//! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
+//! | only the binary depends on `clap` | only it knows flags |
+//! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
+//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+/// Crates of a name that starts like this are ours.
+const PREFIX: &str = "pagemill-";
+const BINARY: &str = "pagemill";
+
+/// Rooms that may not see the machine.
+const PURE: [&str; 4] = ["model", "analysis", "policy", "sim"];
+/// Rooms whose sources name no clock, thread, file or process; `model` reads and writes recordings.
+const WITHOUT_WORLD: [&str; 3] = ["analysis", "policy", "sim"];
+const WORLD: [&str; 7] =
+    ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
+/// Crates through which a program talks to the operating system.
+const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
+/// Reading a file whole, however long it is.
+const WHOLE: [&str; 2] = ["fs::read(", "fs::read_to_string("];
+/// What is read so all the same, by a part of the line: the kernel's files, what programs of an experiment wrote, and
+/// what tests did (nothing else may unwrap).
+const OWN: [&str; 10] = [
+    "/proc/",
+    "cgroup.procs",
+    "|path: &str|",
+    "&executable",
+    "self.path(name)",
+    "self.at(",
+    "&program.",
+    "&library",
+    "(output)",
+    ".unwrap();",
+];
+const MAY_BE_UNSAFE: [&str; 6] =
+    ["kernel", "heap", "preload-sys", "preload-heap", "preload-prefault", "preload-sites"];
+/// The wings from the ground up, and the crates in them from the left to the right.
+const LADDER: [(&str, &[&str]); 6] = [
+    (
+        "inside",
+        &["heap", "prefault", "preload-sys", "preload-heap", "preload-prefault", "preload-sites"],
+    ),
+    ("base", &["model", "kernel", "launch"]),
+    ("see", &["tracer", "analysis", "record", "report"]),
+    ("steer", &["policy", "control"]),
+    ("lab", &["sim", "workloads", "experiments"]),
+    ("cli", &["pagemill"]),
+];
+/// What reads files that users name.
+const READERS: [&str; 7] =
+    ["model", "launch", "record", "report", "control", "experiments", BINARY];
+/// What runs inside other programs, and all that it depends on.
+const INSIDE: &[(&str, &[&str])] = &[
+    ("heap", &[]),
+    ("prefault", &[]),
+    ("preload-sys", &[]),
+    ("preload-heap", &["heap", "preload-sys"]),
+    ("preload-prefault", &["prefault", "preload-sys"]),
+    ("preload-sites", &["preload-sys"]),
+];
+
+/// A crate of the workspace: what it depends on (not for its tests), and its root source file.
+struct Room {
+    depends: BTreeSet<String>,
+    root: String,
+}
+
+fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let room = |package: &Value| {
+        // What only a model under loom is built with is no dependency of the library.
+        let run_time = |dependency: &&Value| {
+            dependency["kind"] != "dev" && dependency["target"] != "cfg(loom)"
+        };
+        let depends = list(&package["dependencies"])
+            .iter()
+            .filter(run_time)
+            .map(|d| text(&d["name"]))
+            .collect();
+        let code = |target: &&Value| {
+            list(&target["kind"])
+                .iter()
+                .any(|kind| ["lib", "rlib", "cdylib", "bin"].iter().any(|known| kind == known))
+        };
+        let root = list(&package["targets"]).iter().find(code).map(|t| text(&t["src_path"]));
+        (text(&package["name"]), Room { depends, root: root.unwrap_or_default() })
+    };
+    list(&metadata["packages"]).iter().map(room).collect()
+}
+
+/// Every crate of the workspace that `from` reaches.
+fn reaches(rooms: &BTreeMap<String, Room>, from: &str) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(name) = open.pop() {
+        for next in rooms.get(&name).into_iter().flat_map(|room| &room.depends) {
+            if rooms.contains_key(next) && seen.insert(next.clone()) {
+                open.push(next.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// What is wrong, one line each. `source` gives the text of a crate's files by its root file, the root
+/// file first.
+fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let rooms = rooms(metadata);
+    let mut wrong = Vec::new();
+    for (name, room) in &rooms {
+        let short = name.strip_prefix(PREFIX).unwrap_or(name);
+        let reached = reaches(&rooms, name);
+        let reaches = |other: &str| reached.contains(&format!("{PREFIX}{other}"));
+        if PURE.contains(&short) {
+            if reaches("kernel") {
+                wrong.push(format!("{short} reaches kernel"));
+            }
+            let system = room.depends.iter().filter(|name| SYSTEM.contains(&name.as_str()));
+            wrong.extend(system.map(|name| format!("{short} depends on {name}")));
+        }
+        if short == "kernel" && reaches("policy") {
+            wrong.push("kernel reaches policy".into());
+        }
+        for (inside, others) in INSIDE {
+            let others = others.iter().map(|other| format!("{PREFIX}{other}")).collect();
+            if short == *inside && room.depends != others {
+                wrong.push(format!("{inside} depends on {:?}", room.depends));
+            }
+        }
+        if name != BINARY && room.depends.iter().any(|name| name.starts_with("clap")) {
+            wrong.push(format!("{short} depends on clap"));
+        }
+        let files = source(&room.root);
+        if WITHOUT_WORLD.contains(&short) {
+            let named = WORLD.iter().filter(|word| files.iter().any(|file| file.contains(**word)));
+            wrong.extend(named.map(|word| format!("{short} names {word}")));
+        }
+        if let (Some(mine), Some((wing, _))) = (rung(short), wing(short)) {
+            let ours = room.depends.iter().filter_map(|name| name.strip_prefix(PREFIX));
+            let above = ours.filter(|other| rung(other).is_none_or(|other| other >= mine));
+            wrong.extend(above.map(|other| format!("{short}, of {wing}, depends on {other}")));
+            if !room.root.is_empty()
+                && room.root.contains('/')
+                && !room.root.contains(&format!("/{wing}/{short}/"))
+            {
+                wrong.push(format!("{short} stands at {}", room.root));
+            }
+        } else {
+            wrong.push(format!("{short} stands in no wing"));
+        }
+        if READERS.contains(&short) {
+            let whole = files.iter().flat_map(|file| {
+                let code = file.split("#[cfg(test)]").next().unwrap_or_default();
+                code.lines().filter(|line| WHOLE.iter().any(|call| line.contains(call)))
+            });
+            let others = whole.filter(|line| !OWN.iter().any(|ours| line.contains(ours)));
+            wrong.extend(
+                others.map(|line| format!("{short} reads without a bound: {}", line.trim())),
+            );
+        }
+        let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
+        if !MAY_BE_UNSAFE.contains(&short) && !forbids {
+            wrong.push(format!("{short} does not forbid unsafe code"));
+        }
+    }
+    wrong
+}
+
+fn wing(crate_name: &str) -> Option<(&'static str, usize)> {
+    LADDER.iter().find_map(|(wing, crates)| {
+        Some((*wing, crates.iter().position(|known| *known == crate_name)?))
+    })
+}
+
+/// How far up the ladder a crate stands.
+fn rung(crate_name: &str) -> Option<usize> {
+    LADDER.iter().flat_map(|(_, crates)| *crates).position(|known| *known == crate_name)
+}
+
+/// The texts of a root file and of all files below its directory.
+fn files(root: &str) -> Vec<String> {
+    let mut texts = vec![fs::read_to_string(root).unwrap()];
+    let mut directories = vec![Path::new(root).parent().unwrap().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts
+}
+
+#[test]
+fn the_workspace_keeps_its_invariants() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for room in [
+        "pagemill",
+        "pagemill-heap",
+        "pagemill-preload-heap",
+        "pagemill-kernel",
+        "pagemill-analysis",
+    ] {
+        assert!(rooms(&metadata).contains_key(room), "cargo metadata does not list {room}");
+    }
+    let wrong = violations(&metadata, files);
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// A workspace that keeps every rule; each test below breaks one.
+fn sound() -> Value {
+    let package = |name: &str, depends: &[&str], kind: &str| {
+        let depends: Vec<Value> =
+            depends.iter().map(|name| json!({ "name": name, "kind": null })).collect();
+        json!({
+            "name": name,
+            "dependencies": depends,
+            "targets": [{ "kind": [kind], "src_path": name }],
+        })
+    };
+    json!({ "packages": [
+        package("pagemill-model", &["serde"], "lib"),
+        package("pagemill-analysis", &["pagemill-model"], "lib"),
+        package("pagemill-policy", &["pagemill-model"], "lib"),
+        package("pagemill-kernel", &["libc"], "lib"),
+        package("pagemill-heap", &[], "lib"),
+        package("pagemill-preload-sys", &[], "lib"),
+        package("pagemill-preload-heap", &["pagemill-heap", "pagemill-preload-sys"], "cdylib"),
+        package("pagemill-prefault", &[], "lib"),
+        package("pagemill-preload-prefault", &["pagemill-prefault", "pagemill-preload-sys"], "cdylib"),
+        package("pagemill", &["clap", "pagemill-kernel", "pagemill-analysis"], "bin"),
+    ] })
+}
+
+fn safe(_: &str) -> Vec<String> {
+    vec!["#![forbid(unsafe_code)]".into()]
+}
+
+/// The violations after package `name` depends on `on` too.
+fn with_dependency(name: &str, on: &str, kind: Value) -> Vec<String> {
+    let mut metadata = sound();
+    let packages = metadata["packages"].as_array_mut().unwrap();
+    let package = packages.iter_mut().find(|package| package["name"] == name).unwrap();
+    package["dependencies"].as_array_mut().unwrap().push(json!({ "name": on, "kind": kind }));
+    violations(&metadata, safe)
+}
+
+#[test]
+fn a_sound_workspace_passes() {
+    assert_eq!(violations(&sound(), safe), Vec::<String>::new());
+}
+
+#[test]
+fn a_pure_room_that_reaches_the_machine_is_found_even_by_a_detour() {
+    assert_eq!(
+        with_dependency("pagemill-analysis", "libc", Value::Null),
+        ["analysis depends on libc"]
+    );
+    assert_eq!(
+        with_dependency("pagemill-model", "pagemill-kernel", Value::Null),
+        [
+            "analysis reaches kernel",
+            "model reaches kernel",
+            "model, of base, depends on kernel",
+            "policy reaches kernel"
+        ]
+    );
+    assert_eq!(
+        with_dependency("pagemill-kernel", "pagemill-policy", Value::Null),
+        ["kernel reaches policy", "kernel, of base, depends on policy"]
+    );
+}
+
+#[test]
+fn a_heap_with_a_dependency_is_found() {
+    assert_eq!(
+        with_dependency("pagemill-heap", "spin", Value::Null),
+        [r#"heap depends on {"spin"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload-heap", "libc", Value::Null),
+        [r#"preload-heap depends on {"libc", "pagemill-heap", "pagemill-preload-sys"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload-prefault", "libc", Value::Null),
+        [r#"preload-prefault depends on {"libc", "pagemill-prefault", "pagemill-preload-sys"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-prefault", "spin", Value::Null),
+        [r#"prefault depends on {"spin"}"#]
+    );
+    // What only builds it counts too; what only tests it does not.
+    assert_eq!(with_dependency("pagemill-heap", "cc", json!("build")).len(), 1);
+    assert_eq!(with_dependency("pagemill-heap", "proptest", json!("dev")), Vec::<String>::new());
+}
+
+#[test]
+fn flags_outside_of_the_binary_are_found() {
+    assert_eq!(with_dependency("pagemill-kernel", "clap", Value::Null), ["kernel depends on clap"]);
+}
+
+#[test]
+fn a_pure_room_that_reads_the_clock_is_found() {
+    let clock = |root: &str| [safe(root), vec!["use std::time::Instant;".into()]].concat();
+    assert_eq!(violations(&sound(), clock), ["analysis names Instant", "policy names Instant"]);
+}
+
+#[test]
+fn a_crate_that_allows_unsafe_code_is_found() {
+    let wrong = violations(&sound(), |_| vec![String::new()]);
+    assert_eq!(
+        wrong,
+        ["pagemill", "analysis", "model", "policy", "prefault"]
+            .map(|name| format!("{name} does not forbid unsafe code"))
+    );
+}
+
+/// Modules of a crate that import each other in a circle, still: what is to be cut, not what is right. A circle that is
+/// not listed is an error, and so is one that is listed and gone.
+const CIRCLES: [(&str, &[&str]); 9] = [
+    (
+        "inside/heap",
+        &[
+            "compact::classes compact::engine compact::ksm compact::remap compact::scan compact::strips",
+            "hardened heap",
+            "os sync",
+        ],
+    ),
+    (
+        "inside/preload-heap",
+        &["fork helper kernel namespace os pressure refresh rounds say start thread"],
+    ),
+    ("inside/preload-prefault", &["helper regions"]),
+    ("base/kernel", &["keeper resident seccomp"]),
+    ("see/tracer", &["ask attach child convert follow fork hold page_out process trace"]),
+    ("lab/workloads", &["growth nas programs"]),
+    ("see/record", &[]),
+    ("steer/control", &[]),
+    ("cli/pagemill", &[]),
+];
+
+/// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so are the roots of folders,
+/// which say what is in them.
+fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut sources = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let Some(name) = path.strip_prefix(root).unwrap().to_str().unwrap().strip_suffix(".rs")
+            else {
+                continue;
+            };
+            let name = name.strip_suffix("/mod").unwrap_or(name).replace('/', "::");
+            let name = if ["lib", "main"].contains(&name.as_str()) { String::new() } else { name };
+            let text = fs::read_to_string(path).unwrap();
+            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+            let code = code.take_while(|line| {
+                !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test")
+            });
+            sources.insert(name, code.collect::<Vec<_>>().join(" "));
+        }
+    }
+    let known: BTreeSet<&String> = sources.keys().collect();
+    let module_of = |mut path: Vec<&str>| loop {
+        let name = path.join("::");
+        if known.contains(&name) {
+            return name;
+        }
+        path.pop();
+    };
+    let of = |(name, code): (&String, &String)| {
+        let mut here: Vec<&str> = name.split("::").filter(|part| !part.is_empty()).collect();
+        let found = paths(code).into_iter().filter_map(|path| {
+            let mut parts = path.iter().map(String::as_str).peekable();
+            let mut at = match parts.next()? {
+                "crate" => Vec::new(),
+                "self" => here.clone(),
+                "super" => {
+                    here.pop();
+                    let at = here.clone();
+                    here = name.split("::").filter(|part| !part.is_empty()).collect();
+                    at
+                }
+                _ => return None,
+            };
+            while parts.next_if(|part| *part == "super").is_some() {
+                at.pop();
+            }
+            at.extend(parts);
+            Some(module_of(at)).filter(|other| other != name)
+        });
+        (name.clone(), found.collect())
+    };
+    sources.iter().map(of).collect()
+}
+
+/// The paths in code that begin at the crate, here or above: of `use` with all branches of its tree, and in line.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for start in ["crate::", "self::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+                continue;
+            }
+            tree(&code[at..], &mut Vec::new(), &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path, with the branches in its braces; returns what is left of the text.
+fn tree<'a>(text: &'a str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let text = text.trim_start();
+    let depth = before.len();
+    let mut rest = text;
+    loop {
+        if let Some(inner) = rest.strip_prefix('{') {
+            rest = inner;
+            loop {
+                rest = tree(rest, before, found).trim_start();
+                match rest.chars().next() {
+                    Some(',') => rest = &rest[1..],
+                    Some('}') => break rest = &rest[1..],
+                    _ => break,
+                }
+            }
+            break;
+        }
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        before.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        match rest.strip_prefix("::") {
+            Some(more) => rest = more,
+            None => {
+                found.push(before.clone());
+                break;
+            }
+        }
+    }
+    before.truncate(depth);
+    // What an alias is called says nothing.
+    let rest = rest.trim_start();
+    match rest.strip_prefix("as ") {
+        Some(alias) => {
+            alias.trim_start().trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
+        }
+        None => rest,
+    }
+}
+
+/// The groups of modules of which each reaches each other.
+fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let reached = |from: &String| {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(name) = open.pop() {
+            let next = imports.get(name).into_iter().flatten();
+            open.extend(next.filter(|next| !next.is_empty() && seen.insert((*next).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        imports.keys().map(|name| (name, reached(name))).collect();
+    let with = |name: &&String| {
+        let others = reached[name]
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|back| back.contains(*name)));
+        let group: Vec<&str> = others.map(String::as_str).collect();
+        (group.len() > 1).then(|| group.join(" "))
+    };
+    imports.keys().filter_map(|name| with(&name)).collect()
+}
+
+#[test]
+fn modules_of_a_crate_import_each_other_in_no_circle() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (wing, names) in LADDER {
+        for name in names {
+            let place = format!("{wing}/{name}");
+            let known = CIRCLES
+                .iter()
+                .find(|(known, _)| *known == place)
+                .map_or(&[][..], |(_, circles)| circles);
+            let found = circles(&imports(&crates.join(&place).join("src")));
+            assert_eq!(found, known.iter().map(|circle| (*circle).to_owned()).collect(), "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_circle_is_found_through_braces_aliases_and_paths_in_line() {
+    let room = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(room.path().join(name), text).unwrap();
+    fs::create_dir(room.path().join("b")).unwrap();
+    write("lib.rs", "mod a; mod b; mod c; use crate::a::x;");
+    write(
+        "a.rs",
+        "use crate::{c, b::{self, inner::Y as Z}};\n#[cfg(test)]\nmod tests { use super::super::c; }",
+    );
+    write("b/mod.rs", "mod inner;");
+    write("b/inner.rs", "fn f() { super::super::a::x() } // crate::c");
+    write("c.rs", "use self::d::E; mod d { }");
+    let found = imports(room.path());
+    let of = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!((of("a"), of("b::inner"), of("c")), (vec!["b", "b::inner", "c"], vec!["a"], vec![]));
+    assert_eq!(circles(&found), BTreeSet::from(["a b::inner".to_owned()]));
+}
+
+#[test]
+fn no_verb_imports_a_verb_and_no_file_travels() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let verbs = imports(&crates.join("cli/pagemill/src"));
+    let verb = |name: &str| {
+        name.strip_prefix("verbs::").map(|rest| rest.split("::").next().unwrap().to_owned())
+    };
+    for (module, others) in &verbs {
+        let Some(mine) = verb(module) else { continue };
+        let wrong: Vec<String> =
+            others.iter().filter_map(|other| verb(other)).filter(|other| *other != mine).collect();
+        assert!(wrong.is_empty(), "{module} imports the verbs {wrong:?}");
+    }
+    for (wing, names) in LADDER {
+        for name in names {
+            let root = crates.join(wing).join(name).join("src");
+            let file = ["lib.rs", "main.rs"]
+                .map(|file| root.join(file))
+                .into_iter()
+                .find(|file| file.exists());
+            for text in files(file.unwrap().to_str().unwrap()) {
+                let travels =
+                    text.lines().find(|line| line.trim_start().starts_with("#[path = \"../.."));
+                assert_eq!(travels, None, "{wing}/{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What `--json` prints is what `docs/schema` says, for every verb that takes it.
+
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{pagemill, pagemill_with, ran, skip};
+
+/// Layouts that no call below prints, and who looks at them.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("plan-replay", "a recording of run --huge, which tests/huge.rs makes"),
+    ("tier-replay", "a recording of the daemon, which needs two memory nodes: the guest's"),
+];
+
+/// Verbs whose `--json` no call below is of.
+const LONG: [&str; 1] = ["reproduce"];
+
+fn schemas() -> BTreeMap<String, Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/schema");
+    let files = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory:?}: {error}"));
+    let read = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, serde_json::from_slice(&fs::read(path).unwrap()).unwrap())
+    };
+    files.map(|file| read(file.unwrap().path())).collect()
+}
+
+/// What is wrong with `value`, a line each. As JSON Schema has it, for the words that our files use; and no member goes
+/// without being described, unless none is.
+fn wrong(value: &Value, schema: &Value, place: &str, found: &mut Vec<String>) {
+    const WORDS: [&str; 9] = [
+        "$schema",
+        "title",
+        "description",
+        "type",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "const",
+    ];
+    let known = schema.as_object().unwrap();
+    assert!(known.keys().all(|word| WORDS.contains(&word.as_str())), "{place}: {known:?}");
+    if schema.get("const").is_some_and(|wanted| wanted != value) {
+        found.push(format!("{place}: {value} is not {}", schema["const"]));
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed: Vec<&str> = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.and_then(Value::as_str).into_iter().collect(),
+    };
+    let fits = allowed.is_empty()
+        || allowed.contains(&kind)
+        || kind == "integer" && allowed.contains(&"number");
+    if !fits {
+        found.push(format!("{place}: {kind}, not {allowed:?}"));
+    }
+    match value {
+        Value::Array(items) => {
+            let Some(each) = schema.get("items") else { return };
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(at, item)| wrong(item, each, &format!("{place}[{at}]"), found));
+        }
+        Value::Object(members) => {
+            let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+            let absent =
+                required.filter_map(Value::as_str).filter(|name| !members.contains_key(*name));
+            found.extend(absent.map(|name| format!("{place}: no {name}")));
+            for (name, member) in members {
+                let place = format!("{place}.{name}");
+                let one = schema.get("properties").map(|all| all.get(name));
+                match (one.flatten(), schema.get("additionalProperties")) {
+                    (Some(schema), _) | (None, Some(schema)) => {
+                        wrong(member, schema, &place, found)
+                    }
+                    (None, None) if one.is_some() => {
+                        found.push(format!("{place} is not described"))
+                    }
+                    (None, None) => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A program on the heap, until it is dropped.
+struct Sleeping(std::process::Child);
+
+impl Sleeping {
+    fn on_heap() -> Self {
+        let mut command = pagemill();
+        command.args(["run", "--mesh", "1y", "--", "sh", "-c", "echo; read line"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// A recording of this kind of a short program, if it can be made here.
+fn recorded(room: &Path, with: &str, options: &[&str]) -> Option<String> {
+    let path = room.join(with.replace(',', "-"));
+    let mut command = pagemill();
+    command.args(["record", "--with", with, "-o"]).arg(&path).args(options);
+    let run = ran(command.args(["--", "sh", "-c", "sleep 0.2; echo"]));
+    if run.code() == Some(0) { Some(path.to_str().unwrap().to_owned()) } else { skip(&run.err) }
+}
+
+#[test]
+fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
+    let room = tempfile::tempdir().unwrap();
+    let sleeping = Sleeping::on_heap();
+    let pid = sleeping.0.id().to_string();
+    let fine = ["--threshold", "0ns"];
+    let path = |name: &str| room.path().join(name).to_str().unwrap().to_owned();
+    let (trace, profile) = (path("trace"), path("profile.csv"));
+    let mut calls: Vec<(&str, Vec<&str>)> = vec![
+        ("counters", vec!["counters", "--json", "--runs", "1", "--", "true"]),
+        ("counters", vec!["counters", "--json", "--runs", "1", "--", "false"]),
+        ("doctor", vec!["doctor", "--json", "--", "sh"]),
+        ("frag-check", vec!["frag", "show", "--check", "100", "--json"]),
+        ("frag-show", vec!["frag", "show", "--json"]),
+        ("frag-compact", vec!["frag", "compact", "--dry-run", "--target", "0.5", "--json"]),
+        ("frag-induce", vec!["frag", "induce", "--dry-run", "--target", "0.5", "--json"]),
+        ("heap", vec!["heap", &pid, "--json"]),
+        ("hugepages", vec!["hugepages", "-p", &pid, "--json"]),
+        ("plan-costs", vec!["plan", "--costs", "--json"]),
+        (
+            "plan-measure",
+            vec![
+                "plan",
+                "--measure",
+                "--runs",
+                "7",
+                "--slices",
+                "2",
+                "--json",
+                "--",
+                "python3",
+                "-c",
+                "bytearray(64 << 20)",
+            ],
+        ),
+        (
+            "simulate",
+            vec![
+                "simulate",
+                "gups",
+                "--policy",
+                "none,tpp",
+                "--seconds",
+                "2",
+                "--scale",
+                "256",
+                "--json",
+            ],
+        ),
+        ("simulate-figures", vec!["simulate", "--figure", "setup", "--quick", "--json"]),
+        ("simulate-huge", vec!["simulate", "grow", "--huge", "linux-always,cbmm+", "--json"]),
+        ("tier-doctor", vec!["tier", "doctor", "--json"]),
+        ("tier-status", vec!["tier", "status", "--json"]),
+        ("validate", vec!["validate", "--json", "--", "true"]),
+    ];
+    let faults = recorded(room.path(), "faults,hugepages,frag", &fine);
+    let [heap, accesses] = ["heap", "accesses"].map(|with| recorded(room.path(), with, &[]));
+    for recording in [&faults, &heap, &accesses].into_iter().flatten() {
+        calls.push(("report", vec!["report", recording, "--json"]));
+        calls.push(("compare", vec!["compare", recording, recording, "--json"]));
+    }
+    if let Some(faults) = &faults {
+        calls.push(("hugepages", vec!["hugepages", faults, "--json"]));
+        calls.push(("plan", vec!["plan", faults, "--json"]));
+        let made = pagemill_with(&["export", faults, "--format", "pftrace", "-o", &trace]);
+        assert_eq!(made.code(), Some(0), "{made:?}");
+        calls.push(("report-pftrace", vec!["report", &trace, "--json"]));
+        let made = pagemill_with(&["plan", faults, "-o", &profile]);
+        assert_eq!(made.code(), Some(0), "{made:?}");
+        calls.push(("plan-profile", vec!["plan", &profile, "--perturb", "shuffle", "--json"]));
+    }
+    let schemas = schemas();
+    let mut seen = BTreeSet::new();
+    for (layout, call) in &calls {
+        let run = ran(pagemill().args(call));
+        if run.out.is_empty() {
+            // What does not work here has said so.
+            assert!(matches!(run.code(), Some(2..=4)) && !run.err.is_empty(), "{call:?}: {run:?}");
+            println!("skipped: {}", run.err.trim());
+            continue;
+        }
+        let answer: Value = serde_json::from_str(&run.out)
+            .unwrap_or_else(|error| panic!("{call:?}: {error}: {run:?}"));
+        assert_eq!(answer["layout"], *layout, "{call:?}");
+        let mut found = Vec::new();
+        wrong(&answer, &schemas[*layout], layout, &mut found);
+        assert!(found.is_empty(), "{call:?}: {found:#?}");
+        seen.insert((*layout).to_owned());
+    }
+    let called: BTreeSet<&str> = calls.iter().map(|(layout, _)| *layout).collect();
+    let elsewhere = ELSEWHERE.map(|(layout, _)| layout);
+    let forgotten: Vec<&String> = schemas
+        .keys()
+        .filter(|name| !called.contains(name.as_str()) && !elsewhere.contains(&name.as_str()))
+        .collect();
+    assert!(faults.is_none() || forgotten.is_empty(), "no call prints {forgotten:?}");
+    assert!(seen.len() >= 8, "{seen:?}");
+    verbs_with_json(&calls, room.path());
+}
+
+#[test]
+fn tables_of_an_answer_are_printed_as_csv_and_a_wrong_name_is_answered_with_those_there_are() {
+    let room = tempfile::tempdir().unwrap();
+    let mut calls: Vec<Vec<&str>> = vec![
+        vec!["doctor", "--csv"],
+        vec!["frag", "show", "--csv"],
+        vec!["frag", "show", "--csv=mobility.free"],
+        vec![
+            "simulate",
+            "gups",
+            "--policy",
+            "none,tpp",
+            "--seconds",
+            "2",
+            "--scale",
+            "256",
+            "--csv",
+        ],
+    ];
+    let recording = recorded(room.path(), "faults", &[]);
+    if let Some(recording) = &recording {
+        calls.push(vec!["report", recording, "--csv=faults.categories"]);
+        calls.push(vec!["compare", recording, recording, "--csv"]);
+        let refused = pagemill_with(&["report", recording, "--csv"]);
+        assert_eq!((refused.code(), refused.out.as_str()), (Some(2), ""), "{refused:?}");
+        assert!(
+            refused.err.contains("takes one of: ") && refused.err.contains("faults.categories"),
+            "{refused:?}"
+        );
+    }
+    for call in calls {
+        let run = ran(pagemill().args(&call));
+        if run.err.contains("has no table \"mobility.free\"") {
+            println!("skipped: /proc/pagetypeinfo is root's to read");
+            continue;
+        }
+        let mut reader = csv::Reader::from_reader(run.out.as_bytes());
+        let columns = reader.headers().unwrap().len();
+        // A row with more or fewer cells is an error.
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().unwrap().len();
+        assert!(columns > 1 && rows > 0, "{call:?}: {run:?}");
+    }
+}
+
+/// Every verb whose help names `--json` is among the calls.
+fn verbs_with_json(calls: &[(&str, Vec<&str>)], room: &Path) {
+    let pages = room.join("pages");
+    let made = ran(pagemill().args(["generate", "man", "-o"]).arg(&pages));
+    assert_eq!(made.code(), Some(0), "{made:?}");
+    let page = |path: PathBuf| {
+        let name = path
+            .file_stem()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .strip_prefix("pagemill-")?
+            .replace('-', " ");
+        fs::read_to_string(path).unwrap().contains("\\-\\-json").then_some(name)
+    };
+    let verbs: Vec<String> =
+        fs::read_dir(pages).unwrap().filter_map(|entry| page(entry.unwrap().path())).collect();
+    assert!(verbs.len() > 12, "{verbs:?}");
+    let called = |verb: &String| {
+        let words: Vec<&str> = verb.split(' ').collect();
+        calls.iter().any(|(_, call)| call.starts_with(&words)) || LONG.contains(&verb.as_str())
+    };
+    // A daemon, a replay of its recording, and a group of verbs.
+    let others = ["tier", "tier replay", "tier restore"];
+    let forgotten: Vec<&String> =
+        verbs.iter().filter(|verb| !called(verb) && !others.contains(&verb.as_str())).collect();
+    assert!(forgotten.is_empty(), "no call is of {forgotten:?}");
+}
+
+#[test]
+fn the_check_of_a_schema_can_fail() {
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": { "a": { "type": ["integer", "null"] }, "b": { "items": { "type": "string" } }, "c": { "const": 1 } },
+        "required": ["a"],
+    });
+    let found = |value: Value| {
+        let mut found = Vec::new();
+        wrong(&value, &schema, "x", &mut found);
+        found
+    };
+    assert_eq!(found(serde_json::json!({ "a": null, "b": ["y"], "c": 1 })), [""; 0]);
+    assert_eq!(
+        found(serde_json::json!({ "b": [1], "c": 2 })),
+        ["x: no a", "x.b[0]: integer, not [\"string\"]", "x.c: 2 is not 1"]
+    );
+    assert_eq!(
+        found(serde_json::json!({ "a": 1.5, "d": 1 })),
+        ["x.a: number, not [\"integer\", \"null\"]", "x.d is not described"]
+    );
+}
+
+/// Nothing but the layout's list in the program and the files say which layouts there are.
+#[test]
+fn every_layout_that_the_program_names_is_described() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/answer.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let list = source.split("LAYOUTS: ").nth(1).unwrap().split("];").next().unwrap();
+    let listed = list.lines().filter_map(|line| {
+        let (name, rest) = line.trim().strip_prefix("(\"")?.split_once("\", ")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse::<u64>().unwrap()))
+    });
+    let listed: BTreeMap<String, u64> = listed.collect();
+    let described = schemas().into_iter().map(|(name, schema)| {
+        assert_eq!(schema["properties"]["layout"]["const"], *name, "{name}");
+        (name, schema["properties"]["schema"]["const"].as_u64().unwrap())
+    });
+    assert_eq!(listed, described.collect());
+}

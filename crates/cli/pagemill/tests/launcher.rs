@@ -1,0 +1,106 @@
+//! The launcher `./pagemill` on a machine without Rust.
+
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Held by the one checkout that there is: a program that another thread is starting meanwhile would have the files that are written open for a
+/// moment, and what is open for writing cannot be run (`ETXTBSY`).
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A checkout with the launcher, a source file, and a path with the few tools it may use: no cargo.
+struct Checkout(
+    tempfile::TempDir,
+    #[expect(dead_code, reason = "is held")] MutexGuard<'static, ()>,
+);
+
+impl Checkout {
+    fn new() -> Self {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = tempfile::tempdir().unwrap();
+        let root = room.path();
+        let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../pagemill");
+        fs::copy(launcher, root.join("pagemill")).unwrap();
+        fs::create_dir_all(root.join("crates/model")).unwrap();
+        fs::create_dir_all(root.join("experiments")).unwrap();
+        fs::create_dir_all(root.join("bin")).unwrap();
+        for file in ["crates/model/lib.rs", "Cargo.toml", "Cargo.lock"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        for tool in ["bash", "env", "readlink", "dirname", "find", "dpkg-query", "grep", "id", "sh"]
+        {
+            let tools = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool));
+            if let Some(tool) = tools.iter().find(|tool| tool.exists()) {
+                symlink(tool, root.join("bin").join(tool.file_name().unwrap())).unwrap();
+            }
+        }
+        Self(room, one)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Leaves what a build leaves, older or newer than the sources.
+    fn build(&self, age: Duration) {
+        let release = self.file("target/release");
+        fs::create_dir_all(&release).unwrap();
+        let built = SystemTime::now() - age;
+        for name in ["pagemill", "libpagemill.so"] {
+            let path = release.join(name);
+            fs::write(&path, "#!/bin/sh\necho \"built $*\"\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::File::open(&path).unwrap().set_modified(built).unwrap();
+        }
+    }
+
+    fn launch(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = Command::new(self.file("pagemill"))
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.file("bin"))
+            .env("HOME", self.0.path())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (status.code(), text(stdout), text(stderr))
+    }
+}
+
+#[test]
+fn without_cargo_what_is_built_is_run_and_that_is_said() {
+    let checkout = Checkout::new();
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    for file in ["crates/model/lib.rs", "Cargo.toml", "Cargo.lock"] {
+        fs::File::open(checkout.file(file)).unwrap().set_modified(an_hour_ago).unwrap();
+    }
+    checkout.build(Duration::ZERO);
+    let (code, out, err) = checkout.launch(&["heap", "1"]);
+    assert_eq!((code, out.as_str()), (Some(0), "built heap 1\n"), "{err}");
+    assert_eq!(err, "pagemill: cargo not found: running what is built\n");
+}
+
+#[test]
+fn without_cargo_what_is_older_than_its_sources_is_run_and_called_so() {
+    let checkout = Checkout::new();
+    checkout.build(Duration::from_secs(3600));
+    let (code, out, err) = checkout.launch(&["doctor"]);
+    assert_eq!((code, out.as_str()), (Some(0), "built doctor\n"), "{err}");
+    assert!(err.contains("running what was built before ") && err.contains("changed"), "{err}");
+}
+
+#[test]
+fn without_cargo_and_without_a_build_rust_is_asked_for() {
+    let checkout = Checkout::new();
+    let (code, out, err) = checkout.launch(&["doctor"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("install Rust 1.90 or newer"), "{err}");
+    // The tests are always built.
+    checkout.build(Duration::ZERO);
+    assert_eq!(checkout.launch(&["test"]).0, Some(2));
+}

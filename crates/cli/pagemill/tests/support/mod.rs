@@ -1,0 +1,197 @@
+//! What the tests of the command line share: the binary, the preload library, small C programs, and
+//! a machine of its own for what would otherwise change the real one.
+
+#![expect(dead_code, reason = "each test file is a program of its own and uses a part of this")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The agent of `run --huge`, which is built with the preload library.
+pub fn agent() -> PathBuf {
+    library().with_file_name("libpagemill_huge.so")
+}
+
+/// The preload library, built once for all tests.
+pub fn library() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            let target = binary().parent().and_then(Path::parent).unwrap();
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload-heap"])
+                .args(["-p", "pagemill-preload-prefault", "-p", "pagemill-preload-sites"])
+                .arg("--target-dir")
+                .arg(target)
+                .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
+                .status()
+                .unwrap();
+            assert!(built.success(), "the preload library does not build");
+            target.join("preload/libpagemill.so")
+        })
+        .clone()
+}
+
+/// The library that notes who asks for memory, which is built with them.
+pub fn names() -> PathBuf {
+    library().with_file_name("libpagemill_names.so")
+}
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_pagemill"))
+}
+
+/// The binary, with the library it needs and nothing else of the caller's settings.
+pub fn pagemill() -> Command {
+    let mut command = Command::new(binary());
+    command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", agent());
+    command.env("PAGEMILL_NAMES_LIB", names());
+    for name in
+        ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_HUGE"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    /// Its exit code; `None` if a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+}
+
+/// Runs a command to its end.
+pub fn ran(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { status, out: text(stdout), err: text(stderr) }
+}
+
+/// Runs `pagemill` with these arguments to its end.
+pub fn pagemill_with(arguments: &[&str]) -> Ran {
+    ran(pagemill().args(arguments))
+}
+
+/// Compiles a C program or library with these flags into `directory`; `None`, and a line that says
+/// so, if this machine's compiler cannot.
+pub fn compiled(directory: &TempDir, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (input, output) = (directory.path().join(format!("{name}.c")), directory.path().join(name));
+    fs::write(&input, source).unwrap();
+    let compiler = Command::new("gcc").arg(&input).args(flags).arg("-o").arg(&output).output();
+    match compiler {
+        Ok(done) if done.status.success() => Some(output),
+        Ok(done) => {
+            skip(&format!("gcc {flags:?} fails: {}", String::from_utf8_lossy(&done.stderr)))
+        }
+        Err(error) => skip(&format!("gcc: {error}")),
+    }
+}
+
+/// Puts a copy of a file where it is run from, with these permissions. A process of its own writes it: what a thread writes here is
+/// open for a moment in whatever another thread is starting, and what is open for writing cannot be run (`ETXTBSY`).
+pub fn installed(from: &Path, to: &Path, mode: &str) {
+    let done = Command::new("install").args(["-m", mode]).args([from, to]).status().unwrap();
+    assert!(done.success(), "install {} {}: {done}", from.display(), to.display());
+}
+
+/// Says that a test was skipped, and why.
+pub fn skip<T>(why: &str) -> Option<T> {
+    eprintln!("skipped: {why}");
+    None
+}
+
+/// A turn with the KSM settings of this machine, of which there is one set for all its test programs;
+/// or why there is none. It ends when the file is dropped.
+pub fn ksm_turn() -> Result<fs::File, String> {
+    let path = "/sys/kernel/mm/ksm/run";
+    fs::File::open(path)
+        .and_then(|file| file.lock().map(|()| file))
+        .map_err(|error| format!("cannot lock {path}: {error}"))
+}
+
+/// Waits until `holds`, and fails the test if it never comes about: the limit is far beyond what a busy
+/// machine needs.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A machine with the real processes but KSM settings of its own: `PAGEMILL_ROOT` leads there.
+pub struct Machine {
+    root: TempDir,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        symlink("/proc", root.path().join("proc")).unwrap();
+        let ksm = root.path().join("sys/kernel/mm/ksm");
+        fs::create_dir_all(&ksm).unwrap();
+        let files = [
+            ("run", "0"),
+            ("pages_to_scan", "100"),
+            ("sleep_millisecs", "20"),
+            ("smart_scan", "1"),
+            ("pages_shared", "0"),
+            ("pages_sharing", "0"),
+            ("pages_unshared", "0"),
+            ("pages_volatile", "0"),
+            ("full_scans", "0"),
+        ];
+        for (name, value) in files {
+            fs::write(ksm.join(name), value).unwrap();
+        }
+        let thp = root.path().join("sys/kernel/mm/transparent_hugepage");
+        fs::create_dir_all(&thp).unwrap();
+        fs::write(thp.join("enabled"), "always [madvise] never\n").unwrap();
+        Self { root }
+    }
+
+    /// The setting of transparent huge pages, as it was last written.
+    pub fn thp(&self) -> String {
+        let path = self.root().join("sys/kernel/mm/transparent_hugepage/enabled");
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub fn ksm(&self, name: &str) -> String {
+        let path = self.root().join("sys/kernel/mm/ksm").join(name);
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    pub fn set_ksm(&self, name: &str, value: &str) {
+        fs::write(self.root().join("sys/kernel/mm/ksm").join(name), value).unwrap();
+    }
+
+    /// Run, pages to scan, sleep and smart scan.
+    pub fn ksm_settings(&self) -> [String; 4] {
+        ["run", "pages_to_scan", "sleep_millisecs", "smart_scan"].map(|name| self.ksm(name))
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        self.root().join("run/pagemill/ksm.journal")
+    }
+}
+
+/// Used by nobody, so that the expectation above also holds in a test file that uses everything.
+struct Unused;

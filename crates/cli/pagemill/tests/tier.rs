@@ -1,0 +1,230 @@
+//! `pagemill tier` from the outside, on machines that are snapshots. On real nodes: `guest`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot start its subject should panic")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierView};
+use pagemill_policy::tier::live::{Live, POLICIES};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../base/kernel/tests/fixtures").join(name)
+}
+
+fn on(machine: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagemill"))
+        .args(arguments)
+        .env("PAGEMILL_ROOT", machine)
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_machine_with_one_node_is_told_why_and_what_else_there_is() {
+    let output = on(&fixture("debian-12"), &["tier", "-p", "4242", "--apply"]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = said(&output);
+    assert!(text.contains("one memory node") && text.contains("pagemill simulate"), "{text}");
+
+    let output = on(&fixture("debian-12"), &["tier", "doctor"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("can move pages here: no"), "{}", said(&output));
+}
+
+#[test]
+fn doctor_names_each_cause_on_two_nodes_with_its_fix() {
+    // A copy, because a look takes a lock beside the journals.
+    let machine = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(fixture("two-nodes").join("."))
+        .arg(machine.path())
+        .status();
+    assert!(copied.unwrap().success());
+    let look = || said(&on(machine.path(), &["tier", "doctor"]));
+    let text = look();
+    for expected in [
+        "firmware says 70 ns for node 0, 135 ns for node 1",
+        "node 0 is in tier 4, node 1 in tier 23",
+        "numa_balancing is 1: the kernel does not promote",
+        "echo 1 | sudo tee /sys/kernel/mm/numa/demotion_enabled",
+        "the kernel would by itself:        no",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    // The same machine, as users ask about it: both nodes in one tier; set up; full.
+    let write = |path: &str, value: &str| std::fs::write(machine.path().join(path), value).unwrap();
+    write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0-1\n");
+    write("sys/devices/virtual/memory_tiering/memory_tier23/nodelist", "\n");
+    assert!(look().contains("both nodes are in the kernel's tier 4"), "{}", look());
+    write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0\n");
+    write("sys/devices/virtual/memory_tiering/memory_tier23/nodelist", "1\n");
+    write("proc/sys/kernel/numa_balancing", "2\n");
+    write("sys/kernel/mm/numa/demotion_enabled", "true\n");
+    assert!(look().contains("the kernel would by itself:        yes"), "{}", look());
+    write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
+    assert!(look().contains("somebody has set up a thread of DAMON"), "{}", look());
+}
+
+#[test]
+fn wrong_input_is_answered_with_the_valid_values() {
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), "0 70 135\n3 -1 135\n").unwrap();
+    let replay = format!("replay:{}", script.path().display());
+    for (arguments, expected) in [
+        (&["-p", "4242", "--policy", "lru"][..], "no policy 'lru'; valid: none, tpp, tpp+colloid"),
+        (&["-p", "4242", "--latency", "pebs"], "valid: auto, uncore, amd-l3, probe, replay:FILE"),
+        (&["-p", "4242", "--latency", &replay], "line 2: default_ns: -1; valid: 1 to 1000000"),
+        (&["-p", "4242", "--quantum", "1ms"], "valid: 100ms to 1h"),
+        (&["-p", "4242", "--cpu", "0"], "valid: 0.01 to 100"),
+        (&["-p", "4242", "--rate", "1M"], "valid: 4M and more"),
+        (&["--cgroup", "no/such"], "no cgroup no/such"),
+        (&[], "valid: -p PID"),
+        (&["replay", "/nonexistent"], "no recording"),
+    ] {
+        let output = on(&fixture("debian-12"), &[&["tier"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(expected), "{arguments:?}: {}", said(&output));
+    }
+    // Without hint faults there is nothing for the kernel to hold; only DAMON's tracker can move pages.
+    for arguments in [
+        ["--policy", "tpp", "--act", "move-pages"],
+        ["--policy", "tpp", "--act", "damos"],
+        ["--track", "idle", "--act", "damos"],
+    ] {
+        let output = on(&fixture("two-nodes"), &[&["tier", "-p", "4242"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("damos for the same, with --track damon"));
+    }
+}
+
+#[test]
+fn status_shows_the_nodes_where_no_daemon_runs() {
+    let output = on(&fixture("two-nodes"), &["tier", "status"]);
+    assert!(output.status.success());
+    let text = said(&output);
+    assert!(text.contains("135 ns") && text.contains("no pagemill tier runs"), "{text}");
+    let output = on(&fixture("two-nodes"), &["tier", "status", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["nodes"][1]["read_latency_ns"], 135);
+    assert_eq!(json["daemons"], serde_json::json!([]));
+    let output = on(&fixture("two-nodes"), &["tier", "status", "--prometheus"]);
+    let text = said(&output);
+    assert!(text.contains("\npagemill_tier_daemons 0\n"), "{text}");
+    assert!(text.contains("\npagemill_tier_node_firmware_latency_ns{node=\"1\"} 135\n"), "{text}");
+}
+
+/// What a daemon would have recorded: 16 pages, those of the second half hot and then not.
+fn record(path: &Path, policy: &str, spoil: bool) {
+    record_with(path, policy, spoil, Meta::default());
+}
+
+fn record_with(path: &Path, policy: &str, spoil: bool, meta: Meta) {
+    let mut live = Live::named(policy).unwrap();
+    let mut writer = Writer::create(path, meta, false, None).unwrap();
+    for quantum in 0..20_u64 {
+        let hot = |page: u64| (page >= 8) == (quantum < 10);
+        let mut view = TierView {
+            time: Nanos(quantum * 1_000_000_000),
+            quantum: Some(quantum),
+            length: Some(Nanos(1_000_000_000)),
+            latency: Some(vec![100_000 + quantum * 20_000, 140_000]),
+            page_size: Some(Bytes(2 << 20)),
+            room: Some(vec![0, 4]),
+            limit: Some(4),
+            page: Some((0..16).collect()),
+            page_pid: Some(vec![7; 16]),
+            page_address: Some((0..16).map(|page| page << 21).collect()),
+            page_tier: Some((0..16).map(|page| u64::from(page >= 8)).collect()),
+            page_samples: Some((0..16).map(|page| if hot(page) { 9 } else { 0 }).collect()),
+            ..TierView::default()
+        };
+        let mut decision = live.decide(&view);
+        if spoil && quantum == 5 {
+            view.limit = Some(0);
+            decision.why = Some("no reason".into());
+        }
+        writer.event(&Event::TierView(Box::new(view))).unwrap();
+        writer.event(&Event::TierDecision(Box::new(decision))).unwrap();
+    }
+    writer.finish(Nanos(20_000_000_000)).unwrap();
+}
+
+#[test]
+fn every_policy_decides_over_a_recording_what_it_decided_then() {
+    let room = tempfile::tempdir().unwrap();
+    for policy in POLICIES {
+        let path = room.path().join(policy);
+        record(&path, policy, false);
+        let output = on(Path::new("/"), &["tier", "replay", path.to_str().unwrap(), "--json"]);
+        assert!(output.status.success(), "{policy}: {}", said(&output));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&json["decisions"], &json["same"]), (&20.into(), &20.into()), "{policy}");
+    }
+    let path = room.path().join("spoilt");
+    record(&path, "hemem", true);
+    let output = on(Path::new("/"), &["tier", "replay", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("that of quantum 5"), "{}", said(&output));
+}
+
+#[test]
+fn a_recording_is_a_workload_of_the_simulator() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    record(&path, "none", false);
+    let rec = path.to_str().unwrap();
+    let simulate =
+        |arguments: &[&str]| on(Path::new("/"), &[&["simulate", rec], arguments].concat());
+    let output =
+        simulate(&["--tiers", "fast=16M,slow=64M", "--seconds", "1", "--policy", "none,hemem"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.contains("recording on 0.0 GiB") && text.contains("modelled"), "{text}");
+    for (tiers, expected) in [
+        ("fast=16M", "it has 1 tiers; valid: two tiers"),
+        ("fast=16M,slow=x", "expected a size"),
+        ("fast=16M,slow", "slow: no size"),
+        ("fast=1M,slow=2M", "do not fit"),
+        ("fast=16M,default=64M", "both are the same tier by their names"),
+        ("fast=1K,slow=2G", "valid: 1M to 64T"),
+    ] {
+        let output = simulate(&["--tiers", tiers]);
+        assert_eq!(output.status.code(), Some(2), "{tiers}");
+        assert!(said(&output).contains(expected), "{tiers}: {}", said(&output));
+    }
+    // Which tier is the default one is in its name, and said.
+    let run = |tiers: &str| simulate(&["--tiers", tiers, "--seconds", "1", "--threads", "2"]);
+    let (named, other) = (run("slow=64M,fast=16M"), run("fast=16M,slow=64M"));
+    assert_eq!(named.stdout, other.stdout);
+    assert!(said(&named).contains("default tier (the faster one) fast=16M"), "{}", said(&named));
+    // The program's threads are those that were recorded, and where they were not that is said.
+    let hint = "does not say how many threads";
+    assert!(text.contains(hint) && !said(&named).contains(hint), "{text}");
+    let one = room.path().join("one");
+    record_with(&one, "none", false, Meta { threads: Some(1), ..Meta::default() });
+    let rows = |rec: &Path, more: &[&str]| {
+        let asked =
+            ["simulate", rec.to_str().unwrap(), "--tiers", "fast=16M,slow=64M", "--seconds", "1"];
+        let output = on(Path::new("/"), &[&asked, more].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        output.stdout
+    };
+    assert_eq!(rows(&one, &[]), rows(&path, &["--threads", "1"]));
+    assert_ne!(rows(&one, &[]), rows(&path, &["--threads", "2"]));
+    // What says nothing of heat is no workload.
+    let heap = room.path().join("heap");
+    Writer::create(&heap, Meta::default(), false, None).unwrap().finish(Nanos(1)).unwrap();
+    let output = on(Path::new("/"), &["simulate", heap.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said(&output).contains("does not say how often memory was accessed"),
+        "{}",
+        said(&output)
+    );
+}

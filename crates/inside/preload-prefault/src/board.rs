@@ -1,0 +1,81 @@
+//! This process's view of the board: the shared file that `PAGEMILL_HUGE` names.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use pagemill_prefault::board::{Board, Of, PROCESSES, Process, WORDS};
+
+use crate::{kernel, sys};
+
+static MAPPED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+
+/// This process's number on the board; `PROCESSES`: none yet.
+static NUMBER: AtomicUsize = AtomicUsize::new(PROCESSES);
+
+const LEN: usize = WORDS * 8;
+
+/// Maps the board at `path`; whether it is one.
+pub(crate) fn open(path: &CStr) -> bool {
+    let fd = sys::open(path, sys::O_RDWR);
+    if sys::failed(fd) {
+        return false;
+    }
+    // The file must be long enough, or touching its end would be a bus error.
+    let mut last = [0_u8; 8];
+    // SAFETY: the kernel writes at most eight bytes.
+    let whole = unsafe { sys::read_at(fd as i32, last.as_mut_ptr(), 8, LEN - 8) } == 8;
+    let mapped = if whole { map_shared(fd as i32, LEN) } else { core::ptr::null_mut() };
+    sys::close(fd as i32);
+    if mapped.is_null() {
+        return false;
+    }
+    MAPPED.store(mapped.cast(), Ordering::Release);
+    if whole_board().is_some_and(|board| board.is_founded()) {
+        return true;
+    }
+    MAPPED.store(core::ptr::null_mut(), Ordering::Release);
+    // SAFETY: the mapping is this function's and nothing refers to it.
+    unsafe { sys::unmap(mapped, LEN) };
+    false
+}
+
+/// A shared mapping of a file's first bytes; null on failure.
+fn map_shared(fd: i32, len: usize) -> *mut u8 {
+    const MAP_SHARED: usize = 1;
+    let arguments = [0, len, sys::PROT_READ | sys::PROT_WRITE, MAP_SHARED, fd as usize, 0];
+    // SAFETY: without MAP_FIXED a new mapping replaces nothing.
+    let result = unsafe { kernel::map(arguments) };
+    if sys::failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
+}
+
+/// The board, if there is one.
+pub(crate) fn whole_board() -> Option<Board<'static>> {
+    let words = MAPPED.load(Ordering::Acquire);
+    if words.is_null() {
+        return None;
+    }
+    // SAFETY: a mapping of WORDS aligned words that is never unmapped while it is stored here, of a file that is
+    // that long; the launcher only ever removes its name. Every access is atomic.
+    Board::new(unsafe { core::slice::from_raw_parts(words, WORDS) })
+}
+
+/// This process's part of the board, made at the first call in each process; `None` if there is no board or no room.
+pub(crate) fn mine() -> Option<Process<'static>> {
+    let board = whole_board()?;
+    let pid = u64::from(sys::pid());
+    let number = NUMBER.load(Ordering::Relaxed);
+    if number < PROCESSES && board.process(number).get(Of::Pid) == pid {
+        return Some(board.process(number));
+    }
+    // After exec the process is on the board already.
+    let place = (0..PROCESSES).find(|&number| board.process(number).get(Of::Pid) == pid);
+    let number = match place {
+        Some(number) => {
+            board.process(number).clear();
+            number
+        }
+        None => board.join(pid)?,
+    };
+    NUMBER.store(number, Ordering::Relaxed);
+    Some(board.process(number))
+}

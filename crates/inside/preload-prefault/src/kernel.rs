@@ -1,0 +1,391 @@
+//! What the helper asks of Linux: where pages are, which mappings there are, and to move pages.
+//!
+//! All descriptors here live in the helper's own table. They are opened before the thread gives up its rights; none needs any
+//! (the userfaultfd is one for user mode only, which handles no fault: it is there to move pages).
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use pagemill_prefault::board::degraded;
+use pagemill_prefault::frontier::Pages;
+use pagemill_prefault::{HUGE, PAGE};
+
+use crate::sys;
+
+pub(crate) const EEXIST: i32 = 17;
+pub(crate) const EAGAIN: i32 = 11;
+const MADV_HUGEPAGE: usize = 14;
+const MADV_POPULATE_WRITE: usize = 23;
+const MADV_COLLAPSE: usize = 25;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const MMAP: usize = 9;
+    pub(super) const MREMAP: usize = 25;
+    pub(super) const GETPRIORITY: usize = 140;
+    pub(super) const PRLIMIT: usize = 302;
+    pub(super) const SCHED_SETATTR: usize = 314;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub(super) const MMAP: usize = 222;
+    pub(super) const MREMAP: usize = 216;
+    pub(super) const GETPRIORITY: usize = 141;
+    pub(super) const PRLIMIT: usize = 261;
+    pub(super) const SCHED_SETATTR: usize = 274;
+}
+
+/// `mmap(2)`.
+///
+/// # Safety
+/// What the arguments replace, if they say `MAP_FIXED`, may go.
+pub(crate) unsafe fn map(arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { sys::call(number::MMAP, arguments) }
+}
+
+/// `mremap(2)`.
+///
+/// # Safety
+/// As for the system call: what lies at the old and, if it is fixed, the new address may go.
+pub(crate) unsafe fn remap([old, old_len, new_len, flags, new]: [usize; 5]) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { sys::call(number::MREMAP, [old, old_len, new_len, flags, new, 0]) }
+}
+
+/// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest that
+/// there are, so anybody else's end sooner and come first (EEVDF, since Linux 6.12; before, it changes nothing). The
+/// thread of a real-time program stays as it is.
+pub(crate) fn make_way() {
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const KEEP_POLICY: u64 = 0x08;
+    const LONGEST_NS: u64 = 100_000_000;
+    // SAFETY: no memory.
+    let priority = unsafe { sys::call(number::GETPRIORITY, [0; 6]) };
+    if sys::failed(priority) {
+        return;
+    }
+    let mut attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: 0,
+        flags: KEEP_POLICY,
+        // The system call answers 20 less the niceness.
+        nice: 20 - priority as i32,
+        priority: 0,
+        runtime: LONGEST_NS,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads a struct sched_attr of this size; where that is not a size it knows it writes the one that is.
+    unsafe { sys::call(number::SCHED_SETATTR, [0, (&raw mut attributes).addr(), 0, 0, 0, 0]) };
+}
+
+/// Whether the process's address space is limited (`ulimit -v`).
+pub(crate) fn has_limited_address_space() -> bool {
+    const RLIMIT_AS: usize = 9;
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { sys::call(number::PRLIMIT, [0, RLIMIT_AS, 0, (&raw mut limit).addr(), 0, 0]) };
+    limit[0] != u64::MAX
+}
+
+/// Whether more filters of system calls (seccomp) hold for the calling thread than so many. A kernel that does not count them (before
+/// 5.9) is taken to have no more.
+pub(crate) fn has_more_filters_than(known: u64) -> bool {
+    const PR_GET_SECCOMP: usize = 21;
+    const FILTERED: isize = 2;
+    // SAFETY: the option takes numbers only.
+    if unsafe { sys::prctl(PR_GET_SECCOMP, 0, 0, 0, 0) } != FILTERED {
+        return false;
+    }
+    let mut buffer = [0; 2048];
+    let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY) as i32;
+    // SAFETY: the kernel writes at most the whole buffer.
+    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
+    if fd >= 0 {
+        sys::close(fd);
+    }
+    let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
+    let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    count.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > known)
+}
+
+fn check(result: isize) -> Result<usize, i32> {
+    if sys::failed(result) { Err(-result as i32) } else { Ok(result as usize) }
+}
+
+/// Linux, as the helper sees it.
+#[derive(Debug)]
+pub(crate) struct Linux {
+    uffd: i32,
+    pagemap: i32,
+    maps: i32,
+    statm: i32,
+}
+
+const UFFDIO_API: usize = 0xc018_aa3f;
+const UFFDIO_REGISTER: usize = 0xc020_aa00;
+const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
+const UFFDIO_MOVE: usize = 0xc028_aa05;
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+const PROCMAP_QUERY: usize = 0xc068_6611;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    mask: u64,
+    anyof: u64,
+    returned: u64,
+}
+
+/// `struct procmap_query`.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    vma_flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device: [u32; 2],
+    name_len: u32,
+    build_id_len: u32,
+    name: u64,
+    build_id: u64,
+}
+
+/// A writable private anonymous mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The kernel's name for it is `[heap]`.
+    pub(crate) heap: bool,
+}
+
+impl Linux {
+    /// Opens what there is; the reasons why it is less than all, as bits of [`degraded`].
+    pub(crate) fn open() -> (Self, u64) {
+        let open = |path| sys::open(path, sys::O_RDONLY) as i32;
+        let mut linux = Self {
+            uffd: userfaultfd().unwrap_or(-1),
+            pagemap: open(c"/proc/self/pagemap"),
+            maps: open(c"/proc/self/maps"),
+            statm: open(c"/proc/self/statm"),
+        };
+        let mut missing = 0;
+        if linux.uffd < 0 {
+            missing |= degraded::NO_MOVE;
+        }
+        let here = (&raw const missing).addr() as u64 / PAGE * PAGE;
+        if linux.first_run(here, here + PAGE).is_none() {
+            missing |= degraded::NO_SCAN;
+        }
+        if linux.mapping_from(0).is_none() {
+            missing |= degraded::NO_QUERY;
+        }
+        (linux, missing)
+    }
+
+    /// Resident bytes, and those of them that no file has; zero if the kernel does not say.
+    pub(crate) fn resident(&self) -> (u64, u64) {
+        let mut buffer = [0; 96];
+        // SAFETY: the kernel writes at most the whole buffer.
+        let len = unsafe { sys::read_at(self.statm, buffer.as_mut_ptr(), buffer.len(), 0) };
+        let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
+        let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+        let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+        let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+        (all * PAGE, all.saturating_sub(of_files) * PAGE)
+    }
+
+    /// The first writable private anonymous mapping that ends behind `from`.
+    pub(crate) fn mapping_from(&self, from: u64) -> Option<Mapping> {
+        const WRITABLE: u64 = 2;
+        const SHARED: u64 = 8;
+        const COVERING_OR_NEXT: u64 = 0x10;
+        let mut from = from;
+        loop {
+            let mut name = [0_u8; 32];
+            let mut query = Query {
+                size: size_of::<Query>() as u64,
+                flags: WRITABLE | COVERING_OR_NEXT,
+                address: from,
+                name_len: name.len() as u32,
+                name: name.as_mut_ptr().addr() as u64,
+                ..Query::default()
+            };
+            // SAFETY: struct procmap_query, whose name buffer is alive and as long as it says.
+            let done = unsafe { sys::ioctl(self.maps, PROCMAP_QUERY, (&raw mut query).addr()) };
+            const ENAMETOOLONG: i32 = 36;
+            match check(done) {
+                Ok(_) => {}
+                // A file with a long name: the answer is there but for the name, in no kernel that we know; ask without.
+                Err(ENAMETOOLONG) => {
+                    query.name_len = 0;
+                    query.name = 0;
+                    // SAFETY: as above, without a buffer.
+                    let done =
+                        unsafe { sys::ioctl(self.maps, PROCMAP_QUERY, (&raw mut query).addr()) };
+                    check(done).ok()?;
+                }
+                Err(_) => return None,
+            }
+            from = query.end;
+            let heap = name.starts_with(b"[heap]");
+            let named = name[0] != 0 && !heap && !name.starts_with(b"[anon:");
+            if query.vma_flags & SHARED == 0 && query.inode == 0 && query.device == [0; 2] && !named
+            {
+                return Some(Mapping { start: query.start, end: query.end, heap });
+            }
+        }
+    }
+
+    fn uffd(&self, request: usize, argument: &mut [u64]) -> Result<usize, i32> {
+        // SAFETY: each caller passes the words of its request.
+        check(unsafe { sys::ioctl(self.uffd, request, argument.as_mut_ptr().addr()) })
+    }
+
+    /// Makes a range one that pages may be moved into, for [`Linux::place`]; an error if it is not one mapping of private
+    /// anonymous memory, or is somebody else's with userfaultfd. No page in it is protected, so nothing that
+    /// the program does there waits for us.
+    pub(crate) fn register(&self, start: u64, len: u64) -> Result<(), i32> {
+        const WRITE_PROTECT: u64 = 2;
+        self.uffd(UFFDIO_REGISTER, &mut [start, len, WRITE_PROTECT, 0]).map(drop)
+    }
+
+    /// Ends what [`Linux::register`] began; the mapping is then as it was.
+    pub(crate) fn unregister(&self, start: u64, len: u64) {
+        // Fails only if the range is gone meanwhile, and then there is nothing to end.
+        let _ = self.uffd(UFFDIO_UNREGISTER, &mut [start, len]);
+    }
+
+    /// Moves pages from the pool to where there are none; the bytes moved, and why it stopped before the end.
+    pub(crate) fn place(&self, to: u64, from: u64, len: u64) -> (u64, Option<i32>) {
+        const DONT_WAKE: u64 = 1;
+        let mut words = [to, from, len, DONT_WAKE, 0];
+        let result = self.uffd(UFFDIO_MOVE, &mut words);
+        let moved = u64::try_from(words[4] as i64).unwrap_or(0).min(len);
+        (moved, result.err())
+    }
+
+    /// Whether one huge page lies there.
+    pub(crate) fn is_huge(&self, chunk: u64) -> bool {
+        self.scan(chunk, chunk + HUGE, PAGE_IS_HUGE) == Some((chunk, chunk + HUGE))
+    }
+
+    /// The first run of pages of any of these categories.
+    fn scan(&self, start: u64, end: u64, categories: u64) -> Option<(u64, u64)> {
+        let mut run = [0_u64; 3];
+        let mut argument = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start,
+            end,
+            walk_end: 0,
+            vec: run.as_mut_ptr().addr() as u64,
+            vec_len: 1,
+            max_pages: 0,
+            inverted: 0,
+            mask: 0,
+            anyof: categories,
+            returned: categories & !PAGE_IS_SWAPPED,
+        };
+        // SAFETY: struct pm_scan_arg, with room for one struct page_region.
+        let found = unsafe { sys::ioctl(self.pagemap, PAGEMAP_SCAN, (&raw mut argument).addr()) };
+        (found == 1).then_some((run[0], run[1]))
+    }
+}
+
+impl Pages for Linux {
+    fn is_present(&mut self, page: u64) -> bool {
+        const THERE: u64 = 0b11 << 62;
+        let mut entry = 0_u64;
+        let place = (&raw mut entry).cast();
+        // SAFETY: the kernel writes at most one word.
+        unsafe { sys::read_at(self.pagemap, place, 8, (page / PAGE * 8) as usize) };
+        entry & THERE != 0
+    }
+
+    fn first_run(&mut self, from: u64, to: u64) -> Option<(u64, u64)> {
+        self.scan(from, to, PAGE_IS_PRESENT | PAGE_IS_SWAPPED)
+    }
+}
+
+/// A userfaultfd that moves pages and handles no fault of the kernel's: every user may have one.
+fn userfaultfd() -> Option<i32> {
+    const API: u64 = 0xaa;
+    const USER_MODE_ONLY: usize = 1;
+    const FEATURE_MOVE: u64 = 1 << 16;
+    let fd = sys::userfaultfd(sys::O_CLOEXEC | sys::O_NONBLOCK | USER_MODE_ONLY);
+    if sys::failed(fd) {
+        return None;
+    }
+    let mut api = [API, FEATURE_MOVE, 0];
+    // SAFETY: struct uffdio_api is three words.
+    if sys::failed(unsafe { sys::ioctl(fd as i32, UFFDIO_API, (&raw mut api).addr()) }) {
+        sys::close(fd as i32);
+        return None;
+    }
+    Some(fd as i32)
+}
+
+/// Touches every page of a range of the pool.
+pub(crate) fn populate(start: u64, len: u64) -> bool {
+    // SAFETY: changes no byte.
+    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, MADV_POPULATE_WRITE) })
+}
+
+/// Whether some range was ever advised.
+static ADVISED: AtomicBool = AtomicBool::new(false);
+
+/// Whether mappings may be split because a part of them was advised.
+pub(crate) fn has_advised() -> bool {
+    ADVISED.load(Ordering::Relaxed)
+}
+
+/// Has the kernel use huge pages in a range, for the program's own faults too.
+pub(crate) fn want_huge(start: u64, len: u64) -> bool {
+    ADVISED.store(true, Ordering::Relaxed);
+    // SAFETY: changes no byte.
+    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, MADV_HUGEPAGE) })
+}
+
+/// Has the kernel use base pages in a range that [`want_huge`] was asked for.
+pub(crate) fn want_base(start: u64, len: u64) {
+    // SAFETY: changes no byte.
+    unsafe { sys::advise(start as *mut u8, len as usize, sys::MADV_NOHUGEPAGE) };
+}
+
+/// Has the kernel make one huge page of a chunk of the program.
+pub(crate) fn collapse(chunk: u64) -> bool {
+    // SAFETY: changes no byte.
+    !sys::failed(unsafe { sys::advise(chunk as *mut u8, HUGE as usize, MADV_COLLAPSE) })
+}

@@ -1,0 +1,623 @@
+//! The regions of this process: found, watched, provided for, and told to the launcher.
+//!
+//! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new comes from the
+//! program's own calls at once, and from a look at all mappings when the program has grown; such a look costs a microsecond or
+//! so a mapping and is spaced so that all of them together take a hundredth of one CPU.
+//!
+//! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program has or maps
+//! [`MUCH`] anonymous memory; until then its size is looked at now and then.
+
+use pagemill_prefault::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
+use pagemill_prefault::frontier::{Frontier, Grain, Outcome, Pages, SEED};
+use pagemill_prefault::{HUGE, PAGE};
+
+use crate::kernel::{self, Linux, Mapping};
+use crate::pool::{Delivery, Pool};
+use crate::{board, helper, notes, sys};
+
+/// The smallest range that is worth a region.
+const LEAST: u64 = 256 << 10;
+
+/// The smallest mapping of which a part is provided before its first touch.
+const LENT_FROM: u64 = 64 << 20;
+
+/// A mapping that is made so soon after growth was seen is part of it.
+const SOON_NS: u64 = 20_000_000;
+
+/// A launcher that has given no sign of life for so long is gone.
+const SILENCE_NS: u64 = 5_000_000_000;
+
+/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a look costs.
+const MUCH: u64 = 8 << 20;
+
+/// Whether a program with so many bytes of anonymous memory, or of new mappings, is worth looking at.
+pub(crate) fn is_much(bytes: u64) -> bool {
+    bytes >= MUCH
+}
+
+/// Longest time that one region is provided for at a stretch.
+const TURN_NS: u64 = 5_000_000;
+
+/// After the last growth the pool keeps its store for so long.
+const KEEP_NS: u64 = 200_000_000;
+
+/// Time between two looks at how large a small program is: an eighth of its age within these bounds. A look takes up to 80 us where
+/// a CPU has to be woken.
+const NAP_NS: (u64, u64) = (10_000_000, 50_000_000);
+
+/// Whether pages are provided before the program touches them.
+fn is_ahead(order: Order) -> bool {
+    matches!(order, Order::Base | Order::Huge | Order::Pool | Order::Medium)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    live: bool,
+    frontier: Frontier,
+    kind: Kind,
+    seen: bool,
+    /// Address up to which the program's own faults were asked to bring larger pages; 0: none.
+    advised: u64,
+    /// Whether they bring whole huge pages there.
+    wide: bool,
+    /// Whether the program has mapped it a moment ago: it mostly touches that at once.
+    young: bool,
+    /// Whether anything was provided.
+    begun: bool,
+    /// The mapping's whole extent, as far as it is known.
+    told: (u64, u64, u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Regions {
+    linux: Linux,
+    pool: Pool,
+    process: Process<'static>,
+    board: Board<'static>,
+    notes: notes::Reader,
+    slots: [Slot; REGIONS],
+    able: bool,
+    queries: bool,
+    awake: bool,
+    /// When it began.
+    began: u64,
+    resident: u64,
+    /// Resident bytes at the last look at all mappings, and when the next may be.
+    looked_at: u64,
+    next_look: u64,
+    grown_ns: u64,
+    /// When the program last mapped much memory.
+    mapped_ns: u64,
+}
+
+/// Has the kernel use huge pages in a range; whether it does. The program may have refused them since this was decided: what it
+/// says stands.
+fn advise(from: u64, to: u64) -> bool {
+    let done = kernel::want_huge(from, to - from);
+    if notes::is_refused(from, to) {
+        kernel::want_base(from, to - from);
+        return false;
+    }
+    done
+}
+
+impl Regions {
+    /// Opens what it needs; `None` without a board or address space.
+    pub(crate) fn new(process: Process<'static>) -> Option<Self> {
+        let board = board::whole_board()?;
+        let (linux, missing) = Linux::open();
+        process.set(Of::Degraded, process.get(Of::Degraded) | missing);
+        Some(Self {
+            linux,
+            pool: Pool::new()?,
+            process,
+            board,
+            notes: notes::Reader::new(),
+            slots: [Slot::default(); REGIONS],
+            able: missing & (degraded::NO_MOVE | degraded::NO_SCAN | degraded::NO_QUERY) == 0,
+            queries: missing & degraded::NO_QUERY == 0,
+            awake: false,
+            began: sys::clock(sys::CLOCK_MONOTONIC),
+            resident: 0,
+            looked_at: 0,
+            next_look: 0,
+            grown_ns: 0,
+            mapped_ns: 0,
+        })
+    }
+
+    /// One round; returns how long to sleep after it.
+    pub(crate) fn round(&mut self, now: u64) -> u64 {
+        self.process.add(Of::Rounds, 1);
+        if !self.able {
+            helper::acted(u64::MAX >> 33);
+            self.collapse_one();
+            return 100_000_000;
+        }
+        let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
+        let first = if silent { Order::Nothing } else { self.first() };
+        // No huge page fits into a small mapping, and pages of 64 KiB are there only if some policy has them.
+        notes::advise_small(first != Order::Nothing);
+        if !self.awake && !self.wake(first) {
+            helper::acted(self.notes.read());
+            return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
+        }
+        // Before what is new, which takes over the rate of what is complete.
+        self.look(|_| true, now);
+        while let Some((start, len)) = self.notes.next() {
+            self.mapped(start, start + len, now);
+        }
+        (self.resident, _) = self.linux.resident();
+        self.process.set(Of::Resident, self.resident);
+        if self.queries {
+            self.look_around(now);
+        }
+        self.look(|slot| !slot.begun, now);
+        let live = self.slots.iter().filter(|slot| slot.live);
+        let rate = live.map(|slot| slot.frontier.rate(now)).sum();
+        let allowance = self.allowance(rate);
+        let (mut pool, mut ahead) = (false, false);
+        // The first piece of each new region at once, for the program waits for that of a large one.
+        for number in 0..REGIONS {
+            let order = self.order(number, first, silent);
+            if self.slots[number].live && order != Order::Nothing && !self.slots[number].begun {
+                self.slots[number].begun = true;
+                self.provide(number, order, allowance, now, 1);
+            }
+        }
+        helper::acted(self.notes.read());
+        for number in 0..REGIONS {
+            let order = self.order(number, first, silent);
+            pool |= order == Order::Pool;
+            ahead |= is_ahead(order);
+            if self.slots[number].live && order != Order::Nothing {
+                self.provide(number, order, allowance, now, usize::MAX);
+            }
+            self.tell(number);
+        }
+        self.keep_store(pool, allowance, now);
+        self.collapse_one();
+        self.process.set(Of::Untouched, self.untouched());
+        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        self.pause(now, rate, ahead)
+    }
+
+    /// What is to be done about regions that the launcher has not looked at.
+    fn first(&self) -> Order {
+        self.process.first().unwrap_or(Order::from_word(self.board.get(Head::First)))
+    }
+
+    /// Whether there is reason to look at the program's memory, from now on.
+    fn wake(&mut self, first: Order) -> bool {
+        let (resident, anonymous) = self.linux.resident();
+        self.process.set(Of::Resident, resident);
+        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        let asked = is_ahead(first) || self.process.get(Of::CollapseAt) != 0;
+        self.awake = asked || is_much(anonymous) || is_much(notes::noted());
+        helper::sleeps(!self.awake);
+        self.awake
+    }
+
+    /// Finds out how far some of the regions have grown.
+    fn look(&mut self, which: impl Fn(&Slot) -> bool, now: u64) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.live && which(slot)) {
+            if slot.frontier.look(&mut self.linux, now) {
+                self.grown_ns = now;
+            }
+        }
+    }
+
+    /// Has the program's own faults bring huge pages from `start` to some way ahead of `end`, so that one
+    /// that comes before its page is ready makes it as large. One mapping becomes two by this, a few times in its life.
+    fn advise(&mut self, number: usize, start: u64, end: u64) {
+        const AHEAD: u64 = 32 << 20;
+        let slot = &mut self.slots[number];
+        if end > slot.advised {
+            let from = slot.advised.max(start);
+            let to = slot.frontier.end().min(end + AHEAD);
+            if advise(from, to) {
+                (slot.advised, slot.wide) = (to, true);
+            }
+        }
+    }
+
+    /// Takes back what was advised ahead for huge pages: they have become dear.
+    fn retract(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        if !core::mem::take(&mut slot.wide) {
+            return;
+        }
+        let from = slot.frontier.provided().next_multiple_of(HUGE);
+        if slot.advised > from {
+            kernel::want_base(from, slot.advised - from);
+            slot.advised = from;
+        }
+    }
+
+    /// What is to be done about a region.
+    fn order(&mut self, number: usize, first: Order, silent: bool) -> Order {
+        let slot = &self.slots[number];
+        if !slot.live || silent {
+            return Order::Nothing;
+        }
+        let order = self.process.region(number).order(first);
+        let (start, end) = (slot.frontier.start(), slot.frontier.end());
+        if !matches!(order, Order::Nothing | Order::Base) {
+            if notes::is_refused_everywhere() {
+                let before = self.process.get(Of::Degraded);
+                self.process.set(Of::Degraded, before | degraded::REFUSED_BY_PROGRAM);
+            }
+            if notes::is_refused(start, end) {
+                return Order::Base;
+            }
+        }
+        order
+    }
+
+    /// Bytes that may lie provided and untouched in all regions together.
+    fn allowance(&self, rate: u64) -> u64 {
+        let get = |word| self.board.get(word);
+        let share = self.resident / 1000 * get(Head::LeadPerMille);
+        let growth = rate.saturating_mul(get(Head::HorizonNs)) / 1_000_000;
+        share.max(growth).min(get(Head::LeadMost)).min(get(Head::Headroom)) / PAGE * PAGE
+    }
+
+    fn untouched(&self) -> u64 {
+        let live = self.slots.iter().filter(|slot| slot.live);
+        live.map(|slot| slot.frontier.untouched()).sum()
+    }
+
+    /// Provides for one region until it has what it should, or its turn ends, `pieces` at most.
+    fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
+        if order == Order::Fault {
+            let slot = &mut self.slots[number];
+            let (start, end) = (slot.frontier.start(), slot.frontier.end());
+            // Of what is touched here and there a huge page is mostly waste.
+            if slot.advised < end && !slot.frontier.is_scattered() {
+                (slot.advised, slot.wide) = (end, true);
+                advise(start, end);
+            }
+            return;
+        }
+        if matches!(order, Order::Base | Order::Medium | Order::FaultMedium) {
+            self.retract(number);
+        }
+        let others = self.untouched() - self.slots[number].frontier.untouched();
+        let allowance = allowance.saturating_sub(others);
+        let frontier = &self.slots[number].frontier;
+        let len = frontier.end() - frontier.start();
+        let lent = self.board.get(Head::Lend).min(10_000);
+        // A program that grows touches what it maps.
+        let grows = self.grown_ns != 0 && now < self.grown_ns + SOON_NS;
+        let loan = match len {
+            _ if grows => allowance,
+            0..LENT_FROM => 0,
+            _ => len / 10_000 * lent,
+        };
+        let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
+        let young = core::mem::take(&mut self.slots[number].young);
+        if order == Order::FaultMedium {
+            return self.sow(number, loan, young, now);
+        }
+        // What was just mapped and gets nothing yet the program mostly touches before its growth is seen.
+        if young && self.slots[number].frontier.plan(order, allowance, loan, now).is_none() {
+            match order {
+                Order::Huge => {
+                    let start = self.slots[number].frontier.start();
+                    self.advise(number, start, start);
+                }
+                Order::Medium => self.sow(number, loan, young, now),
+                _ => {}
+            }
+        }
+        for _ in 0..pieces {
+            let frontier = &self.slots[number].frontier;
+            let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
+            if order == Order::Huge && piece.grain == Grain::Huge {
+                self.advise(number, piece.start, piece.end);
+            }
+            let delivery = match order {
+                Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
+                _ => {
+                    let advised = piece.end <= self.slots[number].advised;
+                    Pool::make_in_place(piece, advised, &mut self.linux, self.process)
+                }
+            };
+            let frontier = &mut self.slots[number].frontier;
+            match delivery {
+                Delivery::Gone => {
+                    self.slots[number].live = false;
+                    return;
+                }
+                Delivery::Tried(outcome) => {
+                    frontier.tried(piece, outcome);
+                    if outcome == Outcome::Late {
+                        frontier.look(&mut self.linux, sys::clock(sys::CLOCK_MONOTONIC));
+                    }
+                }
+            }
+            if sys::clock(sys::CLOCK_MONOTONIC) > now + TURN_NS {
+                return;
+            }
+        }
+    }
+
+    /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the program is up to
+    /// the last of them.
+    fn sow(&mut self, number: usize, loan: u64, young: bool, now: u64) {
+        let slot = &mut self.slots[number];
+        let frontier = &slot.frontier;
+        let from = frontier.touched().max(slot.advised).next_multiple_of(PAGE);
+        let mut to = from;
+        // A seed for each sixteenth chunk of what was just mapped.
+        let chunks = (frontier.end() - frontier.start()) / HUGE;
+        let loan = if young { loan.max((chunks / 16 + 1) * SEED) } else { loan };
+        while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
+            match Pool::sow(piece, &self.linux, self.process) {
+                Delivery::Gone => {
+                    slot.live = false;
+                    return;
+                }
+                Delivery::Tried(outcome) => slot.frontier.tried(piece, outcome),
+            }
+            to = piece.end;
+        }
+        if young || slot.frontier.grows() {
+            to = to.max(slot.frontier.plain());
+        }
+        if to >= from + SEED && advise(from, to) {
+            slot.advised = to;
+        }
+    }
+
+    /// Makes zeroed huge pages for the next pieces while something grows, and gives them back when nothing does.
+    fn keep_store(&mut self, huge: bool, allowance: u64, now: u64) {
+        const MOST: u64 = 4;
+        let grows = self.grown_ns != 0 && now < self.grown_ns + KEEP_NS;
+        if !huge || !grows {
+            self.pool.drain();
+        } else {
+            let wanted = (allowance / HUGE / 4).min(MOST);
+            while self.pool.store() < wanted && self.pool.make(&self.linux, self.process) {}
+        }
+        self.process.set(Of::Pool, self.pool.store());
+    }
+
+    /// Does what the launcher has asked for.
+    fn collapse_one(&mut self) {
+        let chunk = self.process.get(Of::CollapseAt);
+        if chunk == 0 || !chunk.is_multiple_of(HUGE) {
+            return;
+        }
+        let began = sys::clock(sys::CLOCK_MONOTONIC);
+        let done = !notes::is_refused(chunk, chunk + HUGE) && kernel::collapse(chunk);
+        let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
+        self.process.smooth(Of::CollapseNs, took);
+        self.process.add(if done { Of::Collapsed } else { Of::NotCollapsed }, 1);
+        self.process.set(Of::CollapseAt, 0);
+    }
+
+    /// How long until something may be due.
+    fn pause(&self, now: u64, rate: u64, is_ahead: bool) -> u64 {
+        const LEAST_NS: u64 = 500_000;
+        const MOST_NS: u64 = 2_000_000;
+        /// Where the program's own faults bring what it needs there is little to do.
+        const IDLE_NS: u64 = 20_000_000;
+        /// What a program has just mapped it mostly touches at once.
+        const YOUNG_NS: u64 = 50_000_000;
+        if self.process.get(Of::CollapseAt) != 0 {
+            return MOST_NS;
+        }
+        if rate > 0 && now < self.grown_ns + KEEP_NS {
+            // A quarter of the time that what is provided lasts where it lasts least. Regions without growth wait for nothing.
+            let ahead = self
+                .slots
+                .iter()
+                .filter(|slot| slot.live)
+                .map(|slot| (slot.frontier.untouched(), slot.frontier.rate(now)));
+            let least = ahead
+                .filter(|(untouched, rate)| *untouched > 0 && *rate > 0)
+                .map(|(untouched, rate)| untouched.max(LEAST).saturating_mul(1_000_000) / rate)
+                .min();
+            let (least_ns, most_ns) =
+                if is_ahead { (LEAST_NS, MOST_NS) } else { (MOST_NS, IDLE_NS) };
+            return least.map_or(IDLE_NS, |left| (left / 4).clamp(least_ns, most_ns));
+        }
+        if is_ahead && self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
+            return MOST_NS / 8;
+        }
+        match now.saturating_sub(self.grown_ns) {
+            0..1_000_000_000 if is_ahead => 5_000_000,
+            0..10_000_000_000 => IDLE_NS,
+            _ => 50_000_000,
+        }
+    }
+
+    /// The program has mapped this: whatever lay there before is gone.
+    fn mapped(&mut self, start: u64, end: u64, now: u64) {
+        for slot in &mut self.slots {
+            if slot.live && slot.frontier.start() < end && start < slot.frontier.end() {
+                slot.live = false;
+            }
+        }
+        if let Some(number) = self.adopt(start, end, Kind::Mapping, now) {
+            self.slots[number].young = true;
+        }
+        self.mapped_ns = now;
+    }
+
+    /// Looks at all mappings, if the program has grown and it is time.
+    fn look_around(&mut self, now: u64) {
+        const GROWN: u64 = 512 << 10;
+        const SHARE: u64 = 100;
+        const RARE_NS: u64 = 1_000_000_000;
+        let grown = self.resident.abs_diff(self.looked_at) >= GROWN;
+        if now < self.next_look || !grown && now < self.next_look + RARE_NS {
+            return;
+        }
+        self.looked_at = self.resident;
+        let began = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID);
+        for slot in &mut self.slots {
+            slot.seen = false;
+        }
+        // Neighbours count as one: advice about a part of a mapping makes two of it.
+        let mut range = Mapping { start: 0, end: 0, heap: false };
+        let mut from = 0;
+        while let Some(mapping) = self.linux.mapping_from(from) {
+            from = mapping.end;
+            if self.pool.owns(mapping.start, mapping.end) {
+                continue;
+            }
+            if mapping.start == range.end && mapping.heap == range.heap {
+                range.end = mapping.end;
+            } else {
+                self.found(range, now);
+                range = mapping;
+            }
+        }
+        self.found(range, now);
+        for slot in &mut self.slots {
+            slot.live &= slot.seen;
+        }
+        self.merge();
+        let took = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID) - began;
+        self.next_look = now + (took * SHARE).max(1_000_000);
+    }
+
+    /// A range is mapped: the regions in it live on, and what no region covers becomes one.
+    fn found(&mut self, Mapping { start, end, heap }: Mapping, now: u64) {
+        if end - start < LEAST {
+            return;
+        }
+        let kind = if heap { Kind::Heap } else { Kind::Mapping };
+        let mut at = start;
+        while at < end {
+            // The region that covers `at`, or the next one above it.
+            let next = (0..REGIONS)
+                .filter(|&n| self.slots[n].live && self.slots[n].frontier.end() > at)
+                .filter(|&n| self.slots[n].frontier.start() < end)
+                .min_by_key(|&n| self.slots[n].frontier.start());
+            let Some(number) = next else {
+                self.grow_or_adopt(at, end, kind, now);
+                return;
+            };
+            let frontier = self.slots[number].frontier;
+            if frontier.end() > end {
+                // The mapping is shorter than the region was.
+                self.slots[number].live = false;
+                continue;
+            }
+            if frontier.start() > at {
+                self.grow_or_adopt(at, frontier.start(), kind, now);
+            }
+            // Unmapped and mapped anew without our seeing it: what was touched is not there.
+            let known = frontier.known().filter(|_| !frontier.is_complete());
+            if known.is_some_and(|page| !self.linux.is_present(page)) {
+                self.slots[number].live = false;
+                self.adopt(frontier.start(), frontier.end(), kind, now);
+            }
+            self.slots[number].seen = true;
+            at = frontier.end();
+        }
+    }
+
+    /// A range that no region covers: more of the region that ends there, if that one grows, or a new one.
+    fn grow_or_adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) {
+        let below = self.slots.iter_mut().find(|slot| slot.live && slot.frontier.end() == start);
+        match below {
+            Some(slot) if kind == Kind::Heap || !slot.frontier.is_complete() => {
+                slot.frontier.extend(end);
+                slot.seen = true;
+            }
+            _ => {
+                self.adopt(start, end, kind, now);
+            }
+        }
+    }
+
+    fn adopt(&mut self, start: u64, end: u64, kind: Kind, now: u64) -> Option<usize> {
+        let (start, end) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if end < start + LEAST {
+            return None;
+        }
+        let free = self.slots.iter().position(|slot| !slot.live);
+        let complete = || self.slots.iter().position(|slot| slot.frontier.is_complete());
+        let slowest = || {
+            (0..REGIONS).min_by_key(|&n| {
+                let frontier = &self.slots[n].frontier;
+                (frontier.rate(now), frontier.end() - frontier.provided())
+            })
+        };
+        let number = free.or_else(complete).or_else(slowest)?;
+        // A program that has filled a region goes on in the next one.
+        let growing = self.grown_ns != 0 && now < self.grown_ns + SOON_NS;
+        let filled = self.slots.iter_mut().map(|slot| &mut slot.frontier);
+        let fastest = filled
+            .filter(|frontier| growing && frontier.is_complete())
+            .max_by_key(|frontier| frontier.rate(now));
+        let rate = fastest.map_or(0, |frontier| frontier.hand_over_rate(now));
+        let frontier = Frontier::new(start, end, now).at_rate(rate);
+        self.slots[number] = Slot { live: true, frontier, kind, seen: true, ..Slot::default() };
+        let place = self.process.region(number);
+        let generation = place.get(At::Generation);
+        place.set(At::Generation, generation | 1);
+        for (word, value) in [
+            (At::Start, start),
+            (At::End, end),
+            (At::Kind, kind as u64),
+            (At::Touched, start),
+            (At::Provided, start),
+            (At::Rate, 0),
+            (At::Jumps, 0),
+            (At::Since, now),
+        ] {
+            place.set(word, value);
+        }
+        place.set(At::Generation, (generation | 1) + 1);
+        Some(number)
+    }
+
+    /// Makes one region of two that are complete and lie side by side, so that they take one place.
+    fn merge(&mut self) {
+        for number in 0..REGIONS {
+            let slot = self.slots[number];
+            if !slot.live || !slot.frontier.is_complete() {
+                continue;
+            }
+            let other = (0..REGIONS).find(|&n| {
+                let other = &self.slots[n];
+                other.live
+                    && other.frontier.is_complete()
+                    && other.frontier.start() == slot.frontier.end()
+            });
+            if let Some(other) = other {
+                let next = self.slots[other].frontier;
+                self.slots[number].frontier.join(&next);
+                self.slots[other].live = false;
+            }
+        }
+    }
+
+    /// Writes a region on the board.
+    fn tell(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        let place = self.process.region(number);
+        if !slot.live {
+            if place.get(At::End) != 0 {
+                place.set(At::End, 0);
+            }
+            return;
+        }
+        let now = (slot.frontier.end(), slot.frontier.touched(), slot.frontier.provided());
+        if slot.told != now {
+            slot.told = now;
+            place.set(At::Start, slot.frontier.start());
+            place.set(At::End, now.0);
+            place.set(At::Kind, slot.kind as u64);
+            place.set(At::Touched, now.1);
+            place.set(At::Provided, now.2);
+            place.set(At::Jumps, slot.frontier.jumps());
+        }
+        place.set(At::Rate, slot.frontier.rate(sys::clock(sys::CLOCK_MONOTONIC_COARSE)));
+    }
+}

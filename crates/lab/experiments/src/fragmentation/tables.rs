@@ -1,0 +1,394 @@
+//! Tables of what came of the fragmentation study, the published figure beside each.
+
+use pagemill_analysis::fragmentation::unusable;
+use pagemill_analysis::statistics::median;
+use serde_json::{Map, Value, json};
+
+use super::{MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State, TITLE};
+use crate::{Table, as_html, as_text, dash};
+use pagemill_report::draw::chart::number;
+
+const PUBLISHED: &str = include_str!("../../../../../experiments/published/fragmentation.csv");
+
+/// What the study counted of its programs, with what it is called here.
+const COUNTED: [(&str, &str); 4] = [
+    ("time", "seconds"),
+    ("dTLB-load-misses", "dtlb_load_misses"),
+    ("iTLB-load-misses", "itlb_misses"),
+    ("cache-misses", "cache_misses"),
+];
+
+/// What is counted here beside it: it tells of huge pages where the processor counts nothing.
+const BESIDE: [(&str, &str); 3] = [
+    ("CPU time of the kernel, s", "system_seconds"),
+    ("page faults", "page_faults"),
+    ("share on huge pages", "huge_share"),
+];
+
+/// The published row of a state and zone.
+fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
+    let experiment = format!("{thp}: {state}");
+    let find = |order: usize| {
+        let order = format!("order {order}");
+        PUBLISHED.lines().skip(1).find_map(|line| {
+            let fields: Vec<&str> = line.splitn(6, ',').collect();
+            (fields.len() == 6
+                && fields[..4] == [experiment.as_str(), zone, order.as_str(), "index"])
+            .then(|| fields[4].to_owned())
+        })
+    };
+    (0..=10).map(find).collect()
+}
+
+/// A published figure of a program.
+fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
+    PUBLISHED.lines().find_map(|line| {
+        let fields: Vec<&str> = line.splitn(6, ',').collect();
+        (fields.len() == 6 && fields[..3] == [program, thp, what])
+            .then(|| fields[4].parse().ok())?
+    })
+}
+
+impl State {
+    /// The row of a zone here.
+    fn row(&self, zone: &str) -> Option<Vec<String>> {
+        let zone = self.measured.zones.iter().find(|look| look.zone == zone)?;
+        Some((0..zone.blocks.len()).map(|k| unusable(&zone.blocks, k).to_string()).collect())
+    }
+
+    fn zones(&self) -> Vec<String> {
+        let zones = self.measured.zones.iter();
+        let mut zones: Vec<String> = zones.map(|zone| zone.zone.clone()).collect();
+        zones.dedup();
+        zones
+    }
+}
+
+/// Least and most of some values.
+fn range(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+}
+
+/// Both, and the second as a share of the first.
+fn pair(values: (Option<f64>, Option<f64>)) -> [Option<String>; 3] {
+    let ratio = values.0.zip(values.1).filter(|(off, _)| *off > 0.0);
+    let ratio = ratio.map(|(off, on)| format!("{:.3}", on / off));
+    [values.0.map(number), values.1.map(number), ratio]
+}
+
+impl Outcome {
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = Vec::new();
+        for (mode, _) in MODES {
+            let mut rows = Vec::new();
+            for state in self.states.iter().filter(|state| state.thp == mode) {
+                for zone in state.zones() {
+                    let ours = state.row(&zone).unwrap_or_default();
+                    let theirs = published(mode, state.published, &zone);
+                    let lead = [state.name.to_owned(), zone];
+                    let row = |whose: &str, cells: Vec<String>| {
+                        lead.iter().cloned().chain([whose.to_owned()]).chain(cells).collect()
+                    };
+                    rows.push(row("here", ours));
+                    rows.push(row("published", theirs.into_iter().map(dash).collect()));
+                }
+            }
+            let header =
+                vec!["state", "zone", "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+            let title = format!("unusable free space index by order, {mode}");
+            tables.push(Table { title, header, rows });
+        }
+        tables.push(Table {
+            title: "how each state was brought about".to_owned(),
+            header: vec!["", "state", "note"],
+            rows: self.notes(),
+        });
+        let programs = PROGRAMS.iter().enumerate();
+        let words: Vec<String> = programs
+            .map(|(at, (word, ..))| format!("{word} --scale {}", self.options.scale(at)))
+            .collect();
+        tables.push(Table {
+            title: format!("time of {}", words.join(", ")),
+            header: vec![
+                "program",
+                "",
+                "state",
+                "runs",
+                "median",
+                "range",
+                "huge pages at faults",
+                "stalls",
+            ],
+            rows: self.times(),
+        });
+        let misses = match self.reads {
+            None => "",
+            Some(_) => {
+                "; TLB and cache misses are not measured: this processor's counters cannot be read here"
+            }
+        };
+        tables.push(Table {
+            title: format!("huge pages off and on, memory compacted{misses}"),
+            header: vec![
+                "program",
+                "",
+                "published off",
+                "on",
+                "on / off",
+                "here off",
+                "on",
+                "on / off",
+            ],
+            rows: self.off_and_on(),
+        });
+        tables.push(Table {
+            title: "what was published, and whether it is so here".to_owned(),
+            header: vec!["claim", "published", "here", ""],
+            rows: self.claims().into_iter().chain(self.faster()).collect(),
+        });
+        tables
+    }
+
+    fn notes(&self) -> Vec<Vec<String>> {
+        let noted = self.states.iter().filter(|state| !state.measured.note.is_empty());
+        let row = |state: &State| {
+            vec![state.thp.to_owned(), state.name.to_owned(), state.measured.note.clone()]
+        };
+        noted.map(row).collect()
+    }
+
+    fn times(&self) -> Vec<Vec<String>> {
+        let count = |count: Option<u64>| dash(count.map(|count| count.to_string()));
+        let mut rows = Vec::new();
+        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+            for state in &self.states {
+                let runs = &state.measured.programs[at];
+                let seconds = runs.values("seconds");
+                let Some(middle) = median(&seconds) else { continue };
+                let (least, most) = range(&seconds);
+                rows.push(vec![
+                    (*program).to_owned(),
+                    state.thp.to_owned(),
+                    state.name.to_owned(),
+                    seconds.len().to_string(),
+                    format!("{middle:.2} s"),
+                    format!("{least:.2} to {most:.2}"),
+                    count(runs.huge),
+                    count(runs.stalls),
+                ]);
+            }
+        }
+        rows
+    }
+
+    /// What was measured of a program in a state.
+    fn values(&self, thp: &str, state: &str, program: usize, what: &str) -> Vec<f64> {
+        let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, state));
+        state.map_or(Vec::new(), |state| state.measured.programs[program].values(what))
+    }
+
+    /// What the study counted of its programs, and what was measured here.
+    fn off_and_on(&self) -> Vec<Vec<String>> {
+        let compacted = STATES[0].0;
+        let mut rows = Vec::new();
+        let mut row = |program: &str, what: &str, cells: [[Option<String>; 3]; 2]| {
+            let cells = cells.into_iter().flatten().map(dash);
+            rows.push([program.to_owned(), what.to_owned()].into_iter().chain(cells).collect());
+        };
+        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+            let here = |what: &str| {
+                let one = |thp| median(&self.values(thp, compacted, at, what));
+                pair((one("thp off"), one("thp on")))
+            };
+            for (theirs, ours) in COUNTED {
+                let published = |thp| counted(program, thp, theirs);
+                row(
+                    program,
+                    theirs,
+                    [pair((published("THP off"), published("THP on"))), here(ours)],
+                );
+            }
+            for (what, ours) in BESIDE {
+                row(program, what, [[const { None }; 3], here(ours)]);
+            }
+        }
+        if let Some([base, huge]) = self.reads {
+            let what = "ns a dependent random read in 256 MiB";
+            row("(page walks)", what, [[const { None }; 3], pair((Some(base), Some(huge)))]);
+        }
+        rows
+    }
+
+    /// Whether each program is faster with huge pages on.
+    fn faster(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+            let theirs = ["THP off", "THP on"].map(|thp| counted(program, thp, "time"));
+            let ours =
+                ["thp off", "thp on"].map(|thp| self.values(thp, STATES[0].0, at, "seconds"));
+            let change = |off: f64, on: f64| format!("{:+.1} %", 100.0 * (on / off - 1.0));
+            let ([Some(off), Some(on)], [Some(here_off), Some(here_on)]) =
+                (theirs, [median(&ours[0]), median(&ours[1])])
+            else {
+                continue;
+            };
+            let holds = match (range(&ours[0]), range(&ours[1])) {
+                ((least, _), (_, most)) if most < least => "so here",
+                ((_, most), (least, _)) if most < least => "not so here",
+                _ => "cannot be told: the runs overlap",
+            };
+            rows.push(vec![
+                format!("{program} is faster with huge pages, memory compacted"),
+                change(off, on),
+                change(here_off, here_on),
+                holds.to_owned(),
+            ]);
+        }
+        rows
+    }
+
+    /// Order 9 of the zone Normal in a state.
+    fn normal(&self, thp: &str, state: &str) -> Option<f64> {
+        let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, state))?;
+        state.row("Normal")?.get(ORDER)?.parse().ok()
+    }
+
+    fn claims(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        for (thp, _) in MODES {
+            for ((from, from_published), (to, to_published), rises) in
+                [(STATES[0], STATES[1], true), (STATES[1], STATES[2], false)]
+            {
+                let theirs = |state| published(thp, state, "Normal")[ORDER].clone();
+                let (Some(a), Some(b)) = (self.normal(thp, from), self.normal(thp, to)) else {
+                    continue;
+                };
+                let change = if rises { "raises" } else { "lowers" };
+                let act = if rises { "fragmenting" } else { "compacting while fragmented" };
+                let word = |state| theirs(state).unwrap_or_else(|| "-".into());
+                let holds = if (b > a) == rises && a != b { "so here" } else { "not so here" };
+                rows.push(vec![
+                    format!("{thp}: {act} {change} order {ORDER} of Normal"),
+                    format!("{} to {}", word(from_published), word(to_published)),
+                    format!("{a:.3} to {b:.3}"),
+                    holds.to_owned(),
+                ]);
+            }
+        }
+        rows
+    }
+
+    /// The tables as text.
+    pub fn text(&self) -> String {
+        as_text(NAME, TITLE, &self.tables())
+    }
+
+    /// The tables as one HTML page.
+    pub fn html(&self) -> String {
+        as_html(NAME, TITLE, &self.tables(), &[])
+    }
+
+    /// Every figure.
+    pub fn json(&self) -> Value {
+        let states = self.states.iter().map(|state| {
+            let zones = state.measured.zones.iter().map(|zone| {
+                json!({
+                    "node": zone.node,
+                    "zone": zone.zone,
+                    "free_blocks": zone.blocks,
+                    "unusable": state.row(&zone.zone),
+                    "published": published(state.thp, state.published, &zone.zone),
+                })
+            });
+            json!({
+                "thp": state.thp,
+                "state": state.name,
+                "zones": zones.collect::<Vec<_>>(),
+                "programs": PROGRAMS.iter().zip(&state.measured.programs).map(|((program, ..), runs)| json!({
+                    "program": program,
+                    "runs": runs.each.iter().map(|run| {
+                        run.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
+                    }).collect::<Vec<Map<String, Value>>>(),
+                    "huge_pages_at_faults": runs.huge,
+                    "compaction_stalls": runs.stalls,
+                })).collect::<Vec<_>>(),
+                "note": state.measured.note,
+            })
+        });
+        json!({
+            "schema": 1,
+            "experiment": NAME,
+            "interrupted": self.interrupted,
+            "quick": self.options.quick,
+            "random_read_ns": self.reads.map(|[base, huge]| json!({"base": base, "huge": huge})),
+            "states": states.collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Measured, Options};
+    use super::*;
+
+    #[test]
+    fn the_published_rows_are_found_for_every_state_and_zone() {
+        for thp in ["thp off", "thp on"] {
+            for (_, state) in STATES {
+                for zone in ["DMA", "DMA32", "Normal"] {
+                    let row = published(thp, state, zone);
+                    assert!(row.iter().all(Option::is_some), "{thp} {state} {zone}: {row:?}");
+                }
+            }
+        }
+        for (program, ..) in PROGRAMS {
+            for (what, _) in COUNTED {
+                let figure = |thp| counted(program, thp, what).unwrap();
+                assert!(figure("THP on") < figure("THP off"), "{program} {what}");
+            }
+        }
+        let row = published("thp on", STATES[1].1, "Normal");
+        assert_eq!(row[3].as_deref(), Some("0.223"));
+        assert!(published("thp on", STATES[1].1, "Movable").iter().all(Option::is_none));
+    }
+
+    fn outcome(off: &[f64], on: &[f64]) -> Outcome {
+        let state = |thp, seconds: &[f64]| {
+            let mut measured = Measured::default();
+            let run = |second: &f64| vec![("seconds".to_owned(), *second)];
+            measured.programs[1].each = seconds.iter().map(run).collect();
+            State { thp, name: STATES[0].0, published: STATES[0].1, measured }
+        };
+        Outcome {
+            states: vec![state("thp off", off), state("thp on", on)],
+            options: Options::new(true, None),
+            reads: Some([100.0, 80.0]),
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn a_program_is_faster_only_if_no_run_was_slower() {
+        let held = |off: &[f64], on: &[f64]| outcome(off, on).faster()[0][3].clone();
+        assert_eq!(held(&[2.0, 2.2], &[1.5, 1.9]), "so here");
+        assert_eq!(held(&[1.0, 1.2], &[1.5, 1.9]), "not so here");
+        assert!(held(&[1.0, 1.6], &[1.5, 1.9]).starts_with("cannot be told"));
+        let text = outcome(&[2.0], &[1.0]).text();
+        assert!(
+            text.contains("fmm is faster with huge pages") && text.contains("-50.0 %"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_measured_is_no_number() {
+        let rows = outcome(&[2.0], &[1.0]).off_and_on();
+        let row = |what: &str| rows.iter().find(|row| row[0] == "fmm" && row[1] == what).unwrap();
+        assert_eq!(row("time")[5..], ["2", "1", "0.500"]);
+        assert_eq!(row("dTLB-load-misses")[5..], ["-", "-", "-"]);
+        assert_ne!(row("dTLB-load-misses")[2], "-");
+        let text = outcome(&[2.0], &[1.0]).text();
+        assert!(text.contains("misses are not measured") && text.contains("0.800"), "{text}");
+    }
+}

@@ -1,0 +1,651 @@
+//! What was measured, beside what was published, and in words whether it is so here: as text, JSON, CSV and HTML.
+
+use std::fmt::Write as _;
+
+use pagemill_analysis::latency::Histogram;
+use pagemill_analysis::statistics::Estimate;
+use pagemill_model::Nanos;
+use serde_json::{Value, json};
+
+use super::{BASELINE, FRAGMENTED, Key, MEDIUM, NAME, Outcome, STATES, TITLE};
+use crate::{Table, dash};
+use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
+use pagemill_report::draw::html::Page;
+use pagemill_report::draw::log_chart::{LogChart, Vertical};
+use pagemill_report::draw::text;
+
+const PUBLISHED: &str = include_str!("../../../../../experiments/published/cbmm.csv");
+
+/// The policies that need nothing of ours.
+const STATIC: [&str; 4] = [BASELINE, "linux-madvise", MEDIUM, "linux-never"];
+
+/// Programs of every day, that a policy may not make worse. The others are there to show what huge pages do.
+const EVERYDAY: [&str; 6] = ["redis", "memcached", "xz", "sqlite", "python", "gcc"];
+
+/// What is asked of a figure that is shown for comparison only.
+const NO_GOAL: &str = "-";
+
+/// What is said of a verdict from one run: as `reproduce mesh` has it.
+const ONCE: &str = " (one run, no interval)";
+
+/// How the figures are to be read.
+const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched right before each run, so the \
+host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is that at the largest anonymous \
+memory seen. Published figures are of another machine and, for CBMM and HawkEye, of patched kernels: shown, never used.";
+
+/// The system of the publication that an arm stands for.
+fn system(arm: &str) -> Option<&'static str> {
+    match arm {
+        "linux-always" => Some("Linux"),
+        "hawkeye" => Some("HawkEye"),
+        "cbmm" | "cbmm+" => Some("CBMM"),
+        _ => None,
+    }
+}
+
+/// A published figure.
+fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
+    let subject = format!("{program} on {} {state}", system(arm)?);
+    PUBLISHED.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.splitn(6, ',').collect();
+        (fields.first() == Some(&experiment) && fields.get(1) == Some(&subject.as_str()))
+            .then(|| fields.get(4)?.parse().ok())?
+    })
+}
+
+fn with_interval(estimate: Option<Estimate>, digits: usize) -> String {
+    dash(estimate.map(|estimate| match estimate.interval {
+        Some(interval) => format!(
+            "{:.digits$} [{:.digits$}, {:.digits$}]",
+            estimate.value, interval.low, interval.high
+        ),
+        None => format!("{:.digits$}", estimate.value),
+    }))
+}
+
+fn micros(time: Option<Nanos>) -> String {
+    dash(time.map(|time| number(time.0 as f64 / 1e3)))
+}
+
+impl Outcome {
+    fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        STATES.into_iter().flat_map(move |state| {
+            self.options.programs.iter().flat_map(move |program| {
+                self.options.arms.iter().map(move |arm| (state, *program, *arm))
+            })
+        })
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        vec![self.run_times(), self.tails(), self.shares(), self.goals(), self.claims()]
+    }
+
+    fn run_times(&self) -> Table {
+        let rows = self.keys().map(|key| {
+            let (state, program, arm) = key;
+            let unfragmented = (STATES[0], program, BASELINE);
+            vec![
+                program.to_owned(),
+                state.to_owned(),
+                arm.to_owned(),
+                with_interval(self.median(key, "time"), 3),
+                with_interval(self.ratio(key, (state, program, BASELINE), "time"), 2),
+                with_interval(self.ratio(key, unfragmented, "time"), 2),
+                dash(published("run time", key).map(|ratio| format!("{ratio:.2}"))),
+            ]
+        });
+        Table {
+            title: "run time (figure 5)".into(),
+            header: vec![
+                "program",
+                "memory",
+                "policy",
+                "seconds",
+                "/ linux-always",
+                "/ linux-always unfragmented",
+                "published",
+            ],
+            rows: rows.collect(),
+        }
+    }
+
+    /// Page faults a second: those of the recorded run over the time that the program takes otherwise.
+    fn rate(&self, key: Key) -> Option<f64> {
+        Some(self.faults.get(&key)?.total() as f64 / self.median(key, "time")?.value)
+    }
+
+    fn tails(&self) -> Table {
+        let rows = self.faults.iter().map(|(&key, times)| {
+            let at = |share| micros(times.quantile(share));
+            let linux = (key.0, key.1, BASELINE);
+            vec![
+                key.1.to_owned(),
+                key.0.to_owned(),
+                key.2.to_owned(),
+                times.total().to_string(),
+                at(0.5),
+                at(0.99),
+                at(0.999),
+                micros(times.max()),
+                number(times.sum().0 as f64 / 1e6),
+                dash(self.rate(key).map(number)),
+                dash(
+                    self.rate(key).zip(self.rate(linux)).map(|(rate, linux)| number(rate / linux)),
+                ),
+                dash(
+                    published("page fault rate", key)
+                        .zip(published("page fault rate", linux))
+                        .map(|(rate, linux)| number(rate / linux)),
+                ),
+                dash(published("longest fault", key).map(|longest| number(longest * 1e6))),
+            ]
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by_key(|row| {
+            let place = |names: &[&str], name: &str| names.iter().position(|one| *one == name);
+            let (program, arm) =
+                (place(&self.options.programs, &row[0]), place(&self.options.arms, &row[2]));
+            (program, row[1] == FRAGMENTED, arm)
+        });
+        Table {
+            title: "page faults that the program took (figures 2 and 4), us".into(),
+            header: vec![
+                "program",
+                "memory",
+                "policy",
+                "faults",
+                "p50",
+                "p99",
+                "p99.9",
+                "longest",
+                "all, ms",
+                "a second",
+                "/ linux-always",
+                "published",
+                "longest published",
+            ],
+            rows,
+        }
+    }
+
+    fn shares(&self) -> Table {
+        let rows = self.keys().map(|key| {
+            let percent = |share: f64| format!("{:.0} %", share * 100.0);
+            let (state, program, arm) = key;
+            vec![
+                program.to_owned(),
+                state.to_owned(),
+                arm.to_owned(),
+                dash(self.median(key, "share").map(|share| percent(share.value))),
+                dash(published("huge share", key).map(percent)),
+                dash(
+                    self.median(key, "resident")
+                        .map(|bytes| number(bytes.value / f64::from(1 << 20))),
+                ),
+            ]
+        });
+        Table {
+            title: "anonymous memory on huge pages (figure 6)".into(),
+            header: vec!["program", "memory", "policy", "here", "published", "peak resident, MiB"],
+            rows: rows.collect(),
+        }
+    }
+
+    /// The best of the policies that need nothing of ours: the shortest median.
+    fn best_static(&self, state: &'static str, program: &'static str) -> Option<&'static str> {
+        let ran = STATIC.into_iter().filter(|arm| self.options.arms.contains(arm));
+        let timed =
+            ran.filter_map(|arm| Some((arm, self.median((state, program, arm), "time")?.value)));
+        timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(arm, _)| arm)
+    }
+
+    /// Whether a verdict on these runs would be one on a single run.
+    fn once(&self, key: Key) -> bool {
+        self.values(key, "time").len() == 1
+    }
+
+    /// What pagemill sets itself, met or missed.
+    fn goals(&self) -> Table {
+        let mut rows = Vec::new();
+        let mut goal = |what: String,
+                        asked: String,
+                        here: Option<f64>,
+                        met: fn(f64, f64) -> bool,
+                        limit: f64,
+                        once: bool| {
+            let Some(here) = here.filter(|here| here.is_finite()) else { return };
+            let word = match met(here, limit) {
+                _ if asked == NO_GOAL => "",
+                true => "met",
+                false => "missed",
+            };
+            let once = if once && !word.is_empty() { ONCE } else { "" };
+            rows.push(vec![what, asked, number(here), format!("{word}{once}")]);
+        };
+        let at_least = |here: f64, limit: f64| here >= limit;
+        let at_most = |here: f64, limit: f64| here <= limit;
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        for state in STATES {
+            for &program in &self.options.programs {
+                let key = |arm| (state, program, arm);
+                let ours = key("cbmm+");
+                let over = |arm, figure: &str| value(self.ratio(key(arm), ours, figure));
+                let once = |arm| self.once(ours) || self.once(key(arm));
+                if program == "growing-server" {
+                    let (tail, time) =
+                        if state == FRAGMENTED { (20.0, None) } else { (50.0, Some(1.5)) };
+                    goal(
+                        format!("{program}, {state}: 99.9 % of requests, linux-always / cbmm+"),
+                        format!(">= {tail}"),
+                        over(BASELINE, "p99.9"),
+                        at_least,
+                        tail,
+                        once(BASELINE),
+                    );
+                    if let Some(time) = time {
+                        goal(
+                            format!("{program}, {state}: time, linux-always / cbmm+"),
+                            format!(">= {time}"),
+                            over(BASELINE, "time"),
+                            at_least,
+                            time,
+                            once(BASELINE),
+                        );
+                    } else {
+                        goal(
+                            format!("{program}, {state}: time, cbmm+ / linux-never"),
+                            "<= 1.05".into(),
+                            over("linux-never", "time").map(|ratio| 1.0 / ratio),
+                            at_most,
+                            1.05,
+                            once("linux-never"),
+                        );
+                    }
+                }
+                let Some(best) = self.best_static(state, program) else { continue };
+                if program == "redis" {
+                    let asked = if state == FRAGMENTED { 1.15 } else { 1.35 };
+                    goal(
+                        format!(
+                            "{program}, {state}: requests a second, cbmm+ / {best} (the best static)"
+                        ),
+                        format!(">= {asked}"),
+                        over(best, "time"),
+                        at_least,
+                        asked,
+                        once(best),
+                    );
+                    goal(
+                        format!("{program}, {state}: 99 % of requests, cbmm+ / {best}"),
+                        "<= 1".into(),
+                        over(best, "p99").map(|ratio| 1.0 / ratio),
+                        at_most,
+                        1.0,
+                        once(best),
+                    );
+                }
+                let helper =
+                    value(self.median(ours, "helper")).zip(value(self.median(ours, "cpu")));
+                let below = |figure| over(best, figure).map(|ratio| 1.0 / ratio);
+                let single = once(best);
+                for (what, most, here, once) in [
+                    (
+                        format!("time, cbmm+ / {best} (the best static)"),
+                        Some(1.02),
+                        below("time"),
+                        single,
+                    ),
+                    (
+                        format!("peak resident memory, cbmm+ / {best}"),
+                        Some(1.03),
+                        below("resident"),
+                        single,
+                    ),
+                    (
+                        "the helper's share of the program's CPU time".into(),
+                        Some(0.05),
+                        helper.map(|(helper, all)| helper / all),
+                        self.once(ours),
+                    ),
+                    (
+                        format!("all CPU time (launcher and client too), cbmm+ / {best}"),
+                        None,
+                        below("cpu_all"),
+                        single,
+                    ),
+                ] {
+                    let what = format!("{program}, {state}: {what}");
+                    match most.filter(|_| EVERYDAY.contains(&program)) {
+                        Some(most) => goal(what, format!("<= {most}"), here, at_most, most, once),
+                        None => goal(what, NO_GOAL.into(), here, |_, _| true, 0.0, once),
+                    }
+                }
+            }
+        }
+        Table {
+            title: "what cbmm+ is to reach".into(),
+            header: vec!["", "asked", "here", ""],
+            rows,
+        }
+    }
+
+    /// The publication's claims in words.
+    fn claims(&self) -> Table {
+        let mut rows = Vec::new();
+        let mut claim =
+            |what: String, theirs: &str, here: String, holds: Option<bool>, once: bool| {
+                let word = match holds {
+                    Some(true) => "reproduced",
+                    Some(false) => "not reproduced",
+                    None => return,
+                };
+                let once = if once { ONCE } else { "" };
+                rows.push(vec![what, theirs.to_owned(), here, format!("{word}{once}")]);
+            };
+        for arm in ["cbmm", "cbmm+"] {
+            for state in STATES {
+                let pairs: Vec<(f64, f64)> = self
+                    .options
+                    .programs
+                    .iter()
+                    .filter_map(|program| {
+                        let longest = |arm| {
+                            Some(self.faults.get(&(state, *program, arm))?.max()?.0 as f64 / 1e3)
+                        };
+                        Some((longest(BASELINE)?, longest(arm)?))
+                    })
+                    .collect();
+                let shorter = pairs.iter().filter(|(linux, ours)| ours < linux).count();
+                claim(
+                    format!(
+                        "{arm}, {state}: the longest page fault is shorter than under linux-always"
+                    ),
+                    "improves",
+                    format!("of {} programs, {shorter}", pairs.len()),
+                    (!pairs.is_empty()).then_some(shorter == pairs.len()),
+                    // Page faults are those of one recorded run each, whatever the repetitions.
+                    true,
+                );
+                let ratios: Vec<f64> = self
+                    .options
+                    .programs
+                    .iter()
+                    .filter_map(|program| {
+                        let ratio =
+                            self.ratio((state, program, arm), (state, program, BASELINE), "time")?;
+                        Some(ratio.value)
+                    })
+                    .collect();
+                let worst = ratios.iter().copied().fold(0.0, f64::max);
+                let mut keys = self
+                    .options
+                    .programs
+                    .iter()
+                    .flat_map(|program| [(state, *program, arm), (state, *program, BASELINE)]);
+                let once = keys.any(|key| self.once(key));
+                claim(
+                    format!("{arm}, {state}: no program runs longer than under linux-always"),
+                    if state == FRAGMENTED { "often better" } else { "no regression" },
+                    format!("the worst takes {worst:.2} times as long"),
+                    (!ratios.is_empty()).then_some(worst <= 1.02),
+                    once,
+                );
+                let shares: Vec<(f64, f64)> = self
+                    .options
+                    .programs
+                    .iter()
+                    .filter_map(|program| {
+                        let share = |arm| Some(self.median((state, *program, arm), "share")?.value);
+                        Some((share(BASELINE)?, share(arm)?))
+                    })
+                    .collect();
+                let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
+                claim(
+                    format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
+                    "fewer",
+                    format!("of {} programs, {fewer}", shares.len()),
+                    (!shares.is_empty()).then_some(fewer == shares.len()),
+                    once,
+                );
+            }
+        }
+        Table {
+            title: "what was published, and whether it is so here".into(),
+            header: vec!["claim", "published", "here", ""],
+            rows,
+        }
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let failed = self.cells.iter().filter_map(|cell| {
+            let why = cell.outcome.as_ref().err()?;
+            Some(format!("FAILED {}, {} memory, {}: {why}", cell.program, cell.state, cell.arm))
+        });
+        failed.collect()
+    }
+
+    /// The tables as text.
+    pub fn text(&self) -> String {
+        let mut out = format!("{NAME}: {TITLE}\n\n{READING}\n\n");
+        for note in self.notes.iter().chain(&self.failures()) {
+            let _ = writeln!(out, "{note}");
+        }
+        for Table { title, header, rows } in self.tables() {
+            let _ = write!(out, "\n{title}\n{}", text::table(&header, &rows));
+        }
+        out
+    }
+
+    /// Tables and charts for the page of the whole run.
+    pub fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {TITLE}")).paragraph(READING);
+        page.list(&self.notes).list(&self.failures());
+        for state in STATES {
+            for &program in &self.options.programs {
+                page.chart(&self.tail_chart(state, program).svg());
+            }
+        }
+        for figure in [
+            ("time", "run time (figure 5)", " s", 1.0),
+            ("share", "memory on huge pages (figure 6)", " %", 100.0),
+        ] {
+            for &program in &self.options.programs {
+                page.chart(&self.bars(program, figure).svg());
+            }
+        }
+        for Table { title, header, rows } in self.tables() {
+            page.paragraph(&title).table(&header, &rows);
+        }
+    }
+
+    fn tail_chart(&self, state: &'static str, program: &'static str) -> LogChart {
+        let line = |times: &Histogram| -> Vec<(f64, f64)> {
+            let all = times.total().max(1) as f64;
+            let tail = times.tail().into_iter();
+            tail.map(|(low, above)| (low.0 as f64 / 1e3, above as f64 / all)).collect()
+        };
+        let arms = self.options.arms.iter().filter_map(|arm| {
+            let times = self.faults.get(&(state, program, *arm))?;
+            Some(Series { name: (*arm).to_owned(), points: line(times) })
+        });
+        LogChart {
+            title: format!(
+                "{program}, {state}: page faults that took at least so long (figures 2 and 4)"
+            ),
+            x: "latency, us".into(),
+            y: "share of the page faults".into(),
+            vertical: Vertical::Logarithmic,
+            series: arms.collect(),
+        }
+    }
+
+    fn bars(
+        &self,
+        program: &'static str,
+        (figure, title, unit, factor): (&str, &str, &str, f64),
+    ) -> BarChart {
+        let bars = STATES.into_iter().flat_map(|state| {
+            self.options.arms.iter().enumerate().filter_map(move |(colour, arm)| {
+                let estimate = self.median((state, program, *arm), figure)?;
+                Some(Bar {
+                    label: format!("{arm}, {state}"),
+                    value: estimate.value * factor,
+                    interval: estimate.interval.map(|i| (i.low * factor, i.high * factor)),
+                    colour,
+                })
+            })
+        });
+        BarChart {
+            title: format!("{program}: {title}"),
+            unit: unit.into(),
+            bars: bars.collect(),
+            reference: None,
+        }
+    }
+
+    /// One row a figure.
+    pub fn csv(&self) -> String {
+        let mut out = String::from("program,memory,policy,repetition,figure,value\n");
+        for cell in &self.cells {
+            let whose = format!("{},{},{}", cell.program, cell.state, cell.arm);
+            let round = cell.round.map_or("faults".into(), |round| round.to_string());
+            match &cell.outcome {
+                Ok(figures) => {
+                    for (name, value) in figures {
+                        let _ = writeln!(out, "{whose},{round},{name},{value}");
+                    }
+                }
+                Err(why) => {
+                    let _ = writeln!(out, "{whose},{round},failed,\"{}\"", why.replace('"', "'"));
+                }
+            }
+        }
+        for ((state, program, arm), times) in &self.faults {
+            for (low, count) in times.buckets() {
+                let _ = writeln!(out, "{program},{state},{arm},faults,from {} ns,{count}", low.0);
+            }
+        }
+        out
+    }
+
+    /// Every table as data.
+    pub fn json(&self) -> Value {
+        let tables = self.tables().into_iter().map(|Table { title, header, rows }| {
+            json!({ "title": title, "header": header, "rows": rows })
+        });
+        json!({
+            "schema": 1,
+            "experiment": NAME,
+            "interrupted": self.interrupted,
+            "notes": self.notes,
+            "failed": self.failures(),
+            "tables": tables.collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::huge_pages::{Cell, Options, programs::Figures};
+
+    fn outcome(time: f64) -> Outcome {
+        let cell = |state, arm, repetition, time: f64| Cell {
+            state,
+            program: "memcached",
+            arm,
+            round: Some(repetition),
+            outcome: Ok(Figures::from([("time", time), ("resident", 1e9), ("share", 0.5)])),
+        };
+        let cells = STATES.into_iter().flat_map(|state| {
+            (1..=3).flat_map(move |n| {
+                [
+                    cell(state, BASELINE, n, 2.0),
+                    cell(state, "linux-never", n, 1.0),
+                    cell(state, "cbmm+", n, time),
+                ]
+            })
+        });
+        let mut faults = std::collections::BTreeMap::new();
+        let mut times = Histogram::default();
+        times.add(10, 5);
+        faults.insert((FRAGMENTED, "memcached", BASELINE), times);
+        let options = Options::new(true, None, 1.0, 1);
+        Outcome { options, cells: cells.collect(), faults, notes: vec![], interrupted: false }
+    }
+
+    #[test]
+    fn published_figures_stand_beside_ours() {
+        assert_eq!(published("run time", (FRAGMENTED, "memcached", BASELINE)), Some(5.22));
+        assert_eq!(published("huge share", (STATES[0], "xz", "hawkeye")), Some(0.53));
+        assert_eq!(published("run time", (FRAGMENTED, "redis", BASELINE)), None);
+        assert_eq!(published("run time", (FRAGMENTED, "memcached", "ingens")), None);
+        for (number, line) in PUBLISHED.lines().enumerate().skip(1) {
+            assert_eq!(line.splitn(6, ',').count(), 6, "line {number}");
+        }
+        let text = outcome(1.0).text();
+        assert!(text.contains("5.22") && text.contains("linux-never"), "{text}");
+    }
+
+    #[test]
+    fn goals_and_claims_are_met_or_missed_by_what_was_measured() {
+        let worst = |time| {
+            let text = outcome(time).text();
+            let line =
+                |needle: &str| text.lines().find(|line| line.contains(needle)).unwrap().to_owned();
+            (
+                line("memcached, unfragmented: time, cbmm+ / linux-never (the best static)"),
+                line("cbmm+, fragmented: no program runs longer"),
+            )
+        };
+        let (goal, claim) = worst(1.01);
+        assert!(
+            goal.trim_end().ends_with("met") && claim.trim_end().ends_with(" reproduced"),
+            "{goal} {claim}"
+        );
+        let (goal, claim) = worst(2.5);
+        assert!(goal.ends_with("missed") && claim.ends_with("not reproduced"), "{goal} {claim}");
+    }
+
+    /// Verdicts from one run a cell read as those from many.
+    #[test]
+    fn a_verdict_from_one_run_says_so() {
+        let mut once = outcome(1.01);
+        once.cells.retain(|cell| cell.round == Some(1));
+        let ends = |outcome: &Outcome, needle: &str, end: &str| {
+            let text = outcome.text();
+            let line = text.lines().find(|line| line.contains(needle)).unwrap().trim_end();
+            assert!(line.ends_with(end), "{line}");
+        };
+        let goal = "memcached, unfragmented: time, cbmm+ / linux-never (the best static)";
+        ends(&once, goal, "  met (one run, no interval)");
+        ends(
+            &once,
+            "cbmm+, fragmented: no program runs longer",
+            " reproduced (one run, no interval)",
+        );
+        ends(&outcome(1.01), goal, "  met");
+        once.cells.extend(outcome(1.01).cells.into_iter().filter(|cell| cell.arm != "cbmm+"));
+        ends(&once, goal, "(one run, no interval)");
+    }
+
+    #[test]
+    fn rates_of_page_faults_stand_beside_the_published_ones() {
+        let key = (FRAGMENTED, "memcached", BASELINE);
+        assert_eq!(outcome(1.0).rate(key), Some(2.5), "five faults in two seconds");
+        assert_eq!(published("page fault rate", key), Some(1.49));
+        assert_eq!(published("page fault rate", (STATES[0], "canneal", "cbmm")), Some(6.91));
+    }
+
+    #[test]
+    fn the_page_and_the_table_of_figures_hold_every_run() {
+        let outcome = outcome(1.0);
+        let mut page = Page::new("t");
+        outcome.page(&mut page);
+        let html = page.finish();
+        assert!(html.contains("memcached: run time") && html.contains("page faults that took"));
+        let csv = outcome.csv();
+        assert_eq!(csv.lines().filter(|line| line.contains(",time,")).count(), 18);
+        assert!(csv.contains("memcached,fragmented,linux-always,faults,from"));
+    }
+}

@@ -1,0 +1,627 @@
+//! What came of `moca`, as tables, a figure, CSV and JSON, and each published claim in words.
+
+use serde_json::{Value, json};
+
+use super::{
+    DEFAULT, EXACT, FAULTS, KERNELS, NAME, NAMES, Outcome, Row, SAMPLE, Step, TITLE, TOOLS, Traced,
+    published,
+};
+use crate::Table;
+use pagemill_report::draw::chart::{Heat, HeatMap};
+use pagemill_report::draw::html::Page;
+use pagemill_report::draw::text;
+
+const READING: &str = "\
+Slowdown is CPU time by that of the same run untraced. Published figures are of class A with 8 threads on other machines: how \
+tools compare on one of them can be held against how back ends compare here, absolute figures cannot.";
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.2}"))
+}
+
+fn count(value: Option<f64>) -> String {
+    value.map_or("-".into(), |value| format!("{value:.0}"))
+}
+
+fn geomean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+fn verdict(holds: bool) -> String {
+    if holds { "reproduced" } else { "not reproduced" }.to_owned()
+}
+
+/// One claim: what was said, what was published, what is here.
+fn claim(said: &str, theirs: String, ours: String, holds: bool) -> Vec<String> {
+    vec![said.to_owned(), theirs, ours, verdict(holds)]
+}
+
+impl Outcome {
+    fn rows_of(&self, back_end: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.back_end == back_end && !row.traced.is_empty())
+    }
+
+    /// Row of a kernel under a back end, in the class of most runs.
+    fn row(&self, kernel: &str, back_end: &str) -> Option<&Row> {
+        self.rows_of(back_end).find(|row| row.kernel == kernel)
+    }
+
+    fn slowdown(&self, kernel: &str, back_end: &str) -> Option<f64> {
+        self.row(kernel, back_end)?.slowdown()
+    }
+
+    fn mean_slowdown(&self, back_end: &str) -> Option<f64> {
+        geomean(KERNELS.iter().filter_map(|kernel| self.slowdown(kernel, back_end)))
+    }
+
+    /// Pages of a row in percent of those that the emulator saw in the same class.
+    fn share_of_pages(&self, row: &Row) -> Option<f64> {
+        let exact = self.rows_of(EXACT).find(|exact| {
+            exact.kernel == row.kernel && exact.class == row.class && exact.back_end != row.back_end
+        })?;
+        Some(row.pages()? * 100.0 / exact.pages()?)
+    }
+
+    /// Events of a row in percent of those of `faults`.
+    fn share_of_events(&self, row: &Row) -> Option<f64> {
+        let faults = self.row(row.kernel, FAULTS)?;
+        let comparable = row.back_end != FAULTS && row.class == faults.class;
+        comparable.then(|| Some(row.events()? * 100.0 / faults.events()?)).flatten()
+    }
+
+    fn slowdowns(&self) -> Table {
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for row in self.rows.iter().filter(|row| !row.traced.is_empty()) {
+            let kernel = row.kernel.to_uppercase();
+            let mut cells = vec![kernel, row.class.into(), row.back_end.to_owned()];
+            cells.extend([ratio(of_native(row)), ratio(row.slowdown())]);
+            cells.extend(TOOLS.map(|tool| ratio(published("slowdown", row.kernel, tool))));
+            rows.push(cells);
+        }
+        for back_end in [FAULTS, NAMES, EXACT, SAMPLE] {
+            let Some(mean) = self.mean_slowdown(back_end) else { continue };
+            let mut cells = vec!["geometric mean".to_owned(), String::new(), back_end.to_owned()];
+            cells.extend([String::new(), format!("{mean:.2}")]);
+            cells.extend(TOOLS.map(|tool| {
+                ratio(geomean(
+                    KERNELS.iter().filter_map(|kernel| published("slowdown", kernel, tool)),
+                ))
+            }));
+            rows.push(cells);
+        }
+        let mut header = vec!["kernel", "class", "back end", "native s", "here"];
+        header.extend(TOOLS);
+        let title = format!(
+            "slowdown: here {} thread, medians of {}; published class A, 8 threads",
+            self.options.threads, self.options.repetitions
+        );
+        Table { title, header, rows }
+    }
+
+    fn found(&self) -> Table {
+        let rows = self.rows.iter().filter(|row| !row.traced.is_empty()).map(|row| {
+            let second = row.traced.iter().map(|run| run.events as f64 / run.cpu);
+            let lost: u64 = row.traced.iter().map(|run| run.lost).sum();
+            let share = |experiment, tool| ratio(published(experiment, row.kernel, tool));
+            vec![
+                row.kernel.to_uppercase(),
+                row.class.into(),
+                row.back_end.to_owned(),
+                count(row.pages()),
+                ratio(self.share_of_pages(row)),
+                count(row.events()),
+                ratio(self.share_of_events(row)),
+                count(super::of(second)),
+                lost.to_string(),
+                share("pages", "Moca"),
+                share("pages", "Mitos"),
+                share("pages", "MemProf"),
+                share("events", "Mitos"),
+                share("events", "MemProf"),
+            ]
+        });
+        Table {
+            title: "pages, in % of those of the emulator, and events, in % of those of faults; published: in % of TABARNAC's, and of Moca's"
+                .into(),
+            header: vec![
+                "kernel",
+                "class",
+                "back end",
+                "pages",
+                "%",
+                "events",
+                "%",
+                "events/s",
+                "lost",
+                "pages: Moca",
+                "Mitos",
+                "MemProf",
+                "events: Mitos",
+                "MemProf",
+            ],
+            rows: rows.collect(),
+        }
+    }
+
+    fn validated(&self) -> Table {
+        let rows = self.checked.iter().map(|one| {
+            let mut cells = vec![one.kernel.to_uppercase(), one.touched.exact.to_string()];
+            for found in
+                [one.touched, one.written, one.touched_in_intervals, one.written_in_intervals]
+            {
+                cells.push(format!("{:.2}", found.share()));
+                cells.push(found.extra.to_string());
+            }
+            cells.push(ratio(published("pages", one.kernel, "Moca")));
+            cells
+        });
+        let title = format!(
+            "pages of faults held against the emulator's account of the same run, class {}: % found, and extra ones",
+            self.options.smaller
+        );
+        Table {
+            title,
+            header: vec![
+                "kernel",
+                "pages",
+                "touched %",
+                "extra",
+                "written %",
+                "extra",
+                "in intervals: touched %",
+                "extra",
+                "written %",
+                "extra",
+                "Moca: touched %",
+            ],
+            rows: rows.collect(),
+        }
+    }
+
+    fn sweep_table(&self) -> Table {
+        let rows = self.sweep.iter().map(|step| {
+            let Traced { events, intervals, lost, .. } = step.traced;
+            let subject = format!("{:.0} ms", step.monitor);
+            let theirs = |metric| published("sweep", &subject, metric);
+            vec![
+                format!("{:.1} ms", step.monitor),
+                format!("{} ms", step.log),
+                intervals.to_string(),
+                events.to_string(),
+                count(Some(events as f64 / intervals.max(1) as f64)),
+                lost.to_string(),
+                ratio(Some(step.traced.cpu / step.native)),
+                count(Self::wake_ups(&subject)),
+                count(theirs("events")),
+                count(theirs("events").zip(Self::wake_ups(&subject)).map(|(all, by)| all / by)),
+                ratio(theirs("time")),
+            ]
+        });
+        Table {
+            title: "IS, class A, by the two wake-up intervals; ours are useful time, Moca's time by the clock".into(),
+            header: vec![
+                "monitor", "log", "wake-ups", "events", "a wake-up", "lost", "slowdown",
+                "Moca: wake-ups", "events", "a wake-up", "seconds",
+            ],
+            rows: rows.collect(),
+        }
+    }
+
+    /// How often Moca woke up in its run of IS.
+    fn wake_ups(monitor: &str) -> Option<f64> {
+        let length: f64 = monitor.strip_suffix(" ms")?.parse().ok()?;
+        Some(published("sweep", monitor, "time")? * 1e3 / length)
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> Vec<Table> {
+        let claims = Table {
+            title: "what was published, and whether it is reproduced".into(),
+            header: vec!["claim", "published", "here", ""],
+            rows: self.claims(),
+        };
+        vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
+    }
+
+    pub(super) fn claims(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        let of = |back_end| -> Vec<(&str, f64)> {
+            let known = KERNELS.iter();
+            known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
+        };
+        let word =
+            |(kernel, slowdown): &(&str, f64)| format!("{} {slowdown:.2}", kernel.to_uppercase());
+        let words = |of: &[(&str, f64)]| of.iter().map(word).collect::<Vec<_>>().join(", ");
+        let (faults, names, exact, sample) = (of(FAULTS), of(NAMES), of(EXACT), of(SAMPLE));
+        let all = |of: &[(&str, f64)]| of.len() == KERNELS.len();
+        let theirs =
+            |kernel: &str, tool: &str| published("slowdown", kernel, tool).unwrap_or(f64::NAN);
+        if all(&faults) {
+            let least = faults.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+            let most = faults.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            if let (Some(least), Some(most)) = (least, most) {
+                let said = "a complete trace costs EP least";
+                rows.push(claim(said, "EP 1.08".into(), word(least), least.0 == "ep"));
+                rows.push(claim("and MG most", "MG 617.80".into(), word(most), most.0 == "mg"));
+            }
+        }
+        if all(&faults) && all(&exact) {
+            let compared = |kernels: &[&str], slower: bool| {
+                let pairs = kernels.iter().filter_map(|kernel| {
+                    let pick = |of: &[(&str, f64)]| {
+                        of.iter().find(|one| one.0 == *kernel).map(|one| one.1)
+                    };
+                    pick(&faults).zip(pick(&exact))
+                });
+                let pairs: Vec<(f64, f64)> = pairs.collect();
+                let text = pairs.iter().zip(kernels).map(|((a, b), kernel)| {
+                    format!("{} {a:.2} against {b:.1}", kernel.to_uppercase())
+                });
+                (
+                    text.collect::<Vec<_>>().join(", "),
+                    pairs.iter().all(|(a, b)| (a > b) == slower && a != b),
+                )
+            };
+            let published = |kernels: &[&str]| {
+                let text = kernels.iter().map(|kernel| {
+                    let (a, b) = (theirs(kernel, "Moca"), theirs(kernel, "TABARNAC"));
+                    format!("{} {a:.2} against {b:.1}", kernel.to_uppercase())
+                });
+                text.collect::<Vec<_>>().join(", ")
+            };
+            for (said, kernels, slower) in [
+                ("much faster than a tool that sees every access: CG EP", &["cg", "ep"][..], false),
+                ("as good as it, or a bit faster: IS", &["is"], false),
+                ("slower than it: FT MG", &["ft", "mg"], true),
+            ] {
+                let (ours, holds) = compared(kernels, slower);
+                rows.push(claim(said, published(kernels), ours, holds));
+            }
+        }
+        if all(&faults) && all(&names) {
+            let (with, without) = (geomean_of(&names), geomean_of(&faults));
+            let tool = |tool: &str| geomean(KERNELS.iter().map(|kernel| theirs(kernel, tool)));
+            let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+            rows.push(claim(
+                "names of data structures add little",
+                format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
+                format!("{} times", ratio(times(with, without))),
+                times(with, without).is_some_and(|times| times < 1.2),
+            ));
+        }
+        if all(&sample) {
+            rows.push(claim(
+                "sampling costs next to nothing",
+                "1.00 to 1.05".into(),
+                words(&sample),
+                sample.iter().all(|one| one.1 <= 1.05),
+            ));
+        }
+        if !self.checked.is_empty() {
+            let least = self.checked.iter().map(|one| one.touched.share()).fold(100.0, f64::min);
+            rows.push(claim(
+                "a complete trace has nearly all pages",
+                "99.13 to 99.49 %".into(),
+                format!("{least:.2} % at least, over {} kernels", self.checked.len()),
+                least >= 99.0,
+            ));
+        }
+        let shares: Vec<f64> =
+            self.rows_of(SAMPLE).filter_map(|row| self.share_of_pages(row)).collect();
+        if !shares.is_empty() {
+            let few = shares.iter().filter(|share| **share < 50.0).count();
+            rows.push(claim(
+                "samples miss most pages of most kernels",
+                "0.2 to 39.2 %".into(),
+                shares.iter().map(|share| format!("{share:.1} %")).collect::<Vec<_>>().join(", "),
+                few * 2 > shares.len(),
+            ));
+        }
+        let shares: Vec<(&str, f64)> = self
+            .rows_of(SAMPLE)
+            .filter_map(|row| Some((row.kernel, self.share_of_events(row)?)))
+            .collect();
+        if !shares.is_empty() {
+            let few = shares.iter().filter(|one| one.0 == "ep" || one.1 <= 10.0).count();
+            let text = shares.iter().map(|one| format!("{} {:.1} %", one.0.to_uppercase(), one.1));
+            rows.push(claim(
+                "and have hardly 10 % of the events of a complete trace, but for EP",
+                "0.1 to 7.9 %, EP 6.3 to 174 %".into(),
+                text.collect::<Vec<_>>().join(", "),
+                few == shares.len(),
+            ));
+        }
+        self.sweep_claims(&mut rows);
+        rows
+    }
+
+    fn sweep_claims(&self, rows: &mut Vec<Vec<String>>) {
+        let step = |monitor: u64| {
+            self.sweep.iter().find(|step| (step.monitor, step.log) == (monitor as f64, DEFAULT.1))
+        };
+        let theirs = |subject, metric| published("sweep", subject, metric).unwrap_or(f64::NAN);
+        if let (Some(short), Some(default)) = (step(20), step(50)) {
+            let (few, many) = (default.traced.events, short.traced.events);
+            rows.push(claim(
+                "50 ms give more than two thirds of the events of shorter intervals",
+                format!("{:.0} of {:.0}", theirs("50 ms", "events"), theirs("20 ms", "events")),
+                format!("{few} of {many}"),
+                few * 3 > many * 2,
+            ));
+        }
+        let moca = theirs("50 ms", "events");
+        let goal = |times: f64| if times >= 3.0 { "goal met" } else { "goal missed" }.to_owned();
+        if let Some(Step { traced, native, .. }) = step(50) {
+            let times = traced.events as f64 / moca;
+            rows.push(vec![
+                "events of IS at 50 ms in all, and our goal of three times as many".into(),
+                format!("{moca:.0} in {:.0} wake-ups", Self::wake_ups("50 ms").unwrap_or(f64::NAN)),
+                format!(
+                    "{} in {} wake-ups, {times:.1} times: the kernel takes {native:.2} s here",
+                    traced.events, traced.intervals
+                ),
+                goal(times),
+            ]);
+            let by = moca / Self::wake_ups("50 ms").unwrap_or(f64::NAN);
+            let here = traced.events as f64 / traced.intervals.max(1) as f64;
+            rows.push(vec![
+                "the same for each wake-up".into(),
+                format!("{by:.0}"),
+                format!("{here:.0}, {:.1} times", here / by),
+                goal(here / by),
+            ]);
+        }
+        let as_often = self.sweep.iter().find(|step| step.monitor.fract() != 0.0);
+        if let Some(step) = as_often {
+            let times = step.traced.events as f64 / moca;
+            rows.push(vec![
+                "and of a run that is woken up as often as the published one".into(),
+                format!("{moca:.0} in {:.0} wake-ups", Self::wake_ups("50 ms").unwrap_or(f64::NAN)),
+                format!(
+                    "{} in {} wake-ups, each {:.1} ms: {times:.1} times",
+                    step.traced.events, step.traced.intervals, step.monitor
+                ),
+                goal(times),
+            ]);
+        }
+    }
+
+    /// Tables as text.
+    pub fn text(&self) -> String {
+        let mut out = format!("{NAME}: {TITLE}\n\n{READING}\n");
+        for note in self.notes() {
+            out += &format!("{note}\n");
+        }
+        for Table { title, header, rows } in self.tables() {
+            out += &format!("\n{title}\n{}", text::table(&header, &rows));
+        }
+        out
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let by =
+            self.events_by.iter().map(|(back_end, by)| format!("events of {back_end}: by {by}"));
+        by.chain(self.skipped.iter().map(|line| format!("skipped {line}"))).collect()
+    }
+
+    /// Tables and the figure, for a page.
+    pub fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {TITLE}")).paragraph(READING).list(&self.notes());
+        page.chart(&self.figure().svg());
+        for Table { title, header, rows } in self.tables() {
+            page.paragraph(&title).table(&header, &rows);
+        }
+    }
+
+    /// Slowdown of each back end here and of each tool, by kernel.
+    fn figure(&self) -> HeatMap {
+        let cell = |slowdown: Option<f64>| {
+            // 1 has no colour, 1000 all of it.
+            let shade = slowdown.map_or(f64::NAN, |slowdown| slowdown.log10() / 3.0);
+            Heat { text: ratio(slowdown), shade }
+        };
+        let ours = [FAULTS, NAMES, EXACT, SAMPLE];
+        let row = |kernel: &&'static str| {
+            let here = ours.map(|back_end| cell(self.slowdown(kernel, back_end)));
+            let there = TOOLS.map(|tool| cell(published("slowdown", kernel, tool)));
+            (kernel.to_uppercase(), here.into_iter().chain(there).collect())
+        };
+        HeatMap {
+            title: "slowdown by powers of ten: our back ends, then the published tools".into(),
+            columns: ours.iter().chain(&TOOLS).map(|name| (*name).to_owned()).collect(),
+            rows: KERNELS.iter().map(row).collect(),
+        }
+    }
+
+    /// One row a run.
+    pub fn csv(&self) -> String {
+        let mut out = "kernel,class,threads,back_end,monitor_ms,log_ms,repetition,native_cpu_s,cpu_s,events,pages,intervals,lost\n".to_owned();
+        let threads = self.options.threads;
+        let line = |kernel: &str,
+                    class: &str,
+                    back_end: &str,
+                    at: (f64, u64, usize),
+                    native: f64,
+                    run: &Traced| {
+            let Traced { cpu, events, pages, intervals, lost } = run;
+            let (monitor, log, repetition) = at;
+            let back_end = back_end.replace(", ", " with ");
+            format!(
+                "{kernel},{class},{threads},{back_end},{monitor:.3},{log},{repetition},{native:.6},{cpu:.6},{events},{pages},{intervals},{lost}\n"
+            )
+        };
+        for row in &self.rows {
+            for (at, (native, run)) in row.native.iter().zip(&row.traced).enumerate() {
+                let place = (DEFAULT.0 as f64, DEFAULT.1, at + 1);
+                out += &line(row.kernel, row.class, row.back_end, place, *native, run);
+            }
+        }
+        for step in &self.sweep {
+            let place = (step.monitor, step.log, 1);
+            out += &line("is", "A", FAULTS, place, step.native, &step.traced);
+        }
+        out
+    }
+
+    /// Every figure.
+    pub fn json(&self) -> Value {
+        let traced = |run: &Traced| json!({ "cpu_seconds": run.cpu, "events": run.events, "pages": run.pages, "intervals": run.intervals, "lost": run.lost });
+        let rows = self.rows.iter().map(|row| {
+            let theirs = |tool| (tool, published("slowdown", row.kernel, tool));
+            json!({
+                "kernel": row.kernel, "class": row.class, "back_end": row.back_end, "native_cpu_seconds": row.native,
+                "traced": row.traced.iter().map(traced).collect::<Vec<_>>(), "slowdown": row.slowdown(),
+                "pages_percent_of_exact": self.share_of_pages(row), "events_percent_of_faults": self.share_of_events(row),
+                "not_run": row.missing,
+                "published_slowdown": TOOLS.map(theirs).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+            })
+        });
+        let sweep = self.sweep.iter().map(|step| {
+            json!({ "monitor_ms": step.monitor, "log_ms": step.log, "native_cpu_seconds": step.native, "traced": traced(&step.traced) })
+        });
+        let checked = self.checked.iter().map(|one| {
+            let found = |found: super::Found| json!({ "exact": found.exact, "missing": found.missing, "extra": found.extra });
+            json!({
+                "kernel": one.kernel, "touched": found(one.touched), "written": found(one.written),
+                "touched_in_intervals": found(one.touched_in_intervals), "written_in_intervals": found(one.written_in_intervals),
+            })
+        });
+        let claims = self.claims().into_iter().map(|cells| {
+            let cell = |at: usize| cells.get(at).cloned().unwrap_or_default();
+            json!({ "claim": cell(0), "published": cell(1), "here": cell(2), "verdict": cell(3) })
+        });
+        json!({
+            "schema": 1, "experiment": NAME, "interrupted": self.interrupted, "threads": self.options.threads,
+            "events_by": self.events_by.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "skipped": self.skipped, "claims": claims.collect::<Vec<_>>(), "kernels": rows.collect::<Vec<_>>(),
+            "validated": checked.collect::<Vec<_>>(), "sweep": sweep.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn of_native(row: &Row) -> Option<f64> {
+    super::of(row.native.iter().copied())
+}
+
+fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
+    geomean(of.iter().map(|one| one.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ARMS, Checked, Found, MONITOR, Options};
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let traced = |cpu: f64, events: u64, pages: u64| Traced {
+            cpu,
+            events,
+            pages,
+            intervals: 10,
+            lost: 0,
+        };
+        let options = Options::new(true, None);
+        let mut rows = Vec::new();
+        for (at, kernel) in KERNELS.into_iter().enumerate() {
+            for (back_end, _, smaller) in ARMS {
+                let (cpu, events, pages) = match back_end {
+                    FAULTS => (1.0 + at as f64, 100, 7),
+                    NAMES => (1.1 + at as f64, 101, 8),
+                    EXACT => (4.0, 9_000, 7),
+                    _ => (1.01, 5, 1),
+                };
+                rows.push(Row {
+                    kernel,
+                    class: if smaller { options.smaller } else { options.class },
+                    back_end,
+                    native: vec![1.0],
+                    traced: vec![traced(cpu, events, pages)],
+                    missing: None,
+                });
+            }
+        }
+        let step = |monitor: f64| Step {
+            monitor,
+            log: 500,
+            native: 1.0,
+            traced: traced(1.5, (30e6 / monitor) as u64, 7),
+        };
+        let mut sweep: Vec<Step> = MONITOR.iter().map(|monitor| step(*monitor as f64)).collect();
+        sweep.push(step(6.2));
+        let found = Found { exact: 1000, missing: 1, extra: 0 };
+        let checked = Checked { kernel: "is", touched: found, ..Checked::default() };
+        Outcome {
+            options,
+            rows,
+            checked: vec![checked],
+            sweep,
+            events_by: vec![(FAULTS, "bpf".into())],
+            skipped: Vec::new(),
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn the_published_figures_of_every_kernel_are_found() {
+        for kernel in KERNELS {
+            for tool in TOOLS {
+                assert!(published("slowdown", kernel, tool).is_some(), "{kernel} {tool}");
+            }
+            assert!(published("pages", kernel, "Moca").is_some_and(|share| share > 99.0));
+        }
+        assert_eq!(published("slowdown", "mg", "Moca"), Some(617.8));
+        assert_eq!(published("sweep", "50 ms", "events"), Some(89000.0));
+        assert_eq!(Outcome::wake_ups("50 ms"), Some(86.0));
+        assert_eq!(Outcome::wake_ups("6 ms"), None);
+    }
+
+    #[test]
+    fn each_claim_has_its_verdict_and_what_does_not_hold_is_said() {
+        let claims = outcome().claims();
+        let verdict = |said: &str| {
+            let row = claims.iter().find(|row| row[0].contains(said)).unwrap();
+            (row[2].clone(), row[3].clone())
+        };
+        let no = "not reproduced";
+        assert_eq!(verdict("EP least"), ("CG 1.00".into(), no.into()));
+        assert_eq!(verdict("MG most").1, "reproduced");
+        assert_eq!(verdict("CG EP").1, "reproduced");
+        // IS costs 4, as does the emulator; FT less than it.
+        assert_eq!(verdict("a bit faster: IS").1, no);
+        assert_eq!(verdict("slower than it: FT MG").1, no);
+        assert_eq!(verdict("add little").1, "reproduced");
+        assert_eq!(
+            verdict("nearly all pages"),
+            ("99.90 % at least, over 1 kernels".into(), "reproduced".into())
+        );
+        assert_eq!(verdict("samples miss").0, "14.3 %, 14.3 %, 14.3 %, 14.3 %, 14.3 %");
+        assert_eq!(verdict("hardly 10 %").1, "reproduced");
+        // 600,000 of 1,500,000 events; 6.7 times as many as Moca.
+        assert_eq!(verdict("two thirds").1, no);
+        assert_eq!(verdict("goal of three times").1, "goal met");
+        assert!(verdict("each wake-up").0.starts_with("60000, 58.0 times"));
+        assert!(verdict("as often").0.contains("each 6.2 ms: 54.4 times"));
+    }
+
+    #[test]
+    fn a_run_is_a_line_and_every_published_tool_is_in_the_figure() {
+        let outcome = outcome();
+        assert_eq!(outcome.csv().lines().count(), 1 + 5 * ARMS.len() + 4);
+        assert!(outcome.text().contains("617.80"));
+        let mut page = Page::new("test");
+        outcome.page(&mut page);
+        let html = page.finish();
+        TOOLS.iter().for_each(|tool| assert!(html.contains(tool), "{tool}"));
+        assert_eq!(outcome.json()["kernels"].as_array().map(Vec::len), Some(25));
+    }
+
+    #[test]
+    fn found_pages_are_summed_over_kinds_of_memory() {
+        let of =
+            json!({ "heap": { "exact": 3, "missing": 1, "extra": 2 }, "stack": { "exact": 1 } });
+        assert_eq!(Found::of(&of), Found { exact: 4, missing: 1, extra: 2 });
+        assert_eq!(Found::of(&of["heap"]).share(), 200.0 / 3.0);
+        assert_eq!(Found::default().share(), 0.0);
+    }
+}

@@ -1,0 +1,212 @@
+//! Arms: the allocators that are compared, and whether each can run here.
+//!
+//! | name | allocator |
+//! |---|---|
+//! | `glibc` | the C library's, preloaded by name: Debian's Redis would otherwise bring jemalloc |
+//! | `jemalloc` `mimalloc` `tcmalloc` | the shared libraries of the distribution |
+//! | `0n` `2n` | ours without compaction |
+//! | `0y-remap` `1y-remap` `2y-remap` | ours, compacting by remapping |
+//! | `0y-ksm` `1y-ksm` `2y-ksm` | ours, compacting through the kernel's same-page merging |
+//! | `redis-jemalloc` `activedefrag` | a Redis with its own jemalloc, without and with active defragmentation |
+//! | `mesh` | the library that `$MESH_LIB` names |
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::artifact;
+use super::experiment::Program;
+use pagemill_launch::library;
+
+/// All arms that have a name.
+pub const NAMES: [&str; 15] = [
+    "glibc",
+    "jemalloc",
+    "mimalloc",
+    "tcmalloc",
+    "0n",
+    "2n",
+    "0y-remap",
+    "1y-remap",
+    "2y-remap",
+    "0y-ksm",
+    "1y-ksm",
+    "2y-ksm",
+    "redis-jemalloc",
+    "activedefrag",
+    "mesh",
+];
+
+/// How a program is started in an arm.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Allocator {
+    /// With this library preloaded.
+    Library(PathBuf),
+    /// With our library preloaded, in this configuration.
+    Ours {
+        /// `libpagemill.so`.
+        library: PathBuf,
+        /// `0n` … `2y`.
+        config: &'static str,
+        /// Through `pagemill run --ksm`.
+        ksm: bool,
+    },
+    /// As another binary of the same server, which brings its allocator.
+    Bundled {
+        /// The binary.
+        server: PathBuf,
+        /// Whether it defragments.
+        defragments: bool,
+    },
+}
+
+/// An arm that can run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arm {
+    /// Its name.
+    pub name: &'static str,
+    /// Its allocator.
+    pub allocator: Allocator,
+}
+
+/// The names that `names` stand for: `ours` is all of ours, `1y` is both of its back ends.
+pub fn expand(names: &[String]) -> Result<Vec<&'static str>> {
+    let mut expanded = Vec::new();
+    for name in names {
+        let before = expanded.len();
+        for known in NAMES {
+            let ours = known.starts_with(|first: char| first.is_ascii_digit());
+            let back_end =
+                known.strip_prefix(name.as_str()).is_some_and(|end| end.starts_with('-'));
+            if *name == known || (name == "ours" && ours) || (ours && back_end) {
+                expanded.push(known);
+            }
+        }
+        if expanded.len() == before {
+            bail!("there is no arm {name:?}; valid names: ours, {}", NAMES.join(", "));
+        }
+    }
+    let mut seen = Vec::new();
+    expanded.retain(|name| !seen.contains(name) && (seen.push(*name), true).1);
+    Ok(expanded)
+}
+
+/// What was found on this machine, looked up once.
+#[derive(Debug)]
+pub struct Machine {
+    root: bool,
+    run_has_ksm: bool,
+    bundled: Option<Result<PathBuf, String>>,
+}
+
+impl Machine {
+    /// Looks around. `executable` is this binary.
+    pub fn look(executable: &Path) -> Self {
+        let help = std::process::Command::new(executable).args(["run", "--help"]).output();
+        let run_has_ksm = help.is_ok_and(|output| {
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--ksm")
+        });
+        let uid = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let root = uid
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:"))
+            .and_then(|ids| ids.split_whitespace().nth(1))
+            == Some("0");
+        Self { root, run_has_ksm, bundled: None }
+    }
+
+    /// The arm of this name for this program, or why it cannot run.
+    pub fn arm(&mut self, name: &'static str, program: &Program) -> Result<Arm, String> {
+        let allocator = match name {
+            "glibc" => distributed("the C library", "libc6", &["libc.so.6"])?,
+            "jemalloc" => distributed("jemalloc", "libjemalloc2", &["libjemalloc.so.2"])?,
+            "mimalloc" => {
+                let files = ["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3"];
+                distributed("mimalloc", "libmimalloc2.0", &files)?
+            }
+            "tcmalloc" => {
+                distributed("tcmalloc", "libtcmalloc-minimal4", &["libtcmalloc_minimal.so.4"])?
+            }
+            "mesh" => match std::env::var_os("MESH_LIB").map(PathBuf::from) {
+                Some(path) if path.is_file() => Allocator::Library(path),
+                Some(path) => return Err(format!("MESH_LIB={} is no file", path.display())),
+                None => return Err("MESH_LIB is not set to a libmesh.so to compare with".into()),
+            },
+            "redis-jemalloc" | "activedefrag" => {
+                if !matches!(program, Program::Redis(_)) {
+                    return Err("only the Redis experiment has this arm".into());
+                }
+                let found = self.bundled.get_or_insert_with(artifact::redis_with_jemalloc);
+                let server = found.clone()?;
+                Allocator::Bundled { server, defragments: name == "activedefrag" }
+            }
+            ours => self.ours(ours)?,
+        };
+        Ok(Arm { name, allocator })
+    }
+
+    fn ours(&self, name: &'static str) -> Result<Allocator, String> {
+        let library = library::find().map_err(|error| error.to_string())?;
+        let bytes = std::fs::read(&library)
+            .map_err(|error| format!("cannot read {}: {error}", library.display()))?;
+        let symbol = b"pagemill_stats";
+        if !bytes.windows(symbol.len()).any(|window| window == symbol) {
+            return Err(format!("{} has no heap in it", library.display()));
+        }
+        let ksm = name.ends_with("-ksm");
+        if ksm && !self.run_has_ksm {
+            return Err("this build's run verb has no --ksm".into());
+        }
+        if ksm && !self.root {
+            return Err("switching ksmd on needs root".into());
+        }
+        if ksm && !Path::new("/sys/kernel/mm/ksm/run").exists() {
+            return Err("this kernel has no KSM (CONFIG_KSM)".into());
+        }
+        Ok(Allocator::Ours { library, config: &name[..2], ksm })
+    }
+}
+
+/// Where distributions keep shared libraries.
+const DIRECTORIES: [&str; 7] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {
+    files
+        .iter()
+        .flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)))
+        .find(|path| path.is_file())
+        .map(Allocator::Library)
+        .ok_or_else(|| {
+            format!("{what} not found as {} (run: apt-get install {package})", files.join(" or "))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_expand_and_are_not_repeated() {
+        let expand =
+            |names: &[&str]| expand(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        assert_eq!(expand(&["glibc", "1y", "1y-ksm"]).unwrap(), ["glibc", "1y-remap", "1y-ksm"]);
+        assert_eq!(expand(&["ours"]).unwrap().len(), 8);
+        let error = expand(&["hoard"]).unwrap_err().to_string();
+        assert!(error.contains("hoard") && error.contains("mimalloc"), "{error}");
+        assert!(expand(&["1"]).is_err());
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_its_package() {
+        let error = distributed("hoard", "libhoard", &["libhoard.so"]).unwrap_err();
+        assert_eq!(error, "hoard not found as libhoard.so (run: apt-get install libhoard)");
+    }
+}

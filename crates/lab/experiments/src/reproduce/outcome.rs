@@ -1,0 +1,107 @@
+//! What came of a cell, if its arm was what it says.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::arm::{Allocator, Arm};
+use super::target::{Sample, Seen, heap_metrics};
+use pagemill_launch::stats_page::Snapshot;
+use pagemill_report::heap as heap_words;
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Results by name, in bytes, seconds and counts.
+    pub metrics: BTreeMap<String, f64>,
+    /// Memory over time.
+    pub samples: Vec<Sample>,
+    /// What a reader should know: back end in force, version of a bundled server.
+    pub notes: Vec<String>,
+    /// A digest of the output, where arms must agree on it.
+    pub digest: Option<u64>,
+}
+
+/// Makes sure that the arm was what it says: its library loaded, its heap started.
+pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
+    let Seen { samples, heap, library } = seen;
+    ensure!(!samples.is_empty(), "the program ended before its memory was read once");
+    let mut outcome = Outcome { samples, ..Outcome::default() };
+    match &arm.allocator {
+        Allocator::Library(path) => {
+            ensure!(library, "{} was not loaded into the program", path.display());
+        }
+        Allocator::Ours { config, ksm, .. } => {
+            let heap = heap.context("no heap of ours started in the program")?;
+            ensure!(
+                heap.config_name().is_none_or(|name| name == *config),
+                "the heap runs as {:?}, not as {config:?}",
+                heap.config_name()
+            );
+            let (backend, barrier) = (heap.backend_name(), heap.barrier_name());
+            if config.ends_with('y') {
+                outcome.notes.push(in_force(&heap, backend, barrier));
+                let wanted = if *ksm { "ksm" } else { "remap" };
+                // A heap too small to compact has no back end, which is no contradiction.
+                let other = backend.filter(|&backend| backend != wanted && backend != "none");
+                if let Some(other) = other {
+                    bail!("the heap compacts by {other}, not by {wanted}");
+                }
+            }
+            outcome.metrics.extend(heap_metrics(&heap));
+        }
+        Allocator::Bundled { .. } => {}
+    }
+    Ok(outcome)
+}
+
+fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> String {
+    let reasons = heap_words::degradations(heap.degraded.unwrap_or(0));
+    let mut text = format!(
+        "back end {}, barrier {}",
+        backend.unwrap_or("unknown"),
+        barrier.unwrap_or("unknown")
+    );
+    if !reasons.is_empty() {
+        text.push_str(&format!("; degraded: {}", reasons.join(", ")));
+    }
+    text
+}
+
+/// The last line with something in it.
+pub fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seconds: f64, pss: u64) -> Sample {
+        Sample { seconds, pss, charge: Some(pss + 1) }
+    }
+
+    #[test]
+    fn an_arm_without_its_library_is_an_error() {
+        let seen = || Seen { samples: vec![sample(0.0, 5)], ..Seen::default() };
+        let arm = |allocator| Arm { name: "glibc", allocator };
+        let library = checked(&arm(Allocator::Library("/lib/x.so".into())), seen());
+        assert!(library.unwrap_err().to_string().contains("/lib/x.so was not loaded"));
+        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
+        assert!(checked(&arm(ours), seen()).unwrap_err().to_string().contains("no heap of ours"));
+    }
+
+    #[test]
+    fn a_heap_that_runs_otherwise_than_asked_is_an_error() {
+        let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
+        let arm = Arm { name: "1y-remap", allocator: ours };
+        let with = |config, backend| {
+            let heap =
+                Snapshot { config: Some(config), backend: Some(backend), ..Snapshot::default() };
+            checked(&arm, Seen { samples: vec![sample(0.0, 5)], heap: Some(heap), library: true })
+        };
+        assert!(with(4, 2).is_ok());
+        assert!(with(4, 1).unwrap_err().to_string().contains("compacts by ksm"));
+        assert!(with(0, 0).unwrap_err().to_string().contains("runs as Some(\"0n\")"));
+    }
+}

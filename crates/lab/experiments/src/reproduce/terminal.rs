@@ -1,0 +1,377 @@
+//! The summary as text: for each experiment memory and time side by side, then everything else, then
+//! published claims and targets.
+
+use pagemill_model::Bytes;
+
+use super::experiment::Unit;
+use super::measured::Figure;
+use super::summary::{Column, REFERENCES, Section, Summary, Table};
+use pagemill_report::draw::text;
+
+/// The whole report.
+pub fn render(summary: &Summary) -> String {
+    let mut out = String::new();
+    if summary.quick {
+        out.push_str("Quick run: smaller sizes, fewer arms and few runs. Intervals are wide; see `pagemill reproduce` for the full one.\n\n");
+    }
+    for section in &summary.sections {
+        out.push_str(&render_section(section));
+    }
+    let skipped: Vec<String> = skip_lines(summary);
+    if !skipped.is_empty() {
+        out.push_str("Skipped\n");
+        for line in skipped {
+            out.push_str(&format!("  {line}\n"));
+        }
+        out.push('\n');
+    }
+    out.push_str(FORMULA);
+    out
+}
+
+/// How the figures are made; stands under the tables.
+pub const FORMULA: &str = "\
+memory = sum over pages of page size / number of mappings of the page (Pss of smaps_rollup), and pages of memfds that no
+page table has; cgroup = everything charged to a memory
+cgroup that holds only the program, kernel memory included. Figures are medians; [low, high] is a 95 % bootstrap interval;
+ratios compare arms of this run. CPU includes our helper thread, the KSM governor and ksmd.
+";
+
+/// What did not run, one line each.
+pub fn skip_lines(summary: &Summary) -> Vec<String> {
+    let line = |skip: &super::plan::Skipped| match &skip.arm {
+        Some(arm) => format!("{} {arm}: {}", skip.experiment, skip.reason),
+        None => format!("{}: {}", skip.experiment, skip.reason),
+    };
+    summary.skipped.iter().map(line).collect()
+}
+
+fn render_section(section: &Section) -> String {
+    let mut out = format!("{}: {}\n", section.experiment, section.title);
+    out.push_str(&format!("{}\n", section_facts(section)));
+    for table in &section.tables {
+        if section.tables.len() > 1 {
+            out.push_str(&format!("\n  {}\n", table.case));
+        } else {
+            out.push('\n');
+        }
+        let (header, rows) = headline(section, table);
+        out.push_str(&indented(&text::table(&as_strs(&header), &rows)));
+        let (header, rows) = others(section, table);
+        if header.len() > 1 {
+            out.push('\n');
+            out.push_str(&indented(&text::table(&as_strs(&header), &rows)));
+        }
+        for row in &table.rows {
+            for note in &row.notes {
+                out.push_str(&format!("  {}: {note}\n", row.arm));
+            }
+        }
+    }
+    let claims = claim_rows(section);
+    if !claims.is_empty() {
+        out.push_str("\n  Published and ours\n");
+        out.push_str(&indented(&text::table(&CLAIM_HEADER, &claims)));
+    }
+    let goals = goal_rows(section);
+    if !goals.is_empty() {
+        out.push_str("\n  Targets\n");
+        out.push_str(&indented(&text::table(&GOAL_HEADER, &goals)));
+    }
+    for failed in &section.failed {
+        out.push_str(&format!("  FAILED {failed}\n"));
+    }
+    out.push('\n');
+    out
+}
+
+/// Runs, size and sampling in a line.
+pub fn section_facts(section: &Section) -> String {
+    let size = if section.scale == 1.0 {
+        "full size".to_owned()
+    } else {
+        format!("{} of the full size", number(section.scale))
+    };
+    let runs = if section.repetitions == 1 { "run" } else { "runs" };
+    format!(
+        "{} {runs} an arm, {size}, memory read every {} ms",
+        section.repetitions, section.sampled_every_ms
+    )
+}
+
+fn as_strs(header: &[String]) -> Vec<&str> {
+    header.iter().map(String::as_str).collect()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Memory and time with their ratios.
+pub fn headline(section: &Section, table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut header = vec!["arm".to_owned()];
+    for column in [&section.memory, &section.time] {
+        header.push(column.label.clone());
+        header.extend(REFERENCES.iter().map(|against| format!("/ {against}")));
+    }
+    let rows = table.rows.iter().map(|row| {
+        let mut cells = vec![row.arm.clone()];
+        for column in [&section.memory, &section.time] {
+            cells.push(shown(column, row.figures.get(&column.name)));
+            for against in REFERENCES {
+                let ratio = row.ratios.get(&column.name).and_then(|ratios| ratios.get(against));
+                cells.push(match ratio {
+                    Some(ratio) => with_interval(ratio),
+                    None if row.arm == against && row.figures.contains_key(&column.name) => {
+                        "1".to_owned()
+                    }
+                    None => "-".to_owned(),
+                });
+            }
+        }
+        cells
+    });
+    (header, rows.collect())
+}
+
+/// The other figures; columns without a single value are left out.
+pub fn others(section: &Section, table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
+    let columns: Vec<&Column> = section
+        .others
+        .iter()
+        .filter(|column| table.rows.iter().any(|row| row.figures.contains_key(&column.name)))
+        .collect();
+    let header = std::iter::once("arm".to_owned())
+        .chain(columns.iter().map(|column| column.label.clone()))
+        .collect();
+    let rows = table.rows.iter().map(|row| {
+        let cells = columns.iter().map(|column| shown(column, row.figures.get(&column.name)));
+        std::iter::once(row.arm.clone()).chain(cells).collect()
+    });
+    (header, rows.collect())
+}
+
+/// Header of [`claim_rows`].
+pub const CLAIM_HEADER: [&str; 5] = ["claim", "published", "arm", "ours", "verdict"];
+
+/// Published claims.
+pub fn claim_rows(section: &Section) -> Vec<Vec<String>> {
+    let row = |claim: &super::verdict::Judged| {
+        let measured = claim.measured.as_ref();
+        let ours = match (&claim.against, measured) {
+            (_, None) => "-".to_owned(),
+            (Some(against), Some(figure)) => {
+                format!(
+                    "{:+.1} % {} against {against}",
+                    100.0 * (figure.value - 1.0),
+                    percent(figure)
+                )
+            }
+            (None, Some(figure)) => with_interval(figure),
+        };
+        vec![
+            claim.says.clone(),
+            claim.published.clone(),
+            claim.arm.clone(),
+            ours,
+            claim.verdict.clone(),
+        ]
+    };
+    section.claims.iter().map(row).collect()
+}
+
+/// Header of [`goal_rows`].
+pub const GOAL_HEADER: [&str; 6] = ["target", "arm", "ours", "must", "aim", "verdict"];
+
+/// Targets.
+pub fn goal_rows(section: &Section) -> Vec<Vec<String>> {
+    let row = |goal: &super::verdict::Reached| {
+        vec![
+            goal.says.clone(),
+            goal.arm.clone(),
+            goal.measured.as_ref().map_or("-".to_owned(), with_interval),
+            number(goal.must),
+            number(goal.aim),
+            goal.verdict.clone(),
+        ]
+    };
+    section.goals.iter().map(row).collect()
+}
+
+fn percent(figure: &Figure) -> String {
+    figure.interval.map_or(String::new(), |(low, high)| {
+        format!("[{:+.1}, {:+.1}]", 100.0 * (low - 1.0), 100.0 * (high - 1.0))
+    })
+}
+
+fn with_interval(figure: &Figure) -> String {
+    match figure.interval {
+        Some((low, high)) => {
+            format!("{} [{}, {}]", number(figure.value), number(low), number(high))
+        }
+        None => number(figure.value),
+    }
+}
+
+fn shown(column: &Column, figure: Option<&Figure>) -> String {
+    figure.map_or("-".to_owned(), |figure| quantity(figure.value, column.unit))
+}
+
+/// A quantity with its unit.
+pub fn quantity(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes if Bytes::prints_plain() => format!("{value:.0}"),
+        Unit::Bytes => format!("{:.1} MiB", value / f64::from(1 << 20)),
+        Unit::Seconds if value == 0.0 => "0 s".to_owned(),
+        Unit::Seconds if value < 1e-6 => format!("{:.1} ns", value * 1e9),
+        Unit::Seconds if value < 1e-3 => format!("{:.1} us", value * 1e6),
+        Unit::Seconds if value < 1.0 => format!("{:.1} ms", value * 1e3),
+        Unit::Seconds => format!("{value:.2} s"),
+        Unit::Count if value >= 1e7 => format!("{:.1} M", value / 1e6),
+        Unit::Count => format!("{value:.0}"),
+    }
+}
+
+/// Three significant digits, without trailing zeros.
+fn number(value: f64) -> String {
+    let digits = if value.abs() >= 100.0 { 0 } else { 3 };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::reproduce::plan::Skipped;
+    use crate::reproduce::summary::{Row, Timeline};
+    use crate::reproduce::verdict::{Judged, Reached};
+
+    fn column(name: &str, label: &str, unit: Unit) -> Column {
+        Column { name: name.into(), label: label.into(), unit }
+    }
+
+    fn one(value: f64) -> Figure {
+        Figure { value, interval: Some((value * 0.9, value * 1.1)), runs: 3 }
+    }
+
+    /// A small summary with one of everything.
+    pub fn summary() -> Summary {
+        let row = |arm: &str, pss: f64, cpu: f64, ratio: Option<f64>| Row {
+            arm: arm.into(),
+            figures: [("pss".to_owned(), one(pss)), ("cpu".to_owned(), one(cpu))].into(),
+            ratios: ["pss", "cpu"]
+                .into_iter()
+                .map(|metric| {
+                    let ratios = ratio.map(|ratio| ("jemalloc".to_owned(), one(ratio)));
+                    (metric.to_owned(), ratios.into_iter().collect())
+                })
+                .collect(),
+            notes: vec![format!("note on {arm}")],
+        };
+        let timeline =
+            |arm: &str| Timeline { arm: arm.into(), pss: vec![(0.0, 1048576.0), (1.0, 2097152.0)] };
+        Summary {
+            schema: 1,
+            quick: true,
+            interrupted: false,
+            seed: 1,
+            machine: vec!["a <machine>".into()],
+            sections: vec![Section {
+                experiment: "tiny".into(),
+                title: "A tiny experiment".into(),
+                about: "About <it>.".into(),
+                scale: 0.5,
+                repetitions: 3,
+                sampled_every_ms: 50,
+                memory: column("pss", "Pss", Unit::Bytes),
+                time: column("cpu", "CPU", Unit::Seconds),
+                others: vec![
+                    column("none", "never measured", Unit::Count),
+                    column("cpu", "again", Unit::Seconds),
+                ],
+                tables: vec![Table {
+                    case: "tiny".into(),
+                    rows: vec![
+                        row("jemalloc", 104857600.0, 2.0, None),
+                        row("1y-ksm", 52428800.0, 0.002, Some(0.5)),
+                    ],
+                    timelines: vec![timeline("jemalloc"), timeline("1y-ksm")],
+                }],
+                claims: vec![Judged {
+                    says: "It saves".into(),
+                    published: "-39 %".into(),
+                    arm: "1y-ksm".into(),
+                    against: Some("jemalloc".into()),
+                    measured: Some(one(0.5)),
+                    expected: Some(0.61),
+                    verdict: "better than published".into(),
+                }],
+                goals: vec![Reached {
+                    says: "Memory".into(),
+                    arm: "1y-ksm".into(),
+                    measured: None,
+                    must: 0.55,
+                    aim: 0.47,
+                    verdict: "not measured: why".into(),
+                }],
+                failed: vec!["tiny mesh #1: it crashed".into()],
+            }],
+            skipped: vec![Skipped {
+                experiment: "tiny".into(),
+                arm: Some("mesh".into()),
+                reason: "MESH_LIB is not set".into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn the_report_shows_memory_and_time_side_by_side_and_hides_nothing() {
+        let text = render(&summary());
+        let expected = "\
+tiny: A tiny experiment
+3 runs an arm, 0.5 of the full size, memory read every 50 ms
+
+  arm             Pss          / jemalloc  / glibc     CPU          / jemalloc  / glibc
+  jemalloc  100.0 MiB                   1  -        2.00 s                   1  -
+  1y-ksm     50.0 MiB   0.5 [0.45, 0.55]  -        2.0 ms   0.5 [0.45, 0.55]  -
+";
+        let squeeze = |text: &str| {
+            text.lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(squeeze(&text).contains(&squeeze(expected)), "{text}");
+        for wanted in [
+            "Quick run",
+            "1y-ksm: note on 1y-ksm",
+            "-50.0 % [-55.0, -45.0] against jemalloc",
+            "better than published",
+            "not measured: why",
+            "FAILED tiny mesh #1: it crashed",
+            "tiny mesh: MESH_LIB is not set",
+            "kernel memory included",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("never measured"), "an empty column is left out");
+    }
+
+    #[test]
+    fn quantities_read_well() {
+        assert_eq!(quantity(3.5e-8, Unit::Seconds), "35.0 ns");
+        assert_eq!(quantity(0.0224, Unit::Seconds), "22.4 ms");
+        assert_eq!(quantity(0.0, Unit::Seconds), "0 s");
+        assert_eq!(quantity(1048576.0 * 183.54, Unit::Bytes), "183.5 MiB");
+        assert_eq!(quantity(34812.0, Unit::Count), "34812");
+        assert_eq!(quantity(4.2e7, Unit::Count), "42.0 M");
+        assert_eq!(
+            (number(0.5), number(1.0), number(141.7)),
+            ("0.5".into(), "1".into(), "142".into())
+        );
+    }
+}

@@ -1,4 +1,0 @@
-//! Starting and supervising a program.
-
-pub mod prepare;
-pub mod supervise;

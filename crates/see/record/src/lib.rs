@@ -1,0 +1,13 @@
+//! Recorders: heap, faults, accesses, huge pages, free memory, call sites.
+#![forbid(unsafe_code)]
+
+// Its macros print what a reader may end, and note what is lost.
+#[macro_use]
+extern crate pagemill_launch;
+
+pub mod free_memory;
+pub mod recorders;
+pub mod sampler;
+pub mod summary;
+pub mod symbols;
+pub mod synthetic;

@@ -1,0 +1,95 @@
+//! `--with sites`: which code of a command asks for memory of 1 MiB or more, from its allocator or by `mmap`. The library that notes it is
+//! loaded into the command ([`super::allocations`]).
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use pagemill_kernel::Linux;
+use pagemill_model::Nanos;
+use pagemill_model::event::Recorded as _;
+use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::{Allocation, Event};
+
+use super::Recorder;
+use super::allocations::Allocations;
+use super::mappings::layout;
+use pagemill_launch::library;
+
+/// The smallest memory that is noted.
+const LEAST: u64 = 1 << 20;
+
+/// How often the ring is read: callers are told apart by the files that a process has mapped, while it runs.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Reads the notes of a command.
+pub struct Sites {
+    linux: Linux,
+    ring: Allocations,
+    /// Processes whose files are in the recording.
+    known: HashSet<u64>,
+    noted: u64,
+}
+
+/// Has the command, which runs the program at `path`, note who asks for large memory.
+pub fn noted_by(path: &Path, command: &mut Command) -> Result<Allocations> {
+    let preloaded = library::preloaded(command);
+    let (ring, variables) = Allocations::begin(path, Some(LEAST), preloaded.as_deref())?;
+    command.envs(variables);
+    Ok(ring)
+}
+
+impl Sites {
+    /// A recorder for the command, which runs the program at `path`.
+    pub fn begin(linux: &Linux, path: &Path, command: &mut Command) -> Result<Self> {
+        let ring = noted_by(path, command)?;
+        Ok(Self { linux: linux.clone(), ring, known: HashSet::new(), noted: 0 })
+    }
+
+    /// The files that a process has mapped, once; libraries that are loaded later are known if another recorder looks at mappings.
+    fn files(&mut self, pid: u64, time: Nanos, writer: &mut Writer) -> Result<()> {
+        if self.known.contains(&pid) {
+            return Ok(());
+        }
+        let mappings = self.linux.maps(pid as u32).unwrap_or_default();
+        for mapping in mappings.iter().filter(|mapping| mapping.name.starts_with('/')) {
+            writer.event(&Event::Mapping(Box::new(layout(time, pid as u32, mapping))))?;
+        }
+        if !mappings.is_empty() {
+            self.known.insert(pid);
+        }
+        Ok(())
+    }
+}
+
+impl Recorder for Sites {
+    fn interval(&self) -> Duration {
+        EVERY
+    }
+
+    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+        for note in self.ring.read() {
+            self.files(note.pid.unwrap_or(0), note.time, writer)?;
+            let size = note.size;
+            writer.event(&Allocation::into_event(note))?;
+            self.noted += u64::from(size.is_some());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, writer: &mut Writer) -> Result<()> {
+        self.look(writer)?;
+        if self.ring.lost() > 0 {
+            let why = format!("{} notes came faster than they were read", self.ring.lost());
+            let what = "some call sites".into();
+            writer.meta_mut().not_measured.push(NotMeasured { what, why });
+        }
+        Ok(())
+    }
+
+    fn amount(&self) -> String {
+        format!("{} large allocations by call site", self.noted)
+    }
+}

@@ -1,0 +1,6 @@
+//! Text tables and charts, HTML pages and their drawings.
+#![forbid(unsafe_code)]
+
+pub mod draw;
+pub mod heap;
+pub mod hugepages;

@@ -1,0 +1,266 @@
+//! Fragments free memory on purpose, to a chosen degree.
+//!
+//! Terms. The **score** is the unusable free space index of the chosen order over the large zones. A
+//! **unit** is one huge page of which one page a block is kept and the rest given back in pieces.
+//!
+//! ```text
+//!          ┌────────── too low: take units, at most BATCH ──────────┐
+//!  drain ──► look ── within TOLERANCE of the target ──► done         │
+//!          └────────── too high: give units back, newest first ─────┘
+//! ```
+//!
+//! Taking a unit needs a free huge page and never compacts for one, so free memory is what is broken
+//! up, wherever it lies; 2 MiB is the most that a unit holds while it is taken, and one page in each block
+//! (and one page table) afterwards. If no huge page is free any more, the loop stops and says how far it got.
+//!
+//! Always true: all is given back when [`Fragmenter`] is dropped or the process ends in any way; the
+//! settings that it changes are on loan.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use pagemill_analysis::fragmentation::{free_pages, pages_from};
+use pagemill_kernel::compaction::{
+    COMPACTION_LOAN, HIGH_FRACTION, LISTS_LOAN, NOTHING_KEPT, PROACTIVENESS,
+};
+use pagemill_kernel::huge_area::{HugeArea, Pins, raise_open_files};
+use pagemill_kernel::loan::{Files, Loan};
+use pagemill_kernel::signal::Signals;
+use pagemill_kernel::{Linux, page_size, thp};
+
+use super::{gives_huge_pages, journals};
+use pagemill_record::free_memory::FreeMemory;
+
+/// How far from the target the result may be.
+pub const TOLERANCE: f64 = 0.01;
+
+/// How close the loop tries to come: the rest of the machine moves the score afterwards.
+const AIM: f64 = 0.002;
+
+/// Units taken between two looks. With huge pages of 2 MiB, 128 MiB.
+const BATCH: usize = 64;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// Order of the score.
+    pub order: usize,
+    /// The score, 0 to 1.
+    pub target: f64,
+    /// Whether the pages kept are pinned, so that compaction cannot move them.
+    pub pinned: bool,
+    /// When to give up.
+    pub patience: Duration,
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The score is within [`TOLERANCE`] of the target.
+    Reached,
+    /// No huge page is free any more.
+    NoHugePage,
+    /// The score was above the target before anything was taken.
+    Above,
+    /// The time is over.
+    Late,
+    /// A signal came.
+    Interrupted(i32),
+}
+
+/// What taking units came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// The score, at the end.
+    pub score: f64,
+    /// Units taken and not given back.
+    pub units: usize,
+    /// Pages kept in them.
+    pub pages: usize,
+    /// Memory that is held: the pages kept and what their page tables take.
+    pub held: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Holds the pages that fragment memory, and the settings that would let the kernel mend it.
+pub struct Fragmenter {
+    linux: Linux,
+    goal: Goal,
+    huge_size: usize,
+    /// The memory of movable units, oldest first.
+    batches: Vec<Batch>,
+    /// The pages of pinned units; their memory is gone.
+    pins: Pins,
+    pages_of_a_unit: usize,
+    /// Proactive compaction rests for as long as this lives.
+    _compaction: Loan<Files>,
+}
+
+/// One area, and which of its huge pages are taken.
+struct Batch {
+    area: HugeArea,
+    taken: Vec<usize>,
+}
+
+impl Fragmenter {
+    /// Prepares: borrows settings and makes this process the first that the kernel ends when memory runs
+    /// out. Needs root.
+    pub fn new(linux: &Linux, goal: Goal) -> Result<Self> {
+        let huge_size = linux.thp_pmd_size().context("huge pages are needed")?;
+        let huge_size = usize::try_from(huge_size)?;
+        let compaction = Loan::files(linux, &journals(linux), COMPACTION_LOAN, &[PROACTIVENESS])?;
+        if compaction.found().value(PROACTIVENESS).is_some() {
+            compaction.set(PROACTIVENESS, "0")?;
+        }
+        Linux::live().set_oom_score_adj(std::process::id(), 1000)?;
+        if goal.pinned {
+            raise_open_files()?;
+        }
+        let block = block_bytes(goal.order, huge_size);
+        Ok(Self {
+            linux: linux.clone(),
+            goal,
+            huge_size,
+            batches: Vec::new(),
+            pins: Pins::default(),
+            pages_of_a_unit: huge_size / block,
+            _compaction: compaction,
+        })
+    }
+
+    /// Goes to the target. `progress` hears of each look: the score and the units taken.
+    pub fn run(
+        &mut self,
+        signals: Option<&Signals>,
+        mut progress: impl FnMut(f64, usize),
+    ) -> Result<Outcome> {
+        let began = Instant::now();
+        let directory = journals(&self.linux);
+        let lists = Loan::files(&self.linux, &directory, LISTS_LOAN, &[HIGH_FRACTION])?;
+        if lists.found().value(HIGH_FRACTION).is_some() {
+            lists.set(HIGH_FRACTION, NOTHING_KEPT)?;
+        }
+        let huge = [thp::ENABLED, thp::DEFRAG];
+        let huge = Loan::files(&self.linux, &directory, thp::LOAN, &huge)?;
+        if !gives_huge_pages(&self.linux.thp_enabled()?) {
+            huge.set(thp::ENABLED, "madvise")?;
+        }
+        // A fault that compacts for its huge page would mend what has been broken up.
+        huge.set(thp::DEFRAG, "never")?;
+        let (end, score) = self.approach(signals, began, &mut progress)?;
+        huge.give_back()?;
+        lists.give_back()?;
+        let units = self.units();
+        let pages = units * self.pages_of_a_unit;
+        // A page table for each unit, unless its memory is gone and only the pins are left.
+        let tables = if self.goal.pinned { 0 } else { units };
+        let held = ((pages + tables) * page_size()) as u64;
+        Ok(Outcome { end, score, units, pages, held, took: began.elapsed() })
+    }
+
+    fn approach(
+        &mut self,
+        signals: Option<&Signals>,
+        began: Instant,
+        progress: &mut impl FnMut(f64, usize),
+    ) -> Result<(End, f64)> {
+        loop {
+            self.linux.refresh_lists()?;
+            let blocks = FreeMemory::quick(&self.linux)?.blocks();
+            let (free, large) =
+                (free_pages(&blocks) as f64, pages_from(&blocks, self.goal.order) as f64);
+            let score = if free > 0.0 { 1.0 - large / free } else { 1.0 };
+            progress(score, self.units());
+            let distance = (score - self.goal.target).abs();
+            // At the upper end every last block counts, so it goes on as long as there is one.
+            if distance <= AIM && (self.goal.target < 1.0 || large == 0.0) {
+                return Ok((End::Reached, score));
+            }
+            let end = |otherwise| if distance <= TOLERANCE { End::Reached } else { otherwise };
+            if let Some(received) = signals.map_or(Ok(None), |s| s.wait(Duration::ZERO))? {
+                return Ok((End::Interrupted(received.signal), score));
+            }
+            if began.elapsed() >= self.goal.patience {
+                return Ok((end(End::Late), score));
+            }
+            // Pages that are to leave, or join, the large blocks.
+            let surplus = large - (1.0 - self.goal.target) * free;
+            let of_a_unit = (1_u64 << self.goal.order.max(self.huge_order())) as f64;
+            let units = (surplus / of_a_unit).abs().ceil() as usize;
+            if surplus > 0.0 {
+                let taken = self.take(units.clamp(1, BATCH))?;
+                if taken == 0 {
+                    return Ok((end(End::NoHugePage), score));
+                }
+            } else if self.units() == 0 {
+                return Ok((end(End::Above), score));
+            } else {
+                self.give_back(units.max(1))?;
+            }
+        }
+    }
+
+    /// Units that are taken.
+    fn units(&self) -> usize {
+        let movable: usize = self.batches.iter().map(|batch| batch.taken.len()).sum();
+        movable + self.pins.pages() / self.pages_of_a_unit
+    }
+
+    fn huge_order(&self) -> usize {
+        (self.huge_size / page_size()).trailing_zeros() as usize
+    }
+
+    /// Takes up to `count` units and returns how many it got.
+    fn take(&mut self, count: usize) -> Result<usize> {
+        let mut area = HugeArea::map(count, self.huge_size)?;
+        let mut whole = Vec::new();
+        for index in 0..count {
+            if area.touch(index)? {
+                whole.push(index);
+            } else {
+                // A small page instead: no huge page was free.
+                area.release(index)?;
+                break;
+            }
+        }
+        let block = block_bytes(self.goal.order, self.huge_size);
+        for &index in &whole {
+            for offset in area.keep(index, block)? {
+                if self.goal.pinned {
+                    area.pin(offset, &mut self.pins)?;
+                }
+            }
+        }
+        let count = whole.len();
+        if count > 0 && !self.goal.pinned {
+            self.batches.push(Batch { area, taken: whole });
+        }
+        Ok(count)
+    }
+
+    /// Gives `count` units back: of movable ones the newest, of pinned ones the oldest.
+    fn give_back(&mut self, count: usize) -> Result<()> {
+        if self.goal.pinned {
+            return Ok(self.pins.release(count * self.pages_of_a_unit)?);
+        }
+        for _ in 0..count {
+            let Some(batch) = self.batches.last_mut() else { break };
+            if let Some(index) = batch.taken.pop() {
+                batch.area.release(index)?;
+            }
+            if batch.taken.is_empty() {
+                self.batches.pop();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the block of which a unit keeps one page: the largest that is still too small for the
+/// order, but no more than a huge page.
+fn block_bytes(order: usize, huge_size: usize) -> usize {
+    (page_size() << order).min(huge_size)
+}

@@ -1,0 +1,422 @@
+//! The KSM governor: runs `ksmd` only while the heaps of a program have pages for it to merge.
+//!
+//! `ksmd` costs CPU time as long as it scans, and finds something only after a heap has made pages
+//! identical. A heap says in its statistics page how many such pages it has offered so far
+//! (`ksm_offered`). The governor looks at the pages of a program and all its descendants, and
+//!
+//! ```text
+//!            enough pages offered            two whole scans
+//!   resting ──────────────────────► merging ─────────────────► resting
+//!   (as found)                      (a scan in one go)
+//! ```
+//!
+//! A page is merged at the second scan that finds it with the same content. So two scans serve everything
+//! that was offered before the first of them, and what they do not merge is not merged by a third either: it
+//! was written meanwhile. Only if two scans merged little there is a third, since `ksmd` may have begun in
+//! the middle of its round.
+//!
+//! A scan looks at all that was ever offered, so it should have something to do: the more there is, the more
+//! new pages are waited for ([`Throttle`]), the longer they have waited the fewer are enough, and what scans did not
+//! merge raises the price of the next ones.
+//!
+//! `ksmd` sleeps when it has looked at `pages_to_scan` pages or at all, whichever comes first, and a new
+//! value of `sleep_millisecs` wakes it. The governor lets it look at everything in one go ([`BATCH`]) and
+//! wakes it for the second scan as soon as the first is done; it cannot begin a third one unseen.
+//!
+//! The settings are on loan ([`pagemill_kernel::ksm_loan`]): they are put back when the governor ends, and by
+//! the next one if this one is killed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use pagemill_kernel::ksm::{Run, Settings};
+use pagemill_kernel::ksm_loan::{Loan, Taken};
+use pagemill_kernel::{Linux, Result};
+
+use pagemill_launch::stats_page::{self, Page};
+use pagemill_launch::supervise::Companion;
+
+/// Pages that `ksmd` may look at in one go: a GiB, up to a second of work.
+const BATCH: u64 = 1 << 18;
+
+/// How long it sleeps then, milliseconds: unless it is woken. One more wakes it.
+const SLEEP: u64 = 200;
+
+/// How often new descendants are looked for; more often at first, when programs start others.
+const CENSUS: Duration = Duration::from_millis(500);
+
+/// How often the heaps are looked at while `ksmd` rests, and `ksmd` while it runs.
+const RESTING: Duration = Duration::from_millis(50);
+const MERGING: Duration = Duration::from_millis(5);
+
+/// Where the journal of the loan lives: a place that does not survive a reboot, as the settings do
+/// not.
+pub fn journal_directory(linux: &Linux) -> PathBuf {
+    pagemill_kernel::loan::directory(linux)
+}
+
+/// Governs `ksmd` on behalf of one program. Dropping it puts the settings back.
+pub struct Governor {
+    linux: Linux,
+    loan: Loan,
+    members: BTreeMap<u32, Member>,
+    next_census: Instant,
+    census_gap: Duration,
+    began: Instant,
+    throttle: Throttle,
+}
+
+/// A process of the program.
+#[derive(Default)]
+struct Member {
+    started: u64,
+    page: Option<Page>,
+    censuses: u64,
+    /// Pages that its heap had offered at the last look, when the scans under way began, and when those
+    /// began that are over.
+    offered: u64,
+    scanning: u64,
+    served: u64,
+}
+
+/// What came of asking for a governor.
+pub enum Start {
+    /// `ksmd` runs already; nothing needs to be governed.
+    Running,
+    /// Here it is.
+    Governor(Box<Governor>),
+}
+
+impl Governor {
+    /// Borrows `ksmd`. Needs root.
+    pub fn start(linux: &Linux) -> Result<Start> {
+        Ok(match Loan::take(linux, &journal_directory(linux))? {
+            Taken::Running(_) => Start::Running,
+            Taken::Borrowed(loan) => Start::Governor(Box::new(Self {
+                linux: linux.clone(),
+                loan,
+                members: BTreeMap::new(),
+                next_census: Instant::now(),
+                census_gap: RESTING,
+                began: Instant::now(),
+                throttle: Throttle::default(),
+            })),
+        })
+    }
+
+    /// Puts the process that the program begins with, and so all its descendants, under it.
+    pub fn watch(&mut self, pid: u32) {
+        self.members.insert(pid, Member::default());
+        self.next_census = Instant::now();
+    }
+
+    /// Looks once and sets `ksmd` accordingly; returns how long to wait before the next look.
+    pub fn tick(&mut self) -> Result<Duration> {
+        if Instant::now() >= self.next_census {
+            self.census();
+            self.next_census = Instant::now() + self.census_gap;
+            self.census_gap = (2 * self.census_gap).min(CENSUS);
+        }
+        let look = self.look()?;
+        match self.throttle.decide(&look) {
+            Some(Action::Merge) => {
+                self.members.values_mut().for_each(|member| member.scanning = member.offered);
+                self.loan.set(&fast(self.loan.found(), false))?;
+            }
+            Some(Action::Again { odd }) => self.loan.set(&fast(self.loan.found(), odd))?,
+            Some(Action::Rest) => {
+                self.members.values_mut().for_each(|member| member.served = member.scanning);
+                self.loan.set(self.loan.found())?;
+            }
+            // Another borrower may have put it to rest for its own program.
+            None if look.is_stopped => self.loan.set(&fast(self.loan.found(), false))?,
+            None => {}
+        }
+        Ok(if self.throttle.is_merging() { MERGING } else { RESTING })
+    }
+
+    /// Lets `ksmd` rest as it was found to, until the next tick that finds pages pending.
+    pub fn rest(&mut self) -> Result<()> {
+        self.throttle = Throttle::default();
+        self.loan.set(self.loan.found())
+    }
+
+    /// Puts everything back and says whether that worked.
+    pub fn stop(self) -> Result<()> {
+        self.loan.give_back()
+    }
+
+    /// What is offered, and what `ksmd` has done.
+    fn look(&mut self) -> Result<Look> {
+        let mut look = Look { now: self.began.elapsed(), ..Look::default() };
+        for member in self.members.values_mut() {
+            let Some(page) = member.page else { continue };
+            match page.read() {
+                Ok(snapshot) => {
+                    member.offered = snapshot.and_then(|heap| heap.ksm_offered).unwrap_or(0);
+                    // Less than before is another heap: the process has executed its program anew.
+                    member.scanning = member.scanning.min(member.offered);
+                    member.served = member.served.min(member.offered);
+                    look.waiting += member.offered - member.served;
+                }
+                // Another program has been executed there, or the process has ended.
+                Err(_) => *member = Member { started: member.started, ..Member::default() },
+            }
+        }
+        if look.waiting > 0 || self.throttle.is_merging() {
+            for pid in self.members.keys() {
+                // It may have ended.
+                let Ok(stat) = self.linux.ksm_stat(*pid) else { continue };
+                look.known += stat.rmap_items.unwrap_or(0);
+                look.merged += stat.merging_pages.unwrap_or(0);
+            }
+            look.scans = self.linux.ksm_counters()?.full_scans;
+            look.is_stopped =
+                self.throttle.is_merging() && self.linux.ksm_settings()?.run != Run::Merge;
+        }
+        Ok(look)
+    }
+
+    /// Strikes out who has ended, adds who is new, and looks for statistics pages.
+    fn census(&mut self) {
+        let mut to_visit: Vec<u32> = self.members.keys().copied().collect();
+        let mut members = BTreeMap::new();
+        while let Some(pid) = to_visit.pop() {
+            let Ok(stat) = self.linux.stat(pid) else { continue };
+            if stat.state == 'Z' || members.contains_key(&pid) {
+                continue;
+            }
+            let known = self.members.remove(&pid);
+            let mut member = known
+                .filter(|known| [0, stat.started].contains(&known.started))
+                .unwrap_or_default();
+            member.started = stat.started;
+            member.censuses += 1;
+            // A process without a page may be about to load the library, and mostly never is: it is
+            // asked ever more rarely.
+            if member.page.is_none() && member.censuses.is_power_of_two() {
+                member.page = stats_page::locate(&self.linux, pid).unwrap_or(None);
+            }
+            members.insert(pid, member);
+            to_visit.extend(self.linux.children(pid).unwrap_or_default());
+        }
+        self.members = members;
+    }
+}
+
+/// Settings under which each time that `ksmd` wakes is one whole scan. With the other value of `odd` than
+/// before it wakes now.
+fn fast(found: &Settings, odd: bool) -> Settings {
+    Settings {
+        run: Run::Merge,
+        pages_to_scan: found.pages_to_scan.max(BATCH),
+        sleep_millisecs: SLEEP + u64::from(odd),
+        advisor_mode: found.advisor_mode.as_ref().map(|_| "none".to_owned()),
+        // A page that was seen to be unique may have become identical a moment ago.
+        smart_scan: found.smart_scan.map(|_| 0),
+    }
+}
+
+/// What is known when a decision is made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    /// Time since the governor began.
+    now: Duration,
+    /// Pages offered that no finished scans have served.
+    waiting: u64,
+    /// Pages that a scan looks at: those that earlier ones have seen.
+    known: u64,
+    /// Pages of the program that are merged.
+    merged: u64,
+    /// Whole scans since the machine started.
+    scans: u64,
+    /// `ksmd` rests although it should not.
+    is_stopped: bool,
+}
+
+/// What to do with `ksmd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// Begin to scan.
+    Merge,
+    /// Begin the next scan now; `odd` alternates.
+    Again { odd: bool },
+    /// Rest.
+    Rest,
+}
+
+/// For so long a heap that goes on offering is waited for: one pass offers many pages.
+const GROWING: Duration = Duration::from_millis(400);
+
+/// Of the pages that a scan looks at, the part (one in so many) that should be new.
+const NEW: u64 = 16;
+
+/// How often scans that merged little may double what the next ones need.
+const DEAREST: u32 = 6;
+
+/// Decides when `ksmd` should run; knows no clock and no kernel.
+#[derive(Debug, Default)]
+struct Throttle {
+    state: State,
+    /// By how many doublings more new pages are wanted.
+    dearness: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Resting {
+        /// When the first of the pages that wait was seen, and how many waited at the last look.
+        since: Option<Duration>,
+        last: u64,
+    },
+    Merging {
+        /// At the beginning: pages that waited, pages merged, whole scans.
+        waiting: u64,
+        merged: u64,
+        scans: u64,
+        /// Scans that `ksmd` was woken for.
+        woken: u64,
+    },
+}
+
+impl Companion for Governor {
+    const WHAT: &'static str = "ksmd";
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> anyhow::Result<Duration> {
+        Ok(Self::tick(self)?)
+    }
+
+    fn rest(&mut self) -> anyhow::Result<()> {
+        Ok(Self::rest(self)?)
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        Self::stop(self).context("the settings of ksmd are not restored")
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Resting { since: None, last: 0 }
+    }
+}
+
+impl Throttle {
+    fn is_merging(&self) -> bool {
+        matches!(self.state, State::Merging { .. })
+    }
+
+    fn decide(&mut self, look: &Look) -> Option<Action> {
+        match &mut self.state {
+            State::Resting { since, last } => {
+                let grows = look.waiting != *last;
+                *last = look.waiting;
+                if look.waiting == 0 {
+                    *since = None;
+                    return None;
+                }
+                let waited = look.now.saturating_sub(*since.get_or_insert(look.now));
+                let wanted = (look.known / NEW) << self.dearness;
+                // Half as many are enough after a second, a quarter after two.
+                let wanted = wanted.checked_shr(waited.as_secs() as u32).unwrap_or(0);
+                if grows && waited < GROWING || look.waiting < wanted {
+                    return None;
+                }
+                let Look { waiting, merged, scans, .. } = *look;
+                self.state = State::Merging { waiting, merged, scans, woken: 0 };
+                Some(Action::Merge)
+            }
+            State::Merging { waiting, merged, scans, woken } => {
+                let done = look.scans.saturating_sub(*scans);
+                let gained = look.merged.saturating_sub(*merged);
+                if done >= 3 || done == 2 && gained * 4 >= *waiting {
+                    self.dearness = if gained * 4 >= *waiting {
+                        self.dearness.saturating_sub(1)
+                    } else {
+                        (self.dearness + 1).min(DEAREST)
+                    };
+                    self.state = State::default();
+                    return Some(Action::Rest);
+                }
+                (done > *woken).then(|| {
+                    *woken = done;
+                    Action::Again { odd: done % 2 == 1 }
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(millis: u64, waiting: u64, merged: u64, scans: u64) -> Look {
+        let now = Duration::from_millis(millis);
+        Look { now, waiting, known: 10_000, merged, scans, is_stopped: false }
+    }
+
+    #[test]
+    fn two_scans_serve_what_was_offered_and_the_second_comes_at_once() {
+        let mut throttle = Throttle::default();
+        assert_eq!(throttle.decide(&look(0, 0, 0, 7)), None);
+        assert_eq!(throttle.decide(&look(50, 4000, 0, 7)), None, "it may go on");
+        assert_eq!(throttle.decide(&look(100, 4000, 0, 7)), Some(Action::Merge));
+        assert_eq!(throttle.decide(&look(105, 4000, 0, 7)), None);
+        assert_eq!(throttle.decide(&look(110, 4000, 0, 8)), Some(Action::Again { odd: true }));
+        assert_eq!(throttle.decide(&look(115, 4000, 1500, 8)), None);
+        assert_eq!(throttle.decide(&look(120, 4000, 3500, 9)), Some(Action::Rest));
+        assert_eq!(throttle.decide(&look(125, 0, 3500, 9)), None);
+    }
+
+    #[test]
+    fn a_heap_that_goes_on_offering_is_not_waited_for_for_ever() {
+        let mut throttle = Throttle::default();
+        let mut begun = None;
+        for tick in 0..40 {
+            let now = tick * 50;
+            if throttle.decide(&look(now, 1000 + tick, 0, 0)).is_some() {
+                begun = Some(now);
+                break;
+            }
+        }
+        assert_eq!(begun, Some(400));
+    }
+
+    #[test]
+    fn few_new_pages_among_many_old_ones_wait_and_never_for_ever() {
+        let mut throttle = Throttle::default();
+        let begun = (0..1000)
+            .map(|tick| tick * 50)
+            .find(|now| throttle.decide(&look(*now, 20, 9000, 0)).is_some());
+        // 10,000 / 16 halved five times is at most 20.
+        assert_eq!(begun, Some(5000));
+    }
+
+    #[test]
+    fn pages_that_do_not_merge_get_one_more_scan_and_make_the_next_ones_wait() {
+        let mut throttle = Throttle::default();
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for round in 0..3 {
+            let from = now;
+            while throttle.decide(&look(now, 700, 0, 3 * round)).is_none() {
+                now += 50;
+            }
+            waits.push(now - from);
+            for scan in 1..=2 {
+                let again = throttle.decide(&look(now, 700, 0, 3 * round + scan));
+                assert!(matches!(again, Some(Action::Again { .. })), "{again:?}");
+            }
+            assert_eq!(throttle.decide(&look(now, 700, 0, 3 * round + 3)), Some(Action::Rest));
+            assert_eq!(throttle.decide(&look(now, 0, 0, 3 * round + 3)), None);
+        }
+        assert!(waits.is_sorted() && waits[2] >= 2000, "{waits:?}");
+    }
+}

@@ -1,0 +1,764 @@
+//! The launcher's side of `run --huge`: looks at what the agents report, decides, gives orders, records.
+//!
+//! A region gets a decision when it is first seen, when what was decided would change, and at the latest once a second. Until the
+//! first, the agent follows the order for a region that grows in order, which is decided beforehand, so that a
+//! program need not wait for the launcher. Every decision is that of the policy for a recorded view (see `decisions`).
+//!
+//! | decision | order, or what is done |
+//! |---|---|
+//! | `ahead-2m` | huge pages ahead of the growth, made in place |
+//! | `pool` | the same, zeroed beforehand in the agent's pool and moved into place |
+//! | `ahead-64k` | the same with pages of 64 KiB, for which the system's setting is borrowed ([`super::isolate`]) |
+//! | `ahead-4k` | base pages ahead of it |
+//! | `fault-64k` | pages of 64 KiB at the program's own faults: chunks in which no huge page fits any more are advised |
+//! | `huge`, `fault-2m` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
+//! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
+//! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
+//!
+//! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::maps::top_of_mappings;
+use pagemill_kernel::shared_words::SharedWords;
+use pagemill_kernel::{Linux, clock};
+use pagemill_model::dataset::Row as _;
+use pagemill_model::event::Recorded as _;
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, HugeDecision, Nanos};
+use pagemill_policy::huge::cbmm_plus::PRESSURE;
+use pagemill_policy::huge::profile::{Mapping, Profile};
+use pagemill_policy::huge::{
+    Action, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
+};
+use pagemill_prefault::board::{At, Board, Head, Of, Order, Process, REGIONS, WORDS, degraded};
+
+use serde_json::{Value, json};
+
+use super::isolate::{self, Isolation};
+use super::sites::Sites;
+use super::view::{self, Fresh, Machine};
+use crate::decisions;
+use pagemill_launch::files::NewFile;
+use pagemill_launch::supervise::Companion;
+
+/// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using; between them the
+/// agent acts on its own.
+const ROUND: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_millis(100);
+/// For so long after growth it counts as growing.
+const GROWING: Duration = Duration::from_millis(200);
+/// Bytes that are growth.
+const GROWN: u64 = 1 << 20;
+
+/// Time between two looks at memory and load.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time between two scans of pages in use.
+const SCAN: Duration = Duration::from_millis(100);
+/// The longest that a decision stands.
+const STANDS: Duration = Duration::from_secs(1);
+/// What was measured of huge pages counts for so long.
+const FRESH: Duration = Duration::from_millis(500);
+/// A run of which the second that measuring costs takes is not noticed any more.
+const LONG: Duration = Duration::from_secs(60);
+/// Huge pages whose zeros are counted in a scan; each takes some 100 us.
+const LOOKED: u32 = 32;
+/// Collapsing and breaking up take at most this share of the time, in thousandths of one CPU.
+const COLLAPSE_SHARE: u64 = 50;
+
+/// What to run under.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The policy.
+    pub policy: Named,
+    /// Benefits by place.
+    pub profile: Option<Profile>,
+    /// Where decisions are recorded.
+    pub log: Option<PathBuf>,
+    /// Whether a recording there, and a file of counters, is replaced.
+    pub force: bool,
+    /// Decide and record, but do nothing.
+    pub dry: bool,
+    /// Where the agents' counters go at the end, as JSON.
+    pub stats: Option<PathBuf>,
+    /// The command, for the recording's header.
+    pub command: Vec<String>,
+    /// A process that runs already, to be helped from outside.
+    pub pid: Option<u32>,
+}
+
+/// What is remembered of a region.
+#[derive(Clone, Copy, Debug, Default)]
+struct Decided {
+    generation: u64,
+    action: Action,
+    at: Duration,
+}
+
+impl Member {
+    /// How fast the process grows, bytes a millisecond of a window.
+    fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
+        const WINDOW: Duration = Duration::from_millis(40);
+        let resident = process.get(Of::Resident);
+        let (then, before) = *self.resident.get_or_insert((now, resident));
+        if now >= then + WINDOW {
+            let passed = (now - then).as_millis() as u64;
+            let seen = resident.saturating_sub(before) / passed;
+            let smooth = self.growth.value().map_or(seen, |growth| (growth + seen) / 2);
+            self.growth = Figure::Measured(smooth);
+            self.resident = Some((now, resident));
+        }
+        self.growth
+    }
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+struct Member {
+    decided: [Decided; REGIONS],
+    huge: u64,
+    made: Duration,
+    base: u64,
+    touched: Duration,
+    /// Resident bytes when it was last seen to have grown.
+    seen_at: u64,
+    /// Resident bytes when growth was worked out last.
+    resident: Option<(Duration, u64)>,
+    growth: Figure,
+    pages: Option<Pages>,
+    top: u64,
+    /// The last huge page whose zeros were counted.
+    looked: u64,
+    seen: bool,
+}
+
+/// Decides for a program and its descendants.
+pub struct Launcher {
+    linux: Linux,
+    options: Options,
+    isolation: Option<Isolation>,
+    shared: SharedWords,
+    machine: Machine,
+    members: BTreeMap<u64, Member>,
+    writer: Option<Writer>,
+    stats: Option<NewFile>,
+    child: u32,
+    next_look: Duration,
+    next_scan: Duration,
+    collapsing: Duration,
+    /// When a program was last seen to have grown.
+    grown: Duration,
+    began: Duration,
+    said: u64,
+    decisions: BTreeMap<&'static str, u64>,
+    ended: Vec<Value>,
+    sites: Option<Sites>,
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(time.as_nanos() as u64)
+}
+
+impl Launcher {
+    /// Prepares everything that can fail.
+    pub fn new(linux: &Linux, options: Options) -> Result<Self> {
+        let inside = options.pid.is_none() && !options.dry;
+        let medium = inside.then(|| isolate::medium(linux, options.policy.name())).flatten();
+        // Timed before this process is kept from huge pages.
+        let machine = Machine::new(linux, matches!(options.policy, Named::CbmmPlus(_)))?;
+        let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
+        let stats = stats.transpose()?;
+        let writer = match &options.log {
+            Some(path) => Some(Writer::create(path, meta(linux, &options), options.force, None)?),
+            None => None,
+        };
+        // A dry run leaves the program the system's huge pages, as a running one has them.
+        let isolation = match options.pid {
+            None if !options.dry => Some(Isolation::of(linux, options.policy.name(), medium)?),
+            _ => None,
+        };
+        let places = [Path::new("/dev/shm"), &std::env::temp_dir()];
+        let shared = SharedWords::create(&places, BOARD, WORDS)
+            .context("no place for the board of run --huge ($TMPDIR may name one)")?;
+        let now = clock::monotonic();
+        let mut launcher = Self {
+            linux: linux.clone(),
+            options,
+            isolation,
+            shared,
+            machine,
+            members: BTreeMap::new(),
+            writer,
+            stats,
+            child: 0,
+            next_look: now,
+            next_scan: now,
+            collapsing: Duration::ZERO,
+            grown: now,
+            began: now,
+            said: 0,
+            decisions: BTreeMap::new(),
+            ended: Vec::new(),
+            sites: None,
+        };
+        launcher.found();
+        if let Some(pid) = launcher.options.pid {
+            launcher.watch(pid);
+        }
+        Ok(launcher)
+    }
+
+    /// Nothing will be recorded or counted: what was begun for it goes.
+    pub fn never_started(&mut self) {
+        self.stats = None;
+        if let Some(writer) = self.writer.take() {
+            writer.abandon();
+        }
+    }
+
+    /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
+    pub fn needs_agent(&self) -> bool {
+        !self.options.policy.name().starts_with("linux-")
+    }
+
+    /// Whether the profile has rows that name the code that made a mapping.
+    pub fn needs_sites(&self) -> bool {
+        self.options.profile.as_ref().is_some_and(Profile::names_sites)
+    }
+
+    /// Who tells which code that is.
+    pub fn know_sites(&mut self, sites: Sites) {
+        self.sites = Some(sites);
+    }
+
+    /// The value of `PAGEMILL_HUGE`.
+    pub fn board_path(&self) -> &Path {
+        self.shared.path()
+    }
+
+    fn board(&self) -> Board<'_> {
+        Board::new(self.shared.words()).expect("the file was made with room for a board")
+    }
+
+    /// Fills in the head of the board.
+    fn found(&mut self) {
+        let order = self.first();
+        let headroom = self.headroom();
+        let own = self.linux.status(std::process::id()).ok();
+        let filters = own.and_then(|own| own.seccomp_filters).unwrap_or(0);
+        let board = self.board();
+        board.set(Head::LeadPerMille, 28);
+        board.set(Head::HorizonNs, 20_000_000);
+        board.set(Head::LeadMost, 64 << 20);
+        board.set(Head::Lend, 100);
+        board.set(Head::Headroom, headroom);
+        board.set(Head::Filters, filters);
+        board.set(Head::First, order as u64);
+        board.set(Head::Beat, clock::monotonic().as_nanos() as u64);
+        board.found();
+    }
+
+    /// CPU time of the agents' threads, those of ended programs apart.
+    fn helpers(&self) -> Duration {
+        let living = self.board().processes().filter(|process| process.get(Of::Pid) != 0);
+        Duration::from_nanos(living.map(|process| process.get(Of::HelperNs)).sum())
+    }
+
+    /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
+    /// control group.
+    fn headroom(&self) -> u64 {
+        let group = self.linux.memory_cgroup(std::process::id()).and_then(|group| group.charge());
+        let room = group.ok().and_then(|charge| Some(charge.limit?.saturating_sub(charge.current)));
+        (self.machine.available() / 16).min(room.map_or(u64::MAX, |room| room / 4))
+    }
+
+    /// Whether the policy wants to know which pages are there: cbmm+ only if a profile says what a huge page brings.
+    fn scans(&self) -> bool {
+        match self.options.policy {
+            Named::Ingens(_) | Named::Hawkeye(_) => true,
+            Named::CbmmPlus(_) => self.options.profile.is_some(),
+            Named::Cbmm(_) | Named::Linux(_) => false,
+        }
+    }
+
+    /// The order for a region that nobody has looked at.
+    fn first(&self) -> Order {
+        if self.options.profile.is_some() || self.options.dry {
+            return Order::Nothing;
+        }
+        first_order(&self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
+    }
+
+    /// Puts the process that the program begins with under it.
+    pub fn watch(&mut self, pid: u32) {
+        self.child = pid;
+        if let Some(writer) = &mut self.writer {
+            let meta = writer.meta_mut();
+            meta.pid = pid.into();
+            // A process that runs already has no command here.
+            if meta.comm.is_empty() {
+                meta.comm = self.linux.stat(pid).map(|stat| stat.comm).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Looks once; returns how long to wait before the next look.
+    pub fn tick(&mut self) -> Result<Duration> {
+        let now = clock::monotonic();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            let helpers = self.helpers();
+            self.machine.look(helpers);
+            self.leave_the_dead();
+            let (first, headroom) = (self.first(), self.headroom());
+            let board = self.board();
+            board.set(Head::First, first as u64);
+            board.set(Head::Headroom, headroom);
+        }
+        self.board().set(Head::Beat, now.as_nanos() as u64);
+        if let Some(sites) = &mut self.sites {
+            sites.look(&self.linux);
+        }
+        let mut rows = Vec::new();
+        let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
+        let board = Board::new(shared.words()).expect("the file was made with room for a board");
+        let moments = moments(&options.policy);
+        for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
+            let pid = process.get(Of::Pid);
+            let member = members.entry(pid).or_default();
+            if !member.seen {
+                member.seen = true;
+                member.top = top_of_mappings(&linux.maps(pid as u32).unwrap_or_default());
+            }
+            if process.get(Of::HugePages) != member.huge {
+                member.huge = process.get(Of::HugePages);
+                member.made = now;
+            }
+            if process.get(Of::BasePages) + process.get(Of::Seeds) != member.base {
+                member.base = process.get(Of::BasePages) + process.get(Of::Seeds);
+                member.touched = now;
+            }
+            let resident = process.get(Of::Resident);
+            if resident.abs_diff(member.seen_at) >= GROWN {
+                (member.seen_at, *grown) = (resident, now);
+            }
+            let fresh = Fresh {
+                huge: member.made + FRESH > now,
+                base: member.touched + FRESH > now,
+                growth: member.grown(process, now),
+            };
+            if options.profile.is_none() && !options.dry {
+                let view = |moment| machine.next(process, Section::Mmap, moment, fresh);
+                process.begin_with(first_order(&options.policy, view));
+            }
+            for (number, region) in process.regions().enumerate() {
+                let generation = region.get(At::Generation);
+                if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
+                    continue;
+                }
+                let decided = &mut member.decided[number];
+                let known = decided.generation == generation;
+                let mut told = None;
+                for &moment in moments {
+                    let mut view = machine.of(process, region, moment, fresh);
+                    if let Some(profile) = &options.profile {
+                        let at = view.address.max(region.get(At::Start));
+                        let site = sites.as_ref().and_then(|sites| sites.at(pid, at));
+                        view::profiled(&mut view, profile, region, member.top, site);
+                    }
+                    let due = !known || decided.at + STANDS <= now;
+                    let action = options.policy.decide(&view).action;
+                    if due || action != decided.action {
+                        told = Some(decisions::decide(
+                            &options.policy,
+                            &view,
+                            nanos(now),
+                            Some(pid as u32),
+                        ));
+                    }
+                    if told.as_ref().is_some_and(|(decision, _)| decision.action != Action::Base) {
+                        break;
+                    }
+                    if action != Action::Base {
+                        break;
+                    }
+                }
+                let Some((decision, mut row)) = told else { continue };
+                *decided = Decided { generation, action: decision.action, at: now };
+                let order = order_for(decision.action);
+                row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
+                if !options.dry {
+                    region.give(order, generation);
+                }
+                rows.push((decision.action, row));
+            }
+        }
+        for (action, row) in rows {
+            self.record(action, row)?;
+        }
+        if self.scans() && now >= self.next_scan {
+            self.next_scan = now + SCAN;
+            self.scan(now)?;
+        }
+        self.say_what_is_missing();
+        Ok(if !self.needs_agent() {
+            // The kernel alone carries it out.
+            STANDS
+        } else if now < self.grown + GROWING {
+            ROUND
+        } else {
+            REST
+        })
+    }
+
+    fn record(&mut self, action: Action, row: HugeDecision) -> Result<()> {
+        *self.decisions.entry(action.name()).or_default() += 1;
+        if let Some(writer) = &mut self.writer {
+            writer.event(&row.into_event())?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the pages of each process and collapses what the policy finds worth it, most worthwhile first.
+    fn scan(&mut self, now: Duration) -> Result<()> {
+        let share = COLLAPSE_SHARE as f64 / 1000.0;
+        let pids: Vec<u64> = match self.members.is_empty() {
+            // A program without an agent: static, or one that changed its user.
+            true => vec![self.child.into()],
+            false => self.members.keys().copied().collect(),
+        };
+        for pid in pids {
+            let mut candidates = self.candidates(pid);
+            candidates.sort_by_key(|(view, gain)| (std::cmp::Reverse(*gain), view.address));
+            for (view, _) in candidates {
+                if self.collapsing > (now - self.began).mul_f64(share) + Duration::from_millis(5) {
+                    return Ok(());
+                }
+                let (decision, mut row) = decisions::decide(
+                    &self.options.policy,
+                    &view,
+                    nanos(clock::monotonic()),
+                    Some(pid as u32),
+                );
+                row.outcome = Some(if self.options.dry {
+                    "dry".to_owned()
+                } else {
+                    let began = clock::monotonic();
+                    let outcome = match decision.action {
+                        Action::Demote => self.demote(pid, view.address),
+                        _ => self.collapse(pid, view.address),
+                    };
+                    let took = clock::monotonic() - began;
+                    self.collapsing += took;
+                    row.took = Some(nanos(took));
+                    row.done = outcome.is_ok().then_some(Bytes(REGION));
+                    outcome.map_or_else(|why| why, |()| "applied".to_owned())
+                });
+                self.record(decision.action, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of a process about which the policy would do something, with what it gains.
+    fn candidates(&mut self, pid: u64) -> Vec<(View, u64)> {
+        let Ok(maps) = self.linux.maps(pid as u32) else { return Vec::new() };
+        let member = self.members.entry(pid).or_default();
+        if member.pages.is_none() {
+            member.pages = Pages::of(&self.linux, pid as u32).ok();
+        }
+        let Some(pages) = &member.pages else { return Vec::new() };
+        let mut found = Vec::new();
+        let used = self.machine.typical(Moment::Scan, Section::Mmap).used.value();
+        let short = used.is_some_and(|used| used >= PRESSURE.0);
+        // Where the last scan ended.
+        let (from, mut looked, mut counted) = (member.looked, 0, 0);
+        let grows = maps.iter().filter(|map| {
+            let ours = map.name.is_empty() || map.name == HEAP || map.name.starts_with("[anon:");
+            map.write && !map.shared && map.inode == 0 && ours && map.len() >= REGION
+        });
+        for map in grows {
+            let (first, last) = (map.start.next_multiple_of(REGION), map.end / REGION * REGION);
+            let Ok(runs) = pages.runs(first, last.max(first)) else { continue };
+            let mut chunks: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+            for run in runs {
+                let mut at = run.start;
+                while at < run.end {
+                    let chunk = at / REGION * REGION;
+                    let end = run.end.min(chunk + REGION);
+                    let entry = chunks.entry(chunk).or_default();
+                    entry.0 += (end - at) / 4096;
+                    entry.1 |= run.huge;
+                    at = end;
+                }
+            }
+            let section = if map.name == HEAP { Section::Heap } else { Section::Mmap };
+            for (chunk, (present, huge)) in chunks {
+                let mut view = self.machine.typical(Moment::Scan, section);
+                view.address = chunk;
+                view.huge = huge;
+                view.present = Figure::Measured(present);
+                view.expected = Figure::Modelled(present.min(PAGES));
+                // Without idle page tracking nobody knows what was accessed; what is there counts.
+                view.accessed = Figure::Modelled(present);
+                if huge && short && chunk > from && looked < LOOKED {
+                    (looked, counted) = (looked + 1, chunk);
+                    let zeros = pages.zeros(chunk, REGION);
+                    view.zeros = zeros.map_or(Figure::Absent, Figure::Measured);
+                }
+                if let Some(profile) = &self.options.profile {
+                    let base = if section == Section::Heap { map.start } else { member.top };
+                    let (start, end) = (map.start, map.end);
+                    let site = self.sites.as_ref().and_then(|sites| sites.at(pid, chunk));
+                    let mapping = Mapping { start, end, section, base, site, ..Mapping::default() };
+                    view::profiled_in(&mut view, profile, &mapping);
+                }
+                let decision = self.options.policy.decide(&view);
+                if decision.action != Action::Base {
+                    found.push((view, decision.estimate.gain()));
+                }
+            }
+        }
+        if let Some(member) = self.members.get_mut(&pid) {
+            member.looked = if looked < LOOKED { 0 } else { counted };
+        }
+        found
+    }
+
+    fn demote(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+        let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
+        let pages = pages.ok_or("the process's pages cannot be looked at")?;
+        pages.demote(chunk, REGION).map_err(|error| error.to_string())
+    }
+
+    fn collapse(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+        let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
+        let outside = pages.map(|pages| pages.collapse(chunk, REGION));
+        match outside {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
+                let mut processes = self.board().processes();
+                match processes.find(|process| process.get(Of::Pid) == pid) {
+                    None => Err(error.to_string()),
+                    Some(busy) if busy.get(Of::CollapseAt) != 0 => {
+                        Err("left for later: the agent has one to collapse".to_owned())
+                    }
+                    Some(free) => {
+                        free.set(Of::CollapseAt, chunk);
+                        Ok(())
+                    }
+                }
+            }
+            Some(Err(error)) => Err(error.reason().to_owned()),
+            None => Err("the process's pages cannot be looked at".to_owned()),
+        }
+    }
+
+    /// Gives the places of ended processes back.
+    fn leave_the_dead(&mut self) {
+        let mut gone = Vec::new();
+        for process in self.board().processes() {
+            let pid = process.get(Of::Pid);
+            if pid != 0 && !self.linux.process_file(pid as u32, "stat").exists() {
+                gone.push((pid, counters(process)));
+                process.set(Of::Pid, 0);
+            }
+        }
+        for (pid, counters) in gone {
+            self.members.remove(&pid);
+            if self.options.stats.is_some() {
+                self.ended.push(counters);
+            }
+        }
+    }
+
+    /// Says once what the agents lack.
+    fn say_what_is_missing(&mut self) {
+        let found =
+            self.board().processes().fold(0, |bits, process| bits | process.get(Of::Degraded));
+        for (bit, what) in [
+            (
+                degraded::NO_MOVE,
+                "nothing is provided ahead: no userfaultfd that moves pages (Linux 6.8, or a seccomp filter)",
+            ),
+            (
+                degraded::NO_THREAD,
+                "a program has no helper thread: it may not be started, or a seccomp filter made it leave",
+            ),
+            (
+                degraded::NO_QUERY,
+                "only what programs map themselves is seen, not what their malloc does (PROCMAP_QUERY, Linux 6.11)",
+            ),
+            (
+                degraded::NO_SCAN,
+                "nothing is provided ahead: the kernel does not tell which pages are there (PAGEMAP_SCAN, Linux 6.7)",
+            ),
+            (
+                degraded::REFUSED_BY_PROGRAM,
+                "a program refuses huge pages (PR_SET_THP_DISABLE; redis: --disable-thp no): base pages are provided",
+            ),
+            (
+                degraded::LIMITED,
+                "a program has locked its memory or limited its address space: nothing is provided ahead",
+            ),
+        ] {
+            if found & bit != 0 && self.said & bit == 0 {
+                self.said |= bit;
+                eprintln!("pagemill: {what}");
+            }
+        }
+    }
+
+    /// Ends everything, and says whether that worked.
+    pub fn stop(mut self) -> Result<()> {
+        let long = self.needs_agent() && clock::monotonic() >= self.began + LONG;
+        // While pages of 64 KiB are still to be had.
+        let renewed = if long { self.machine.renew() } else { Ok(()) };
+        let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
+        let isolation = isolation.context("the system's huge page settings are not restored");
+        let recorded = match self.writer.take() {
+            Some(writer) => writer.finish(nanos(clock::monotonic())).map(|path| {
+                eprintln!("next: pagemill report {}", path.display());
+            }),
+            None => Ok(()),
+        };
+        let told = match (self.stats.take(), &self.options.stats) {
+            (Some(mut file), Some(path)) => {
+                let text = format!("{:#}\n", self.told());
+                let written = file.write_all(text.as_bytes());
+                let written = written.with_context(|| format!("cannot write {}", path.display()));
+                written.and_then(|()| file.finish())
+            }
+            _ => Ok(()),
+        };
+        if self.options.dry {
+            let told: Vec<String> =
+                self.decisions.iter().map(|(action, count)| format!("{action} {count}")).collect();
+            let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+            eprintln!("pagemill: dry run, nothing was done; decisions: {told}");
+        }
+        isolation.and(recorded.map_err(Into::into)).and(told).and(renewed)
+    }
+
+    /// What all agents have counted.
+    fn told(&self) -> Value {
+        let board = self.board();
+        let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
+        let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
+        json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
+    }
+}
+
+impl Companion for Launcher {
+    const WHAT: &'static str = "the use of huge pages";
+
+    fn never_started(&mut self) {
+        Self::never_started(self);
+    }
+
+    fn watch(&mut self, pid: u32) {
+        Self::watch(self, pid);
+    }
+
+    fn tick(&mut self) -> Result<Duration> {
+        Self::tick(self)
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(self) -> Result<()> {
+        Self::stop(self)
+    }
+}
+
+/// What an agent has counted.
+fn counters(process: Process<'_>) -> Value {
+    let get = |word| process.get(word);
+    json!({
+        "pid": get(Of::Pid),
+        "degraded": get(Of::Degraded),
+        "resident_bytes": get(Of::Resident),
+        "helper_cpu_ns": get(Of::HelperNs),
+        "huge_pages": get(Of::HugePages),
+        "base_pages": get(Of::BasePages),
+        "late": get(Of::Late),
+        "refused": get(Of::Refused),
+        "huge_ns": get(Of::HugeNs),
+        "huge_most_ns": get(Of::HugeMostNs),
+        "base_512_ns": get(Of::BaseNs),
+        "collapsed": get(Of::Collapsed),
+        "untouched_bytes": get(Of::Untouched),
+        "rounds": get(Of::Rounds),
+        "medium_chunks": get(Of::MediumChunks),
+        "medium_ns": get(Of::MediumNs),
+        "seeds": get(Of::Seeds),
+    })
+}
+
+/// The kernel's name of what `brk` grows.
+const HEAP: &str = "[heap]";
+
+/// Beginning of a board's file name.
+const BOARD: &str = "pagemill-huge";
+
+/// The moments at which a policy is asked about a region that grows.
+fn moments(policy: &Named) -> &'static [Moment] {
+    match policy {
+        Named::CbmmPlus(_) => &[Moment::Ahead],
+        Named::Cbmm(_) => &[Moment::Fault, Moment::Ahead],
+        Named::Hawkeye(_) => &[Moment::Fault],
+        Named::Ingens(_) | Named::Linux(_) => &[],
+    }
+}
+
+/// What is to be done about a region of this view, before anybody has looked at it.
+fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
+    let mut orders =
+        moments(policy).iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
+    orders.find(|order| *order != Order::Nothing).unwrap_or_default()
+}
+
+/// What an agent is told to do so that a decision about a region that grows comes about.
+fn order_for(action: Action) -> Order {
+    match action {
+        Action::Ahead2m => Order::Huge,
+        Action::Pool => Order::Pool,
+        Action::Ahead4k => Order::Base,
+        Action::Ahead64k => Order::Medium,
+        Action::Huge | Action::Fault2m => Order::Fault,
+        Action::Fault64k => Order::FaultMedium,
+        Action::Base | Action::Collapse | Action::Demote | Action::Prezero | Action::Defragment => {
+            Order::Nothing
+        }
+    }
+}
+
+fn meta(linux: &Linux, options: &Options) -> Meta {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Meta {
+        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        command: options.command.clone(),
+        comm: options
+            .command
+            .first()
+            .and_then(|word| Path::new(word).file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        kernel: linux.release().unwrap_or_default(),
+        machine: std::env::consts::ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: nanos(clock::monotonic()),
+        started_unix: nanos(unix.unwrap_or_default()),
+        datasets: vec![HugeDecision::DATASET.into()],
+        capabilities: vec!["PAGEMAP_SCAN".into(), "UFFDIO_MOVE".into(), "process_madvise".into()],
+        ..Meta::default()
+    }
+}

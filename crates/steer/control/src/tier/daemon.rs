@@ -1,0 +1,546 @@
+//! The daemon's loop: look, decide, act, say; once a quantum, until a signal, `--for` or the end of all
+//! its processes.
+//!
+//! Settings are on loan: they are put back when this returns, and by the next start after a kill. The
+//! tracker is let rest while the daemon is above its share of a core.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use pagemill_kernel::damon;
+use pagemill_kernel::signal::Signals;
+use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
+use pagemill_model::recording::Writer;
+use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
+use pagemill_policy::tier::live::Live;
+
+use super::Tiers;
+use super::actuators::{
+    Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit,
+    SharedTracker,
+};
+use super::latency::{Latency, Looked};
+use super::pages::{PAGE, Pages, Shared};
+use super::status::{self, Board, Status};
+use super::trackers::{Migrate, Track, Tracker};
+use pagemill_record::sampler::nanos;
+
+/// Whose memory is placed.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// These processes, and those that they start if `children`.
+    Processes {
+        /// They.
+        pids: Vec<u32>,
+        /// Whether those that they start are followed.
+        children: bool,
+    },
+    /// All processes of a cgroup and of those below it.
+    Group(PathBuf),
+}
+
+/// How pages are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// One by one.
+    MovePages,
+    /// By DAMON's threads.
+    Damos,
+    /// By the kernel's hint faults.
+    Kernel,
+    /// By the weights for new memory.
+    Interleave,
+}
+
+/// What the daemon is to do.
+pub struct Options {
+    /// Whose memory.
+    pub scope: Scope,
+    /// Both nodes.
+    pub tiers: Tiers,
+    /// The policy; it has seen nothing.
+    pub policy: Live,
+    /// Who sees what is hot.
+    pub track: Track,
+    /// How it acts.
+    pub act: Act,
+    /// Whether it does.
+    pub apply: bool,
+    /// Time between two decisions.
+    pub quantum: Duration,
+    /// When to stop.
+    pub length: Option<Duration>,
+    /// Bytes that may move a second.
+    pub rate: Bytes,
+    /// Part of one core that tracking may take.
+    pub cpu: f64,
+    /// Memory of the default tier that is left free.
+    pub reserve: Bytes,
+    /// Whether a line is printed for each quantum in which something moves.
+    pub verbose: bool,
+}
+
+/// Where outcomes go: the recording, and the sums of the status.
+struct Sink {
+    writer: Option<Writer>,
+    failed: Option<pagemill_model::Error>,
+}
+
+impl Sink {
+    fn event(&mut self, event: &Event) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.event(event)
+        {
+            self.failed = self.failed.take().or(Some(error));
+        }
+    }
+}
+
+/// Restores what a killed pagemill left; says what. DAMON's threads first: while they run, `DAMON_STAT`
+/// cannot be switched on again.
+pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
+    let journals = loan::directory(linux);
+    let mut restored = Vec::new();
+    if damon::recover(linux, &journals)? {
+        restored.push("DAMON".to_owned());
+    }
+    for (name, files) in loan::recover_files(linux, &journals)? {
+        restored.extend(files.iter().map(|(path, value)| format!("{path} to {value} ({name})")));
+    }
+    Ok(restored)
+}
+
+/// Runs until told to stop.
+pub fn run(
+    linux: &Linux,
+    mut options: Options,
+    mut latency: Latency,
+    writer: Option<Writer>,
+    signals: &Signals,
+) -> Result<()> {
+    let journals = loan::directory(linux);
+    status::sweep(&journals);
+    let board = Board::claim(&journals);
+    if let Err(error) = &board {
+        eprintln!("pagemill: tier status will not see this daemon: {error}");
+    }
+    let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
+    let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
+    let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
+        true => Some(options.tracker(linux)?),
+        false => None,
+    }));
+    let mut actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
+    let me = linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
+    let mut status = Status {
+        pid: me.pid,
+        started: me.started,
+        policy: options.policy.name().to_owned(),
+        dry: !options.apply,
+        latency_source: latency.name().to_owned(),
+        tracker: tracker.borrow().as_ref().map_or("none", Tracker::name).to_owned(),
+        ..Status::default()
+    };
+    let begun = Instant::now();
+    let cpu_at_start = linux.thread_cpu(me.pid).unwrap_or_default();
+    let mut due = begun;
+    let mut last = nanos(clock::monotonic());
+    let mut said_unwritable = false;
+    let mut said_missing = None;
+    for quantum in 0_u64.. {
+        due += options.quantum;
+        let known = pages.borrow().pids();
+        let pids = options.scope.pids(linux, &known)?;
+        pages.borrow_mut().census(linux, &pids)?;
+        pages.borrow_mut().unsaid().iter().for_each(|what| eprintln!("pagemill: {what}"));
+        if pages.borrow().pids().is_empty() {
+            if quantum == 0 {
+                bail!("no process to place: those named have ended (or the group is empty)");
+            }
+            eprintln!("pagemill: {}", options.scope.ended());
+            break;
+        }
+        // A node may be taken offline, and come back: nothing moves meanwhile.
+        if let Some(node) = missing(linux, options.tiers) {
+            if said_missing != Some(node) {
+                eprintln!("pagemill: node {node} has no memory any more: waiting until it has");
+            }
+            said_missing = Some(node);
+            let end = options.length.map(|length| begun + length);
+            if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
+                break;
+            }
+            due = due.max(Instant::now());
+            continue;
+        }
+        if let Some(node) = said_missing.take() {
+            eprintln!("pagemill: node {node} has memory again");
+        }
+        let cpu = linux.thread_cpu(me.pid).unwrap_or_default().saturating_sub(cpu_at_start);
+        let elapsed = begun.elapsed();
+        let busy = cpu.as_secs_f64() > options.cpu * elapsed.as_secs_f64();
+        if let Some(tracker) = &mut *tracker.borrow_mut()
+            && (quantum < 2 || !busy)
+        {
+            match tracker.look(linux, &pages) {
+                // Who has just ended is missed by the next census.
+                Err(error) if error.kind() == Kind::Gone => {}
+                looked => looked?,
+            }
+            // Where pages are changes little that this daemon does not know of.
+            let all = pages.borrow().len();
+            pages.borrow_mut().locate((all / 16).max(2048));
+        }
+        let looked = latency.look(elapsed)?;
+        let now = nanos(clock::monotonic());
+        let mut view = view(&options, &looked, latency.name(), quantum, now, last);
+        last = now;
+        view.room = Some(room(linux, options.tiers, options.reserve)?.to_vec());
+        view.cpu = Some(nanos(cpu));
+        pages.borrow_mut().report(&mut view);
+        sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
+        let decision = options.policy.decide(&view);
+        let outcome = actuator.apply(&decision);
+        if let Some(error) = sink.borrow_mut().failed.take() {
+            return Err(error).context("the recording cannot go on");
+        }
+        count_kept(&mut status, &outcome);
+        status.quantum = quantum;
+        status.seconds = elapsed.as_secs_f64();
+        status.cpu = cpu.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        status.tracker_cpu = tracker
+            .borrow()
+            .as_ref()
+            .and_then(|tracker| tracker.cpu(linux))
+            .map(|cpu| cpu / elapsed.as_secs_f64().max(1e-9));
+        status.share = decision.share.map(|share| share as f64 / 1e6);
+        status.why = decision.why.clone().unwrap_or_default();
+        status.actuator = outcome.actuator.clone().unwrap_or_default();
+        count_moved(&mut status, &outcome, &pages.borrow());
+        standing(&mut status, linux, &pages.borrow(), &options, &looked)?;
+        if let Ok(board) = &board
+            && let Err(error) = board.write(&status)
+            && !said_unwritable
+        {
+            said_unwritable = true;
+            eprintln!("pagemill: tier status does not see what this daemon does: {error}");
+        }
+        let moved = outcome.moved.iter().flatten().sum::<u64>();
+        if options.verbose && moved > 0 {
+            say(&status, &outcome);
+        }
+        // A kill of the process that is placed, or the time asked for, ends this too.
+        let end = options.length.map(|length| begun + length);
+        if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
+            break;
+        }
+        // After a pause (a stopped machine, a long quantum) it goes on from now.
+        due = due.max(Instant::now());
+    }
+    drop(actuator);
+    drop(tracker);
+    drop(board);
+    if options.verbose {
+        conclude(&status);
+    }
+    let writer = sink.borrow_mut().writer.take();
+    if let Some(writer) = writer {
+        let path = writer.finish(nanos(clock::monotonic()))?;
+        eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
+        eprintln!("next: pagemill tier replay {}", path.display());
+    }
+    Ok(())
+}
+
+/// Waits until `due` or `end`; `true` if it is time to stop.
+fn wait(signals: &Signals, due: Instant, end: Option<Instant>) -> Result<bool> {
+    loop {
+        let now = Instant::now();
+        if end.is_some_and(|end| now >= end) {
+            return Ok(true);
+        }
+        if now >= due {
+            return Ok(false);
+        }
+        let until = end.map_or(due, |end| end.min(due));
+        if signals.wait(until.saturating_duration_since(now))?.is_some() {
+            return Ok(true);
+        }
+    }
+}
+
+fn actuator(
+    linux: &Linux,
+    options: &Options,
+    pages: &Shared,
+    tracker: &SharedTracker,
+    sink: &Rc<RefCell<Sink>>,
+) -> Result<Box<dyn Acting>> {
+    let journals = loan::directory(linux);
+    let sink = sink.clone();
+    let log = move |event: Event| sink.borrow_mut().event(&event);
+    let (rate, shared) = (options.rate, || pages.clone());
+    Ok(match (options.apply, options.act) {
+        (false, _) => {
+            let inner = DryRun::new(shared());
+            Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
+        }
+        (true, Act::MovePages) => {
+            let inner = MovePages::start(linux, &journals, shared(), options.tiers)?;
+            Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
+        }
+        (true, Act::Damos) => {
+            let tracker = tracker.clone();
+            let damos = Damos::start(linux, &journals, shared(), tracker, rate, options.quantum)?;
+            Box::new(Log::new(log, damos))
+        }
+        (true, Act::Kernel) => {
+            Box::new(Log::new(log, KernelPromotion::start(linux, &journals, rate)?))
+        }
+        (true, Act::Interleave) => {
+            Box::new(Log::new(log, Interleave::start(linux, &journals, options.tiers)?))
+        }
+    })
+}
+
+/// An actuator of any kind.
+trait Acting {
+    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome;
+}
+
+impl<A: super::actuators::Acts> Acting for A {
+    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome {
+        pagemill_model::Actuator::apply(self, decision)
+    }
+}
+
+impl Options {
+    fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
+        let group = match &self.scope {
+            Scope::Processes { .. } => None,
+            Scope::Group(directory) => {
+                let mount = linux.path("/sys/fs/cgroup");
+                directory.strip_prefix(mount).ok().map(|below| format!("/{}", below.display()))
+            }
+        };
+        let migrate =
+            (self.apply && self.act == Act::Damos).then_some(Migrate { tiers: self.tiers, group });
+        Tracker::open(linux, self.track, self.quantum, migrate)
+    }
+}
+
+/// The tier's node that has no memory, if one has none.
+fn missing(linux: &Linux, tiers: Tiers) -> Option<u32> {
+    let nodes = linux.memory_nodes().unwrap_or_default();
+    tiers.0.into_iter().find(|id| !nodes.iter().any(|node| node.id == *id && node.total > 0))
+}
+
+impl Scope {
+    /// Why there is nothing left to place.
+    fn ended(&self) -> String {
+        match self {
+            Self::Processes { .. } => "all processes have ended".to_owned(),
+            Self::Group(directory) if directory.exists() => {
+                format!("no process is left in {}", directory.display())
+            }
+            Self::Group(directory) => format!("the cgroup {} has gone", directory.display()),
+        }
+    }
+
+    /// Whose memory is placed now; nobody's where the cgroup has gone. `known` are those of the quantum before: a child whose
+    /// parent has ended is a child still.
+    fn pids(&self, linux: &Linux, known: &[u32]) -> pagemill_kernel::Result<Vec<u32>> {
+        match self {
+            Self::Processes { pids, children: false } => Ok(pids.clone()),
+            Self::Processes { pids, .. } => {
+                let mut all: BTreeSet<u32> = pids.iter().chain(known).copied().collect();
+                let mut parents: Vec<u32> = all.iter().copied().collect();
+                while let Some(parent) = parents.pop() {
+                    // One that has just ended has none.
+                    let children = linux.children(parent).unwrap_or_default();
+                    parents.extend(children.into_iter().filter(|child| all.insert(*child)));
+                }
+                all.remove(&std::process::id());
+                Ok(all.into_iter().collect())
+            }
+            Self::Group(directory) => {
+                let mut pids = match cgroup::processes_below(directory) {
+                    Err(_) if !directory.join("cgroup.procs").exists() => return Ok(Vec::new()),
+                    found => found?,
+                };
+                pids.retain(|pid| *pid != std::process::id());
+                Ok(pids)
+            }
+        }
+    }
+}
+
+fn view(
+    options: &Options,
+    looked: &Looked,
+    source: &str,
+    quantum: u64,
+    now: Nanos,
+    last: Nanos,
+) -> TierView {
+    let picoseconds = |ns: f64| (ns.max(0.0) * 1e3).round() as u64;
+    let length = if quantum == 0 { nanos(options.quantum) } else { now.since(last) };
+    let limit = u128::from(options.rate.0) * u128::from(length.0) / 1_000_000_000;
+    TierView {
+        time: now,
+        quantum: Some(quantum),
+        length: Some(length),
+        source: Some(source.to_owned()),
+        latency: looked.latency.map(|pair| pair.map(picoseconds).to_vec()),
+        latency_low: looked.interval.map(|pair| pair.map(|it| picoseconds(it.0)).to_vec()),
+        latency_high: looked.interval.map(|pair| pair.map(|it| picoseconds(it.1)).to_vec()),
+        reads: looked.reads.map(|pair| pair.map(|reads| reads.max(0.0).round() as u64).to_vec()),
+        page_size: Some(Bytes(PAGE)),
+        limit: Some((limit / u128::from(PAGE)) as u64),
+        ..TierView::default()
+    }
+}
+
+/// Pages that each tier could take; a part of the default tier stays free for new memory.
+fn room(linux: &Linux, tiers: Tiers, reserve: Bytes) -> Result<[u64; 2]> {
+    let nodes = linux.memory_nodes()?;
+    let free = |id: u32| nodes.iter().find(|node| node.id == id).map_or(0, |node| node.free);
+    Ok(tiers.0.map(|id| free(id).saturating_sub(reserve.0) / PAGE))
+}
+
+fn count_kept(status: &mut Status, outcome: &TierOutcome) {
+    for kept in outcome.kept.iter().flatten().filter(|kept| **kept > 0) {
+        let word = KEPT.get(*kept as usize).unwrap_or(&KEPT[KEPT.len() - 1]);
+        *status.kept.entry((*word).to_owned()).or_default() += 1;
+    }
+}
+
+/// Adds what moved to the sums of both tiers.
+fn count_moved(status: &mut Status, outcome: &TierOutcome, pages: &Pages) {
+    let moved = [outcome.promoted, outcome.demoted].map(|bytes| bytes.unwrap_or_default().0);
+    let back = pages.ping_pong();
+    status.tiers.resize(2, status::Tier::default());
+    for tier in 0..2 {
+        let sums = &mut status.tiers[tier];
+        sums.came_bytes += moved[tier];
+        sums.left_bytes += moved[1 - tier];
+        sums.ping_pong_bytes = back[tier];
+    }
+}
+
+fn standing(
+    status: &mut Status,
+    linux: &Linux,
+    pages: &Pages,
+    options: &Options,
+    looked: &Looked,
+) -> Result<()> {
+    let nodes = linux.memory_nodes()?;
+    let processes = pages.processes();
+    status.tiers = std::mem::take(&mut status.tiers)
+        .into_iter()
+        .enumerate()
+        .map(|(tier, sums)| {
+            let node = options.tiers.0[tier];
+            status::Tier {
+                name: ["default", "alternate"][tier].to_owned(),
+                node,
+                latency_ns: looked.latency.map(|pair| pair[tier]),
+                latency_interval_ns: looked.interval.map(|pair| pair[tier]),
+                reads_per_s: looked.reads.map(|pair| pair[tier]),
+                free_bytes: nodes.iter().find(|known| known.id == node).map_or(0, |n| n.free),
+                tracked_bytes: processes.values().map(|process| process.bytes[tier]).sum(),
+                ..sums
+            }
+        })
+        .collect();
+    status.processes = processes
+        .into_iter()
+        .map(|(pid, process)| status::Process {
+            pid,
+            comm: process.comm,
+            default_bytes: process.bytes[0],
+            alternate_bytes: process.bytes[1],
+            promoted_bytes: process.totals.promoted,
+            demoted_bytes: process.totals.demoted,
+            ping_pong_bytes: process.totals.ping_pong.iter().sum(),
+            share: process.totals.share(),
+        })
+        .collect();
+    Ok(())
+}
+
+/// What came of it, also where nothing did.
+fn conclude(status: &Status) {
+    let bytes = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+    let tracked = status.tiers.iter().map(|tier| tier.tracked_bytes).sum::<u64>();
+    let moved = status.tiers.iter().map(|tier| tier.came_bytes).sum::<u64>();
+    let would = if status.dry { "would have moved" } else { "moved" };
+    let kept: Vec<String> =
+        status.kept.iter().map(|(why, pages)| format!("{pages} stayed: {why}")).collect();
+    eprintln!(
+        "{} {}, {} tracked, {would} {}; at the end: {}{}{}",
+        status.quantum + 1,
+        if status.quantum == 0 { "quantum" } else { "quanta" },
+        bytes(tracked),
+        bytes(moved),
+        if tracked == 0 && status.tracker != "none" {
+            "no private anonymous memory was seen"
+        } else {
+            &status.why
+        },
+        if kept.is_empty() { "" } else { "; pages that " },
+        kept.join(", ")
+    );
+}
+
+fn say(status: &Status, outcome: &TierOutcome) {
+    let bytes = |bytes: Option<Bytes>| bytes.unwrap_or_default().to_string().trim().to_owned();
+    let would = if status.dry { "would move" } else { "moved" };
+    println!(
+        "{:>7.1} s  {would} {} to the default tier, {} away: {}",
+        status.seconds,
+        bytes(outcome.promoted),
+        bytes(outcome.demoted),
+        status.why
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn children_are_followed_also_when_their_parent_has_ended_and_a_cgroup_that_has_gone_is_empty()
+    {
+        let linux = Linux::live();
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 600 > /dev/null 2>&1 < /dev/null & echo $! ; exec >&- ; read wait"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut shell.stdout.take().unwrap(), &mut said).unwrap_or(0);
+        let sleeper: u32 = said.trim().parse().unwrap();
+        let of = |children| Scope::Processes { pids: vec![shell.id()], children };
+        let (alone, all) = (of(false), of(true));
+        let parent = shell.id();
+        assert_eq!(alone.pids(&linux, &[]).unwrap(), [parent]);
+        let followed = all.pids(&linux, &[]).unwrap();
+        assert!(followed.contains(&sleeper) && followed.contains(&parent), "{followed:?}");
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(all.pids(&linux, &followed).unwrap().contains(&sleeper));
+        Command::new("kill").arg(sleeper.to_string()).status().unwrap();
+        let gone = Scope::Group("/nonexistent/group".into());
+        assert!(gone.pids(&linux, &[]).unwrap().is_empty());
+        assert!(gone.ended().contains("has gone"), "{}", gone.ended());
+        assert_eq!(missing(&linux, Tiers([0, 1023])), Some(1023));
+    }
+}
