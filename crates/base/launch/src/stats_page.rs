@@ -8,7 +8,7 @@
 //! it knows; a [`Snapshot`] holds `Some` for exactly the fields inside them, so a field that the
 //! writer does not have is absent and never zero. Fields that only a newer writer has are ignored.
 //!
-//! ```
+//! ```text
 //! let page = stats_page::locate(&Linux::live(), pid)?.ok_or(…)?;   // once a process image
 //! let snapshot = page.read()?.ok_or(…)?;                           // as often as wished
 //! ```
