@@ -332,9 +332,8 @@ fn every_layout_that_the_program_names_is_described() {
     let source = fs::read_to_string(source).unwrap();
     let list = source.split("LAYOUTS: ").nth(1).unwrap().split("];").next().unwrap();
     let listed = list.lines().filter_map(|line| {
-        let (name, version) =
-            line.trim().strip_prefix("(\"")?.strip_suffix("),")?.split_once("\", ")?;
-        Some((name.to_owned(), version.parse::<u64>().unwrap()))
+        let (name, rest) = line.trim().strip_prefix("(\"")?.split_once("\", ")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse::<u64>().unwrap()))
     });
     let listed: BTreeMap<String, u64> = listed.collect();
     let described = schemas().into_iter().map(|(name, schema)| {
