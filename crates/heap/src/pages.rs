@@ -374,7 +374,8 @@ impl Pages {
     fn grow_island<O: Os>(&self, cx: Context<'_, O>) -> bool {
         let Some(run) = cx.meta.take(cx.os) else { return false };
         let len = 2 * CHUNK;
-        let map = cx.os.map(len, CHUNK);
+        // So aligned, an island lies across no multiple of more, where mappings are to end.
+        let map = cx.os.map(len, len);
         let start = map.expose_provenance() + (len - ISLAND) / 2;
         if map.is_null() || !cx.map.cover(cx.os, cx.meta, start, ISLAND) {
             if !map.is_null() {
