@@ -158,8 +158,13 @@ fn flat(value: &Value, name: &str, row: &mut Row) {
 /// The names of the lists with rows, and of objects of objects.
 fn tables(value: &Value, name: &str, names: &mut Vec<String>) {
     let Value::Object(members) = value else { return };
-    if !name.is_empty() && !members.is_empty() && members.values().all(Value::is_object) {
+    let all_objects = !members.is_empty() && members.values().all(Value::is_object);
+    let has_values = members.values().any(|member| !member.is_object() && !member.is_array());
+    if !name.is_empty() && (has_values || all_objects) {
         names.push(name.to_owned());
+    }
+    if !name.is_empty() && all_objects {
+        return;
     }
     for (key, member) in members {
         let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };

@@ -10,12 +10,15 @@ use super::Meta;
 use crate::event::Event;
 
 /// Beginnings of paths that everybody has.
-const PUBLIC: [&str; 11] = [
+const PUBLIC: [&str; 14] = [
     "/usr/",
-    "/lib",
+    "/lib/",
+    "/lib32/",
+    "/lib64/",
     "/bin/",
     "/sbin/",
-    "/dev/",
+    "/dev/zero",
+    "/dev/null",
     "/proc/",
     "/sys/",
     "/etc/ld.so.cache",
@@ -92,7 +95,7 @@ impl Redactor {
 
     /// A text with paths in it.
     fn text(&mut self, text: &str) -> String {
-        let ends = |c: char| c.is_whitespace() || "\"'`(),;".contains(c);
+        let ends = |c: char| c.is_whitespace() || "\"'`(),;=:".contains(c);
         let mut redacted = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find('/') {
@@ -128,6 +131,8 @@ mod tests {
         }
         assert_eq!(redactor.name("/usr/local/bin/secret"), "/redacted/3");
         assert_eq!(redactor.name("/usr/../home/secret"), "/redacted/4");
+        assert_eq!(redactor.name("/dev/shm/secret"), "/redacted/5");
+        assert_eq!(redactor.name("/libsecret/x"), "/redacted/6");
         assert_eq!(redactor.name("[anon:secret]"), "[anon:redacted]");
         assert_eq!(
             redactor.text("cannot open \"/home/me/x/secret\" (ü/home/x), see /proc/sys/vm and a/b"),

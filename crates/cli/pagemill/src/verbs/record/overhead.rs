@@ -20,7 +20,10 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
     let room = tempfile::tempdir().context("cannot make a directory for the recordings")?;
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let all = without(&words, &["--overhead"], &[]);
-    let aside = without(&all, &["-f", "--force"], &["-o", "--output"]);
+    let aside = without(&all, &["-f", "--force"], &["-o", "-fo", "--output"]);
+    // Options of all verbs may stand in front of the verb.
+    let verb = aside.iter().position(|word| word == "record").context("the verb has a name")? + 1;
+    let output = room.path().join("recording");
     let myself = std::env::current_exe().context("cannot find out where this program is")?;
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     let mut last = Exit::Ok;
@@ -34,8 +37,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
         if is_last {
             recorded.args(&all);
         } else {
-            let output = room.path().join("recording");
-            recorded.args(&aside[..1]).arg("-f").arg("-o").arg(output).args(&aside[1..]);
+            recorded.args(&aside[..verb]).arg("-f").arg("-o").arg(&output).args(&aside[verb..]);
         }
         for (arm, mut command) in [plain, recorded].into_iter().enumerate() {
             if !(is_last && arm == 1) {
@@ -45,9 +47,12 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
                 }
             }
             let (status, took) = timed(command.stdin(Stdio::null()))?;
-            let code = status.code();
-            if arm == 1 && code == Some(125) {
-                bail!("it cannot be recorded (run it without --overhead to see why)");
+            if arm == 1 && !is_last {
+                // What made no recording is no run of one.
+                if !output.join("meta.json").exists() {
+                    bail!("it cannot be recorded (run it without --overhead to see why)");
+                }
+                std::fs::remove_dir_all(&output).context("cannot remove a recording")?;
             }
             last = super::exit_of(status);
             times[arm].iter_mut().zip(took).for_each(|(all, one)| all.push(one));
@@ -93,7 +98,7 @@ fn without(words: &[OsString], flags: &[&str], options: &[&str]) -> Vec<OsString
             continue;
         }
         // A value right behind its letter.
-        if options.iter().any(|option| option.len() == 2 && text.starts_with(option)) {
+        if options.iter().any(|option| !option.starts_with("--") && text.starts_with(option)) {
             continue;
         }
         left.push(word.clone());
@@ -110,9 +115,9 @@ mod tests {
     fn options_are_taken_out_in_front_of_the_command_only() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let all = words(
-            "record --overhead=3 -o a --with faults -ob --output=c --output d -- x --overhead -o e",
+            "record --overhead=3 -o a --with faults -ob -fo f --output=c --output d -- x --overhead -o e",
         );
-        let rest = without(&all, &["--overhead"], &["-o", "--output"]);
+        let rest = without(&all, &["--overhead"], &["-o", "-fo", "--output"]);
         assert_eq!(rest, words("record --with faults -- x --overhead -o e"));
     }
 }
