@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierView};
-use pagemill_policy::tier::live::{Live, POLICIES};
+use pagemill_policy::tier::compose;
+use pagemill_policy::tier::live::Live;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../base/kernel/tests/fixtures").join(name)
@@ -158,7 +159,7 @@ fn record_with(path: &Path, policy: &str, spoil: bool, meta: Meta) {
 #[test]
 fn every_policy_decides_over_a_recording_what_it_decided_then() {
     let room = tempfile::tempdir().unwrap();
-    for policy in POLICIES {
+    for policy in &compose::names() {
         let path = room.path().join(policy);
         record(&path, policy, false);
         let output = on(Path::new("/"), &["tier", "replay", path.to_str().unwrap(), "--json"]);

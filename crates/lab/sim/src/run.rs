@@ -15,11 +15,7 @@ mod faults;
 mod samples;
 
 use pagemill_policy::tier::Loads;
-use pagemill_policy::tier::drive::{Counter, FaultDriven, Placer, Sampled};
-use pagemill_policy::tier::place::climb::Climb;
-use pagemill_policy::tier::place::colloid::Watermark;
-use pagemill_policy::tier::track::hemem::Hemem;
-use pagemill_policy::tier::track::memtis::Memtis;
+use pagemill_policy::tier::compose::{self, Engine, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
 use pagemill_policy::tier::track::tpp::Config;
 
@@ -31,21 +27,6 @@ use crate::random::Random;
 use crate::surface::{Effort, Point, Surface, mix};
 use crate::workload::{GIB, Workload};
 
-/// The policies a run can be under.
-pub const POLICIES: &[&str] = &[
-    "none",
-    "tpp",
-    "tpp+colloid",
-    "hemem",
-    "hemem+colloid",
-    "hemem+watermark",
-    "hemem+climb",
-    "memtis",
-    "memtis+colloid",
-    "memtis+watermark",
-    "memtis+climb",
-];
-
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -53,7 +34,7 @@ pub struct Setup {
     pub machine: Machine,
     /// The program.
     pub workload: Workload,
-    /// One of [`POLICIES`].
+    /// One of [`compose::names`].
     pub policy: String,
     /// Antagonist: 0 to 3 times the machine's cores a step.
     pub steps: f64,
@@ -147,8 +128,12 @@ impl Setup {
     /// huge ones.
     #[must_use]
     pub fn page_bytes(&self) -> f64 {
-        let sampled = self.policy.starts_with("hemem") || self.policy.starts_with("memtis");
-        self.machine.get(if sampled { "hemem.page_kib" } else { "kernel.page_kib" }) * 1024.0
+        let huge = self.tracker().is_some_and(|tracker| tracker.page == PageSize::Huge);
+        self.machine.get(if huge { "hemem.page_kib" } else { "kernel.page_kib" }) * 1024.0
+    }
+
+    fn tracker(&self) -> Option<&'static TrackerKind> {
+        compose::find(&self.policy).map(|(tracker, _)| tracker)
     }
 
     /// The greatest scale at which the run has [`FEWEST`] pages, where it has so many.
@@ -160,7 +145,10 @@ impl Setup {
     /// The workload as this policy's pages see it, and the heat inside of a page that may be split.
     fn load(&self) -> (Workload, Option<Inside>) {
         match self.workload.folded(self.page_bytes()) {
-            Some((load, inside)) => (load, self.policy.starts_with("memtis").then_some(inside)),
+            Some((load, inside)) => {
+                let splits = self.tracker().is_some_and(|tracker| tracker.splits);
+                (load, splits.then_some(inside))
+            }
             None => (self.workload.clone(), None),
         }
     }
@@ -243,7 +231,7 @@ impl Setup {
     /// Runs the page level. `tick` is called after each simulated second with its number.
     ///
     /// # Panics
-    /// For a policy that is none of [`POLICIES`].
+    /// For a policy that is none of [`compose::names`].
     #[must_use]
     pub fn run(&self, prepared: &Prepared, tick: &mut dyn FnMut(f64)) -> Report {
         let mut state = State::new(self);
@@ -335,12 +323,6 @@ struct Quantum {
     demoted: f64,
 }
 
-enum Engine {
-    Still,
-    Faults(FaultDriven),
-    Samples(Box<Sampled>),
-}
-
 struct State<'a> {
     setup: &'a Setup,
     load: Workload,
@@ -359,9 +341,6 @@ struct State<'a> {
     sampled: f64,
 }
 
-/// Latencies this close are equal to the shipped step: its counters have no noise to speak of.
-const DELTA: f64 = 0.01;
-
 /// Samples of the simulated pages between two coolings.
 fn cooling(setup: &Setup) -> u64 {
     (COOLING as f64 / setup.scale) as u64
@@ -369,39 +348,23 @@ fn cooling(setup: &Setup) -> u64 {
 
 fn engine(setup: &Setup, pages: &Pages) -> Engine {
     let machine = &setup.machine;
-    let counter = |name: &str| {
-        if name.starts_with("hemem") {
-            Counter::Hemem(Hemem::new(pages.len()))
-        } else {
-            Counter::Memtis(Memtis::new(pages.len(), cooling(setup)))
-        }
+    let per_second =
+        machine.get("kernel.promote_mb_per_s") * 1e6 / setup.page_bytes() / setup.scale;
+    let terms = Terms {
+        pages: pages.len(),
+        cooling: cooling(setup),
+        kernel: Config {
+            threshold_ms: machine.get("kernel.hot_threshold_ms"),
+            pages_per_second: per_second as u64,
+            adapt_ms: machine.get("kernel.adapt_ms") as u64,
+            colloid: false,
+        },
+        ..Terms::TEN_MS
     };
-    match setup.policy.as_str() {
-        "none" => Engine::Still,
-        "tpp" | "tpp+colloid" => {
-            let per_second =
-                machine.get("kernel.promote_mb_per_s") * 1e6 / setup.page_bytes() / setup.scale;
-            let config = Config {
-                threshold_ms: machine.get("kernel.hot_threshold_ms"),
-                pages_per_second: per_second as u64,
-                adapt_ms: machine.get("kernel.adapt_ms") as u64,
-                colloid: setup.policy == "tpp+colloid",
-            };
-            // The module's weight when it sleeps 10 ms between readings.
-            Engine::Faults(FaultDriven::new(config, 0.5))
-        }
-        name if POLICIES.contains(&name) => {
-            let placer = match name.split_once('+').map(|(_, placer)| placer) {
-                None => Placer::Pack,
-                Some("watermark") => Placer::Watermark(Watermark::default()),
-                // A quarter of a second for each mean.
-                Some("climb") => Placer::Climb(Climb::new(25)),
-                Some(_) => Placer::Proportional(DELTA),
-            };
-            Engine::Samples(Box::new(Sampled::new(counter(name), placer)))
-        }
-        other => panic!("policy {other} is none of {POLICIES:?}"),
-    }
+    let Some(composed) = compose::compose(&setup.policy, &terms) else {
+        panic!("policy {} is none of {:?}", setup.policy, compose::names())
+    };
+    composed.engine
 }
 
 impl<'a> State<'a> {

@@ -11,8 +11,9 @@ use clap::Args;
 use pagemill_analysis::page_heat::{self, PageHeat, PageHeatFold};
 use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
+use pagemill_policy::tier::compose;
 use pagemill_sim::machine::{ICELAKE, Machine};
-use pagemill_sim::run::{POLICIES, Report, Setup};
+use pagemill_sim::run::{Report, Setup};
 use pagemill_sim::surface::Effort;
 use pagemill_sim::{recorded, workload};
 use serde::Serialize;
@@ -160,8 +161,8 @@ impl Arguments {
         let load = self.load(&machine)?;
         self.fits(&machine, &load)?;
         let recorded = load.name == "recording";
-        if let Some(unknown) = self.policy.iter().find(|name| !POLICIES.contains(&name.as_str())) {
-            bail!("no policy '{unknown}'; valid: {}", POLICIES.join(", "));
+        if let Some(unknown) = self.policy.iter().find(|name| compose::find(name).is_none()) {
+            bail!("no policy '{unknown}'; valid: {}", compose::names().join(", "));
         }
         self.in_range(&load)?;
         let mut rows = Vec::new();

@@ -13,7 +13,8 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, clock, loan};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
-use pagemill_policy::tier::live::{Live, POLICIES};
+use pagemill_policy::tier::compose;
+use pagemill_policy::tier::live::Live;
 
 use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, Act, Options, Scope};
@@ -215,7 +216,8 @@ fn restore(linux: &Linux) -> Result<Exit> {
 }
 
 fn policy(name: &str) -> Result<Live> {
-    Live::named(name).with_context(|| format!("no policy '{name}'; valid: {}", POLICIES.join(", ")))
+    let valid = || format!("no policy '{name}'; valid: {}", compose::names().join(", "));
+    Live::named(name).with_context(valid)
 }
 
 fn place(linux: &Linux, run: &Run) -> Result<Exit> {

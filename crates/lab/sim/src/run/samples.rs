@@ -1,8 +1,8 @@
 //! A quantum under HeMem or MEMTIS: samples, huge pages split, pages exchanged.
 
-use pagemill_policy::tier::drive::{Counter, Limits, Placement, Sampled};
-use pagemill_policy::tier::track::hemem;
+use pagemill_policy::tier::drive::{Limits, Placement, Sampled};
 use pagemill_policy::tier::track::split::{BASE, Splitter};
+use pagemill_policy::tier::track::{Counter, hemem};
 use pagemill_policy::tier::{Loads, Page, Tier};
 
 use super::{QUANTUM_NS, State};
@@ -82,7 +82,7 @@ impl State<'_> {
 
 /// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base page counts
 /// for all 512, as in the published kernel, so a piece counts what its base pages do.
-fn count_pieces(splitter: &mut Splitter, counter: &mut Counter, group: &[Page], hot: usize) {
+fn count_pieces(splitter: &mut Splitter, counter: &mut dyn Counter, group: &[Page], hot: usize) {
     let counts = |page: &Page| -> (u32, u32) {
         let counts: Vec<u32> = splitter.counts(*page).collect();
         (counts[..hot].iter().sum(), counts[hot..].iter().sum())

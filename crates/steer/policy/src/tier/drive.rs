@@ -6,84 +6,11 @@
 //! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
 //! than the shift itself generates.
 
-use super::place::climb::Climb;
-use super::place::colloid::{self, Carried, Shift, Watermark};
-use super::place::{Ranking, Swap, pack};
-use super::track::hemem::{self, Hemem};
-use super::track::memtis::Memtis;
+use super::place::colloid::{self, Shift};
+use super::place::{Placer, Ranking, Swap, pack};
+use super::track::Counter;
 use super::track::tpp::{self, Fault, Tpp, Verdict};
 use super::{Littles, Load, Loads, Page, Tier};
-
-/// How much goes where.
-#[derive(Clone, Copy, Debug)]
-pub enum Placer {
-    /// Hottest first.
-    Pack,
-    /// Balance of loaded latencies, by the paper's binary search.
-    Watermark(Watermark),
-    /// Balance of loaded latencies, by the proportional step; content with latencies this close to each other.
-    Proportional(f64),
-    /// Uphill along the rate of samples.
-    Climb(Climb),
-}
-
-/// Who is hot, by counting.
-#[derive(Clone, Debug)]
-pub enum Counter {
-    /// HeMem's counters.
-    Hemem(Hemem),
-    /// MEMTIS's histogram.
-    Memtis(Memtis),
-}
-
-impl Counter {
-    /// A page's count.
-    #[must_use]
-    pub fn heat(&self, page: Page) -> u32 {
-        match self {
-            Self::Hemem(tracker) => tracker.heat(page),
-            Self::Memtis(tracker) => tracker.heat(page),
-        }
-    }
-
-    /// Counts one sampled load.
-    pub fn sample(&mut self, page: Page) {
-        match self {
-            Self::Hemem(tracker) => tracker.sample(page),
-            Self::Memtis(tracker) => tracker.sample(page),
-        }
-    }
-
-    /// Tracks pages `0..pages` at least.
-    pub fn grow(&mut self, pages: usize) {
-        match self {
-            Self::Hemem(tracker) => tracker.grow(pages),
-            Self::Memtis(tracker) => tracker.grow(pages),
-        }
-    }
-
-    /// Sets a page's count; HeMem, which splits nothing, leaves it.
-    pub fn set(&mut self, page: Page, count: u32) {
-        if let Self::Memtis(tracker) = self {
-            tracker.set(page, count);
-        }
-    }
-
-    /// Forgets what was seen of a page.
-    pub fn forget(&mut self, page: Page) {
-        match self {
-            Self::Hemem(tracker) => tracker.forget(page),
-            Self::Memtis(tracker) => tracker.forget(page),
-        }
-    }
-
-    fn hot(&self, capacity: usize) -> u32 {
-        match self {
-            Self::Hemem(_) => hemem::HOT,
-            Self::Memtis(tracker) => tracker.threshold(capacity),
-        }
-    }
-}
 
 /// Smoothed loads of both tiers.
 #[derive(Clone, Copy, Debug)]
@@ -133,46 +60,31 @@ pub struct Limits {
 pub struct Choice {
     /// The pages to copy.
     pub swaps: Vec<Swap>,
-    /// The shift that they make up; none under [`Placer::Pack`].
+    /// The shift that they make up; none where the hottest come first.
     pub shift: Option<Shift>,
     /// The smoothed loads.
     pub loads: Loads,
 }
 
 /// A counting tracker and a placer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sampled {
-    counter: Counter,
-    placer: Placer,
+    counter: Box<dyn Counter>,
+    placer: Box<dyn Placer>,
     smoothed: Smoothed,
     /// Samples since the last decision.
     seen: u64,
-    carried: Carried,
 }
 
-/// Smoothing of the HeMem port: one sixteenth a 10 ms quantum.
-const SAMPLED_WEIGHT: f64 = 0.0625;
 /// Reads that a byte limit counts for each read that changes tier in a quantum (`18 * 64` bytes in the artifact).
 const READS_PER_SHIFT: f64 = 18.0;
 const LINE_BYTES: f64 = 64.0;
 
 impl Sampled {
-    /// A driver that has seen nothing.
+    /// A driver that has seen nothing; `weight` is that of one quantum in the smoothed loads.
     #[must_use]
-    pub fn new(counter: Counter, placer: Placer) -> Self {
-        Self::with_weight(counter, placer, SAMPLED_WEIGHT)
-    }
-
-    /// The same with another weight of one quantum in the smoothed loads.
-    #[must_use]
-    pub fn with_weight(counter: Counter, placer: Placer, weight: f64) -> Self {
-        Self {
-            counter,
-            placer,
-            smoothed: Smoothed::new(weight),
-            seen: 0,
-            carried: Carried::default(),
-        }
+    pub fn new(counter: Box<dyn Counter>, placer: Box<dyn Placer>, weight: f64) -> Self {
+        Self { counter, placer, smoothed: Smoothed::new(weight), seen: 0 }
     }
 
     /// Counts one sampled load.
@@ -181,14 +93,19 @@ impl Sampled {
         self.seen += 1;
     }
 
+    /// The program has read so much since the last decision, which is known better than by what was sampled.
+    pub fn progressed(&mut self, reads: u64) {
+        self.seen = reads;
+    }
+
     /// The tracker.
-    pub fn counter(&mut self) -> &mut Counter {
-        &mut self.counter
+    pub fn counter(&mut self) -> &mut dyn Counter {
+        &mut *self.counter
     }
 
     /// Decides one quantum.
     pub fn decide(&mut self, loads: Loads, placement: Placement<'_>, limits: Limits) -> Vec<Swap> {
-        let rank = |counter: &Counter| self::ranking(counter, placement);
+        let rank = |counter: &dyn Counter| self::ranking(counter, placement);
         self.decide_among(loads, placement.default_frames, limits, rank).swaps
     }
 
@@ -199,40 +116,29 @@ impl Sampled {
         loads: Loads,
         frames: usize,
         limits: Limits,
-        rank: impl FnOnce(&Counter) -> Ranking,
+        rank: impl FnOnce(&dyn Counter) -> Ranking,
     ) -> Choice {
         let loads = self.smoothed.update(loads);
         let seen = std::mem::take(&mut self.seen);
-        let (share, default, alternate) =
-            (loads.share(), loads.default.latency_ns, loads.alternate.latency_ns);
-        let shift = match &mut self.placer {
-            Placer::Pack => {
-                let hot = self.counter.hot(frames);
-                let swaps = pack::choose(&rank(&self.counter), hot, limits.pages);
-                return Choice { swaps, shift: None, loads };
-            }
-            Placer::Watermark(search) => search.step(share, default, alternate),
-            &mut Placer::Proportional(delta) => {
-                let shift = colloid::escaping(share, default, alternate, delta);
-                self.carried.with(shift, share, default, alternate)
-            }
-            Placer::Climb(search) => search.step(share, seen as f64, default, alternate),
+        let Some(shift) = self.placer.shift(loads, seen as f64) else {
+            let swaps = pack::choose(&rank(&*self.counter), self.counter.hot(frames), limits.pages);
+            return Choice { swaps, shift: None, loads };
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
         let swaps = if shift.size <= 0.0 || pages == 0 {
             Vec::new()
         } else {
-            colloid::choose(&rank(&self.counter), shift, pages)
+            colloid::choose(&rank(&*self.counter), shift, pages)
         };
         // Where there was room for a pair, it is the shift that was too little.
         if limits.pages >= 2 {
-            self.carried.came(shift, !swaps.is_empty(), default, alternate);
+            self.placer.came(shift, !swaps.is_empty(), loads);
         }
         Choice { swaps, shift: Some(shift), loads }
     }
 }
 
-fn ranking(counter: &Counter, placement: Placement<'_>) -> Ranking {
+fn ranking(counter: &dyn Counter, placement: Placement<'_>) -> Ranking {
     let pages = placement.tiers.iter().enumerate().map(|(at, &tier)| (Page(at as u32), tier));
     let mut ranking = Ranking::of_pages(pages, |page| counter.heat(page));
     ranking.default_free = placement.default_frames.saturating_sub(ranking.default.len());
@@ -289,6 +195,7 @@ impl FaultDriven {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::compose::{Engine, Terms, compose};
     use proptest::prelude::*;
 
     fn loads(default: f64, alternate: f64) -> Loads {
@@ -302,15 +209,12 @@ mod tests {
         #[test]
         fn a_quantum_copies_no_more_than_its_limit_and_keeps_both_tiers_within_their_frames(
             samples in prop::collection::vec(0_u32..64, 0..800), limit in 0_usize..30,
-            default in 50.0_f64..500.0, alternate in 50.0_f64..500.0, which in 0..3,
+            default in 50.0_f64..500.0, alternate in 50.0_f64..500.0, which in 0_usize..3,
             frames in 16_usize..64,
         ) {
-            let placer = match which {
-                0 => Placer::Pack,
-                1 => Placer::Proportional(0.0),
-                _ => Placer::Watermark(Watermark::default()),
-            };
-            let mut driver = Sampled::new(Counter::Hemem(Hemem::new(64)), placer);
+            let name = ["hemem", "hemem+colloid", "hemem+watermark"][which];
+            let terms = Terms { pages: 64, ..Terms::TEN_MS };
+            let Engine::Samples(mut driver) = compose(name, &terms).unwrap().engine else { panic!() };
             samples.into_iter().for_each(|page| driver.sample(Page(page)));
             let mut tiers: Vec<Tier> =
                 (0..64).map(|at| if at < frames { Tier::Default } else { Tier::Alternate }).collect();

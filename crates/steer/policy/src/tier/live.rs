@@ -7,6 +7,7 @@
 //! | `hemem`, `memtis` | counted accesses | hottest first | pages |
 //! | … `+colloid` | the same | proportional step to equal latencies | pages |
 //! | … `+watermark` | the same | binary search for equal latencies | pages |
+//! | … `+climb` | the same | uphill along the rate of reads, or of what was seen accessed | pages |
 //! | `tpp` | the kernel, by hint faults | the kernel | that the kernel promotes |
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
 //!
@@ -16,87 +17,40 @@
 //! Always so: a decision names tracked pages only, each once and on its other tier, and no more of them
 //! than the view's limit; the same views give the same decisions.
 //!
-//! Deviations: those of [`super::place::colloid`], and the shipped step too is content with latencies within 5 %. A count is a time that a page was seen accessed, not a sampled load. HeMem's rule for a
-//! hot page (8 counts, halved at 18) is kept. The watermark search closes an interval below a tenth.
+//! Deviations: those of [`super::place::colloid`] and of [`Terms::LIVE`]. A count is a time that a page was seen accessed, not a
+//! sampled load. HeMem's rule for a hot page (8 counts, halved at 18) is kept.
 
 use pagemill_model::{Policy, TierDecision, TierView};
 
-use super::drive::{Choice, Counter, FaultDriven, Limits, Placer, Sampled};
+use super::compose::{self, Engine, Terms};
+use super::drive::{Choice, Limits};
 use super::place::Ranking;
-use super::place::colloid::Watermark;
-use super::track::hemem::Hemem;
-use super::track::memtis::Memtis;
-use super::track::tpp::Config;
+use super::track::Counter;
 use super::{Load, Loads, Page, Tier};
 
-/// The policies that [`Live::named`] knows.
-pub const POLICIES: &[&str] = &[
-    "none",
-    "tpp",
-    "tpp+colloid",
-    "hemem",
-    "hemem+colloid",
-    "hemem+watermark",
-    "memtis",
-    "memtis+colloid",
-    "memtis+watermark",
-];
-
-/// MEMTIS halves its counts once so many accesses were seen for each page.
-const MEMTIS_COOLING: u64 = 1 << 20;
-
-#[derive(Clone, Debug)]
-enum Engine {
-    Still,
-    Kernel { driver: Box<FaultDriven>, colloid: bool },
-    Pages { driver: Box<Sampled>, balances: bool },
-}
-
 /// A policy with what it has seen so far.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Live {
     name: String,
+    balances: bool,
     engine: Engine,
     /// The tier of each page by its number; none for a number that is free.
     tiers: Vec<Option<Tier>>,
 }
 
 impl Live {
-    /// The policy of this name, which is one of [`POLICIES`]; it has seen nothing.
+    /// The policy of this name, which is one of [`compose::names`]; it has seen nothing.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let (tracker, placer) = name.split_once('+').unwrap_or((name, ""));
-        let known = POLICIES.contains(&name);
-        let engine = match (tracker, placer) {
-            _ if !known => return None,
-            ("none", _) => Engine::Still,
-            ("tpp", _) => {
-                let config = Config {
-                    threshold_ms: 1000.0,
-                    pages_per_second: u64::MAX,
-                    adapt_ms: 1000,
-                    colloid: placer == "colloid",
-                };
-                // The weight of the published module when it sleeps between readings.
-                let driver = Box::new(FaultDriven::new(config, 0.5));
-                Engine::Kernel { driver, colloid: placer == "colloid" }
-            }
-            _ => {
-                let counter = match tracker {
-                    "hemem" => Counter::Hemem(Hemem::new(0)),
-                    _ => Counter::Memtis(Memtis::new(0, MEMTIS_COOLING)),
-                };
-                let placer = match placer {
-                    "" => Placer::Pack,
-                    "watermark" => Placer::Watermark(Watermark::new(DELTA, EPSILON)),
-                    _ => Placer::Proportional(DELTA),
-                };
-                let balances = !matches!(placer, Placer::Pack);
-                let driver = Box::new(Sampled::with_weight(counter, placer, WEIGHT));
-                Engine::Pages { driver, balances }
-            }
-        };
-        Some(Self { name: name.to_owned(), engine, tiers: Vec::new() })
+        Self::under(name, &Terms::LIVE)
+    }
+
+    /// The same under other terms.
+    #[must_use]
+    pub fn under(name: &str, terms: &Terms) -> Option<Self> {
+        let composed = compose::compose(name, terms)?;
+        let (balances, engine) = (composed.balances, composed.engine);
+        Some(Self { name: name.to_owned(), balances, engine, tiers: Vec::new() })
     }
 
     /// Its name.
@@ -108,33 +62,28 @@ impl Live {
     /// Whether it decides page by page, rather than whether the kernel promotes.
     #[must_use]
     pub fn moves_pages(&self) -> bool {
-        matches!(self.engine, Engine::Pages { .. })
+        matches!(self.engine, Engine::Samples(_))
     }
 
     /// Whether it needs to know what the tiers' latencies are.
     #[must_use]
     pub fn needs_latency(&self) -> bool {
-        match self.engine {
-            Engine::Still => false,
-            Engine::Kernel { colloid, .. } => colloid,
-            Engine::Pages { balances, .. } => balances,
-        }
+        self.balances
     }
 
     /// Takes the pages of a view in.
     fn learn(&mut self, view: &TierView) {
         let list = |list: &Option<Vec<u64>>| list.clone().unwrap_or_default();
-        let counter = match &mut self.engine {
-            Engine::Pages { driver, .. } => Some(driver.counter()),
+        let mut driver = match &mut self.engine {
+            Engine::Samples(driver) => Some(driver),
             _ => None,
         };
-        let mut counter = counter;
         for number in list(&view.gone) {
             if let Some(tier) = self.tiers.get_mut(number as usize) {
                 *tier = None;
             }
-            if let Some(counter) = &mut counter {
-                counter.forget(Page(number as u32));
+            if let Some(driver) = &mut driver {
+                driver.counter().forget(Page(number as u32));
             }
         }
         let (pages, tiers, samples) =
@@ -146,9 +95,9 @@ impl Live {
             self.tiers.resize(known, None);
             let tier = if tiers.get(at) == Some(&0) { Tier::Default } else { Tier::Alternate };
             self.tiers[page as usize] = Some(tier);
-            if let Some(counter) = &mut counter {
-                counter.grow(known);
-                (0..samples.get(at).copied().unwrap_or(0)).for_each(|_| counter.sample(Page(page)));
+            if let Some(driver) = &mut driver {
+                driver.counter().grow(known);
+                (0..samples.get(at).copied().unwrap_or(0)).for_each(|_| driver.sample(Page(page)));
             }
         }
     }
@@ -159,19 +108,8 @@ impl Live {
     }
 }
 
-/// An interval of the watermark search below this is closed. The paper's hundredth is finer than the heat of one
-/// page of 2 MiB in all but large programs: a shift that no page fits into would be asked for forever.
-const EPSILON: f64 = 0.1;
-
-/// Latencies this close are equal: what a probe sees varies by as much. The paper's, for its search.
-const DELTA: f64 = 0.05;
-
 /// The least part of the reads that a tier counts for where reads are not counted.
 const LEAST_READ: f64 = 0.05;
-
-/// Weight of a quantum in the smoothed loads. The ports give a sixteenth to each 10 ms; a quantum here
-/// is a second or so, in which that average would have forgotten nearly all that was before.
-const WEIGHT: f64 = 0.5;
 
 fn pair(list: Option<&Vec<u64>>) -> Option<(f64, f64)> {
     match list?.as_slice() {
@@ -203,7 +141,7 @@ impl Policy for Live {
         let mut engine = std::mem::replace(&mut self.engine, Engine::Still);
         // Rates in proportion to each other will do for a share.
         let heat = match &mut engine {
-            Engine::Pages { driver, .. } if rates.is_none() => {
+            Engine::Samples(driver) if rates.is_none() => {
                 let counter = driver.counter();
                 let mut sums = (0.0, 0.0);
                 for (page, tier) in self.pages() {
@@ -232,23 +170,26 @@ impl Policy for Live {
         };
         let why = match &mut engine {
             Engine::Still => "this policy moves nothing".to_owned(),
-            Engine::Kernel { driver, colloid } => {
+            Engine::Faults(driver) => {
                 if latencies.is_some() {
                     driver.observe(loads);
                 }
-                let promote = !*colloid || (latencies.is_some() && !driver.overloaded());
+                let promote = !self.balances || (latencies.is_some() && !driver.overloaded());
                 decision.kernel_promotes = Some(promote.into());
-                match (*colloid, latencies) {
+                match (self.balances, latencies) {
                     (false, _) => "the kernel promotes by hint faults".to_owned(),
                     (true, None) => "the latencies are not known: the kernel holds".to_owned(),
                     (true, Some(_)) if promote => format!("{}: it promotes", describe(loads)),
                     (true, Some(_)) => format!("{}: it holds", describe(loads)),
                 }
             }
-            Engine::Pages { balances: true, .. } if latencies.is_none() => {
+            Engine::Samples(_) if self.balances && latencies.is_none() => {
                 "the latencies are not known, so there is nothing to balance".to_owned()
             }
-            Engine::Pages { driver, .. } => {
+            Engine::Samples(driver) => {
+                if let Some((default, alternate)) = rates {
+                    driver.progressed((default + alternate) as u64);
+                }
                 let room = view.room.clone().unwrap_or_default();
                 let free = |tier: usize| room.get(tier).map_or(0, |&free| free as usize);
                 let held = self.pages().filter(|(_, tier)| *tier == Tier::Default).count();
@@ -260,7 +201,7 @@ impl Policy for Live {
                         None => f64::INFINITY,
                     },
                 };
-                let rank = |counter: &Counter| {
+                let rank = |counter: &dyn Counter| {
                     let mut ranking = Ranking::of_pages(self.pages(), |page| counter.heat(page));
                     (ranking.default_free, ranking.alternate_free) = (free(0), free(1));
                     ranking
@@ -318,6 +259,7 @@ fn explain(choice: &Choice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::drive::Placement;
     use pagemill_model::{Bytes, Nanos};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -437,10 +379,84 @@ mod tests {
 
     #[test]
     fn every_policy_has_its_name_and_no_other_is_known() {
-        for name in POLICIES {
-            assert_eq!(Live::named(name).unwrap().name(), *name);
+        for name in compose::names() {
+            assert_eq!(Live::named(&name).unwrap().name(), name);
         }
         assert!(Live::named("lru").is_none() && Live::named("none+colloid").is_none());
+    }
+
+    /// What the simulator drives directly decides the same as what the daemon asks, under the same terms, for every name.
+    #[test]
+    fn what_is_simulated_is_what_runs() {
+        let terms = Terms { pages: 16, ..Terms::TEN_MS };
+        let mut next = 7_u64;
+        let mut random = |below: u64| {
+            next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (next >> 33) % below
+        };
+        for name in compose::names() {
+            let mut live = Live::under(&name, &terms).unwrap();
+            let mut simulated = compose::compose(&name, &terms).unwrap().engine;
+            let mut tiers: Vec<u64> = (0..16).map(|page| u64::from(page >= 8)).collect();
+            let mut moved = 0;
+            for round in 0..200 {
+                let samples: Vec<u64> =
+                    (0..16).map(|page| random(1 + (page + round / 25) % 5)).collect();
+                let (default, alternate) = (50 + random(300), 50 + random(300));
+                let reads = [1 + random(1 << 30), 1 + random(1 << 30)];
+                let mut view = view(&samples, Some([default * 1000, alternate * 1000]), [1, 9], 6);
+                view.page_tier = Some(tiers.clone());
+                view.reads = Some(reads.to_vec());
+                let decision = live.decide(&view);
+                let load = |latency: u64, reads: u64| Load {
+                    latency_ns: latency as f64,
+                    reads_per_ns: reads as f64 / 1e9,
+                };
+                let loads = Loads {
+                    default: load(default, reads[0]),
+                    alternate: load(alternate, reads[1]),
+                };
+                match &mut simulated {
+                    Engine::Still => {
+                        assert_eq!((decision.page, decision.kernel_promotes), (None, None))
+                    }
+                    Engine::Faults(driver) => {
+                        driver.observe(loads);
+                        let holds = name == "tpp+colloid" && driver.overloaded();
+                        assert_eq!(decision.kernel_promotes, Some(u64::from(!holds)), "{name}");
+                        moved += u64::from(holds);
+                    }
+                    Engine::Samples(driver) => {
+                        for (page, count) in samples.iter().enumerate() {
+                            (0..*count).for_each(|_| driver.sample(Page(page as u32)));
+                        }
+                        driver.progressed(reads[0] + reads[1]);
+                        let tier = |tier: &u64| [Tier::Default, Tier::Alternate][*tier as usize];
+                        let held: Vec<Tier> = tiers.iter().map(tier).collect();
+                        let of = |tier| held.iter().filter(|held| **held == tier).count();
+                        let placement = Placement {
+                            tiers: &held,
+                            default_frames: of(Tier::Default) + 1,
+                            alternate_frames: of(Tier::Alternate) + 9,
+                        };
+                        let limits =
+                            Limits { pages: 6, page_bytes: f64::from(2 << 20), quantum_ns: 1e9 };
+                        let mut expected = BTreeMap::new();
+                        for swap in driver.decide(loads, placement, limits) {
+                            let to = u64::from(swap.from == Tier::Default);
+                            expected.insert(u64::from(swap.moved.0), to);
+                            expected.extend(swap.back.map(|page| (u64::from(page.0), 1 - to)));
+                        }
+                        let (pages, to) = (decision.page.unwrap(), decision.to.unwrap());
+                        let found: BTreeMap<u64, u64> = pages.into_iter().zip(to).collect();
+                        assert_eq!(found, expected, "{name}");
+                        moved += found.len() as u64;
+                        found.into_iter().for_each(|(page, to)| tiers[page as usize] = to);
+                    }
+                }
+            }
+            assert_eq!(moved > 0, !["none", "tpp"].contains(&name.as_str()), "{name}: {moved}");
+        }
     }
 
     proptest! {
@@ -450,10 +466,10 @@ mod tests {
                 (prop::collection::vec(0_u64..20, 16), 50_000_u64..400_000, 50_000_u64..400_000,
                  0_u64..4, 0_u64..12, prop::option::of((0_u64..1 << 30, 0_u64..1 << 30))),
                 1..12),
-            which in 0..POLICIES.len(),
+            which in 0..compose::names().len(),
         ) {
-            let mut policy = Live::named(POLICIES[which]).unwrap();
-            let mut again = policy.clone();
+            let name = &compose::names()[which];
+            let (mut policy, mut again) = (Live::named(name).unwrap(), Live::named(name).unwrap());
             let mut tiers: BTreeMap<u64, u64> = (0..16).map(|p| (p, u64::from(p >= 8))).collect();
             for (samples, default, alternate, room, limit, reads) in quanta {
                 let mut view = view(&samples, Some([default, alternate]), [room, 9], limit);

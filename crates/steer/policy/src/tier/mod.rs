@@ -1,5 +1,6 @@
 //! Which page belongs on which memory tier: a *tracker* says who is hot, a *placer* says how much
-//! goes where, and [`drive`] composes one of each; [`live`] makes that a policy over recorded views.
+//! goes where, [`compose`] makes a policy of one of each by name, [`drive`] has them decide, and [`live`] makes that a policy
+//! over recorded views.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -10,6 +11,7 @@
 //!
 //! Trackers and placers know nothing of each other: `tpp+colloid` is a composition.
 
+pub mod compose;
 pub mod drive;
 pub mod live;
 pub mod place;

@@ -23,8 +23,18 @@
 
 use std::cmp::Ordering;
 
+use super::Placer;
 use super::colloid::{Shift, proportional};
-use crate::tier::Tier;
+use crate::tier::compose::PlacerKind;
+use crate::tier::{Loads, Tier};
+
+/// `+climb`.
+pub const KIND: PlacerKind = PlacerKind {
+    name: "climb",
+    make: |terms| Box::new(Climb::new(terms.patience)),
+    balances: true,
+    by_faults: false,
+};
 
 /// The least step, as part of all reads.
 pub const LEAST: f64 = 0.01;
@@ -154,6 +164,13 @@ impl Path {
         let target = target.clamp(0.0, 1.0);
         self.target = Some(target);
         towards(share, target)
+    }
+}
+
+impl Placer for Climb {
+    fn shift(&mut self, loads: Loads, rate: f64) -> Option<Shift> {
+        let (default, alternate) = (loads.default.latency_ns, loads.alternate.latency_ns);
+        Some(self.step(loads.share(), rate, default, alternate))
     }
 }
 

@@ -29,8 +29,51 @@
 //! Always so: a shift keeps the share in 0..=1; a constant balance point is approached to within
 //! `delta`; a moved one is found again; no more pages are copied than the limit.
 
-use super::{Ranked, Ranking, Swap};
-use crate::tier::Tier;
+use super::{Placer, Ranked, Ranking, Swap};
+use crate::tier::compose::PlacerKind;
+use crate::tier::{Loads, Tier};
+
+/// `+colloid`: the proportional step, or the boolean where hint faults decide.
+pub const PROPORTIONAL: PlacerKind = PlacerKind {
+    name: "colloid",
+    make: |terms| Box::new(Proportional { delta: terms.delta, carried: Carried::default() }),
+    balances: true,
+    by_faults: true,
+};
+
+/// `+watermark`: the binary search.
+pub const WATERMARK: PlacerKind = PlacerKind {
+    name: "watermark",
+    make: |terms| Box::new(Watermark::new(terms.search_delta, terms.search_epsilon)),
+    balances: true,
+    by_faults: false,
+};
+
+/// [`escaping`], with what is [`Carried`].
+#[derive(Clone, Copy, Debug)]
+pub struct Proportional {
+    delta: f64,
+    carried: Carried,
+}
+
+impl Placer for Proportional {
+    fn shift(&mut self, loads: Loads, _: f64) -> Option<Shift> {
+        let (default, alternate) = (loads.default.latency_ns, loads.alternate.latency_ns);
+        let share = loads.share();
+        let shift = escaping(share, default, alternate, self.delta);
+        Some(self.carried.with(shift, share, default, alternate))
+    }
+
+    fn came(&mut self, shift: Shift, found: bool, loads: Loads) {
+        self.carried.came(shift, found, loads.default.latency_ns, loads.alternate.latency_ns);
+    }
+}
+
+impl Placer for Watermark {
+    fn shift(&mut self, loads: Loads, _: f64) -> Option<Shift> {
+        Some(self.step(loads.share(), loads.default.latency_ns, loads.alternate.latency_ns))
+    }
+}
 
 /// How much of all reads should change tier.
 #[derive(Clone, Copy, Debug, PartialEq)]

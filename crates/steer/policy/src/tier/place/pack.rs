@@ -7,8 +7,24 @@
 //! Always so: no more than `limit` pages are copied; each page appears at most once; every exchange
 //! raises the sum of heat on the default tier.
 
-use super::{Ranking, Swap};
-use crate::tier::Tier;
+use super::colloid::Shift;
+use super::{Placer, Ranking, Swap};
+use crate::tier::compose::PlacerKind;
+use crate::tier::{Loads, Tier};
+
+/// What a tracker's name alone stands for.
+pub const KIND: PlacerKind =
+    PlacerKind { name: "", make: |_| Box::new(Pack), balances: false, by_faults: true };
+
+/// Hottest first.
+#[derive(Clone, Copy, Debug)]
+pub struct Pack;
+
+impl Placer for Pack {
+    fn shift(&mut self, _: Loads, _: f64) -> Option<Shift> {
+        None
+    }
+}
 
 /// Chooses the exchanges of one quantum.
 ///

@@ -10,6 +10,16 @@
 //! Always so: no count exceeds [`COOL`] after a sample; cooling never changes who is hotter.
 
 use crate::tier::Page;
+use crate::tier::compose::{PageSize, TrackerKind, Watches};
+use crate::tier::track::Counter;
+
+/// `hemem`.
+pub const KIND: TrackerKind = TrackerKind {
+    name: "hemem",
+    watches: Watches::Samples(|terms| Box::new(Hemem::new(terms.pages))),
+    page: PageSize::Huge,
+    splits: false,
+};
 
 /// Loads between two samples.
 pub const PERIOD: u64 = 5003;
@@ -30,21 +40,10 @@ impl Hemem {
     pub fn new(pages: usize) -> Self {
         Self { counts: vec![0; pages] }
     }
+}
 
-    /// Tracks pages `0..pages` at least.
-    pub fn grow(&mut self, pages: usize) {
-        self.counts.resize(pages.max(self.counts.len()), 0);
-    }
-
-    /// Forgets what was seen of a page.
-    pub fn forget(&mut self, page: Page) {
-        if let Some(count) = self.counts.get_mut(page.0 as usize) {
-            *count = 0;
-        }
-    }
-
-    /// Counts one sampled load. Pages out of range are ignored.
-    pub fn sample(&mut self, page: Page) {
+impl Counter for Hemem {
+    fn sample(&mut self, page: Page) {
         let Some(count) = self.counts.get_mut(page.0 as usize) else {
             return;
         };
@@ -54,10 +53,22 @@ impl Hemem {
         }
     }
 
-    /// A page's count.
-    #[must_use]
-    pub fn heat(&self, page: Page) -> u32 {
+    fn heat(&self, page: Page) -> u32 {
         self.counts.get(page.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn grow(&mut self, pages: usize) {
+        self.counts.resize(pages.max(self.counts.len()), 0);
+    }
+
+    fn forget(&mut self, page: Page) {
+        if let Some(count) = self.counts.get_mut(page.0 as usize) {
+            *count = 0;
+        }
+    }
+
+    fn hot(&self, _capacity: usize) -> u32 {
+        HOT
     }
 }
 

@@ -12,6 +12,16 @@
 //! Always so: the histogram counts every page once; pages at or above the threshold fit the capacity.
 
 use crate::tier::Page;
+use crate::tier::compose::{PageSize, TrackerKind, Watches};
+use crate::tier::track::Counter;
+
+/// `memtis`.
+pub const KIND: TrackerKind = TrackerKind {
+    name: "memtis",
+    watches: Watches::Samples(|terms| Box::new(Memtis::new(terms.pages, terms.cooling))),
+    page: PageSize::Huge,
+    splits: true,
+};
 
 /// Bins of the histogram.
 pub const BINS: usize = 16;
@@ -38,20 +48,15 @@ impl Memtis {
         Self { counts: vec![0; pages], bins, cooling: cooling.max(1), seen: 0 }
     }
 
-    /// Tracks pages `0..pages` at least.
-    pub fn grow(&mut self, pages: usize) {
-        let added = pages.saturating_sub(self.counts.len());
-        self.counts.resize(self.counts.len() + added, 0);
-        self.bins[0] += added;
+    /// The histogram, untouched pages first.
+    #[must_use]
+    pub const fn histogram(&self) -> &[usize; BINS] {
+        &self.bins
     }
+}
 
-    /// Forgets what was seen of a page.
-    pub fn forget(&mut self, page: Page) {
-        self.set(page, 0);
-    }
-
-    /// Counts one sampled load. Pages out of range are ignored.
-    pub fn sample(&mut self, page: Page) {
+impl Counter for Memtis {
+    fn sample(&mut self, page: Page) {
         let Some(count) = self.counts.get_mut(page.0 as usize) else {
             return;
         };
@@ -68,24 +73,22 @@ impl Memtis {
         }
     }
 
-    /// A page's count.
-    #[must_use]
-    pub fn heat(&self, page: Page) -> u32 {
+    fn heat(&self, page: Page) -> u32 {
         self.counts.get(page.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Sets a page's count.
-    pub fn set(&mut self, page: Page, count: u32) {
-        if let Some(held) = self.counts.get_mut(page.0 as usize) {
-            self.bins[bin(*held)] -= 1;
-            self.bins[bin(count)] += 1;
-            *held = count;
-        }
+    fn grow(&mut self, pages: usize) {
+        let added = pages.saturating_sub(self.counts.len());
+        self.counts.resize(self.counts.len() + added, 0);
+        self.bins[0] += added;
     }
 
-    /// The least count that deserves a default tier of `capacity` pages; at least 1.
-    #[must_use]
-    pub fn threshold(&self, capacity: usize) -> u32 {
+    fn forget(&mut self, page: Page) {
+        self.set(page, 0);
+    }
+
+    /// The lowest bin from which all fit; at least 1.
+    fn hot(&self, capacity: usize) -> u32 {
         let mut held = 0;
         for at in (1..BINS).rev() {
             held += self.bins[at];
@@ -96,10 +99,12 @@ impl Memtis {
         1
     }
 
-    /// The histogram, untouched pages first.
-    #[must_use]
-    pub const fn histogram(&self) -> &[usize; BINS] {
-        &self.bins
+    fn set(&mut self, page: Page, count: u32) {
+        if let Some(held) = self.counts.get_mut(page.0 as usize) {
+            self.bins[bin(*held)] -= 1;
+            self.bins[bin(count)] += 1;
+            *held = count;
+        }
     }
 }
 
@@ -119,7 +124,7 @@ mod tests {
                 tracker.sample(Page(page));
             }
             prop_assert_eq!(tracker.histogram().iter().sum::<usize>(), 40);
-            let threshold = tracker.threshold(capacity);
+            let threshold = tracker.hot(capacity);
             let hot = (0..40).filter(|&p| tracker.heat(Page(p)) >= threshold).count();
             prop_assert!(hot <= capacity, "{hot} pages at {threshold} for {capacity}");
         }

@@ -15,6 +15,7 @@
 //!
 //! Always so: no page is split twice; none is split where the default tier answers no faster than the alternate one.
 
+use super::Counter;
 use super::memtis::Memtis;
 use crate::tier::{Page, Tier};
 
@@ -92,7 +93,7 @@ impl Splitter {
         self.waited += 1;
         // `htmm_adaptation_period` is a twentieth of the cooling period.
         if self.seen.is_multiple_of((self.cooling / 20).max(1)) {
-            self.threshold = self.base.threshold(self.frames);
+            self.threshold = self.base.hot(self.frames);
         }
         self.seen.is_multiple_of(self.cooling)
     }

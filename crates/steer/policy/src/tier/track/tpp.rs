@@ -22,6 +22,11 @@
 //! threshold stays within an eighth and twice its reference.
 
 use crate::tier::Tier;
+use crate::tier::compose::{PageSize, TrackerKind, Watches};
+
+/// `tpp`.
+pub const KIND: TrackerKind =
+    TrackerKind { name: "tpp", watches: Watches::HintFaults, page: PageSize::Base, splits: false };
 
 /// The kernel's knobs.
 #[derive(Clone, Copy, Debug)]
