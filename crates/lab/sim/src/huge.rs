@@ -26,9 +26,7 @@
 use std::sync::Arc;
 
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
-use pagemill_policy::huge::{
-    Action, Costs, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
-};
+use pagemill_policy::huge::{Action, Costs, Figure, Moment, PAGES, Policy, REGION, Section, View};
 
 use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
 use crate::random::Random;
@@ -111,7 +109,7 @@ pub struct Setup {
     /// What runs.
     pub workload: Workload,
     /// The policy.
-    pub policy: Named,
+    pub policy: &'static dyn Policy,
     /// What the policy knows beforehand, by address: the workload's page 0 is at [`BASE`].
     pub profile: Option<Profile>,
     /// Base pages of the zone.

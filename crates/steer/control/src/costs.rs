@@ -266,7 +266,7 @@ mod tests {
     /// base pages none, so a chance of cold memory met no cost of it, and base faults had no price.
     #[test]
     fn a_base_fault_has_a_price_where_only_huge_pages_were_seen_cold() {
-        use pagemill_policy::huge::{Moment, Named, Policy as _, Unit};
+        use pagemill_policy::huge::{Moment, Unit, find};
         let known = Calibration {
             base_ns: Some(2_100),
             huge_ns: Some(371_700),
@@ -291,7 +291,7 @@ mod tests {
             costs,
             ..View::default()
         };
-        let decision = Named::find("cbmm+").unwrap().decide(&view);
+        let decision = find("cbmm+").unwrap().decide(&view);
         assert!(decision.action.makes_huge(), "{decision}");
         let seen = Calibration { base_cold_ns: Some(20_000), ..known };
         assert_eq!(seen.costs().base_cold, Figure::Measured(20_000));

@@ -4,9 +4,7 @@
 //! beyond 2^63 are cut off there, as Parquet's integers are, before they are decided on.
 
 use pagemill_model::{HugeDecision, Nanos};
-use pagemill_policy::huge::{
-    Costs, Decision, Figure, Moment, Named, Policy as _, Section, Unit, View,
-};
+use pagemill_policy::huge::{Costs, Decision, Figure, Moment, Policy, Section, Unit, View, find};
 
 /// The figures of a view: column, field of the row, its type there, field of the view.
 macro_rules! figures {
@@ -78,7 +76,7 @@ impl Plain for Nanos {
 
 /// A decision of `policy` at `time`, and its row. What was decided on is what the row can hold.
 pub fn decide(
-    policy: &Named,
+    policy: &dyn Policy,
     view: &View,
     time: Nanos,
     pid: Option<u32>,
@@ -178,9 +176,9 @@ pub fn view(row: &HugeDecision) -> Result<View, String> {
 /// Decides a recorded decision again and says how the outcome differs; `None` if it does not.
 pub fn replay(row: &HugeDecision) -> Result<Option<String>, String> {
     let name = row.policy.as_deref().ok_or("policy is absent")?;
-    let policy = Named::find(name)
+    let policy = find(name)
         .ok_or_else(|| format!("policy is {name:?}, which this pagemill does not know"))?;
-    let (again, same) = decide(&policy, &view(row)?, row.time, None);
+    let (again, same) = decide(policy, &view(row)?, row.time, None);
     let told = |row: &HugeDecision| {
         (row.action.clone(), row.weighed.clone(), row.cost, row.benefit, row.unit.clone())
     };
@@ -197,6 +195,7 @@ mod tests {
     use pagemill_model::recording::{Meta, Reader, Writer};
     use pagemill_model::{Event, Source as _};
     use pagemill_policy::huge::Action;
+    use pagemill_policy::huge::POLICIES;
 
     /// Figures of all three kinds in all places, a different mixture for each seed.
     fn scrambled(seed: u64) -> View {
@@ -240,8 +239,8 @@ mod tests {
         let mut writer = Writer::create(&path, Meta::default(), false, None).unwrap();
         let mut count = [0; Action::ALL.len()];
         for seed in 0..2000 {
-            let policy = Named::find(Named::NAMES[seed as usize % Named::NAMES.len()]).unwrap();
-            let (decision, row) = decide(&policy, &scrambled(seed), Nanos(seed), Some(1));
+            let policy = POLICIES[seed as usize % POLICIES.len()];
+            let (decision, row) = decide(policy, &scrambled(seed), Nanos(seed), Some(1));
             count[Action::ALL.iter().position(|a| *a == decision.action).unwrap()] += 1;
             writer.event(&row.into_event()).unwrap();
         }
@@ -259,8 +258,8 @@ mod tests {
 
     #[test]
     fn a_row_that_says_otherwise_is_found() {
-        let policy = Named::find("linux-always").unwrap();
-        let (decision, row) = decide(&policy, &View::default(), Nanos(0), None);
+        let policy = find("linux-always").unwrap();
+        let (decision, row) = decide(policy, &View::default(), Nanos(0), None);
         assert_eq!((decision.action, row.action.as_deref()), (Action::Huge, Some("huge")));
         let forged = HugeDecision { action: Some("base".into()), ..row.clone() };
         assert!(replay(&forged).unwrap().unwrap().contains("now huge"));

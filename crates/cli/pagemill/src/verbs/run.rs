@@ -16,8 +16,8 @@ use pagemill_heap::config::Config;
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
-use pagemill_policy::huge::Named;
 use pagemill_policy::huge::profile::Profile;
+use pagemill_policy::huge::{Policy, find, names};
 
 use pagemill_control::governor::{self, Governor, Start};
 use pagemill_control::huge::launcher::{Launcher, Options};
@@ -169,15 +169,16 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
 
 /// Runs the program under a huge page policy, on the heap too if a configuration is given.
 fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
-    let policy = Named::find(name).with_context(|| {
-        format!("unknown huge page policy {name:?} (choose one of: {})", Named::NAMES.join(" "))
+    let policy = find(name).with_context(|| {
+        let valid: Vec<&str> = names().collect();
+        format!("unknown huge page policy {name:?} (choose one of: {})", valid.join(" "))
     })?;
     anyhow::ensure!(
         !arguments.ksm && arguments.backend != Some(Backend::Ksm),
         "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
     );
     let profile = arguments.profile.as_deref().map(plan::read_profile).transpose()?;
-    if profile.is_some() && !matches!(policy, Named::Cbmm(_) | Named::CbmmPlus(_)) {
+    if profile.is_some() && !policy.means().profile {
         eprintln!("pagemill: --profile has no effect: {name} looks at none (cbmm and cbmm+ do)");
     }
     let linux = pagemill_launch::context::machine();
@@ -242,7 +243,11 @@ fn sites(path: &Path, command: &mut Command) -> Result<Sites> {
     Ok(Sites::new(Box::new(move || ring.read())))
 }
 
-fn huge_options(arguments: &Arguments, policy: Named, profile: Option<Profile>) -> Options {
+fn huge_options(
+    arguments: &Arguments,
+    policy: &'static dyn Policy,
+    profile: Option<Profile>,
+) -> Options {
     let words = arguments.command.iter().map(|word| word.to_string_lossy().into_owned());
     Options {
         policy,
@@ -259,14 +264,13 @@ fn huge_options(arguments: &Arguments, policy: Named, profile: Option<Profile>) 
 /// Collapses what a running process uses, from here, until it ends or a signal comes.
 fn help_from_outside(
     arguments: &Arguments,
-    policy: Named,
+    policy: &'static dyn Policy,
     profile: Option<Profile>,
     linux: &Linux,
     pid: u32,
 ) -> Result<Exit> {
-    let scans = matches!(policy, Named::Ingens(_) | Named::Hawkeye(_));
     anyhow::ensure!(
-        scans || matches!(policy, Named::CbmmPlus(_)) && profile.is_some(),
+        policy.means().scans_with(profile.is_some()),
         "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the program"
     );
     let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;

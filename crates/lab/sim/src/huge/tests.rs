@@ -1,9 +1,11 @@
+use pagemill_policy::huge::{find, names};
+
 use super::*;
 
 fn setup(workload: &str, policy: &str, fragmented: u64) -> Setup {
     Setup {
         workload: Workload::named(workload, 24, 1).unwrap(),
-        policy: Named::find(policy).unwrap(),
+        policy: find(policy).unwrap(),
         profile: None,
         zone: 64 * 512,
         fragmented,
@@ -18,7 +20,7 @@ fn setup(workload: &str, policy: &str, fragmented: u64) -> Setup {
 
 #[test]
 fn the_same_setup_gives_the_same_run() {
-    for policy in Named::NAMES {
+    for policy in names() {
         let setup = setup("grow", policy, 500);
         assert_eq!(setup.run(), setup.run(), "{policy}");
     }
@@ -68,7 +70,7 @@ fn ingens_collapses_what_is_full_and_leaves_what_is_sparse() {
 
 #[test]
 fn no_frame_is_lost_whatever_moves() {
-    for policy in Named::NAMES {
+    for policy in names() {
         for workload in WORKLOADS {
             let setup = setup(workload, policy, 700);
             let mut machine = Machine::new(&setup);
@@ -125,7 +127,7 @@ fn a_recorded_program_takes_its_own_time_and_its_faults_whatever_is_assumed_of_r
         never.workload.reads_per_ms = reads_per_ms;
         let outcome = never.run();
         assert_eq!(outcome.time, 9 * 512 * (20_000 + 1_100), "{reads_per_ms}");
-        let always = Setup { policy: Named::find("linux-always").unwrap(), ..never }.run();
+        let always = Setup { policy: find("linux-always").unwrap(), ..never }.run();
         let spared = outcome.faults - always.faults + outcome.walks - always.walks;
         assert!(outcome.time.abs_diff(always.time).abs_diff(spared) <= 1000, "{always:?}");
     }
@@ -133,7 +135,7 @@ fn a_recorded_program_takes_its_own_time_and_its_faults_whatever_is_assumed_of_r
 
 #[test]
 fn what_no_mapping_fills_is_never_huge_and_nothing_is_provided_beyond_a_mapping() {
-    for policy in Named::NAMES {
+    for policy in names() {
         let setup = recorded(policy);
         let mut machine = Machine::new(&setup);
         machine.program();

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use pagemill_kernel::loan::{self, Files, Loan};
 use pagemill_kernel::thp::{self, Disabled};
 use pagemill_kernel::{Kind, Linux};
+use pagemill_policy::huge::{Given, Policy};
 
 /// What is in force for as long as this lives.
 #[derive(Debug)]
@@ -24,10 +25,10 @@ pub struct Isolation {
 }
 
 /// Borrows pages of 64 KiB for a policy that provides them, where it may and has to. What another has borrowed would be gone when that one ends.
-pub fn medium(linux: &Linux, policy: &str) -> Option<Loan<Files>> {
+pub fn medium(linux: &Linux, policy: &dyn Policy) -> Option<Loan<Files>> {
     let directory = loan::directory(linux);
     let off = linux.thp_medium()?.active == "never";
-    if policy != "cbmm+" || !(off || loan::is_lent(&directory, thp::MEDIUM_LOAN)) {
+    if !policy.means().weighs_time || !(off || loan::is_lent(&directory, thp::MEDIUM_LOAN)) {
         return None;
     }
     let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM]);
@@ -36,15 +37,16 @@ pub fn medium(linux: &Linux, policy: &str) -> Option<Loan<Files>> {
 }
 
 impl Isolation {
-    /// For a policy of this name, with what [`medium`] borrowed for it. What is started from now on runs under it.
-    pub fn of(linux: &Linux, policy: &str, medium: Option<Loan<Files>>) -> Result<Self> {
+    /// For a policy, with what [`medium`] borrowed for it. What is started from now on runs under it.
+    pub fn of(linux: &Linux, policy: &dyn Policy, medium: Option<Loan<Files>>) -> Result<Self> {
         let mode = linux.thp_enabled().map(|choice| choice.active);
-        if policy == "linux-always" {
-            return Self::always(linux, &mode?);
-        }
-        if policy == "linux-never" {
-            thp::disable_here(Disabled::Altogether)?;
-            return Ok(Self { loan: None, medium });
+        match policy.means().given {
+            Given::Everywhere => return Self::always(linux, &mode?),
+            Given::Nowhere => {
+                thp::disable_here(Disabled::Altogether)?;
+                return Ok(Self { loan: None, medium });
+            }
+            Given::Advised => {}
         }
         match (thp::disable_here(Disabled::ExceptAdvised), mode.as_deref()) {
             (Ok(()), _) | (Err(_), Ok("madvise" | "never")) => {}
@@ -84,19 +86,21 @@ impl Isolation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemill_policy::huge::cbmm::Cbmm;
+    use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 
     #[test]
     fn pages_of_64_kib_are_borrowed_where_they_are_off_and_given_back() {
         for (before, borrowed) in [("never", true), ("madvise", false), ("inherit", false)] {
             let root = tempfile::tempdir().unwrap();
             let linux = Linux::at(root.path());
-            assert!(medium(&linux, "cbmm+").is_none(), "this kernel has none");
+            assert!(medium(&linux, &CbmmPlus::USUAL).is_none(), "this kernel has none");
             let file = root.path().join(thp::MEDIUM.trim_start_matches('/'));
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             let line = "always inherit madvise never".replace(before, &format!("[{before}]"));
             std::fs::write(&file, &line).unwrap();
-            assert!(medium(&linux, "cbmm").is_none(), "another policy provides none");
-            let loan = medium(&linux, "cbmm+");
+            assert!(medium(&linux, &Cbmm).is_none(), "another policy provides none");
+            let loan = medium(&linux, &CbmmPlus::USUAL);
             assert_eq!(loan.is_some(), borrowed, "{before}");
             let now = || std::fs::read_to_string(&file).unwrap();
             assert_eq!(now(), if borrowed { "madvise" } else { &line });
@@ -104,7 +108,7 @@ mod tests {
                 // As the kernel shows it.
                 std::fs::write(&file, "always inherit [madvise] never").unwrap();
             }
-            let second = medium(&linux, "cbmm+");
+            let second = medium(&linux, &CbmmPlus::USUAL);
             assert_eq!(second.is_some(), borrowed, "{before}");
             drop(loan);
             assert_eq!(now(), if borrowed { "madvise" } else { &line }, "the second still runs");

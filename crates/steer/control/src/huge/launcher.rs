@@ -33,10 +33,10 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, HugeDecision, Nanos};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
-use pagemill_policy::huge::{
-    Action, Figure, Moment, Named, PAGES, Policy as _, REGION, Section, View,
+use pagemill_policy::huge::{Action, Figure, Moment, PAGES, Policy, REGION, Section, View};
+use pagemill_prefault::board::{
+    At, Board, Head, Of, Order, Process, REGIONS, Region, WORDS, degraded,
 };
-use pagemill_prefault::board::{At, Board, Head, Of, Order, Process, REGIONS, WORDS, degraded};
 
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ const COLLAPSE_SHARE: u64 = 50;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The policy.
-    pub policy: Named,
+    pub policy: &'static dyn Policy,
     /// Benefits by place.
     pub profile: Option<Profile>,
     /// Where decisions are recorded.
@@ -100,23 +100,6 @@ struct Decided {
     at: Duration,
 }
 
-impl Member {
-    /// How fast the process grows, bytes a millisecond of a window.
-    fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
-        const WINDOW: Duration = Duration::from_millis(40);
-        let resident = process.get(Of::Resident);
-        let (then, before) = *self.resident.get_or_insert((now, resident));
-        if now >= then + WINDOW {
-            let passed = (now - then).as_millis() as u64;
-            let seen = resident.saturating_sub(before) / passed;
-            let smooth = self.growth.value().map_or(seen, |growth| (growth + seen) / 2);
-            self.growth = Figure::Measured(smooth);
-            self.resident = Some((now, resident));
-        }
-        self.growth
-    }
-}
-
 /// What is remembered of a process.
 #[derive(Debug, Default)]
 struct Member {
@@ -134,7 +117,107 @@ struct Member {
     top: u64,
     /// The last huge page whose zeros were counted.
     looked: u64,
-    seen: bool,
+    known: bool,
+}
+
+impl Member {
+    /// How fast the process grows, bytes a millisecond of a window.
+    fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
+        const WINDOW: Duration = Duration::from_millis(40);
+        let resident = process.get(Of::Resident);
+        let (then, before) = *self.resident.get_or_insert((now, resident));
+        if now >= then + WINDOW {
+            let passed = (now - then).as_millis() as u64;
+            let seen = resident.saturating_sub(before) / passed;
+            let smooth = self.growth.value().map_or(seen, |growth| (growth + seen) / 2);
+            self.growth = Figure::Measured(smooth);
+            self.resident = Some((now, resident));
+        }
+        self.growth
+    }
+
+    /// Takes in what the agent counts: what has just come of it, and whether the process has grown.
+    fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (Fresh, bool) {
+        if !self.known {
+            self.known = true;
+            let maps = linux.maps(process.get(Of::Pid) as u32);
+            self.top = top_of_mappings(&maps.unwrap_or_default());
+        }
+        let base = process.get(Of::BasePages) + process.get(Of::Seeds);
+        if process.get(Of::HugePages) != self.huge {
+            (self.huge, self.made) = (process.get(Of::HugePages), now);
+        }
+        if base != self.base {
+            (self.base, self.touched) = (base, now);
+        }
+        let resident = process.get(Of::Resident);
+        let grew = resident.abs_diff(self.seen_at) >= GROWN;
+        if grew {
+            self.seen_at = resident;
+        }
+        let fresh = Fresh {
+            huge: self.made + FRESH > now,
+            base: self.touched + FRESH > now,
+            growth: self.grown(process, now),
+        };
+        (fresh, grew)
+    }
+}
+
+/// What the policy is asked about the regions of a process, and by whom.
+struct Asking<'a> {
+    options: &'a Options,
+    machine: &'a Machine,
+    sites: Option<&'a Sites>,
+    process: Process<'a>,
+    fresh: Fresh,
+    now: Duration,
+}
+
+impl Asking<'_> {
+    /// Asks about a region and gives its order. What was decided, if that is new or was decided long ago.
+    fn about(
+        &self,
+        region: Region<'_>,
+        top: u64,
+        decided: &mut Decided,
+    ) -> Option<(Action, HugeDecision)> {
+        let (options, pid) = (self.options, self.process.get(Of::Pid));
+        let generation = region.get(At::Generation);
+        if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
+            return None;
+        }
+        let due = decided.generation != generation || decided.at + STANDS <= self.now;
+        let mut told = None;
+        for &moment in options.policy.means().growth {
+            let mut view = self.machine.of(self.process, region, moment, self.fresh);
+            if let Some(profile) = &options.profile {
+                let at = view.address.max(region.get(At::Start));
+                let site = self.sites.and_then(|sites| sites.at(pid, at));
+                view::profiled(&mut view, profile, region, top, site);
+            }
+            let action = options.policy.decide(&view).action;
+            if due || action != decided.action {
+                told = Some(decisions::decide(
+                    options.policy,
+                    &view,
+                    nanos(self.now),
+                    Some(pid as u32),
+                ));
+            }
+            let speaks = told.as_ref().is_some_and(|(decision, _)| decision.action != Action::Base);
+            if speaks || action != Action::Base {
+                break;
+            }
+        }
+        let (decision, mut row) = told?;
+        *decided = Decided { generation, action: decision.action, at: self.now };
+        row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
+        if !options.dry {
+            region.give(order_for(decision.action), generation);
+        }
+        Some((decision.action, row))
+    }
 }
 
 /// Decides for a program and its descendants.
@@ -168,9 +251,9 @@ impl Launcher {
     /// Prepares everything that can fail.
     pub fn new(linux: &Linux, options: Options) -> Result<Self> {
         let inside = options.pid.is_none() && !options.dry;
-        let medium = inside.then(|| isolate::medium(linux, options.policy.name())).flatten();
+        let medium = inside.then(|| isolate::medium(linux, options.policy)).flatten();
         // Timed before this process is kept from huge pages.
-        let machine = Machine::new(linux, matches!(options.policy, Named::CbmmPlus(_)))?;
+        let machine = Machine::new(linux, options.policy.means().weighs_time)?;
         let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
         let stats = stats.transpose()?;
         let writer = match &options.log {
@@ -179,7 +262,7 @@ impl Launcher {
         };
         // A dry run leaves the program the system's huge pages, as a running one has them.
         let isolation = match options.pid {
-            None if !options.dry => Some(Isolation::of(linux, options.policy.name(), medium)?),
+            None if !options.dry => Some(Isolation::of(linux, options.policy, medium)?),
             _ => None,
         };
         let places = [Path::new("/dev/shm"), &std::env::temp_dir()];
@@ -223,7 +306,7 @@ impl Launcher {
 
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
     pub fn needs_agent(&self) -> bool {
-        !self.options.policy.name().starts_with("linux-")
+        !self.options.policy.means().by_kernel
     }
 
     /// Whether the profile has rows that name the code that made a mapping.
@@ -277,13 +360,9 @@ impl Launcher {
         (self.machine.available() / 16).min(room.map_or(u64::MAX, |room| room / 4))
     }
 
-    /// Whether the policy wants to know which pages are there: cbmm+ only if a profile says what a huge page brings.
+    /// Whether the policy wants to know which pages are there.
     fn scans(&self) -> bool {
-        match self.options.policy {
-            Named::Ingens(_) | Named::Hawkeye(_) => true,
-            Named::CbmmPlus(_) => self.options.profile.is_some(),
-            Named::Cbmm(_) | Named::Linux(_) => false,
-        }
+        self.options.policy.means().scans_with(self.options.profile.is_some())
     }
 
     /// The order for a region that nobody has looked at.
@@ -291,7 +370,7 @@ impl Launcher {
         if self.options.profile.is_some() || self.options.dry {
             return Order::Nothing;
         }
-        first_order(&self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
+        first_order(self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
     }
 
     /// Puts the process that the program begins with under it.
@@ -311,94 +390,13 @@ impl Launcher {
     pub fn tick(&mut self) -> Result<Duration> {
         let now = clock::monotonic();
         if now >= self.next_look {
-            self.next_look = now + LOOK;
-            let helpers = self.helpers();
-            self.machine.look(helpers);
-            self.leave_the_dead();
-            let (first, headroom) = (self.first(), self.headroom());
-            let board = self.board();
-            board.set(Head::First, first as u64);
-            board.set(Head::Headroom, headroom);
+            self.look_around(now);
         }
         self.board().set(Head::Beat, now.as_nanos() as u64);
         if let Some(sites) = &mut self.sites {
             sites.look(&self.linux);
         }
-        let mut rows = Vec::new();
-        let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
-        let board = Board::new(shared.words()).expect("the file was made with room for a board");
-        let moments = moments(&options.policy);
-        for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
-            let pid = process.get(Of::Pid);
-            let member = members.entry(pid).or_default();
-            if !member.seen {
-                member.seen = true;
-                member.top = top_of_mappings(&linux.maps(pid as u32).unwrap_or_default());
-            }
-            if process.get(Of::HugePages) != member.huge {
-                member.huge = process.get(Of::HugePages);
-                member.made = now;
-            }
-            if process.get(Of::BasePages) + process.get(Of::Seeds) != member.base {
-                member.base = process.get(Of::BasePages) + process.get(Of::Seeds);
-                member.touched = now;
-            }
-            let resident = process.get(Of::Resident);
-            if resident.abs_diff(member.seen_at) >= GROWN {
-                (member.seen_at, *grown) = (resident, now);
-            }
-            let fresh = Fresh {
-                huge: member.made + FRESH > now,
-                base: member.touched + FRESH > now,
-                growth: member.grown(process, now),
-            };
-            if options.profile.is_none() && !options.dry {
-                let view = |moment| machine.next(process, Section::Mmap, moment, fresh);
-                process.begin_with(first_order(&options.policy, view));
-            }
-            for (number, region) in process.regions().enumerate() {
-                let generation = region.get(At::Generation);
-                if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
-                    continue;
-                }
-                let decided = &mut member.decided[number];
-                let known = decided.generation == generation;
-                let mut told = None;
-                for &moment in moments {
-                    let mut view = machine.of(process, region, moment, fresh);
-                    if let Some(profile) = &options.profile {
-                        let at = view.address.max(region.get(At::Start));
-                        let site = sites.as_ref().and_then(|sites| sites.at(pid, at));
-                        view::profiled(&mut view, profile, region, member.top, site);
-                    }
-                    let due = !known || decided.at + STANDS <= now;
-                    let action = options.policy.decide(&view).action;
-                    if due || action != decided.action {
-                        told = Some(decisions::decide(
-                            &options.policy,
-                            &view,
-                            nanos(now),
-                            Some(pid as u32),
-                        ));
-                    }
-                    if told.as_ref().is_some_and(|(decision, _)| decision.action != Action::Base) {
-                        break;
-                    }
-                    if action != Action::Base {
-                        break;
-                    }
-                }
-                let Some((decision, mut row)) = told else { continue };
-                *decided = Decided { generation, action: decision.action, at: now };
-                let order = order_for(decision.action);
-                row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
-                if !options.dry {
-                    region.give(order, generation);
-                }
-                rows.push((decision.action, row));
-            }
-        }
-        for (action, row) in rows {
+        for (action, row) in self.decide_growth(now) {
             self.record(action, row)?;
         }
         if self.scans() && now >= self.next_scan {
@@ -414,6 +412,42 @@ impl Launcher {
         } else {
             REST
         })
+    }
+
+    /// Takes in how the machine is, and tells the agents.
+    fn look_around(&mut self, now: Duration) {
+        self.next_look = now + LOOK;
+        let helpers = self.helpers();
+        self.machine.look(helpers);
+        self.leave_the_dead();
+        let (first, headroom) = (self.first(), self.headroom());
+        let board = self.board();
+        board.set(Head::First, first as u64);
+        board.set(Head::Headroom, headroom);
+    }
+
+    /// Decides about the regions that grow, and gives the orders; what was decided anew.
+    fn decide_growth(&mut self, now: Duration) -> Vec<(Action, HugeDecision)> {
+        let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
+        let board = Board::new(shared.words()).expect("the file was made with room for a board");
+        let mut rows = Vec::new();
+        for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
+            let member = members.entry(process.get(Of::Pid)).or_default();
+            let (fresh, grew) = member.seen(linux, process, now);
+            if grew {
+                *grown = now;
+            }
+            let asking = Asking { options, machine, sites: sites.as_ref(), process, fresh, now };
+            if options.profile.is_none() && !options.dry {
+                let view = |moment| machine.next(process, Section::Mmap, moment, fresh);
+                process.begin_with(first_order(options.policy, view));
+            }
+            let decided = process.regions().zip(&mut member.decided);
+            rows.extend(
+                decided.filter_map(|(region, decided)| asking.about(region, member.top, decided)),
+            );
+        }
+        rows
     }
 
     fn record(&mut self, action: Action, row: HugeDecision) -> Result<()> {
@@ -440,7 +474,7 @@ impl Launcher {
                     return Ok(());
                 }
                 let (decision, mut row) = decisions::decide(
-                    &self.options.policy,
+                    self.options.policy,
                     &view,
                     nanos(clock::monotonic()),
                     Some(pid as u32),
@@ -708,20 +742,10 @@ const HEAP: &str = "[heap]";
 /// Beginning of a board's file name.
 const BOARD: &str = "pagemill-huge";
 
-/// The moments at which a policy is asked about a region that grows.
-fn moments(policy: &Named) -> &'static [Moment] {
-    match policy {
-        Named::CbmmPlus(_) => &[Moment::Ahead],
-        Named::Cbmm(_) => &[Moment::Fault, Moment::Ahead],
-        Named::Hawkeye(_) => &[Moment::Fault],
-        Named::Ingens(_) | Named::Linux(_) => &[],
-    }
-}
-
 /// What is to be done about a region of this view, before anybody has looked at it.
-fn first_order(policy: &Named, view: impl Fn(Moment) -> View) -> Order {
+fn first_order(policy: &dyn Policy, view: impl Fn(Moment) -> View) -> Order {
     let mut orders =
-        moments(policy).iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
+        policy.means().growth.iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
     orders.find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 

@@ -212,7 +212,7 @@ pub fn advise(
         if let Some((stall, _)) = regions.stall {
             view.costs.stall = Figure::Measured(stall);
         }
-        Some(CbmmPlus::default().decide(&view))
+        Some(CbmmPlus::USUAL.decide(&view))
     };
     let mut all = Vec::new();
     // Neighbours in the heap for which the same is best are one range.

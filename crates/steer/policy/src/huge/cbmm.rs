@@ -15,7 +15,7 @@
 //! load) is taken as the expensive case, as the original has no absent values. Known oddities are kept: eager rows
 //! of published profiles have benefit 1 and never reach 10 us; without a free block nothing below 2^32 cycles pays.
 
-use super::{Account, Action, Estimate, Figure, Policy, Term, Unit, View};
+use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Term, Unit, View};
 
 /// Allocation without a free block of order 9: 2^32 cycles.
 pub const NO_BLOCK: u64 = 1 << 32;
@@ -51,6 +51,10 @@ pub fn idle(view: &View) -> bool {
 impl Policy for Cbmm {
     fn name(&self) -> &'static str {
         "cbmm"
+    }
+
+    fn means(&self) -> Means {
+        Means { growth: &[Moment::Fault, Moment::Ahead], profile: true, ..Means::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

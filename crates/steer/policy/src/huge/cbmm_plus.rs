@@ -36,7 +36,10 @@
 //! collapsing and defragmenting can pay. A term whose figure is absent is left out if it speaks for the action; if
 //! it speaks against it, the action is not offered.
 
-use super::{Account, Action, Estimate, Figure, PAGES, Policy, REGION, Term, Unit, View};
+use super::{
+    Account, Action, Estimate, Figure, Means, Moment, PAGES, Policy, REGION, Scans, Term, Unit,
+    View,
+};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: (u64, u64) = (700, 850);
@@ -66,10 +69,9 @@ pub struct CbmmPlus {
     pub bloat: u64,
 }
 
-impl Default for CbmmPlus {
-    fn default() -> Self {
-        Self { budget: 200_000, stalled: 50, helper: 500, bloat: 30 }
-    }
+impl CbmmPlus {
+    /// The usual constants.
+    pub const USUAL: Self = Self { budget: 200_000, stalled: 50, helper: 500, bloat: 30 };
 }
 
 /// `amount` times `thousandths`.
@@ -191,6 +193,16 @@ impl CbmmPlus {
 impl Policy for CbmmPlus {
     fn name(&self) -> &'static str {
         "cbmm+"
+    }
+
+    fn means(&self) -> Means {
+        Means {
+            growth: &[Moment::Ahead],
+            scans: Scans::WithProfile,
+            profile: true,
+            weighs_time: true,
+            ..Means::BESIDE
+        }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

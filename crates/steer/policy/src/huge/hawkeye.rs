@@ -10,7 +10,7 @@
 //! pressure relief runs while above the high mark (the original goes on down to 700); a region without any accessed
 //! page is left alone; zeros are given back, not merged.
 
-use super::{Action, Estimate, PAGES, Policy, View};
+use super::{Action, Estimate, Means, Moment, PAGES, Policy, Scans, View};
 
 /// Bins of accessed pages (`MAX_BINS` of the artifact).
 pub const BINS: u64 = 12;
@@ -24,10 +24,9 @@ pub struct Hawkeye {
     pub high: u64,
 }
 
-impl Default for Hawkeye {
-    fn default() -> Self {
-        Self { high: HIGH }
-    }
+impl Hawkeye {
+    /// The published constants.
+    pub const PUBLISHED: Self = Self { high: HIGH };
 }
 
 /// The bin of a region with so many accessed base pages, in `0..BINS`.
@@ -39,6 +38,10 @@ pub fn bin(accessed: u64) -> u64 {
 impl Policy for Hawkeye {
     fn name(&self) -> &'static str {
         "hawkeye"
+    }
+
+    fn means(&self) -> Means {
+        Means { growth: &[Moment::Fault], scans: Scans::Always, ..Means::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

@@ -8,7 +8,7 @@
 //! the eager phase at low fragmentation that later work describes is left out; presence comes from whoever fills
 //! the view (a bitmap in the kernel there, `PAGEMAP_SCAN` here).
 
-use super::{Action, Estimate, PAGES, Policy, View};
+use super::{Action, Estimate, Means, PAGES, Policy, Scans, View};
 
 /// The published utilisation threshold, percent.
 pub const UTILISATION: u64 = 90;
@@ -20,15 +20,18 @@ pub struct Ingens {
     pub utilisation: u64,
 }
 
-impl Default for Ingens {
-    fn default() -> Self {
-        Self { utilisation: UTILISATION }
-    }
+impl Ingens {
+    /// The published constants.
+    pub const PUBLISHED: Self = Self { utilisation: UTILISATION };
 }
 
 impl Policy for Ingens {
     fn name(&self) -> &'static str {
         "ingens"
+    }
+
+    fn means(&self) -> Means {
+        Means { scans: Scans::Always, ..Means::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

@@ -7,7 +7,7 @@
 //! Deviations: khugepaged's pace (4096 pages each 10 s) belongs to whoever scans; `defrag` decides in the kernel
 //! who waits for a block and is no part of this rule; regions smaller than 2 MiB (mTHP) stay base.
 
-use super::{Action, Estimate, PAGES, Policy, View};
+use super::{Action, Estimate, Given, Means, PAGES, Policy, View};
 
 /// khugepaged's default `max_ptes_none`.
 pub const MAX_ABSENT: u64 = 511;
@@ -30,6 +30,15 @@ impl Policy for Linux {
             Self::Madvise => "linux-madvise",
             Self::Never => "linux-never",
         }
+    }
+
+    fn means(&self) -> Means {
+        let given = match self {
+            Self::Always => Given::Everywhere,
+            Self::Madvise => Given::Advised,
+            Self::Never => Given::Nowhere,
+        };
+        Means { given, by_kernel: true, ..Means::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

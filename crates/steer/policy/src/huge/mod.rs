@@ -485,10 +485,74 @@ impl fmt::Display for Decision {
     }
 }
 
+/// Where the kernel gives huge pages under a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// At every first touch.
+    Everywhere,
+    /// Where `MADV_HUGEPAGE` was said.
+    Advised,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// When a policy looks at which pages are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scans {
+    /// Never.
+    Never,
+    /// Now and then.
+    Always,
+    /// Where a profile says what a huge page brings.
+    WithProfile,
+}
+
+/// How a policy is carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct Means {
+    /// Where the kernel gives huge pages by itself.
+    pub given: Given,
+    /// Whether that is all of it.
+    pub by_kernel: bool,
+    /// The moments at which it is asked about a region that grows, in turn.
+    pub growth: &'static [Moment],
+    /// When it looks at which pages are there.
+    pub scans: Scans,
+    /// Whether it looks into a profile.
+    pub profile: bool,
+    /// Whether it weighs measured times, and may choose pages of 64 KiB.
+    pub weighs_time: bool,
+}
+
+impl Means {
+    /// Of a policy that runs beside the kernel's `madvise` and does nothing of its own.
+    pub const BESIDE: Self = Self {
+        given: Given::Advised,
+        by_kernel: false,
+        growth: &[],
+        scans: Scans::Never,
+        profile: false,
+        weighs_time: false,
+    };
+
+    /// Whether it looks at which pages are there, with a profile or without one.
+    #[must_use]
+    pub fn scans_with(&self, profile: bool) -> bool {
+        match self.scans {
+            Scans::Never => false,
+            Scans::Always => true,
+            Scans::WithProfile => profile,
+        }
+    }
+}
+
 /// A huge page policy.
-pub trait Policy {
+pub trait Policy: fmt::Debug + Sync {
     /// The name on the command line.
     fn name(&self) -> &'static str;
+
+    /// How it is carried out.
+    fn means(&self) -> Means;
 
     /// What `action` would cost and bring; `None` if the policy never takes it, or cannot tell.
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate>;
@@ -520,66 +584,24 @@ pub trait Policy {
     }
 }
 
-/// Every policy by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// Linux with one of its three settings.
-    Linux(linux::Linux),
-    /// Ingens.
-    Ingens(ingens::Ingens),
-    /// HawkEye.
-    Hawkeye(hawkeye::Hawkeye),
-    /// CBMM as published.
-    Cbmm(cbmm::Cbmm),
-    /// CBMM with what it left out.
-    CbmmPlus(cbmm_plus::CbmmPlus),
+/// Every policy, in the order of the documentation. To add one: its file, and its line here.
+pub static POLICIES: &[&dyn Policy] = &[
+    &linux::Linux::Always,
+    &linux::Linux::Madvise,
+    &linux::Linux::Never,
+    &ingens::Ingens::PUBLISHED,
+    &hawkeye::Hawkeye::PUBLISHED,
+    &cbmm::Cbmm,
+    &cbmm_plus::CbmmPlus::USUAL,
+];
+
+/// The names of all policies.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    POLICIES.iter().map(|policy| policy.name())
 }
 
-impl Named {
-    /// The names, in the order of the documentation.
-    pub const NAMES: [&'static str; 7] =
-        ["linux-always", "linux-madvise", "linux-never", "ingens", "hawkeye", "cbmm", "cbmm+"];
-
-    /// The policy of this name, with the published constants.
-    #[must_use]
-    pub fn find(name: &str) -> Option<Self> {
-        Some(match name {
-            "linux-always" => Self::Linux(linux::Linux::Always),
-            "linux-madvise" => Self::Linux(linux::Linux::Madvise),
-            "linux-never" => Self::Linux(linux::Linux::Never),
-            "ingens" => Self::Ingens(ingens::Ingens::default()),
-            "hawkeye" => Self::Hawkeye(hawkeye::Hawkeye::default()),
-            "cbmm" => Self::Cbmm(cbmm::Cbmm),
-            "cbmm+" => Self::CbmmPlus(cbmm_plus::CbmmPlus::default()),
-            _ => return None,
-        })
-    }
-
-    fn policy(&self) -> &dyn Policy {
-        match self {
-            Self::Linux(policy) => policy,
-            Self::Ingens(policy) => policy,
-            Self::Hawkeye(policy) => policy,
-            Self::Cbmm(policy) => policy,
-            Self::CbmmPlus(policy) => policy,
-        }
-    }
-}
-
-impl Policy for Named {
-    fn name(&self) -> &'static str {
-        self.policy().name()
-    }
-
-    fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {
-        self.policy().estimate(action, view)
-    }
-
-    fn worth(&self, estimate: &Estimate) -> bool {
-        self.policy().worth(estimate)
-    }
-
-    fn decide(&self, view: &View) -> Decision {
-        self.policy().decide(view)
-    }
+/// The policy of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static dyn Policy> {
+    POLICIES.iter().copied().find(|policy| policy.name() == name)
 }

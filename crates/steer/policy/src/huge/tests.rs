@@ -27,15 +27,15 @@ fn machine(moment: Moment) -> View {
 }
 
 fn decides(name: &str, view: &View) -> Action {
-    Named::find(name).unwrap().decide(view).action
+    find(name).unwrap().decide(view).action
 }
 
 #[test]
 fn every_name_is_a_policy_of_that_name() {
-    for name in Named::NAMES {
-        assert_eq!(Named::find(name).unwrap().name(), name);
+    for name in names() {
+        assert_eq!(find(name).unwrap().name(), name);
     }
-    assert_eq!(Named::find("tpp"), None);
+    assert!(find("tpp").is_none());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn ingens_promotes_at_ninety_percent_and_never_at_a_fault() {
 fn hawkeye_takes_the_most_accessed_bin_first_and_gives_zeros_back_under_pressure() {
     let ranked = |accessed| {
         let view = View { accessed: Figure::Measured(accessed), ..machine(Moment::Scan) };
-        Named::find("hawkeye").unwrap().estimate(Action::Collapse, &view).unwrap().benefit()
+        find("hawkeye").unwrap().estimate(Action::Collapse, &view).unwrap().benefit()
     };
     assert_eq!(hawkeye::bin(0), 0);
     assert_eq!(hawkeye::bin(512), hawkeye::BINS - 1);
@@ -167,7 +167,7 @@ fn cbmm_plus_counts_on_no_block_where_the_last_ones_are_the_kernels() {
     assert_eq!(decides("cbmm+", &ahead(900)), Action::Ahead2m);
     assert_eq!(decides("cbmm+", &ahead(995)), Action::Ahead64k);
     let none = View { free_huge: Figure::Measured(0), ..ahead(900) };
-    let policy = Named::find("cbmm+").unwrap();
+    let policy = find("cbmm+").unwrap();
     let fresh = |view| policy.estimate(Action::Ahead2m, &view).unwrap();
     assert_eq!(fresh(ahead(995)), fresh(none), "as if there were none");
 }
@@ -255,7 +255,7 @@ fn a_profile_of_ours_holds_the_faults_and_a_published_one_does_not() {
         ..machine(Moment::Ahead)
     };
     let benefit = |unit| {
-        let policy = cbmm_plus::CbmmPlus::default();
+        let policy = cbmm_plus::CbmmPlus::USUAL;
         policy.estimate(Action::Ahead2m, &ahead(unit)).unwrap().benefit()
     };
     assert_eq!((benefit(Unit::Cycles), benefit(Unit::Nanos)), (512 * 1_100, 0));
@@ -337,8 +337,8 @@ proptest! {
 
     #[test]
     fn a_decision_is_a_function_of_the_view_and_was_worth_it(view in views()) {
-        for name in Named::NAMES {
-            let policy = Named::find(name).unwrap();
+        for name in names() {
+            let policy = find(name).unwrap();
             let decision = policy.decide(&view);
             prop_assert_eq!(decision, policy.decide(&view));
             if decision.action != Action::Base {
@@ -353,7 +353,7 @@ proptest! {
     /// Less idle time never makes a helper's work more attractive.
     #[test]
     fn a_busier_machine_never_makes_the_helper_cheaper(view in views(), load in 0..400u64, more in 0..400u64) {
-        let policy = cbmm_plus::CbmmPlus::default();
+        let policy = cbmm_plus::CbmmPlus::USUAL;
         for action in [Action::Ahead4k, Action::Ahead64k, Action::Ahead2m] {
             let cost = |load| {
                 let view = View { load: Figure::Measured(load), ..view };
@@ -366,7 +366,7 @@ proptest! {
     /// Whatever a huge page costs, the program zeroes beyond the budget only while that is rare.
     #[test]
     fn a_program_waits_beyond_the_budget_only_if_that_is_rare(view in views()) {
-        let policy = cbmm_plus::CbmmPlus::default();
+        let policy = cbmm_plus::CbmmPlus::USUAL;
         if let Some(estimate) = policy.estimate(Action::Fault2m, &view) {
             let (_, fresh) = estimate.costs.terms().next().unwrap();
             let growth = u128::from(view.growth.value().unwrap_or(u64::MAX));
@@ -378,7 +378,7 @@ proptest! {
     #[test]
     fn a_greater_profile_never_turns_a_huge_page_away(view in views(), more in 0..1u64 << 40) {
         for name in ["cbmm", "cbmm+"] {
-            let policy = Named::find(name).unwrap();
+            let policy = find(name).unwrap();
             let known = View { profile_huge: Figure::Modelled(view.profile_huge.value().unwrap_or(0)), ..view };
             let richer = Figure::Modelled(known.profile_huge.value().unwrap_or(0).saturating_add(more));
             if policy.decide(&known).action.makes_huge() {

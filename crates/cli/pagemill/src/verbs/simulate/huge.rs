@@ -11,7 +11,7 @@ use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
 };
-use pagemill_policy::huge::{Costs, Figure, Named, PAGES, REGION, Section, Unit};
+use pagemill_policy::huge::{Costs, Figure, PAGES, Policy, REGION, Section, Unit, find, names};
 use pagemill_sim::huge::{self, Home, Outcome, Setup, WORKLOADS, Workload};
 use pagemill_sim::tlb;
 use serde_json::json;
@@ -99,15 +99,18 @@ impl Options {
         bounded(&load).with_context(|| format!("{workload} cannot be simulated"))?;
         let mut policies = Vec::new();
         for name in &self.huge {
-            let Some(policy) = Named::find(name) else {
-                bail!("no huge page policy '{name}'; valid: {}", Named::NAMES.join(", "));
+            let Some(policy) = find(name) else {
+                bail!(
+                    "no huge page policy '{name}'; valid: {}",
+                    names().collect::<Vec<_>>().join(", ")
+                );
             };
             policies.push(policy);
         }
         let (costs, tlb) = self.prices()?;
         let profile =
             self.profile.as_deref().map(pagemill_control::plan::read_profile).transpose()?;
-        let setup = |policy: Named| Setup {
+        let setup = |policy: &'static dyn Policy| Setup {
             workload: load.clone(),
             policy,
             profile: profile.clone(),
@@ -122,7 +125,7 @@ impl Options {
             seed,
         };
         if let Some(path) = &self.save_profile {
-            let run = |name: &str| Named::find(name).map(|policy| setup(policy).run());
+            let run = |name: &str| find(name).map(|policy| setup(policy).run());
             let (Some(never), Some(always)) = (run("linux-never"), run("linux-always")) else {
                 bail!("the policies of Linux are gone");
             };
