@@ -15,9 +15,9 @@ mod faults;
 mod samples;
 
 use pagemill_policy::tier::Loads;
-use pagemill_policy::tier::compose::{self, Engine, PageSize, Terms, TrackerKind};
+use pagemill_policy::tier::compose::{self, Engine};
+use pagemill_policy::tier::kind::{Knobs, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
-use pagemill_policy::tier::track::tpp::Config;
 
 use crate::closed::Walks;
 use crate::machine::Machine;
@@ -353,7 +353,7 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
     let terms = Terms {
         pages: pages.len(),
         cooling: cooling(setup),
-        kernel: Config {
+        kernel: Knobs {
             threshold_ms: machine.get("kernel.hot_threshold_ms"),
             pages_per_second: per_second as u64,
             adapt_ms: machine.get("kernel.adapt_ms") as u64,

@@ -6,10 +6,11 @@
 //! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
 //! than the shift itself generates.
 
+use super::kind::Knobs;
 use super::place::colloid::{self, Shift};
 use super::place::{Placer, Ranking, Swap, pack};
 use super::track::Counter;
-use super::track::tpp::{self, Fault, Tpp, Verdict};
+use super::track::tpp::{Fault, Tpp, Verdict};
 use super::{Littles, Load, Loads, Page, Tier};
 
 /// Smoothed loads of both tiers.
@@ -163,8 +164,8 @@ pub struct FaultDriven {
 impl FaultDriven {
     /// A driver that has seen nothing; `weight` is that of one quantum in the smoothed latencies.
     #[must_use]
-    pub fn new(config: tpp::Config, weight: f64) -> Self {
-        Self { tracker: Tpp::new(config), smoothed: Smoothed::new(weight), overloaded: false }
+    pub fn new(knobs: Knobs, weight: f64) -> Self {
+        Self { tracker: Tpp::new(knobs), smoothed: Smoothed::new(weight), overloaded: false }
     }
 
     /// Takes the loads of a quantum in.
@@ -195,7 +196,8 @@ impl FaultDriven {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::compose::{Engine, Terms, compose};
+    use crate::tier::compose::{Engine, compose};
+    use crate::tier::kind::Terms;
     use proptest::prelude::*;
 
     fn loads(default: f64, alternate: f64) -> Loads {
@@ -240,13 +242,9 @@ mod tests {
 
     #[test]
     fn the_boolean_follows_the_smoothed_latencies_not_one_reading() {
-        let config = tpp::Config {
-            threshold_ms: 1000.0,
-            pages_per_second: 1000,
-            adapt_ms: 1000,
-            colloid: true,
-        };
-        let mut driver = FaultDriven::new(config, 0.1);
+        let knobs =
+            Knobs { threshold_ms: 1000.0, pages_per_second: 1000, adapt_ms: 1000, colloid: true };
+        let mut driver = FaultDriven::new(knobs, 0.1);
         driver.observe(loads(100.0, 140.0));
         driver.observe(loads(300.0, 140.0));
         assert_eq!(driver.fault(0, Tier::Default, 1.0, false), Verdict::Stay);

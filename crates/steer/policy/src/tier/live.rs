@@ -22,8 +22,9 @@
 
 use pagemill_model::{Policy, TierDecision, TierView};
 
-use super::compose::{self, Engine, Terms};
+use super::compose::{self, Engine};
 use super::drive::{Choice, Limits};
+use super::kind::Terms;
 use super::place::Ranking;
 use super::track::Counter;
 use super::{Load, Loads, Page, Tier};

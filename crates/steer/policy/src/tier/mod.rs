@@ -13,6 +13,7 @@
 
 pub mod compose;
 pub mod drive;
+pub mod kind;
 pub mod live;
 pub mod place;
 pub mod track;

@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 
 use super::Placer;
 use super::colloid::{Shift, proportional};
-use crate::tier::compose::PlacerKind;
+use crate::tier::kind::PlacerKind;
 use crate::tier::{Loads, Tier};
 
 /// `+climb`.

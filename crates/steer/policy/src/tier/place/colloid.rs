@@ -30,7 +30,7 @@
 //! `delta`; a moved one is found again; no more pages are copied than the limit.
 
 use super::{Placer, Ranked, Ranking, Swap};
-use crate::tier::compose::PlacerKind;
+use crate::tier::kind::PlacerKind;
 use crate::tier::{Loads, Tier};
 
 /// `+colloid`: the proportional step, or the boolean where hint faults decide.

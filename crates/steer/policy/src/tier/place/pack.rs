@@ -9,7 +9,7 @@
 
 use super::colloid::Shift;
 use super::{Placer, Ranking, Swap};
-use crate::tier::compose::PlacerKind;
+use crate::tier::kind::PlacerKind;
 use crate::tier::{Loads, Tier};
 
 /// What a tracker's name alone stands for.

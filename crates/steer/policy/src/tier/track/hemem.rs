@@ -10,7 +10,7 @@
 //! Always so: no count exceeds [`COOL`] after a sample; cooling never changes who is hotter.
 
 use crate::tier::Page;
-use crate::tier::compose::{PageSize, TrackerKind, Watches};
+use crate::tier::kind::{PageSize, TrackerKind, Watches};
 use crate::tier::track::Counter;
 
 /// `hemem`.

@@ -12,7 +12,7 @@
 //! Always so: the histogram counts every page once; pages at or above the threshold fit the capacity.
 
 use crate::tier::Page;
-use crate::tier::compose::{PageSize, TrackerKind, Watches};
+use crate::tier::kind::{PageSize, TrackerKind, Watches};
 use crate::tier::track::Counter;
 
 /// `memtis`.

@@ -22,24 +22,11 @@
 //! threshold stays within an eighth and twice its reference.
 
 use crate::tier::Tier;
-use crate::tier::compose::{PageSize, TrackerKind, Watches};
+use crate::tier::kind::{Knobs, PageSize, TrackerKind, Watches};
 
 /// `tpp`.
 pub const KIND: TrackerKind =
     TrackerKind { name: "tpp", watches: Watches::HintFaults, page: PageSize::Base, splits: false };
-
-/// The kernel's knobs.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// `hot_threshold_ms`: the reference of the threshold.
-    pub threshold_ms: f64,
-    /// Pages that may be promoted in a second (`promote_rate_limit_MBps`).
-    pub pages_per_second: u64,
-    /// Time between adaptations (`scan_period_max`), in milliseconds.
-    pub adapt_ms: u64,
-    /// Whether pages of the default tier are stamped too and leave it when it is overloaded.
-    pub colloid: bool,
-}
 
 /// What a fault leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +57,7 @@ pub struct Fault {
 /// The state of the promotion path.
 #[derive(Clone, Debug)]
 pub struct Tpp {
-    config: Config,
+    config: Knobs,
     threshold_ms: f64,
     candidates: u64,
     adapted_ms: u64,
@@ -84,7 +71,7 @@ const STEPS: f64 = 16.0;
 impl Tpp {
     /// A tracker that has seen nothing.
     #[must_use]
-    pub const fn new(config: Config) -> Self {
+    pub const fn new(config: Knobs) -> Self {
         Self {
             threshold_ms: config.threshold_ms,
             config,
@@ -162,8 +149,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn config(colloid: bool) -> Config {
-        Config { threshold_ms: 1000.0, pages_per_second: 50, adapt_ms: 1000, colloid }
+    fn config(colloid: bool) -> Knobs {
+        Knobs { threshold_ms: 1000.0, pages_per_second: 50, adapt_ms: 1000, colloid }
     }
 
     proptest! {
