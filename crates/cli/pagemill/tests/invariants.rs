@@ -358,7 +358,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         "inside/preload-heap",
         &["fork helper kernel namespace os pressure refresh rounds say start thread"],
     ),
-    ("base/kernel", &["keeper resident seccomp"]),
     ("see/tracer", &["ask attach child convert follow fork hold page_out process trace"]),
     ("lab/workloads", &["growth nas programs"]),
 ];
