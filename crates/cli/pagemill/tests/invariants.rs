@@ -359,7 +359,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &["fork helper kernel namespace os pressure refresh rounds say start thread"],
     ),
     ("see/tracer", &["ask attach child convert follow fork hold page_out process trace"]),
-    ("lab/workloads", &["growth nas programs"]),
 ];
 
 /// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so are the roots of folders,
