@@ -351,7 +351,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         &[
             "compact::classes compact::engine compact::ksm compact::remap compact::scan compact::strips",
             "hardened heap",
-            "os sync",
         ],
     ),
     (

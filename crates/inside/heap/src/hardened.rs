@@ -29,11 +29,11 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::central;
 use crate::heap::Heap;
+use crate::lock::{Lock, Locked};
 use crate::os::{Misuse, Os};
 use crate::rng::Rng;
 use crate::size::{self, SIZES};
 use crate::span::{Span, SpanRef};
-use crate::sync::{Lock, Locked};
 
 /// Bytes of the tail word.
 const TAIL: usize = 8;

@@ -11,6 +11,7 @@ use crate::central::{self, Central};
 use crate::config::Config;
 use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
+use crate::lock::{Lock, Locked};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
 use crate::pagemap::{Leaf, PageMap};
@@ -18,7 +19,7 @@ use crate::pages::{Context, Pages, RUN_MAX};
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, State};
 use crate::stats::StatsPage;
-use crate::sync::{AtomicU32, Lock, Locked};
+use crate::sync::AtomicU32;
 use crate::transfer::Transfer;
 
 #[derive(Debug)]

@@ -15,6 +15,7 @@ mod hardened;
 mod heap;
 #[cfg(not(loom))]
 mod large;
+mod lock;
 #[cfg(not(loom))]
 mod meta;
 pub mod os;
