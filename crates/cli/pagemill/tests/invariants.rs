@@ -350,7 +350,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         "inside/heap",
         &[
             "compact::classes compact::engine compact::ksm compact::remap compact::scan compact::strips",
-            "hardened heap",
         ],
     ),
     (

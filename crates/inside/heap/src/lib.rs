@@ -25,6 +25,8 @@ mod pagemap;
 mod pages;
 pub mod plan;
 #[cfg(not(loom))]
+mod quarantine;
+#[cfg(not(loom))]
 mod refill;
 #[cfg(not(loom))]
 mod rng;
