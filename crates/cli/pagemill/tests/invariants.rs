@@ -347,12 +347,6 @@ fn a_crate_that_allows_unsafe_code_is_found() {
 /// not listed is an error, and so is one that is listed and gone.
 const CIRCLES: &[(&str, &[&str])] = &[
     (
-        "inside/heap",
-        &[
-            "compact::classes compact::engine compact::ksm compact::remap compact::scan compact::strips",
-        ],
-    ),
-    (
         "inside/preload-heap",
         &["fork helper kernel namespace os pressure refresh rounds say start thread"],
     ),
