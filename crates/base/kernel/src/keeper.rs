@@ -16,11 +16,11 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::seccomp::{self, Answer, Notified};
-use crate::{Error, Linux, Result, pidfd, signal};
+use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
 
 /// Mappers that the keeper knows of.
 const MAPPERS: usize = 1 << 15;
@@ -31,23 +31,12 @@ const SERVANTS: Duration = Duration::from_millis(2500);
 
 /// What we tell it, in memory that both have.
 struct Told {
-    /// Counts our signs of life.
+    /// Counts our signs of life ([`heartbeat`]).
     beats: AtomicU64,
     /// All was let go.
     released: AtomicU32,
     count: AtomicU32,
     mappers: [AtomicU32; MAPPERS],
-}
-
-/// Where signs of life are counted: for code that knows no keeper.
-static BEATS: AtomicPtr<Told> = AtomicPtr::new(ptr::null_mut());
-
-/// A sign of life. To be given within each bound that a wait has.
-pub fn beat() {
-    // SAFETY: null, or memory that was mapped by `Keeper::start` and is never unmapped.
-    if let Some(told) = unsafe { BEATS.load(Ordering::Relaxed).as_ref() } {
-        told.beats.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// Our end of it.
@@ -60,7 +49,7 @@ impl std::fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper of `listener`. It ends us after `patience` without a [`beat`].
+    /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`].
     pub fn start(listener: &OwnedFd, patience: Duration) -> Result<Self> {
         let failed = || Error::last("start", "the keeper of traced programs");
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
@@ -103,7 +92,7 @@ impl Keeper {
         while unsafe { libc::waitpid(child, &mut status, 0) } < 0
             && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
         {}
-        BEATS.store(memory, Ordering::Relaxed);
+        heartbeat::count_in(&told.beats);
         Ok(Self(told))
     }
 

@@ -18,6 +18,7 @@ mod error;
 pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
+pub mod heartbeat;
 pub mod held;
 pub mod huge_area;
 pub mod huge_costs;

@@ -282,7 +282,7 @@ pub fn poll_one(thread: u32) -> Result<Option<Stop>> {
 
 /// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`.
 pub fn wait_for(thread: u32, limit: Duration) -> Result<Stop> {
-    crate::keeper::beat();
+    crate::heartbeat::beat();
     let end = Instant::now() + limit;
     loop {
         // Nearly always it comes at once; what interrupts the call otherwise costs two calls.

@@ -258,7 +258,7 @@ impl Control {
         limit: Duration,
         alive: &dyn Fn() -> bool,
     ) -> Result<Vec<i64>> {
-        crate::keeper::beat();
+        crate::heartbeat::beat();
         for (command, call) in self.commands.iter().zip(calls) {
             command.set(call);
         }

@@ -13,10 +13,11 @@ use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 
 use crate::bits::{self, Bits};
+use crate::lock::{Lock, Locked};
 use crate::os::Os;
 use crate::size::{CLASSES, GRANULE, SIZES, SPAN_MAX, slot_at};
 use crate::span::{Span, SpanRef, State, UNLISTED};
-use crate::sync::{AtomicUsize, Lock, Locked, Ordering};
+use crate::sync::{AtomicUsize, Ordering};
 
 /// The first holds spans without live slots, the others those that are less than an eighth full, and so on.
 const BUCKETS: usize = 9;

@@ -25,15 +25,13 @@
 //!   back: a later use faults. Spans lie in islands of 1 MiB with guards of more than that around (`pages.rs`).
 //! - An object of no bytes lies in the guard: any use of it faults.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use crate::central;
 use crate::heap::Heap;
 use crate::os::{Misuse, Os};
+use crate::quarantine::{HELD, HELD_BYTES, Ring};
 use crate::rng::Rng;
 use crate::size::{self, SIZES};
 use crate::span::{Span, SpanRef};
-use crate::sync::{Lock, Locked};
 
 /// Bytes of the tail word.
 const TAIL: usize = 8;
@@ -41,12 +39,6 @@ const TAIL: usize = 8;
 const SLACK: u8 = 0xc5;
 /// What freed memory is filled with: an odd, non-canonical pointer.
 const WIPED: u8 = 0xdf;
-/// Most slots that are held back.
-const HELD: usize = 16 * 1024;
-/// Most bytes that are held back.
-const HELD_BYTES: usize = 8 << 20;
-/// Objects that each call checks: those that were allocated or freed last.
-const RECENT: usize = 8;
 /// Bytes on either side of them that are checked too.
 const BESIDE: usize = 64;
 /// Bytes at either end of a freed slot that are checked there; all are once it leaves the quarantine.
@@ -55,70 +47,6 @@ const SAMPLE: usize = 4096;
 const EMPTY: usize = 4096;
 /// Bits of the canary in the tail word.
 const CANARY: u64 = (1 << 48) - 1;
-
-#[derive(Debug)]
-struct Ring {
-    /// `HELD` addresses, or null before the first free.
-    slots: *mut usize,
-    first: usize,
-    count: usize,
-    bytes: usize,
-    /// Slots, live or held back, or 0.
-    recent: [usize; RECENT],
-    oldest: usize,
-}
-
-impl Ring {
-    fn remember(&mut self, start: usize) {
-        self.forget(start);
-        self.recent[self.oldest] = start;
-        self.oldest = (self.oldest + 1) % RECENT;
-    }
-
-    fn forget(&mut self, start: usize) {
-        for recent in &mut self.recent {
-            if *recent == start {
-                *recent = 0;
-            }
-        }
-    }
-}
-
-// SAFETY: the pointer is to metadata memory that only the holder of the lock reaches.
-unsafe impl Send for Ring {}
-
-/// What hardened mode keeps.
-#[derive(Debug)]
-pub struct Hardened {
-    ring: Locked<Ring>,
-    draws: AtomicU64,
-    held: AtomicUsize,
-}
-
-impl Hardened {
-    /// Nothing: all zero.
-    pub const fn new() -> Self {
-        let ring = Ring {
-            slots: core::ptr::null_mut(),
-            first: 0,
-            count: 0,
-            bytes: 0,
-            recent: [0; RECENT],
-            oldest: 0,
-        };
-        Self { ring: Locked::new(ring), draws: AtomicU64::new(0), held: AtomicUsize::new(0) }
-    }
-
-    /// Bytes of slots that are held back.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    /// The lock, for the fork handlers.
-    pub fn lock(&self) -> &Lock {
-        self.ring.raw()
-    }
-}
 
 /// Fills bytes with a pattern.
 ///
@@ -172,7 +100,7 @@ impl<O: Os> Heap<O> {
         }
         let Some(slot) = self.take_random(class) else { return core::ptr::null_mut() };
         let (start, len) = (slot.addr(), SIZES[class] as usize);
-        let mut ring = self.hardened.ring.lock(&self.os);
+        let mut ring = self.quarantine.lock(&self.os);
         self.check_recent(&ring);
         // SAFETY: the slot is this thread's.
         unsafe { fill(start, size, 0) };
@@ -184,7 +112,7 @@ impl<O: Os> Heap<O> {
     /// A slot from a random place; not the first of its span if another can be had, for what lies before that is not looked at.
     fn take_random(&self, class: usize) -> Option<*mut u8> {
         let take = || {
-            let draw = self.hardened.draws.fetch_add(1, Ordering::Relaxed) ^ self.key();
+            let draw = self.quarantine.draw() ^ self.key();
             self.take_one(class, Rng::new(draw).next() as u32 % 256)
         };
         let first = take()?;
@@ -216,9 +144,7 @@ impl<O: Os> Heap<O> {
 
     /// Checks the objects that were allocated and freed last, and what is beside them; the caller has the lock.
     fn check_recent(&self, ring: &Ring) {
-        for &start in ring.recent.iter().filter(|&&start| start != 0) {
-            self.check_around(start);
-        }
+        ring.recent().for_each(|start| self.check_around(start));
     }
 
     /// Checks a slot that is live or held back, and what is beside it.
@@ -257,13 +183,9 @@ impl<O: Os> Heap<O> {
         if !self.is_hardened() {
             return;
         }
-        let ring = self.hardened.ring.lock(&self.os);
+        let ring = self.quarantine.lock(&self.os);
         self.check_recent(&ring);
-        for index in 0..ring.count {
-            // SAFETY: the ring has that many entries.
-            let start = unsafe { ring.slots.add((ring.first + index) % HELD).read() };
-            self.check_wiped(start);
-        }
+        ring.slots().for_each(|start| self.check_wiped(start));
     }
 
     fn check_wiped(&self, start: usize) {
@@ -328,28 +250,18 @@ impl<O: Os> Heap<O> {
             self.os.misuse(Misuse::DoubleFree, object)
         }
         let held = {
-            let mut ring = self.hardened.ring.lock(&self.os);
+            let mut ring = self.quarantine.lock(&self.os);
             self.hardened_usable(this, start);
             self.check_around(start);
             self.check_recent(&ring);
             // SAFETY: the program gave the slot up, and as it is blocked nobody else gets it.
             unsafe { fill(start, len, WIPED) };
             ring.forget(start);
-            if ring.slots.is_null() {
-                ring.slots = self.meta.allocate(&self.os, HELD * size_of::<usize>()).cast();
-            }
-            if ring.slots.is_null() || ring.count == HELD {
-                false
-            } else {
-                let at = (ring.first + ring.count) % HELD;
-                // SAFETY: below `HELD`, and the ring is not full.
-                unsafe { ring.slots.add(at).write(start) };
-                ring.count += 1;
-                ring.bytes += len;
+            let held = self.quarantine.hold(&mut ring, start, len, &self.meta, &self.os);
+            if held {
                 ring.remember(start);
-                self.hardened.held.store(ring.bytes, Ordering::Relaxed);
-                true
             }
+            held
         };
         if held {
             self.hardened_drain(HELD - 1024, HELD_BYTES);
@@ -361,21 +273,19 @@ impl<O: Os> Heap<O> {
     /// Frees held-back slots, the oldest first, until at most `count` of them and `bytes` are left.
     pub(crate) fn hardened_drain(&self, count: usize, bytes: usize) {
         loop {
-            let mut ring = self.hardened.ring.lock(&self.os);
-            if ring.count == 0 || (ring.count <= count && ring.bytes <= bytes) {
+            let mut ring = self.quarantine.lock(&self.os);
+            if !ring.exceeds(count, bytes) {
                 return;
             }
-            // SAFETY: the ring has an entry there.
-            let start = unsafe { ring.slots.add(ring.first).read() };
-            let span = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef);
-            let len = span.map_or(0, |span| span.get().slot_size() as usize);
-            ring.first = (ring.first + 1) % HELD;
-            ring.count -= 1;
-            ring.bytes -= len;
-            ring.forget(start);
-            self.hardened.held.store(ring.bytes, Ordering::Relaxed);
+            let len = |start| {
+                let span = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef);
+                span.map_or(0, |span| span.get().slot_size() as usize)
+            };
+            let start = self.quarantine.release(&mut ring, len);
             drop(ring);
-            self.hardened_release(start);
+            if let Some(start) = start {
+                self.hardened_release(start);
+            }
         }
     }
 

@@ -9,16 +9,17 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::cache::{self, Cache};
 use crate::central::{self, Central};
 use crate::config::Config;
-use crate::hardened::Hardened;
 use crate::large::{GROWN_MIN, Large};
+use crate::lock::{Lock, Locked};
 use crate::meta::Meta;
 use crate::os::{Misuse, Os};
 use crate::pagemap::{Leaf, PageMap};
 use crate::pages::{Context, Pages, RUN_MAX};
+use crate::quarantine::Quarantine;
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, State};
 use crate::stats::StatsPage;
-use crate::sync::{AtomicU32, Lock, Locked};
+use crate::sync::AtomicU32;
 use crate::transfer::Transfer;
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub struct Heap<O: Os> {
     registry: Locked<Registry>,
     pub(crate) transfers: [Transfer; CLASSES],
     pub(crate) centrals: [Central; CLASSES],
-    pub(crate) hardened: Hardened,
+    pub(crate) quarantine: Quarantine,
     pub(crate) large: Large,
     pub(crate) pages: Pages,
     pub(crate) meta: Meta,
@@ -86,7 +87,7 @@ impl<O: Os> Heap<O> {
             registry: Locked::new(Registry { threads: 0 }),
             transfers: [const { Transfer::new() }; CLASSES],
             centrals: [const { Central::new() }; CLASSES],
-            hardened: Hardened::new(),
+            quarantine: Quarantine::new(),
             large: Large::new(),
             pages: Pages::new(),
             meta: Meta::new(),
@@ -672,7 +673,7 @@ impl<O: Os> Heap<O> {
         core::iter::once(self.registry.raw())
             .chain(self.transfers.iter().map(Transfer::lock))
             .chain(self.centrals.iter().map(Central::lock))
-            .chain([self.hardened.lock(), self.large.lock(), self.pages.lock(), self.meta.lock()])
+            .chain([self.quarantine.raw(), self.large.lock(), self.pages.lock(), self.meta.lock()])
     }
 
     /// Whether the calling thread holds a lock: whether the signal handler that asks interrupted it within the heap.

@@ -12,11 +12,11 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::lock::{Lock, Locked};
 use crate::os::Os;
 use crate::pages::{Context, DECAY_NS, Pages};
 use crate::size::GRANULE;
 use crate::span::{Span, SpanRef, State};
-use crate::sync::{Lock, Locked};
 
 /// From this size on an object is a mapping of its own.
 const MAPPED_MIN: usize = 4 << 20;

@@ -15,6 +15,7 @@ mod hardened;
 mod heap;
 #[cfg(not(loom))]
 mod large;
+mod lock;
 #[cfg(not(loom))]
 mod meta;
 pub mod os;
@@ -23,6 +24,8 @@ mod pagemap;
 #[cfg(not(loom))]
 mod pages;
 pub mod plan;
+#[cfg(not(loom))]
+mod quarantine;
 #[cfg(not(loom))]
 mod refill;
 #[cfg(not(loom))]

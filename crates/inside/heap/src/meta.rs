@@ -12,9 +12,9 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::lock::Locked;
 use crate::os::Os;
 use crate::span::{Span, SpanRef, State};
-use crate::sync::Locked;
 
 const BLOCK: usize = 256 * 1024;
 const FIRST_SLAB: usize = 512;
@@ -63,7 +63,7 @@ impl Meta {
     }
 
     /// The lock, for the fork handlers.
-    pub fn lock(&self) -> &crate::sync::Lock {
+    pub fn lock(&self) -> &crate::lock::Lock {
         self.inner.raw()
     }
 

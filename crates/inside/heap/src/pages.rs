@@ -21,12 +21,12 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use crate::lock::{Lock, Locked};
 use crate::meta::Meta;
 use crate::os::Os;
 use crate::pagemap::PageMap;
 use crate::size::GRANULE;
 use crate::span::{Span, SpanRef, State, UNLISTED};
-use crate::sync::{Lock, Locked};
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 2 << 20;

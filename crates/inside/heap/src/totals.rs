@@ -88,7 +88,7 @@ impl<O: Os> Heap<O> {
             totals.live += class.live * class.slot_size;
             totals.free_slots += class.slots.saturating_sub(class.live) * class.slot_size;
         });
-        let held = self.hardened.held().min(totals.live - large);
+        let held = self.quarantine.held().min(totals.live - large);
         totals.live -= held;
         totals.free_slots += held;
         totals

@@ -13,10 +13,10 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::lock::{Lock, Locked};
 use crate::meta::Meta;
 use crate::os::Os;
 use crate::size::SIZES;
-use crate::sync::{Lock, Locked};
 
 /// Bytes of slots that wait, for each class, and their number.
 const BYTES: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use core::fmt::Write;
 
 use pagemill_heap::compact::{Able, Errno, Image, Kernel, Registration, Sys};
 
-use crate::say::Line;
+use crate::line::Line;
 use crate::sys;
 
 /// `EINTR`, `EAGAIN`, `ENOSPC`.
@@ -241,7 +241,7 @@ impl Kernel for Linux {
 
     unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
         // SAFETY: the caller's promise.
-        check(unsafe { sys::map_over(at, len, crate::os::stripe_flags(at), None) })?;
+        check(unsafe { sys::map_over(at, len, crate::stripe::flags(at), None) })?;
         if self.settled.get() {
             // SAFETY: changes no byte; the range is the new mapping.
             unsafe { sys::advise(at as *mut u8, len, sys::MADV_NOHUGEPAGE) };

@@ -1,11 +1,13 @@
 //! `libpagemill.so`: the C malloc family over the compacting heap; glue only.
 //!
 //! ```text
-//!  c, cxx ──► thread ──► start ──► environment
-//!    │           │         └─────► fork, say
-//!    └─► HEAP ◄──┘            helper ──► HEAP
-//!          └── os ──► sys, libc
+//!  c, cxx, report ──► thread ──► start ──► fork, exit, copied ──► settings ──► environment
+//!    └─► HEAP ──► os ──► copied, refresh, say
+//!                  └──► helper ──► helper::rounds ──► HEAP, ENGINE, kernel, pressure
 //! ```
+//!
+//! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. The heap and the engine, of
+//! which there is one each, stand here: what they are made of knows them by their traits.
 //!
 //! What always holds:
 //! - Nothing here allocates through the library's own functions while it holds a lock of the heap.
@@ -14,20 +16,25 @@
 #![no_std]
 
 mod c;
+mod copied;
 mod cxx;
 mod environment;
+mod exit;
 mod fork;
 mod helper;
 mod kernel;
+mod line;
 mod namespace;
 mod os;
 mod pressure;
+mod raw_fork;
 mod refresh;
 mod report;
-mod rounds;
 mod say;
+mod settings;
 mod spans;
 mod start;
+mod stripe;
 mod thread;
 mod tls;
 
@@ -38,9 +45,23 @@ use pagemill_preload_sys::{confine, libc, sys};
 /// The one heap.
 static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());
 
+/// The one engine that compacts it.
+static ENGINE: helper::rounds::Shared<os::Linux> = helper::rounds::Shared::new();
+
 /// The statistics page, found by its name from outside; see [`StatsPage`].
 #[unsafe(no_mangle)]
 pub static pagemill_stats: StatsPage = StatsPage::zeroed();
+
+/// Runs when the library is loaded: a program that never allocates has a heap with statistics too.
+extern "C" fn at_load() {
+    start::ensure();
+    raw_fork::find_real();
+    namespace::find_real();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -10,7 +10,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{helper, libc, sys};
+use crate::helper::state;
+use crate::{libc, sys};
 
 const CLONE_NEWTIME: c_int = 0x80;
 const CLONE_VM: c_int = 0x100;
@@ -33,7 +34,7 @@ pub(crate) fn find_real() {
 
 /// Makes `call` without the helper if it needs a single thread.
 fn alone(needed: bool, call: impl Fn() -> c_int) -> c_int {
-    if needed { helper::without(call) } else { call() }
+    if needed { state::without(call) } else { call() }
 }
 
 /// What the C library's functions return: the result, or -1 and `errno`.

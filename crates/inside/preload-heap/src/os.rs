@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
 
-use crate::{HEAP, fork, helper, pagemill_stats, refresh, say, sys, tls};
+use crate::helper::{self, state};
+use crate::stripe::{self, STRIPE};
+use crate::{HEAP, copied, pagemill_stats, refresh, say, sys, tls};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -28,27 +30,16 @@ impl Linux {
 
 const READ_WRITE: usize = sys::PROT_READ | sys::PROT_WRITE;
 
-/// Address space that chunks share one mapping in: 16 MiB. Whoever reads a process's memory use (`smaps_rollup`) lets others
-/// change its mappings between two mappings only, so a short one keeps the compactor, and threads that wait for frozen
-/// pages, from waiting for long: some 0.3 ms.
-const STRIPE: usize = 16 << 20;
-
 /// Bytes mapped beyond which mappings are too many to be worth it: 4,096 of them, a sixteenth of the kernel's default limit.
 const STRIPED: usize = 4096 * STRIPE;
 
-/// What keeps the memory of one stripe from becoming one mapping with its neighbours': every other is not reserved, which the
-/// kernel heeds unless it promises all memory (`vm.overcommit_memory` 2), where stripes do become one.
-pub(crate) fn stripe_flags(at: usize) -> usize {
-    if at / STRIPE % 2 == 1 { sys::MAP_NORESERVE } else { 0 }
-}
-
 /// Gives each stripe of new memory its kind. What cannot be changed (map count) stays as it is.
-fn stripe(start: *mut u8, len: usize) {
+fn cut_into_stripes(start: *mut u8, len: usize) {
     let (begin, end) = (start.addr(), start.addr() + len);
     let mut at = begin;
     while at < end {
         let next = ((at / STRIPE + 1) * STRIPE).min(end);
-        let flags = stripe_flags(at);
+        let flags = stripe::flags(at);
         if flags != 0 {
             // SAFETY: new anonymous memory that nobody knows yet becomes the same again.
             unsafe { sys::map_over(at, next - at, flags, None) };
@@ -73,7 +64,7 @@ impl Os for Linux {
     }
 
     fn map_tables(&self, len: usize, align: usize) -> *mut u8 {
-        fork::repair_if_copied();
+        copied::repair();
         let start = map_aligned(len, align, self.page_size());
         if start.is_null() {
             pagemill_stats.degraded.fetch_or(degraded::NO_MEMORY, Ordering::Relaxed);
@@ -84,7 +75,7 @@ impl Os for Linux {
     fn map_chunks(&self, len: usize, align: usize) -> *mut u8 {
         let start = self.map(len, align);
         if !start.is_null() && self.mapped.load(Ordering::Relaxed) <= STRIPED {
-            stripe(start, len);
+            cut_into_stripes(start, len);
         }
         start
     }
@@ -130,7 +121,7 @@ impl Os for Linux {
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
         // A lock that a thread of the parent held is never released in a copy of the process.
-        if fork::repair_if_copied() {
+        if copied::repair() {
             return;
         }
         if !HEAP.compacts_under(word) {
@@ -143,7 +134,7 @@ impl Os for Linux {
     }
 
     fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
-        if !fork::repair_if_copied() {
+        if !copied::repair() {
             sys::futex_wait(word, expected, Some(sys::Timespec::from_ns(ns)));
         }
     }
@@ -159,8 +150,8 @@ impl Os for Linux {
 
     #[inline]
     fn between(&self) {
-        if !helper::works() {
-            refresh::due(self);
+        if !state::works() {
+            refresh::due(|| self.now_ns());
         }
     }
 

@@ -6,7 +6,7 @@
 use core::ffi::CStr;
 use core::fmt::Write;
 
-use crate::say::Line;
+use crate::line::Line;
 use crate::{environment, sys};
 
 /// The files, where they exist.

@@ -6,9 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use pagemill_heap::os::Os;
-
-use crate::{HEAP, os, start, sys};
+use crate::{HEAP, settings, sys};
 
 /// Slow paths between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
@@ -24,12 +22,12 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 static BUSY: AtomicBool = AtomicBool::new(false);
 
-/// Called by a thread in its slow path.
+/// Called by a thread in its slow path; `now_ns` tells the time, coarsely.
 #[inline]
-pub(crate) fn due(os: &os::Linux) {
+pub(crate) fn due(now_ns: impl Fn() -> u64) {
     let count = COUNT.load(Ordering::Relaxed).wrapping_add(1);
     COUNT.store(count, Ordering::Relaxed);
-    if count.is_multiple_of(LOOK_EVERY) && os.now_ns() >= NEXT.load(Ordering::Relaxed) {
+    if count.is_multiple_of(LOOK_EVERY) && now_ns() >= NEXT.load(Ordering::Relaxed) {
         refresh();
     }
 }
@@ -37,7 +35,7 @@ pub(crate) fn due(os: &os::Linux) {
 #[cold]
 #[inline(never)]
 fn refresh() {
-    if !start::ready() || BUSY.swap(true, Ordering::Acquire) {
+    if !settings::ready() || BUSY.swap(true, Ordering::Acquire) {
         return;
     }
     let began = sys::clock(sys::CLOCK_MONOTONIC);

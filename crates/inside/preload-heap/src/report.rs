@@ -4,8 +4,9 @@ use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
-use crate::say::{self, Line};
-use crate::{HEAP, fork, helper, libc, pagemill_stats, start, sys, thread};
+use crate::helper::{self, state};
+use crate::line::Line;
+use crate::{HEAP, fork, libc, pagemill_stats, say, settings, start, sys, thread};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]
@@ -132,9 +133,9 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
     let totals = HEAP.totals();
     Some(match name {
         b"mesh.check_period" => {
-            let old = helper::period_ms();
+            let old = state::period_ms();
             if let Some(period) = new {
-                helper::set_period_ms(period as u64);
+                state::set_period_ms(period as u64);
             }
             old as usize
         }
@@ -168,7 +169,7 @@ extern "C" fn at_exit() {
     if HEAP.config().hardened {
         HEAP.check_held();
     }
-    if start::settings().stats_at_exit {
+    if settings::get().stats_at_exit {
         print();
     }
     sys::set_signal_mask(mask);

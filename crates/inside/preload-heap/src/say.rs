@@ -6,44 +6,17 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use pagemill_heap::stats::degraded;
 
-use crate::{helper, pagemill_stats, start, sys};
-
-/// A line on the stack; what does not fit is cut off.
-pub(crate) struct Line {
-    bytes: [u8; 320],
-    len: usize,
-}
-
-impl Line {
-    /// An empty line.
-    pub(crate) const fn new() -> Self {
-        Self { bytes: [0; 320], len: 0 }
-    }
-
-    /// What was written so far.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.len() - self.len;
-        let taken = text.len().min(room);
-        self.bytes[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
-        self.len += taken;
-        Ok(())
-    }
-}
+use crate::helper::state;
+use crate::line::Line;
+use crate::{pagemill_stats, settings, sys};
 
 /// Writes `pagemill: ` and the text as one line to standard error.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     // Writing to a Line cannot fail.
     let _ = write!(line, "pagemill: {text}");
-    line.len = line.len.min(line.bytes.len() - 1);
-    let _ = line.write_str("\n");
-    if helper::is_current() {
+    line.end();
+    if state::is_current() {
         // The helper has no standard error of its own.
         let fd = sys::descriptor_of_process(2);
         if !sys::failed(fd) {
@@ -67,7 +40,7 @@ static ERROR: AtomicU64 = AtomicU64::new(0);
 /// for silence (`PAGEMILL_QUIET=1`).
 pub(crate) fn degraded(reason: u64, text: fmt::Arguments<'_>) {
     pagemill_stats.degraded.fetch_or(reason, Ordering::Relaxed);
-    if SAID.fetch_or(reason, Ordering::Relaxed) & reason == 0 && !start::settings().quiet {
+    if SAID.fetch_or(reason, Ordering::Relaxed) & reason == 0 && !settings::get().quiet {
         line(text);
     }
 }
@@ -75,7 +48,7 @@ pub(crate) fn degraded(reason: u64, text: fmt::Arguments<'_>) {
 /// Says that a setting cannot be used and notes in the statistics that there is such a one. Each is said.
 pub(crate) fn unusable(text: fmt::Arguments<'_>) {
     pagemill_stats.degraded.fetch_or(degraded::BAD_CONFIG, Ordering::Relaxed);
-    if !start::settings().quiet {
+    if !settings::get().quiet {
         line(text);
     }
 }
@@ -97,7 +70,7 @@ pub(crate) fn pending() {
 
 #[cold]
 fn say_pending() {
-    if helper::is_current() {
+    if state::is_current() {
         return;
     }
     let reasons = PENDING.swap(0, Ordering::Acquire);

@@ -9,27 +9,10 @@
 //! it and free more, so the first round only arms the key again and the cache goes with the second. What the C library
 //! frees after that, and what a thread does while it has no cache, goes to the heap without one: slower, never leaked.
 
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use pagemill_heap::Cache;
 
+use crate::exit::{self, ATTACHED, CLOSED, FRESH};
 use crate::{HEAP, libc, start, sys, tls};
-
-const FRESH: usize = 0;
-const ATTACHED: usize = 1;
-const CLOSING: usize = 2;
-const CLOSED: usize = 3;
-
-/// Stands for "there is no key".
-const NO_KEY: u32 = u32::MAX;
-
-static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
-
-/// Makes the key; once, at the start.
-pub(crate) fn prepare() {
-    KEY.store(libc::thread_key(leave).unwrap_or(NO_KEY), Ordering::Relaxed);
-}
 
 /// The calling thread's cache; made now if it is fresh. Null if it has none.
 #[inline(always)]
@@ -46,9 +29,9 @@ fn without_cache() -> *mut Cache {
     if tls::state() != FRESH {
         return core::ptr::null_mut();
     }
-    let key = KEY.load(Ordering::Relaxed);
+    let key = exit::key();
     // Without a key nobody tells of a thread's exit. The main thread's is the process's.
-    if key == NO_KEY && sys::pid() != sys::tid() {
+    if key.is_none() && sys::pid() != sys::tid() {
         tls::set_state(CLOSED);
         return core::ptr::null_mut();
     }
@@ -61,28 +44,9 @@ fn without_cache() -> *mut Cache {
         return cache;
     }
     tls::set_cache(cache);
-    if key != NO_KEY && !libc::set_thread_value(key, cache.cast()) {
-        close(cache);
+    if key.is_some_and(|key| !libc::set_thread_value(key, cache.cast())) {
+        exit::close(cache);
         return core::ptr::null_mut();
     }
     cache
-}
-
-/// The key's destructor.
-unsafe extern "C" fn leave(value: *mut c_void) {
-    let key = KEY.load(Ordering::Relaxed);
-    if tls::state() == ATTACHED {
-        tls::set_state(CLOSING);
-        if libc::set_thread_value(key, value) {
-            return;
-        }
-    }
-    close(value.cast());
-}
-
-fn close(cache: *mut Cache) {
-    tls::set_cache(core::ptr::null_mut());
-    tls::set_state(CLOSED);
-    // SAFETY: the cache is this thread's, and the only reference to it was cleared.
-    unsafe { HEAP.detach(cache) };
 }

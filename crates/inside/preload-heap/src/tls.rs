@@ -114,7 +114,10 @@ pub(crate) fn set_state(state: usize) {
     store::<8>(state);
 }
 
-/// Of a fork that this thread makes: its state.
+/// State of a fork that this thread does not make.
+pub(crate) const NO_FORK: usize = 0;
+
+/// Of a fork that this thread makes: its state, [`NO_FORK`] if it makes none.
 pub(crate) fn fork() -> usize {
     load::<16>()
 }

@@ -8,11 +8,11 @@
 //!   └──────── gone ◄── ending ◄── a call that needs a single thread ───┘
 //! ```
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pagemill_prefault::board::{Of, degraded};
 
-use crate::regions::{Regions, is_much};
+use crate::regions::Regions;
 use crate::{board, confine, kernel, notes, sys};
 
 const OFF: u32 = 0;
@@ -58,31 +58,11 @@ pub(crate) fn start() {
     }
 }
 
-/// Changes when notes have been acted on: their number, cut to 32 bits.
-static DONE: AtomicU32 = AtomicU32::new(0);
-
-/// The helper has acted on the notes before this number.
-pub(crate) fn acted(notes: u64) {
-    if DONE.swap(notes as u32, Ordering::Release) != notes as u32 {
-        sys::futex_wake(&DONE, u32::MAX >> 1);
-    }
-}
-
 /// Waits until the helper has acted on a note, a millisecond at most.
 pub(crate) fn wait_for(note: u64) {
     const PATIENCE_NS: u64 = 1_000_000;
-    if STATE.load(Ordering::Relaxed) != RUNNING || is_current() {
-        return;
-    }
-    let until = sys::clock(sys::CLOCK_MONOTONIC) + PATIENCE_NS;
-    loop {
-        let done = DONE.load(Ordering::Acquire);
-        let now = sys::clock(sys::CLOCK_MONOTONIC);
-        // Modulo 2^32: behind by less than half of it.
-        if done.wrapping_sub(note as u32 + 1) < u32::MAX / 2 || now >= until {
-            return;
-        }
-        sys::futex_wait(&DONE, done, Some(sys::Timespec::from_ns(until - now)));
+    if STATE.load(Ordering::Relaxed) == RUNNING && !is_current() {
+        notes::wait_until_acted(note, PATIENCE_NS);
     }
 }
 
@@ -91,19 +71,11 @@ fn is_current() -> bool {
     THREAD.load(Ordering::Relaxed) == sys::tid()
 }
 
-/// Whether the helper sleeps until the program has grown, and news can wait.
-static ASLEEP: AtomicBool = AtomicBool::new(false);
-
-/// Says so.
-pub(crate) fn sleeps(asleep: bool) {
-    ASLEEP.store(asleep, Ordering::Relaxed);
-}
-
 /// There is news; in a child that was forked, reason to start.
 pub(crate) fn wanted() {
     match STATE.load(Ordering::Relaxed) {
         OFF if board::whole_board().is_some() => start(),
-        RUNNING if ASLEEP.load(Ordering::Relaxed) && !is_much(notes::noted()) => {}
+        RUNNING if notes::can_wait() => {}
         RUNNING | STARTING => ring(),
         _ => {}
     }

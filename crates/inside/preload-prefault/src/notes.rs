@@ -3,8 +3,15 @@
 //! Mappings go through a ring. Who writes takes a ticket; the helper reads in ticket order. A ring that ran over loses notes of
 //! mappings, which costs some help and nothing else. Refusals of huge pages must not be lost: they stay in a table, and when that
 //! is full the whole process counts as refusing.
+//!
+//! The other way the helper says how far it has acted on them, and whether they can wait.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::sys;
+
+/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a look costs.
+const MUCH: u64 = 8 << 20;
 
 const NOTES: usize = 256;
 const REFUSALS: usize = 64;
@@ -30,6 +37,10 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static REFUSED_ALL: AtomicBool = AtomicBool::new(false);
 static ADVISE_SMALL: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
+/// Changes when notes have been acted on: their number, cut to 32 bits.
+static ACTED: AtomicU32 = AtomicU32::new(0);
+/// Whether notes can wait until they are of much memory.
+static WAIT: AtomicBool = AtomicBool::new(false);
 
 /// The program limits the system calls that it may make, or is about to: from now on its own threads make none of ours.
 pub(crate) fn keep_quiet() {
@@ -71,6 +82,42 @@ pub(crate) fn advise_small(advise: bool) {
 /// Bytes of all mappings that were noted.
 pub(crate) fn noted() -> u64 {
     NOTED.load(Ordering::Relaxed)
+}
+
+/// Whether a program with so many bytes of anonymous memory, or of new mappings, is worth looking at.
+pub(crate) fn is_much(bytes: u64) -> bool {
+    bytes >= MUCH
+}
+
+/// Whether the helper sleeps until the program has grown, and it has not grown [much](is_much).
+pub(crate) fn can_wait() -> bool {
+    WAIT.load(Ordering::Relaxed) && !is_much(noted())
+}
+
+/// The helper sleeps until the program has grown, or does no longer.
+pub(crate) fn let_wait(wait: bool) {
+    WAIT.store(wait, Ordering::Relaxed);
+}
+
+/// The helper has acted on the notes before this number.
+pub(crate) fn acted(notes: u64) {
+    if ACTED.swap(notes as u32, Ordering::Release) != notes as u32 {
+        sys::futex_wake(&ACTED, u32::MAX >> 1);
+    }
+}
+
+/// Waits until the helper has acted on a note, or for so long.
+pub(crate) fn wait_until_acted(note: u64, patience_ns: u64) {
+    let until = sys::clock(sys::CLOCK_MONOTONIC) + patience_ns;
+    loop {
+        let acted = ACTED.load(Ordering::Acquire);
+        let now = sys::clock(sys::CLOCK_MONOTONIC);
+        // Modulo 2^32: behind by less than half of it.
+        if acted.wrapping_sub(note as u32 + 1) < u32::MAX / 2 || now >= until {
+            return;
+        }
+        sys::futex_wait(&ACTED, acted, Some(sys::Timespec::from_ns(until - now)));
+    }
 }
 
 /// The program does not want huge pages there.

@@ -5,7 +5,7 @@
 //! so a mapping and is spaced so that all of them together take a hundredth of one CPU.
 //!
 //! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program has or maps
-//! [`MUCH`] anonymous memory; until then its size is looked at now and then.
+//! [much](notes::is_much) anonymous memory; until then its size is looked at now and then.
 
 use pagemill_prefault::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
 use pagemill_prefault::frontier::{Frontier, Grain, Outcome, Pages, SEED};
@@ -13,7 +13,7 @@ use pagemill_prefault::{HUGE, PAGE};
 
 use crate::kernel::{self, Linux, Mapping};
 use crate::pool::{Delivery, Pool};
-use crate::{board, helper, notes, sys};
+use crate::{board, notes, sys};
 
 /// The smallest range that is worth a region.
 const LEAST: u64 = 256 << 10;
@@ -26,14 +26,6 @@ const SOON_NS: u64 = 20_000_000;
 
 /// A launcher that has given no sign of life for so long is gone.
 const SILENCE_NS: u64 = 5_000_000_000;
-
-/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a look costs.
-const MUCH: u64 = 8 << 20;
-
-/// Whether a program with so many bytes of anonymous memory, or of new mappings, is worth looking at.
-pub(crate) fn is_much(bytes: u64) -> bool {
-    bytes >= MUCH
-}
 
 /// Longest time that one region is provided for at a stretch.
 const TURN_NS: u64 = 5_000_000;
@@ -130,7 +122,7 @@ impl Regions {
     pub(crate) fn round(&mut self, now: u64) -> u64 {
         self.process.add(Of::Rounds, 1);
         if !self.able {
-            helper::acted(u64::MAX >> 33);
+            notes::acted(u64::MAX >> 33);
             self.collapse_one();
             return 100_000_000;
         }
@@ -139,7 +131,7 @@ impl Regions {
         // No huge page fits into a small mapping, and pages of 64 KiB are there only if some policy has them.
         notes::advise_small(first != Order::Nothing);
         if !self.awake && !self.wake(first) {
-            helper::acted(self.notes.read());
+            notes::acted(self.notes.read());
             return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
         }
         // Before what is new, which takes over the rate of what is complete.
@@ -165,7 +157,7 @@ impl Regions {
                 self.provide(number, order, allowance, now, 1);
             }
         }
-        helper::acted(self.notes.read());
+        notes::acted(self.notes.read());
         for number in 0..REGIONS {
             let order = self.order(number, first, silent);
             pool |= order == Order::Pool;
@@ -193,8 +185,8 @@ impl Regions {
         self.process.set(Of::Resident, resident);
         self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
         let asked = is_ahead(first) || self.process.get(Of::CollapseAt) != 0;
-        self.awake = asked || is_much(anonymous) || is_much(notes::noted());
-        helper::sleeps(!self.awake);
+        self.awake = asked || notes::is_much(anonymous) || notes::is_much(notes::noted());
+        notes::let_wait(!self.awake);
         self.awake
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::anonymous::Anonymous;
 
-use crate::programs::{Params, Program, Report};
+use crate::program::{Params, Program, Report};
 use crate::random::Random;
 
 /// The programs.

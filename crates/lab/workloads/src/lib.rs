@@ -11,6 +11,8 @@
 //! - [`resp`]: a pipelining client of the Redis protocol, and [`fragment`], the published load
 //!   that it sends.
 //!
+//! The first three are [programs](program::Program).
+//!
 //! Everything is a function of a seed: the same seed gives the same bytes and the same sequence
 //! of calls, whatever allocator is under test.
 #![forbid(unsafe_code)]
@@ -21,6 +23,7 @@ pub mod fragment;
 pub mod generate;
 pub mod growth;
 pub mod nas;
+pub mod program;
 pub mod programs;
 pub mod random;
 pub mod resp;

@@ -76,7 +76,7 @@ pub(crate) fn copy_run(
     mut write: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     let page = page_size();
-    pagemill_kernel::keeper::beat();
+    pagemill_kernel::heartbeat::beat();
     if process_vm::read(pid, start, buffer).is_ok() {
         return write(buffer, 0);
     }

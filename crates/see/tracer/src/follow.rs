@@ -15,7 +15,7 @@ use pagemill_kernel::resident::Decided;
 use pagemill_kernel::scheduling::Together;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, Linux, Result, clock, keeper, poll, seccomp};
+use pagemill_kernel::{Error, Kind, Linux, Result, clock, heartbeat, poll, seccomp};
 
 use crate::ask::{self, Question};
 use crate::attach::pins;
@@ -261,7 +261,7 @@ impl Tracer {
         let hangs = crate::for_test("PAGEMILL_TEST_HANG");
         self.introduce(sink);
         loop {
-            keeper::beat();
+            heartbeat::beat();
             while hangs.is_some_and(|after| began.elapsed() >= after) {
                 std::thread::sleep(LOOK);
             }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use pagemill_workloads::nas::Class;
-use pagemill_workloads::programs::{self, Params};
+use pagemill_workloads::program::Params;
+use pagemill_workloads::programs;
 use serde_json::{Map, Value, json};
 
 use pagemill_launch::exit::Exit;

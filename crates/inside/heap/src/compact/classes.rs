@@ -7,10 +7,11 @@
 //! in [`Plan`]. The heap goes on meanwhile, so a plan is a guess, in one slice or in many: what is live, and
 //! whether a span is still the same, is seen again when its unit is blocked.
 
+use super::batch::{BATCH, Batch, Frozen};
 use super::copy::window;
-use super::engine::{Candidate, Compactor, Plan, SPANS_SLICE, Seen, Stage, Step};
+use super::pass::{Candidate, MOVES_SLICE, Plan, SPANS_SLICE, STRIPS, Seen, Stage, Step, Trial};
 use super::sort::Sorting;
-use super::strips::{MOVES_SLICE, STRIPS};
+use super::state::Compactor;
 use super::{Bits, Kernel, SpanView, Spans};
 use crate::os::Os;
 use crate::plan::{self, Gain, Geometry, Limits, NONE, Packing, Scratch};
@@ -31,20 +32,6 @@ const PACK_SLICE: u32 = 8192;
 
 /// Unit sizes tried, in pages.
 const UNIT_SIZES: [u8; 5] = [16, 8, 4, 2, 1];
-
-/// Which unit size is tried, and the best so far.
-#[derive(Clone, Copy)]
-pub(super) struct Trial {
-    /// Index into [`UNIT_SIZES`].
-    at: usize,
-    /// What the best one is worth, in bytes; 0 if none is worth anything.
-    best: i64,
-    unit: u8,
-}
-
-impl Trial {
-    const NEW: Self = Self { at: 0, best: 0, unit: 0 };
-}
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Plans a class, a slice of it at a time: looks at its spans, tries each unit size on a sample of them, then plans
@@ -274,7 +261,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let units = self.plan.units.len();
         if from == 0 {
             let members = match self.backend {
-                Backend::Ksm => super::remap::BATCH,
+                Backend::Ksm => BATCH,
                 // A group is frozen as a whole.
                 _ => self.batch_units(),
             };
@@ -386,6 +373,50 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         plan::arrange(&mut group, groups, adjacent, &mut members, &mut starts, &mut sizes);
         (self.plan.group, self.plan.members) = (group, members);
         (self.plan.starts, self.plan.sizes) = (starts, sizes);
+    }
+
+    /// Blocks the units of a planned group that still fit together. Those that do not are left.
+    pub(crate) fn block_group(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
+        let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
+        let pages = self.plan.geometry.pages;
+        let mut union = [0u64; 4];
+        for member in (begin..end).take(room) {
+            let candidate = self.plan.units[self.plan.members[member as usize] as usize];
+            let Some((span, view)) = self.look(candidate.span as usize) else { continue };
+            let page = usize::from(candidate.page) * self.page;
+            if view.start + page != candidate.start || !self.same_geometry(&view) {
+                continue;
+            }
+            let range = candidate.page..candidate.page + pages;
+            let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
+                continue;
+            };
+            let live = self.unit_bits(view.slot_size, candidate.page, &live);
+            let overlaps = union.iter().zip(&live).any(|(a, b)| a & b != 0);
+            if overlaps || plan::population(&live) == 0 {
+                self.spans.unblock(span, view.generation, range);
+                continue;
+            }
+            union.iter_mut().zip(&live).for_each(|(a, b)| *a |= b);
+            batch.push(Frozen {
+                span,
+                index: candidate.span,
+                generation: view.generation,
+                page: candidate.page,
+                pages,
+                start: candidate.start,
+                live,
+                slot_size: view.slot_size,
+                phase: self.plan.geometry.phase,
+                image_page: 0,
+                group,
+                bytes: candidate.start,
+            });
+        }
+    }
+
+    fn same_geometry(&self, view: &SpanView) -> bool {
+        view.slot_size == self.plan.geometry.slot_size
     }
 
     /// The bits of `live` that belong to the unit at `page` of the plan's geometry.

@@ -6,46 +6,23 @@
 //!  page C  □ □ c □ □                     a b c a □
 //! ```
 //!
-//! `ksmd` looks at everything that was offered to it, again and again, so only the granules (16 KiB) of a
-//! chunk that hold planned pages are offered. Each run of them is a mapping of its own: a chunk has at most
-//! its share of [`RUNS`], the larger the heap the fewer, and the smallest gaps between them are offered too.
-//!
-//! ```text
-//!  chunk    ..##.#....######..#.....##......    # planned pages
-//!  offered  ..####....######..#.....##......    the smallest gap is closed: four runs
-//! ```
+//! `ksmd` is offered the parts of each chunk that `offers.rs` says.
 //!
 //! Only dead slots are written, which nobody else uses while they are blocked. Live slots of other
 //! pages are read while the program may be writing them: then the pages differ, `ksmd` does not
 //! merge them, and nothing is lost. There is no pause, no mapping and nothing to undo at fork.
 
-use super::copy::{copy, runs};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::engine::{CHUNK, Compactor, add};
+use super::batch::{BATCH, Batch, Frozen};
+use super::copy::{copy, runs};
 use super::groups::{END, Merged};
-use super::remap::{BATCH, Batch, Frozen};
-use super::{Bits, Kernel, Spans};
+use super::offers::{GRANULE, Offered, RUNS, joined, runs_of};
+use super::state::{Compactor, add};
+use super::{Bits, CHUNK, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::NONE;
 use crate::stats::degraded;
-
-/// Runs of offered memory in all chunks together, more or less: each makes two mappings more, which a
-/// fork copies in half a microsecond each.
-const RUNS: usize = 1000;
-
-/// Least length of a part of a chunk that is offered as a whole, so that a chunk has at most as many as a
-/// word has bits.
-const GRANULE: usize = CHUNK / u128::BITS as usize;
-
-/// What of a chunk was offered to `ksmd`.
-#[derive(Clone, Copy)]
-pub(crate) struct Offered {
-    /// Address of the chunk.
-    chunk: usize,
-    /// Its granules that were.
-    granules: u128,
-}
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Makes the pages of one planned group identical. Returns the group to go on with, or `None` if
@@ -101,11 +78,6 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         add(&self.stats.ksm_pending, offered);
         add(&self.stats.ksm_offered, offered);
         Some(group + 1)
-    }
-
-    /// Pages that this pass may still offer.
-    pub(super) fn offers_left(&self) -> usize {
-        self.settings.offers.saturating_sub(self.offers_made)
     }
 
     /// Offers the page at `start` to `ksmd`, with all others of its chunk that are planned; `false` if the kernel
@@ -182,55 +154,6 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // nobody uses them but the engine; the stage is as long as a page.
             unsafe { copy((unit.start + at) as *mut u8, stage.add(at), run.start - at) };
             at = run.end;
-        }
-    }
-}
-
-/// The runs of ones, lowest first.
-fn runs_of(granules: u128) -> impl Iterator<Item = u128> {
-    let mut rest = granules;
-    core::iter::from_fn(move || {
-        let first = 1u128.checked_shl(rest.trailing_zeros())?;
-        // Adding to a run carries to the bit behind it, or out of the word.
-        let run = rest & !rest.wrapping_add(first);
-        rest &= !run;
-        Some(run)
-    })
-}
-
-/// With the least gaps closed until there are at most so many runs (one at least).
-fn joined(granules: u128, runs: usize) -> u128 {
-    let mut all = granules;
-    while runs_of(all).count() > runs {
-        let hull = u128::MAX << all.trailing_zeros() & u128::MAX >> all.leading_zeros();
-        all |= runs_of(!all & hull).min_by_key(|gap| gap.count_ones()).unwrap_or(u128::MAX);
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn the_least_gaps_are_closed() {
-        assert_eq!(joined(0, 4), 0);
-        assert_eq!(joined(u128::MAX, 1), u128::MAX);
-        assert_eq!(joined(0b1_0001_0001_0001, 4), 0b1_0001_0001_0001);
-        assert_eq!(joined(0b1001_0001_0001_0001, 4), 0b1111_0001_0001_0001);
-        assert_eq!(joined(1 << 127 | 1, 1), u128::MAX);
-    }
-
-    proptest! {
-        #[test]
-        fn what_was_planned_is_offered_in_few_runs(granules in any::<u128>(), most in 1..40usize) {
-            let offered = joined(granules, most);
-            prop_assert_eq!(offered & granules, granules);
-            prop_assert!(runs_of(offered).count() <= most);
-            prop_assert_eq!(runs_of(offered).fold(0, |all, run| all | run), offered);
-            prop_assert_eq!(offered.leading_zeros(), granules.leading_zeros());
-            prop_assert_eq!(offered.trailing_zeros(), granules.trailing_zeros());
         }
     }
 }

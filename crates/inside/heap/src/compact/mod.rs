@@ -5,17 +5,29 @@
 //!
 //! The engine knows spans through [`Spans`] and the kernel through [`Kernel`]; it owns no thread,
 //! takes no lock but those behind `Spans`, and allocates its tables through [`crate::os::Os`].
+//!
+//! ```text
+//!  batch, census, groups, offers, pass   what is known: of units, of spans, of images, of a pass
+//!    └─► state                           the engine's own, and what every stage needs
+//!          └─► scan, classes, strips, remap, ksm, release, restore, footprint     a stage each
+//!                └─► engine              goes through them
+//! ```
 
 use core::ops::Range;
 
+mod batch;
+mod census;
 mod classes;
 mod copy;
 mod engine;
+mod footprint;
 mod groups;
 mod ksm;
+mod offers;
 #[cfg(test)]
 #[macro_use]
 mod on_memory;
+mod pass;
 mod release;
 mod remap;
 mod restore;
@@ -23,11 +35,12 @@ mod scan;
 #[cfg(test)]
 mod slices;
 mod sort;
+mod state;
 mod strips;
 mod table;
 
-pub use engine::{Compactor, Progress, Settings};
-pub use scan::Scan;
+pub use census::Scan;
+pub use state::{Compactor, Progress, Settings};
 
 /// A system call's error number (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +48,9 @@ pub struct Errno(pub i32);
 
 /// What a system call gave.
 pub type Sys<T> = Result<T, Errno>;
+
+/// Bytes of a chunk, the unit of preparation.
+const CHUNK: usize = 2 << 20;
 
 /// One bit a slot of a span.
 pub type Bits = [u64; 4];

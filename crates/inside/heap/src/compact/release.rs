@@ -5,7 +5,9 @@
 
 use core::ops::Range;
 
-use super::engine::{Compactor, Stage, add};
+use super::census::Note;
+use super::pass::Stage;
+use super::state::{Compactor, add};
 use super::{Kernel, SpanView, Spans};
 use crate::os::Os;
 
@@ -68,7 +70,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// A span and its pages to give back, if there are any.
     fn releasable(&mut self, index: usize) -> Option<(S::Ref, SpanView, u16)> {
-        let wanted = |note: super::scan::Note, urgent: bool| {
+        let wanted = |note: Note, urgent: bool| {
             (if urgent { note.free } else { note.idle }) & !note.given & !note.merged
         };
         // The note may be of an earlier span; looking at the span renews it then.

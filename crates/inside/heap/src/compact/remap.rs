@@ -27,22 +27,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::batch::{BATCH, Batch, Frozen, IMAGE_PAGES, Stretch, UNITS};
 use super::copy::{copy, runs};
-use super::engine::{Compactor, add};
 use super::groups::{END, Merged};
-use super::{Able, Bits, Errno, Kernel, Registration, SpanView, Spans, Sys};
+use super::state::{Compactor, add};
+use super::{Able, Errno, Kernel, Registration, Spans, Sys};
 use crate::os::Os;
-use crate::plan::{self, Geometry};
 use crate::stats::{Barrier, degraded, pause_bucket};
-
-/// Most ranges frozen at once.
-pub(crate) const BATCH: usize = 32;
-
-/// Most units in them.
-pub(crate) const UNITS: usize = 128;
-
-/// Most pages of an image.
-pub(crate) const IMAGE_PAGES: usize = 32;
 
 /// How many times as long as intended a batch may be frozen before the groups that are left are let go, to be tried again.
 const LATE: u64 = 2;
@@ -53,170 +44,7 @@ const TOO_LATE: u64 = 4;
 /// `ENOENT`: what `UFFDIO_WRITEPROTECT` says of a range that is not registered.
 const NOT_REGISTERED: Errno = Errno(2);
 
-/// A blocked unit on its way into a group.
-#[derive(Clone, Copy)]
-pub(crate) struct Frozen<R> {
-    pub span: R,
-    pub index: u32,
-    pub generation: u32,
-    pub page: u8,
-    pub pages: u8,
-    pub start: usize,
-    /// Live slots of the unit, slot 0 being the first that overlaps it.
-    pub live: Bits,
-    pub slot_size: u32,
-    /// Bytes by which slot 0 begins before the unit.
-    pub phase: u32,
-    /// Page of the image that its first page shares.
-    pub image_page: u8,
-    /// Group in the plan.
-    pub group: u32,
-    /// Where its bytes are: `start`, or where they were moved to.
-    pub bytes: usize,
-}
-
-impl<R> Frozen<R> {
-    /// One bit a page of the image that the unit has live bytes on.
-    pub(crate) fn touched(&self, page_size: usize) -> u32 {
-        let geometry = Geometry {
-            slot_size: self.slot_size,
-            phase: self.phase,
-            pages: self.pages,
-            page_size: page_size as u32,
-        };
-        u32::from(geometry.touched(&self.live)) << self.image_page
-    }
-
-    /// Whether `next` goes on where this unit ends, in the address space and in the image.
-    fn continues(&self, next: &Self, page_size: usize) -> bool {
-        self.group == next.group
-            && self.start + usize::from(self.pages) * page_size == next.start
-            && self.image_page + self.pages == next.image_page
-    }
-}
-
-/// Pages to freeze and to map in one call.
-#[derive(Clone, Copy)]
-struct Stretch {
-    start: usize,
-    len: usize,
-    /// Page of the image that it begins with.
-    image_page: u8,
-    /// Its units in the batch.
-    from: usize,
-    to: usize,
-}
-
-/// At most [`UNITS`] units in at most [`BATCH`] ranges, those of a group side by side.
-pub(crate) struct Batch<R> {
-    units: [Option<Frozen<R>>; UNITS],
-    len: usize,
-}
-
-impl<R: Copy> Batch<R> {
-    pub(crate) fn new() -> Self {
-        Self { units: [None; UNITS], len: 0 }
-    }
-
-    pub(crate) fn push(&mut self, unit: Frozen<R>) {
-        self.units[self.len] = Some(unit);
-        self.len += 1;
-    }
-
-    pub(crate) fn units(&self) -> impl Iterator<Item = &Frozen<R>> {
-        self.units[..self.len].iter().flatten()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The ranges of the units from `from` up to `to`.
-    fn stretches(
-        &self,
-        from: usize,
-        to: usize,
-        page_size: usize,
-    ) -> impl Iterator<Item = Stretch> + '_ {
-        let mut at = from;
-        core::iter::from_fn(move || {
-            let first = self.units[at..to].first()?.as_ref()?;
-            let mut stretch = Stretch {
-                start: first.start,
-                len: 0,
-                image_page: first.image_page,
-                from: at,
-                to: at,
-            };
-            let mut last = first;
-            for unit in self.units[at..to].iter().flatten() {
-                if stretch.len > 0 && !last.continues(unit, page_size) {
-                    break;
-                }
-                stretch.len += usize::from(unit.pages) * page_size;
-                stretch.to += 1;
-                last = unit;
-            }
-            at = stretch.to;
-            Some(stretch)
-        })
-    }
-
-    fn cut(&mut self, len: usize) -> impl Iterator<Item = Frozen<R>> {
-        let end = core::mem::replace(&mut self.len, len);
-        self.units[len..end].iter().copied().flatten()
-    }
-}
-
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
-    /// Blocks the units of a planned group that still fit together. Those that do not are left.
-    pub(crate) fn block_group(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
-        let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
-        let pages = self.plan.geometry.pages;
-        let mut union = [0u64; 4];
-        for member in (begin..end).take(room) {
-            let candidate = self.plan.units[self.plan.members[member as usize] as usize];
-            let Some((span, view)) = self.look(candidate.span as usize) else { continue };
-            let page = usize::from(candidate.page) * self.page;
-            if view.start + page != candidate.start || !self.same_geometry(&view) {
-                continue;
-            }
-            let range = candidate.page..candidate.page + pages;
-            let Some(live) = self.spans.block(span, view.generation, range.clone()) else {
-                continue;
-            };
-            let live = self.unit_bits(view.slot_size, candidate.page, &live);
-            let overlaps = union.iter().zip(&live).any(|(a, b)| a & b != 0);
-            if overlaps || plan::population(&live) == 0 {
-                self.spans.unblock(span, view.generation, range);
-                continue;
-            }
-            union.iter_mut().zip(&live).for_each(|(a, b)| *a |= b);
-            batch.push(Frozen {
-                span,
-                index: candidate.span,
-                generation: view.generation,
-                page: candidate.page,
-                pages,
-                start: candidate.start,
-                live,
-                slot_size: view.slot_size,
-                phase: self.plan.geometry.phase,
-                image_page: 0,
-                group,
-                bytes: candidate.start,
-            });
-        }
-    }
-
-    fn same_geometry(&self, view: &SpanView) -> bool {
-        view.slot_size == self.plan.geometry.slot_size
-    }
-
-    pub(crate) fn unblock_unit(&self, unit: &Frozen<S::Ref>) {
-        self.spans.unblock(unit.span, unit.generation, unit.page..unit.page + unit.pages);
-    }
-
     /// Commits the next groups of the plan as one batch. Returns the group to go on with, or `None` if
     /// nothing more can be merged in this pass.
     pub(crate) fn commit_remap(&mut self, first: u32) -> Option<u32> {

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::copy::{copy, runs};
-use super::engine::{Compactor, add};
 use super::groups::{END, Merged};
+use super::state::{Compactor, add};
 use super::{Able, Kernel, SpanView, Spans, pagemap};
 use crate::os::Os;
 use crate::plan::{self, Geometry};

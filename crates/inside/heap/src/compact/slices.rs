@@ -57,7 +57,7 @@ impl Span {
 
 /// Chunks begin where they do in every world, so that plans can be compared.
 fn layout(len: usize) -> Layout {
-    Layout::from_size_align(len, super::engine::CHUNK).expect("a power of two")
+    Layout::from_size_align(len, super::CHUNK).expect("a power of two")
 }
 
 /// A heap and a kernel.
@@ -321,7 +321,7 @@ fn what_is_frozen_for_long_is_let_go_and_frozen_again_later() {
     assert!(
         longest < 1_000_000,
         "{longest} ns, though a batch has up to {} ranges",
-        super::remap::BATCH
+        super::batch::BATCH
     );
     // Groups are, too: five mappings at most, where a whole group has more.
     let (some, longest) = slowed(300_000);

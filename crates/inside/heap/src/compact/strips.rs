@@ -19,17 +19,15 @@
 
 use core::ops::Range;
 
+use super::batch::{Batch, Frozen, IMAGE_PAGES, UNITS};
 use super::copy::runs;
-use super::engine::{CHUNK, Compactor, Plan, SPANS_SLICE, Stage, Step};
-use super::remap::{Batch, Frozen, IMAGE_PAGES, UNITS};
+use super::pass::{MOVES_SLICE, Part, Plan, SPANS_SLICE, STRIPS, Stage, Step, Strip};
 use super::sort::Sorting;
-use super::{Bits, Kernel, Spans};
+use super::state::Compactor;
+use super::{Bits, CHUNK, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::{self, Limits};
 use crate::stats::{Backend, degraded};
-
-/// The place of strips in [`Stage::Commit`], where classes have theirs in the ranking.
-pub(super) const STRIPS: usize = usize::MAX;
 
 /// Words of the bitmap of a page, and of a strip.
 const PAGE_WORDS: usize = 4;
@@ -41,9 +39,8 @@ const SPANS: usize = 8;
 /// Most strips planned at once: a kilobyte each, twice.
 const STRIPS_MAX: usize = 8192;
 
-/// Strips whose live bytes are noted in one slice, and values sorted in one.
+/// Strips whose live bytes are noted in one slice.
 const STRIPS_SLICE: usize = 64;
-pub(super) const MOVES_SLICE: usize = 512;
 
 /// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of a strip (7 bits are one in 128).
 const SPAN_RELUCTANCE: u32 = 2 * 256;
@@ -51,28 +48,6 @@ const STRIP_RELUCTANCE: u32 = 7 * 256 / 2;
 
 /// Pages with live bytes that a strip must have to be worth a mapping.
 const PAGES_LEAST: u32 = 3;
-
-/// A sparse span.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
-    start: usize,
-    span: u32,
-    pages: u8,
-    /// Pages with live bytes when it was looked at.
-    touched: u8,
-    reluctance: u16,
-    slot_size: u32,
-    live: Bits,
-}
-
-/// Spans side by side: `parts[first..][..spans]`.
-#[derive(Clone, Copy)]
-pub(crate) struct Strip {
-    start: usize,
-    first: u32,
-    spans: u8,
-    pages: u8,
-}
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Plans the strips, a slice of it at a time.

@@ -9,9 +9,10 @@
 
 use std::time::Instant;
 
+use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{Class, agrees, differs, team};
-use crate::programs::{Params, Report};
+use super::{agrees, differs, team};
+use crate::program::{Params, Report};
 
 const CONDITION: f64 = 0.1;
 const STEPS: usize = 25;

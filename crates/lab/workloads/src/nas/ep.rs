@@ -9,9 +9,10 @@
 
 use std::time::Instant;
 
+use super::class::Class;
 use super::pseudorandom::Stream;
-use super::{Class, agrees, differs, team};
-use crate::programs::{Params, Report};
+use super::{agrees, differs, team};
+use crate::program::{Params, Report};
 
 const SEED: u64 = 271_828_183;
 /// Pairs in a batch (2^16): the unit in which work is split, so sums add up in the specified order.

@@ -13,10 +13,11 @@
 use std::f64::consts::PI;
 use std::time::Instant;
 
+use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{Class, agrees, differs, team};
+use super::{agrees, differs, team};
 use crate::complex::Complex;
-use crate::programs::{Params, Report};
+use crate::program::{Params, Report};
 
 const ALPHA: f64 = 1e-6;
 const TOLERANCE: f64 = 1e-12;

@@ -10,9 +10,10 @@
 
 use std::time::Instant;
 
+use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{Class, team};
-use crate::programs::{Params, Report};
+use super::team;
+use crate::program::{Params, Report};
 
 const ITERATIONS: usize = 10;
 

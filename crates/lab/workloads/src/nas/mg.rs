@@ -14,9 +14,10 @@
 
 use std::time::Instant;
 
+use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{Class, agrees, differs, team};
-use crate::programs::{Params, Report};
+use super::{agrees, differs, team};
+use crate::program::{Params, Report};
 
 const TOLERANCE: f64 = 1e-8;
 /// Charges of each sign.

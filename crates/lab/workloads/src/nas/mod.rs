@@ -19,6 +19,7 @@
 //! through the order of floating-point sums, far below the tolerance of the check.
 
 mod cg;
+pub(crate) mod class;
 mod ep;
 mod ft;
 mod is;
@@ -26,50 +27,8 @@ mod mg;
 mod pseudorandom;
 mod team;
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::programs::Program;
-
-/// Size of a problem, in the benchmark's own letters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// A sample: well under a second.
-    S,
-    /// A workstation of 1994.
-    W,
-    /// The smallest standard size.
-    A,
-    /// Four times as much work as A, or more.
-    B,
-}
-
-impl Class {
-    /// Every class, smallest first.
-    pub const ALL: [Self; 4] = [Self::S, Self::W, Self::A, Self::B];
-
-    /// The entry of this class in a table that has one for each.
-    fn of<T: Copy>(self, table: [T; 4]) -> T {
-        table[self as usize]
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, out)
-    }
-}
-
-impl FromStr for Class {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|class| class.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| format!("there is no class {text:?}; valid classes: S, W, A, B"))
-    }
-}
+use crate::program::Program;
+pub use class::Class;
 
 /// The kernels, in the order of the documentation.
 pub const PROGRAMS: [Program; 5] = [
@@ -106,7 +65,7 @@ fn differs(kernel: &str, class: Class, what: &str, value: f64, reference: f64) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::Params;
+    use crate::program::Params;
 
     #[test]
     fn class_s_of_every_kernel_has_the_published_result_on_one_and_on_three_threads() {
@@ -118,13 +77,6 @@ mod tests {
                 assert!(report.check.contains("published"), "{report:?}");
             }
         }
-    }
-
-    #[test]
-    fn classes_are_read_in_either_case_and_others_are_named() {
-        assert_eq!("a".parse(), Ok(Class::A));
-        assert_eq!("W".parse(), Ok(Class::W));
-        assert!("C".parse::<Class>().unwrap_err().contains("S, W, A, B"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 use crate::random::Random;
 
 const SLOTS: usize = 1 << 18;

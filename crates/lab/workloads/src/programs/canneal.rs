@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 use crate::random::Random;
 
 const ELEMENTS: usize = 2_500_000;

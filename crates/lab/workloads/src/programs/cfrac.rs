@@ -18,7 +18,7 @@
 use std::time::Instant;
 
 use super::bignum::Natural;
-use super::{Params, Report};
+use crate::program::{Params, Report};
 use crate::random::Random;
 
 const NUMBERS: usize = 48;

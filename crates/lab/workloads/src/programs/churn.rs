@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pauses::{Pauses, RunDelay};
-use super::{Params, Report, own_pss};
+use crate::program::{Params, Report, own_pss};
 use crate::random::{Random, mix};
 
 const OBJECTS: usize = 600_000;

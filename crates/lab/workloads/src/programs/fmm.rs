@@ -19,8 +19,8 @@ mod tree;
 use std::f64::consts::{PI, SQRT_2};
 use std::time::Instant;
 
-use super::{Params, Report};
 use crate::complex::Complex;
+use crate::program::{Params, Report};
 use crate::random::Random;
 use expansion::Binomials;
 use tree::Tree;

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 
 const SIZES: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const BATCHES: [usize; 4] = [25, 100, 400, 1_600];

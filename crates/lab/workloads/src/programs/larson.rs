@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 use crate::random::Random;
 
 const BLOCKS: usize = 5_000;

@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 use crate::random::Random;
 
 /// Bytes of a part.

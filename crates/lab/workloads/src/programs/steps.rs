@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use pagemill_kernel::{clock, touch};
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 
 const ROUNDS: usize = 11;
 const STARTS: usize = 40;

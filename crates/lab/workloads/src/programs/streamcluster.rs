@@ -23,8 +23,8 @@
 
 use std::time::Instant;
 
-use super::{Params, Report};
 use crate::drand48::Drand48;
+use crate::program::{Params, Report};
 
 /// The arguments of the original, in its order.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 
 /// Smallest page size of all supported machines.
 const PAGE: usize = 4096;

@@ -15,7 +15,7 @@
 use std::thread;
 use std::time::Instant;
 
-use super::{Params, Report, own_pss};
+use crate::program::{Params, Report, own_pss};
 use crate::random::mix;
 
 const KEYS: usize = 10_000_000;

@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
-use super::{Params, Report};
+use crate::program::{Params, Report};
 
 const BATCH: usize = 4_096;
 const SIZE: usize = 64;

@@ -11,11 +11,14 @@ use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, degraded};
 use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Why};
 
+use super::state::period_ms;
+use super::work;
 use crate::pressure::Pressure;
 use crate::spans::HeapSpans;
-use crate::{HEAP, confine, environment, helper, kernel, os, pagemill_stats, say, start, sys};
+use crate::{HEAP, confine, environment, kernel, pagemill_stats, say, settings, sys};
 
-type Engine = Compactor<'static, HeapSpans, kernel::Linux, os::Linux>;
+/// The compactor of the one heap.
+pub(crate) type Engine<O> = Compactor<'static, HeapSpans, kernel::Linux, O>;
 
 /// Longest slice of compaction.
 const SLICE_NS: u64 = 500_000;
@@ -37,16 +40,31 @@ const REFRESH_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// The engine outlives the thread that made it: a forked child finds its parent's here and goes on with it.
-struct Shared(UnsafeCell<Option<Engine>>);
+pub(crate) struct Shared<O: Os + 'static>(UnsafeCell<Option<Engine<O>>>);
 
 // SAFETY: only the helper thread touches it, and there is one at a time.
-unsafe impl Sync for Shared {}
+unsafe impl<O: Os> Sync for Shared<O> {}
 
-static ENGINE: Shared = Shared(UnsafeCell::new(None));
+impl<O: Os> Shared<O> {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    /// Where it is.
+    ///
+    /// # Safety
+    /// The caller is the helper thread, and asks once.
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that it has the only one")]
+    pub(crate) unsafe fn place(&self) -> &mut Option<Engine<O>> {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
+    }
+}
 
 /// What the helper remembers from round to round.
-pub(crate) struct Rounds {
-    engine: &'static mut Engine,
+pub(crate) struct Rounds<O: Os + 'static> {
+    engine: &'static mut Engine<O>,
     backend: Backend,
     pressure: Pressure,
     history: History,
@@ -99,7 +117,7 @@ fn has_ksm() -> bool {
 }
 
 fn choose_backend() -> Backend {
-    match start::settings().backend {
+    match settings::get().backend {
         environment::Backend::None => Backend::None,
         environment::Backend::Remap => Backend::Remap,
         environment::Backend::Ksm => Backend::Ksm,
@@ -108,15 +126,12 @@ fn choose_backend() -> Backend {
     }
 }
 
-impl Rounds {
+impl<O: Os> Rounds<O> {
     /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can be
     /// restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
     /// alone for ever.
-    ///
-    /// # Safety
-    /// The caller is the helper thread.
-    pub(crate) unsafe fn new(copied: bool) -> Self {
-        let machine = kernel::Linux::open(HEAP.os().page_size());
+    pub(crate) fn new(place: &'static mut Option<Engine<O>>, os: &'static O, copied: bool) -> Self {
+        let machine = kernel::Linux::open(os.page_size());
         // Its bursts are short, and whoever waits for frozen pages waits for it. To a real-time thread that waits for the address space
         // the kernel hands it over; from others whoever reads the memory use takes it again and again, for 4 ms.
         // Without the right to either the helper runs as the program does.
@@ -125,8 +140,6 @@ impl Rounds {
         }
         let backend = choose_backend();
         pagemill_stats.backend.store(backend as u64, Relaxed);
-        // SAFETY: the caller is the one thread that may touch the engine.
-        let place = unsafe { &mut *ENGINE.0.get() };
         if copied {
             *place = None;
         }
@@ -134,8 +147,7 @@ impl Rounds {
             inherited.forked(machine);
         } else {
             // SAFETY: the kernel seam works on this process, and the heap leaves blocked pages alone.
-            let made =
-                unsafe { Compactor::new(HeapSpans, machine, HEAP.os(), &pagemill_stats, backend) };
+            let made = unsafe { Compactor::new(HeapSpans, machine, os, &pagemill_stats, backend) };
             *place = Some(made);
         }
         let engine = place.as_mut().expect("it was there or was made just now");
@@ -167,7 +179,7 @@ impl Rounds {
     /// One round; returns how long to sleep after it.
     pub(crate) fn round(&mut self) -> u64 {
         let began = self.engine.kernel().cpu_ns();
-        helper::hold();
+        work::hold();
         let totals = HEAP.totals();
         let now = self.engine.kernel().now_ns();
         let heap = (totals.live, totals.mapped);
@@ -199,7 +211,7 @@ impl Rounds {
         self.history.waited(inputs.gain_bytes, now.saturating_sub(self.waited));
         self.waited = now;
         let decision = self.decide(&inputs);
-        helper::yield_hold();
+        work::yield_hold();
         match decision {
             Decision::Run { why, urgent } => self.pass(why, urgent),
             Decision::Gated { by: Gate::TooDear | Gate::CpuShare, .. } => {
@@ -212,7 +224,7 @@ impl Rounds {
         // What an old scan saw was given back already.
         if fresh
             && !passes
-            && helper::period_ms() > 0
+            && period_ms() > 0
             && trigger::may_release(
                 &inputs,
                 scan.releasable_bytes,
@@ -231,7 +243,7 @@ impl Rounds {
         let cpu = self.engine.kernel().cpu_ns();
         pagemill_stats.helper_cpu_ns.store(cpu, Relaxed);
         pagemill_stats.refreshed_ns.store(self.engine.kernel().now_ns(), Relaxed);
-        helper::release();
+        work::release();
         self.await_ksmd();
         self.tell();
         self.sleep_ns(looked)
@@ -271,7 +283,7 @@ impl Rounds {
     }
 
     fn decide(&mut self, inputs: &Inputs) -> Decision {
-        let period = helper::period_ms() * 1_000_000;
+        let period = period_ms() * 1_000_000;
         let resting = period == 0 || inputs.now_ns < self.ended + period;
         if self.backend == Backend::None || resting && !inputs.request {
             return Decision::Rest;
@@ -328,12 +340,12 @@ impl Rounds {
 
     /// One slice, and if there is more to do a rest of its length; whether there is. The program has half of the
     /// processor at least.
-    fn slice(&mut self, work: impl FnOnce(&mut Engine) -> Progress) -> bool {
+    fn slice(&mut self, work: impl FnOnce(&mut Engine<O>) -> Progress) -> bool {
         let begin = self.engine.kernel().now_ns();
         let goes_on = work(self.engine) == Progress::More;
         if goes_on {
             let took = self.engine.kernel().now_ns().wrapping_sub(begin);
-            helper::breathe(took.clamp(BREATH_NS, 2 * SLICE_NS));
+            work::breathe(took.clamp(BREATH_NS, 2 * SLICE_NS));
         }
         goes_on
     }

@@ -1,0 +1,202 @@
+//! What a pass does next, and what it has found out so far: the stages, and the plan of a class or of the strips.
+
+use super::sort::Sorting;
+use super::table::Table;
+use super::{Bits, SpanView};
+use crate::os::Os;
+use crate::plan::{Geometry, Limits, Packing};
+
+/// Spans looked at in one slice of planning.
+pub(super) const SPANS_SLICE: usize = 512;
+
+/// Values sorted in one slice.
+pub(super) const MOVES_SLICE: usize = 512;
+
+/// The place of strips in [`Stage::Commit`], where classes have theirs in the ranking.
+pub(super) const STRIPS: usize = usize::MAX;
+
+/// What a pass does next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Idle,
+    Release {
+        span: usize,
+    },
+    Strips {
+        step: Step,
+    },
+    /// `next` is a place in the ranking.
+    Classes {
+        next: usize,
+        step: Step,
+    },
+    Commit {
+        at: usize,
+        group: u32,
+    },
+    Restore {
+        unit: usize,
+    },
+}
+
+impl Stage {
+    /// The beginning of planning.
+    pub(super) const PLAN: Self = Self::Strips { step: Step::Look { at: 0 } };
+
+    /// The beginning of a class, by its place in the ranking.
+    pub(super) const fn class(next: usize) -> Self {
+        Self::Classes { next, step: Step::Look { at: 0 } }
+    }
+}
+
+/// Where planning left off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Spans are looked at.
+    Look { at: usize },
+    /// Units of a class are collected.
+    Fill { at: usize },
+    /// What was found is sorted by address.
+    Sort,
+    /// Spans side by side are cut into strips.
+    Cut { at: usize },
+    /// What lives in each unit or strip is noted.
+    Mark { at: usize },
+    /// They are put into groups.
+    Pack,
+    /// The groups are put in order.
+    Arrange,
+}
+
+/// A unit that takes part in a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate {
+    pub start: usize,
+    pub span: u32,
+    pub page: u8,
+    /// Index of what was seen of the span.
+    pub(super) seen: u32,
+}
+
+/// What was seen of a span when its class was planned.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) start: usize,
+    pub(super) span: u32,
+    pub(super) live: Bits,
+}
+
+/// Which unit size is tried, and the best so far.
+#[derive(Clone, Copy)]
+pub(super) struct Trial {
+    /// Index into the unit sizes tried.
+    pub(super) at: usize,
+    /// What the best one is worth, in bytes; 0 if none is worth anything.
+    pub(super) best: i64,
+    pub(super) unit: u8,
+}
+
+impl Trial {
+    pub(super) const NEW: Self = Self { at: 0, best: 0, unit: 0 };
+}
+
+/// A sparse span.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(super) start: usize,
+    pub(super) span: u32,
+    pub(super) pages: u8,
+    /// Pages with live bytes when it was looked at.
+    pub(super) touched: u8,
+    pub(super) reluctance: u16,
+    pub(super) slot_size: u32,
+    pub(super) live: Bits,
+}
+
+/// Spans side by side: `parts[first..][..spans]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    pub(super) start: usize,
+    pub(super) first: u32,
+    pub(super) spans: u8,
+    pub(super) pages: u8,
+}
+
+/// The current plan.
+pub(crate) struct Plan {
+    /// The spans of the class that is planned, and what they have in common.
+    pub(super) seen: Table<Seen>,
+    pub(super) shape: Option<SpanView>,
+    /// Units by address.
+    pub units: Table<Candidate>,
+    /// Sparse spans by address, and the strips that they make; empty while a class is planned.
+    pub(super) parts: Table<Part>,
+    pub strips: Table<Strip>,
+    pub(super) order: Table<u32>,
+    pub(super) group: Table<u32>,
+    pub(super) sizes: Table<u32>,
+    /// Units by group, and where each group's begin.
+    pub members: Table<u32>,
+    pub starts: Table<u32>,
+    /// Memory for bitmaps, as words.
+    pub(super) bits: Table<u64>,
+    pub(super) unions: Table<u64>,
+    pub groups: u32,
+    pub geometry: Geometry,
+    /// Slots of a unit.
+    pub slots: usize,
+    /// Which of the class's unit keys comes next, and the unit size chosen.
+    pub(super) next_key: u8,
+    pub(super) unit: u8,
+    /// Which unit size is tried, while one is chosen.
+    pub(super) trial: Option<Trial>,
+    /// How far sorting and grouping have come.
+    pub(super) sorting: Sorting,
+    pub(super) packing: Packing,
+    pub(super) limits: Limits,
+}
+
+impl Plan {
+    pub(super) const fn new() -> Self {
+        Self {
+            seen: Table::new(),
+            shape: None,
+            units: Table::new(),
+            parts: Table::new(),
+            strips: Table::new(),
+            order: Table::new(),
+            group: Table::new(),
+            sizes: Table::new(),
+            members: Table::new(),
+            starts: Table::new(),
+            bits: Table::new(),
+            unions: Table::new(),
+            groups: 0,
+            geometry: Geometry { slot_size: 0, phase: 0, pages: 0, page_size: 0 },
+            slots: 0,
+            next_key: 0,
+            unit: 0,
+            trial: None,
+            sorting: Sorting::new(0),
+            packing: Packing::new(),
+            limits: Limits::DEFAULT,
+        }
+    }
+
+    /// Frees its tables.
+    pub(super) fn release<O: Os>(&mut self, os: &O) {
+        self.seen.release(os);
+        self.units.release(os);
+        self.parts.release(os);
+        self.strips.release(os);
+        self.order.release(os);
+        self.group.release(os);
+        self.sizes.release(os);
+        self.members.release(os);
+        self.starts.release(os);
+        self.bits.release(os);
+        self.unions.release(os);
+        self.groups = 0;
+        self.next_key = 0;
+    }
+}

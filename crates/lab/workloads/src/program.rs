@@ -1,0 +1,80 @@
+//! What every program is: how much work it is to do, and what it says it did.
+
+use std::time::Duration;
+
+use pagemill_kernel::Linux;
+
+use crate::nas::class::Class;
+
+/// How much work to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Params {
+    /// Worker threads (the NAS kernels; `larson`, `xmalloc`: this many producers and this many consumers).
+    pub threads: usize,
+    /// How long the programs that run for a time run (`larson`, `xmalloc`).
+    pub time: Duration,
+    /// Share of the full size that the programs of fixed work do; 1.0 is the published size.
+    pub scale: f64,
+    /// How long `churn` and `unfragmented` stay idle before they read their memory at the end.
+    pub hold: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Problem size of the [`nas`](crate::nas) kernels.
+    pub class: Class,
+    /// Time that the programs of [`growth`](crate::growth) spend between two requests.
+    pub think: Duration,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            time: Duration::from_secs(5),
+            scale: 1.0,
+            hold: Duration::from_secs(1),
+            seed: 1,
+            class: Class::S,
+            think: Duration::ZERO,
+        }
+    }
+}
+
+impl Params {
+    /// `full` operations scaled, at least one.
+    pub(crate) fn scaled(&self, full: usize) -> usize {
+        ((full as f64 * self.scale) as usize).max(1)
+    }
+}
+
+/// What a program did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Name of the program.
+    pub workload: &'static str,
+    /// Calls of the allocator (allocations plus frees), or the program's own unit of work where
+    /// its documentation says so.
+    pub operations: u64,
+    /// Wall time of the measured part.
+    pub seconds: f64,
+    /// Further results: name with unit, and value.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// What the self check established, in words.
+    pub check: String,
+}
+
+/// A program: name, one line for the help, and the function.
+pub struct Program {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Runs it. An error is a failed self check, which means that the allocator under test
+    /// damaged memory or that the program itself is wrong.
+    pub run: fn(&Params) -> Result<Report, String>,
+}
+
+/// Memory of this process in bytes, Pss and the pages of memfds that no page table has, or `None` where that cannot be
+/// found out (`/proc/self/smaps_rollup`, Linux 4.14; with memfds, as root).
+pub(crate) fn own_pss() -> Option<f64> {
+    Linux::live().memory(std::process::id()).ok()?.map(|bytes| bytes as f64)
+}
