@@ -85,7 +85,7 @@ impl<'a> ReadRef<'a> for &'a Parts {
 
 #[cfg(test)]
 mod tests {
-    use pagemill_workloads::random::Random;
+    use pagemill_model::random::Random;
 
     use super::*;
 
@@ -101,7 +101,7 @@ mod tests {
             let parts = Parts::open(&path).unwrap();
             assert_eq!(ReadRef::len(&parts), Ok(4096));
             for _ in 0..20 {
-                let (start, len) = (random.below(5000) as u64, random.below(3000) as u64);
+                let (start, len) = (random.below(5000), random.below(3000));
                 assert_eq!(
                     parts.read_bytes_at(start, len),
                     whole.read_bytes_at(start, len),

@@ -31,6 +31,7 @@ pub mod parallel;
 mod parquet_columns;
 pub mod perf_data;
 pub mod pftrace;
+pub mod random;
 pub mod recording;
 pub mod tiers;
 pub mod units;

@@ -32,7 +32,7 @@ use pagemill_kernel::anonymous::{Advice, Anonymous, HUGE, PAGE};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
-use pagemill_workloads::random::Random;
+use pagemill_model::random::Random;
 
 use crate::reproduce::input::Inputs;
 use crate::reproduce::target::Interrupted;

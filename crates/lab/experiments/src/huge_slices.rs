@@ -294,7 +294,7 @@ fn compare(
         })
         .collect();
     let mut order: Vec<usize> = (0..profiles.len()).collect();
-    let mut random = Random::seeded(options.seed);
+    let mut random = Random::new(options.seed);
     for repetition in 0..options.repetitions {
         random.shuffle(&mut order);
         for &at in &order {

@@ -134,7 +134,7 @@ pub fn run(
     let root = linux.status(std::process::id())?.effective_uid == 0;
     let bench =
         Bench { executable: std::env::current_exe()?, room: room.path().to_owned(), signals };
-    let mut random = Random::seeded(options.seed);
+    let mut random = Random::new(options.seed);
     let mut outcome = Outcome {
         faults: ARMS.iter().map(|arm| (arm.name, Ok(Vec::new()))).collect(),
         accesses: accesses::Outcome::new(options.accesses),

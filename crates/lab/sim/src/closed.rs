@@ -23,9 +23,9 @@ use pagemill_policy::tier::{Load, Loads};
 
 use crate::dram::{Channel, Shape};
 use crate::machine::Machine;
-use crate::random::Random;
 use crate::stream::{Ask, Stream};
 use crate::wheel::Wheel;
+use pagemill_model::random::Random;
 use way::Split;
 
 /// Page table reads of a window core.

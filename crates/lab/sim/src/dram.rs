@@ -694,7 +694,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::machine::ICELAKE;
-    use crate::random::Random;
+    use pagemill_model::random::Random;
     use proptest::prelude::*;
 
     fn channel() -> Channel {

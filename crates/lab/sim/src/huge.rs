@@ -29,8 +29,8 @@ use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
 use pagemill_policy::huge::{Action, Costs, Figure, Moment, PAGES, Policy, REGION, Section, View};
 
 use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
-use crate::random::Random;
 use crate::tlb::{Config as TlbConfig, Tlb};
+use pagemill_model::random::Random;
 
 /// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts takes is not known.
 pub const WARM: Costs = {

@@ -29,7 +29,6 @@ pub mod huge;
 pub mod machine;
 pub mod pages;
 pub mod pieces;
-pub mod random;
 pub mod recorded;
 pub mod run;
 pub mod stream;

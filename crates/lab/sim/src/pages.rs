@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use pagemill_policy::tier::{Page, Tier};
 
 use crate::pieces::Pieces;
-use crate::random::Random;
 use crate::workload::Workload;
+use pagemill_model::random::Random;
 
 const NOWHERE: u8 = 0;
 const ACTIVE: u8 = 1;

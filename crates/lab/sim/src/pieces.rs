@@ -9,7 +9,7 @@
 
 use pagemill_policy::tier::Page;
 
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 /// Heat inside of a huge page.
 #[derive(Clone, Copy, Debug, PartialEq)]

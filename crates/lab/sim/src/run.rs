@@ -23,9 +23,9 @@ use crate::closed::Walks;
 use crate::machine::Machine;
 use crate::pages::Pages;
 use crate::pieces::{Inside, Pieces};
-use crate::random::Random;
 use crate::surface::{Effort, Point, Surface, mix};
 use crate::workload::{GIB, Workload};
+use pagemill_model::random::Random;
 
 /// What to run.
 #[derive(Clone, Debug)]

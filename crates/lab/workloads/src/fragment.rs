@@ -7,8 +7,8 @@
 use std::io;
 use std::io::{Read, Write};
 
-use crate::random::mix;
 use crate::resp::{Client, Reply};
+use pagemill_model::random::mix;
 
 /// One part of the load: `keys` values of `bytes` bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

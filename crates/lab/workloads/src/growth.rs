@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::anonymous::Anonymous;
 
 use crate::program::{Params, Program, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 /// The programs.
 pub const PROGRAMS: [Program; 2] = [
@@ -112,7 +112,7 @@ fn growing_server(params: &Params) -> Result<Report, String> {
             memory.write(line, page as u64);
         }
         for _ in 0..READS {
-            let place = random.below(end / LINE) * LINE;
+            let place = random.index(end / LINE) * LINE;
             seen = seen.wrapping_add(memory.read(place));
         }
         latencies.record(asked.elapsed());
@@ -165,7 +165,7 @@ fn thp_ubmk(params: &Params) -> Result<Report, String> {
     // Each read waits for the one before.
     let mut place = 0;
     for _ in 0..pages * READS {
-        place = (random.below(pages) + (memory.read(place) & 1) as usize - 1) * PAGE;
+        place = (random.index(pages) + (memory.read(place) & 1) as usize - 1) * PAGE;
     }
     let seconds = began.elapsed().as_secs_f64();
     if (0..pages).any(|page| memory.read(page * PAGE) != page as u64 | 1) {

@@ -25,5 +25,4 @@ pub mod growth;
 pub mod nas;
 pub mod program;
 pub mod programs;
-pub mod random;
 pub mod resp;

@@ -20,10 +20,9 @@
 //! than two values) has none rather than a made-up one.
 
 mod normal;
-mod random;
 
 pub use normal::{cumulative, quantile as normal_quantile};
-pub use random::Random;
+pub use pagemill_model::random::Random;
 
 /// The confidence level used where a caller has no reason for another one.
 pub const LEVEL: f64 = 0.95;
@@ -157,13 +156,13 @@ pub fn bootstrap(
     if samples.iter().any(|sample| sample.len() < 2) || how.resamples == 0 {
         return Some(Estimate { value, interval: None });
     }
-    let mut random = Random::seeded(how.seed);
+    let mut random = Random::new(how.seed);
     let mut drawn: Vec<Vec<f64>> = samples.iter().map(|sample| sample.to_vec()).collect();
     let mut distribution = Vec::with_capacity(how.resamples);
     for _ in 0..how.resamples {
         for (into, from) in drawn.iter_mut().zip(samples) {
             for slot in into.iter_mut() {
-                *slot = from[random.below(from.len())];
+                *slot = from[random.index(from.len())];
             }
         }
         let views: Vec<&[f64]> = drawn.iter().map(Vec::as_slice).collect();

@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::Result;
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
+use pagemill_model::random::Random;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Allocation, Bytes, Event, MappingSample, Nanos};
 
@@ -32,18 +33,6 @@ const LENGTH: Nanos = Nanos(50_000_000);
 
 fn array(number: u64) -> u64 {
     BASE + number * (PAGES + 16) * PAGE
-}
-
-/// A number at random, by xorshift.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }
 
 /// Writes a recording of `events` accesses to a new directory, with its summary, as `record` leaves it.
@@ -87,7 +76,7 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
             ..Allocation::default()
         })))?;
     }
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for number in 0..events.div_ceil(INTERVAL) {
         interval(&mut to, &mut random, number, (events - number * INTERVAL).min(INTERVAL))?;
     }
@@ -119,7 +108,7 @@ fn interval(to: &mut To, random: &mut Random, number: u64, events: u64) -> Resul
     let gap = LENGTH.0 / INTERVAL;
     for at in 0..events {
         let page = (from + at / 2) % PAGES;
-        let drawn = random.next();
+        let drawn = random.bits();
         let write = at % 2 == 1;
         let thread = page * THREADS / PAGES;
         to.event(&Event::Access(Box::new(Access {

@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     // Elsewhere the program as it is has all the huge pages that the system gives.
     let count = if malloc_asks { 3 } else { 2 };
     let mut arms = Arm::ALL[..count].to_vec();
-    let mut random = Random::seeded(arguments.seed);
+    let mut random = Random::new(arguments.seed);
     let mut all: [Runs; 3] = Default::default();
     for round in 0..=arguments.runs {
         random.shuffle(&mut arms);

@@ -7,10 +7,10 @@
 //! *Balance* is the share at which the tiers' latencies meet, found by bisection: what a perfect search would reach, so
 //! what it loses is the principle's and not the search's.
 
+use pagemill_model::random::Random;
 use pagemill_policy::tier::place::climb::Climb;
 use pagemill_policy::tier::place::colloid::{self, Shift, Watermark};
 use pagemill_policy::tier::{Littles, Load, Tier};
-use pagemill_sim::random::Random;
 use pagemill_sim::surface::Surface;
 use pagemill_sim::workload;
 

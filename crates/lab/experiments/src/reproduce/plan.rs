@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_workloads::random::Random;
+use pagemill_model::random::Random;
 
 use super::arm::{self, Arm, Machine};
 use super::cell::{self, Cell};

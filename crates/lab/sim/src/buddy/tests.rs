@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::random::Random;
 use Mobility::{Movable, Unmovable};
+use pagemill_model::random::Random;
 
 const SIDES: [Mobility; 2] = [Movable, Unmovable];
 

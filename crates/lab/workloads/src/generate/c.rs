@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 /// Writes a program of `functions` functions and a `main` that prints a checksum.
 pub fn c_program<W: Write>(out: &mut W, functions: usize, seed: u64) -> io::Result<()> {
@@ -26,10 +26,10 @@ pub fn c_program<W: Write>(out: &mut W, functions: usize, seed: u64) -> io::Resu
 }
 
 fn record<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Result<()> {
-    writeln!(out, "struct s{number} {{ u32 a; u64 b; u32 c[{}]; u64 d; }};", 4 + random.below(5))?;
+    writeln!(out, "struct s{number} {{ u32 a; u64 b; u32 c[{}]; u64 d; }};", 4 + random.index(5))?;
     write!(out, "static const u32 t{number}[16] = {{")?;
     for _ in 0..16 {
-        write!(out, "{}u,", random.next_u64() as u32)?;
+        write!(out, "{}u,", random.bits() as u32)?;
     }
     writeln!(out, "}};")
 }
@@ -37,16 +37,16 @@ fn record<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Resu
 fn function<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Result<()> {
     let record = number / 8;
     writeln!(out, "static u64 f{number}(u32 x, u64 y) {{")?;
-    writeln!(out, "  struct s{record} s = {{ x, y, {{ x ^ {}u }}, y }};", random.below(1 << 30))?;
+    writeln!(out, "  struct s{record} s = {{ x, y, {{ x ^ {}u }}, y }};", random.index(1 << 30))?;
     writeln!(out, "  u64 r = y;")?;
-    for _ in 0..4 + random.below(8) {
-        let constant = random.next_u64() as u32;
-        let shift = 1 + random.below(30);
-        match random.below(5) {
+    for _ in 0..4 + random.index(8) {
+        let constant = random.bits() as u32;
+        let shift = 1 + random.index(30);
+        match random.index(5) {
             0 => writeln!(
                 out,
                 "  for (u32 i = 0; i < (x & {}u); i++) {{ s.c[i & 3] += t{record}[(i + x) & 15]; r += s.c[(i >> 1) & 3] ^ {constant}u; }}",
-                7 + random.below(25),
+                7 + random.index(25),
             )?,
             1 => {
                 writeln!(out, "  switch ((r >> {shift}) & 7) {{")?;
@@ -55,8 +55,8 @@ fn function<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Re
                         out,
                         "  case {case}: s.a {}= {}u; r ^= s.b >> {}; break;",
                         random.pick(&["+", "^", "*", "|"]),
-                        random.next_u64() as u32,
-                        1 + random.below(60),
+                        random.bits() as u32,
+                        1 + random.index(60),
                     )?;
                 }
                 writeln!(out, "  default: r = ~r; break;\n  }}")?;
@@ -64,13 +64,13 @@ fn function<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Re
             2 => writeln!(
                 out,
                 "  if ((s.a ^ x) & {}u) {{ s.d = r * {constant}ull; }} else {{ s.d = (r >> {shift}) + s.c[x & 3]; }}",
-                1 << random.below(12),
+                1 << random.index(12),
             )?,
             3 if number > 0 => writeln!(
                 out,
                 "  r += (x & {}u) ? f{}(x >> 3, r ^ s.d) : s.a;",
-                1 << random.below(6),
-                number - 1 - random.below(number.min(6)),
+                1 << random.index(6),
+                number - 1 - random.index(number.min(6)),
             )?,
             _ => writeln!(
                 out,

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 const WORDS: [&str; 16] = [
     "amber", "birch", "copper", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper",
@@ -19,13 +19,13 @@ pub fn sql_script<W: Write>(out: &mut W, rows: usize, seed: u64) -> io::Result<(
     writeln!(out, "BEGIN;")?;
     for row in 0..rows {
         let note = words(&mut random, 2 + row % 30);
-        let price = random.below(10_000);
-        let name = format!("{}-{}", random.pick(&WORDS), random.below(rows));
+        let price = random.index(10_000);
+        let name = format!("{}-{}", random.pick(&WORDS), random.index(rows));
         writeln!(out, "INSERT INTO item(name,note,price) VALUES('{name}','{note}',{price});")?;
         if row % 3 == 0 {
-            let item = 1 + random.below(rows);
+            let item = 1 + random.index(rows);
             let who = words(&mut random, 2);
-            let amount = 1 + random.below(9);
+            let amount = 1 + random.index(9);
             writeln!(out, "INSERT INTO sale(item,who,amount) VALUES({item},'{who}',{amount});")?;
         }
     }

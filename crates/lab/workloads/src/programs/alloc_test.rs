@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use crate::program::{Params, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 const SLOTS: usize = 1 << 18;
 const STEPS: usize = 20_000_000;
@@ -20,7 +20,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let (mut written, mut read) = (0_u64, 0_u64);
     let started = Instant::now();
     for _ in 0..steps {
-        let draw = random.next_u64();
+        let draw = random.bits();
         let slot = &mut slots[draw as usize % SLOTS];
         if slot.is_empty() {
             let power = 3 + (draw >> 20) % 7;

@@ -228,13 +228,13 @@ impl Natural {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use pagemill_model::random::Random;
 
     /// A value of random length, with runs of ones and zeros, where carries go wrong.
     fn value(random: &mut Random) -> u128 {
-        let wide = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-        let cut = wide >> random.below(128);
-        match random.below(4) {
+        let wide = u128::from(random.bits()) << 64 | u128::from(random.bits());
+        let cut = wide >> random.index(128);
+        match random.index(4) {
             0 => cut | 0xffff_ffff_0000_0000,
             1 => cut & !0xffff_ffff_0000_0000,
             _ => cut,

@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use crate::program::{Params, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 const ELEMENTS: usize = 2_500_000;
 const INPUTS: usize = 5;
@@ -47,7 +47,7 @@ impl Netlist {
         let mut elements: Vec<Element> = places.into_iter().map(empty).collect();
         for at in 0..count {
             for _ in 0..INPUTS {
-                let from = random.below(count);
+                let from = random.index(count);
                 elements[at].inputs.push(from as u32);
                 elements[from].outputs.push(at as u32);
             }
@@ -97,12 +97,12 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let (mut length, mut temperature, mut made) = (first, HOTTEST, 0_u64);
     let begun = Instant::now();
     for at in 1..=moves {
-        let (a, b) = (random.below(count), random.below(count));
+        let (a, b) = (random.index(count), random.index(count));
         let lengthening = if a == b { 0 } else { netlist.lengthening(a, b) };
         let taken = lengthening < 0 || {
             // The original counts each wire of the two elements once.
             let longer = (lengthening / 2) as f64;
-            (-longer / temperature).exp() > random.share()
+            (-longer / temperature).exp() > random.unit()
         };
         if taken && a != b {
             let place = netlist.elements[a].place;

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use super::bignum::Natural;
 use crate::program::{Params, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 const NUMBERS: usize = 48;
 const PRIME_BITS: u32 = 43;
@@ -197,7 +197,7 @@ fn factor_of(
 
 /// A random prime of [`PRIME_BITS`] bits.
 fn prime(random: &mut Random) -> u64 {
-    let start = 1 << (PRIME_BITS - 1) | random.next_u64() >> (64 - PRIME_BITS) | 1;
+    let start = 1 << (PRIME_BITS - 1) | random.bits() >> (64 - PRIME_BITS) | 1;
     (start..).step_by(2).find(|&candidate| is_prime(candidate)).expect("primes have no end")
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::pauses::{Pauses, RunDelay};
 use crate::program::{Params, Report, own_pss};
-use crate::random::{Random, mix};
+use pagemill_model::random::{Random, mix};
 
 const OBJECTS: usize = 600_000;
 const ROUNDS: usize = 6;
@@ -114,8 +114,8 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     }
     for _ in 0..ROUNDS {
         for _ in 0..live.len() {
-            let place = random.below(live.len());
-            let size = if random.next_u64() & 1 == 0 { SMALL } else { LARGE };
+            let place = random.index(live.len());
+            let size = if random.bits() & 1 == 0 { SMALL } else { LARGE };
             let old = live.swap_remove(place);
             objects.free(old);
             let new = objects.make(size);

@@ -21,8 +21,8 @@ use std::time::Instant;
 
 use crate::complex::Complex;
 use crate::program::{Params, Report};
-use crate::random::Random;
 use expansion::Binomials;
+use pagemill_model::random::Random;
 use tree::Tree;
 
 const PARTICLES: usize = 16_384;
@@ -51,7 +51,7 @@ struct Particle {
 /// A vector of this length and any direction.
 fn any_direction(length: f64, random: &mut Random) -> Complex {
     loop {
-        let vector = Complex::new(2.0 * random.share() - 1.0, 2.0 * random.share() - 1.0);
+        let vector = Complex::new(2.0 * random.unit() - 1.0, 2.0 * random.unit() - 1.0);
         if (f64::MIN_POSITIVE..=1.0).contains(&vector.square()) {
             return vector * (length / vector.size());
         }
@@ -62,7 +62,7 @@ fn any_direction(length: f64, random: &mut Random) -> Complex {
 fn of_plummer(charge: f64, random: &mut Random) -> Particle {
     let scale = 3.0 * PI / 16.0;
     let radius = loop {
-        let mass = SHARE * random.share();
+        let mass = SHARE * random.unit();
         let radius = 1.0 / (mass.powf(-2.0 / 3.0) - 1.0).sqrt();
         if radius <= RADIUS {
             break radius;
@@ -70,7 +70,7 @@ fn of_plummer(charge: f64, random: &mut Random) -> Particle {
     };
     let position = any_direction(scale * radius, random);
     let speed = loop {
-        let (speed, density) = (random.share(), 0.1 * random.share());
+        let (speed, density) = (random.unit(), 0.1 * random.unit());
         if density <= speed * speed * (1.0 - speed * speed).powf(3.5) {
             break SQRT_2 * speed / (1.0 + radius * radius).powf(0.25);
         }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 const BLOCKS: usize = 5_000;
 const SMALLEST: usize = 8;
@@ -34,7 +34,7 @@ fn tag(capacity: usize) -> u8 {
 }
 
 fn block(random: &mut Random) -> Vec<u8> {
-    let size = SMALLEST + random.below(LARGEST - SMALLEST + 1);
+    let size = SMALLEST + random.index(LARGEST - SMALLEST + 1);
     let mut block = Vec::with_capacity(size);
     block.push(tag(size));
     block
@@ -44,7 +44,7 @@ fn block(random: &mut Random) -> Vec<u8> {
 fn serve(mut lane: Lane, deadline: Instant, replaced: &AtomicU64) -> Lane {
     for _ in 0..ROUNDS / STRIDE {
         for _ in 0..STRIDE {
-            let index = lane.random.below(BLOCKS);
+            let index = lane.random.index(BLOCKS);
             let victim = &lane.blocks[index];
             if victim.first() != Some(&tag(victim.capacity())) {
                 lane.damaged += 1;

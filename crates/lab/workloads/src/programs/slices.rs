@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
-use crate::random::Random;
+use pagemill_model::random::Random;
 
 /// Bytes of a part.
 pub const PART: usize = 8 << 20;

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::program::{Params, Report, own_pss};
-use crate::random::mix;
+use pagemill_model::random::mix;
 
 const KEYS: usize = 10_000_000;
 

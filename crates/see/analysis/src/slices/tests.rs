@@ -2,14 +2,14 @@ use super::*;
 use crate::statistics::normal_quantile;
 
 fn normal(random: &mut Random) -> f64 {
-    normal_quantile((random.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30))
+    normal_quantile((random.index(1 << 30) as f64 + 0.5) / f64::from(1 << 30))
 }
 
 /// Runs of a program whose slices have these benefits: halves and their complements, `noise` on each run, drift on pairs.
 fn campaign(benefits: &[f64], runs: usize, noise: f64, drift: f64, seed: u64) -> Posterior {
     let slices = benefits.len();
-    let mut random = Random::seeded(seed);
-    let mut chance = Random::seeded(seed ^ 0x5eed);
+    let mut random = Random::new(seed);
+    let mut chance = Random::new(seed ^ 0x5eed);
     let total = 100.0;
     let mut done: Vec<Run> = Vec::new();
     let mut posterior = None;
@@ -38,11 +38,11 @@ fn recall(benefits: &[f64], posterior: &Posterior) -> f64 {
 }
 
 fn scattered(seed: u64) -> Vec<f64> {
-    let mut random = Random::seeded(seed);
-    let mut benefits: Vec<f64> = (0..100).map(|_| 0.02 * random.below(3) as f64 / 2.0).collect();
+    let mut random = Random::new(seed);
+    let mut benefits: Vec<f64> = (0..100).map(|_| 0.02 * random.index(3) as f64 / 2.0).collect();
     for rank in 0..10 {
         let at = loop {
-            let at = random.below(100);
+            let at = random.index(100);
             if benefits[at] < 1.0 {
                 break at;
             }
@@ -138,7 +138,7 @@ fn a_benefit_that_is_spread_is_found_as_a_whole() {
 
 #[test]
 fn times_in_another_unit_give_benefits_in_that_unit() {
-    let mut random = Random::seeded(3);
+    let mut random = Random::new(3);
     let runs: Vec<Run> = (0..20)
         .map(|_| half(8, &mut random))
         .map(|huge| Run { time: 10.0 - f64::from(u8::from(huge[3])), huge })

@@ -119,12 +119,12 @@ fn values_that_never_vary_have_an_interval_of_no_width() {
 fn a_nominal_95_percent_interval_covers_the_truth_most_of_the_time() {
     // 400 samples of 20 values, uniform in [0, 1): the mean 0.5 must be covered at about the
     // nominal rate (95 %; BCa is known to fall a little short with 20 values).
-    let mut random = Random::seeded(42);
+    let mut random = Random::new(42);
     let how = Bootstrap { level: 0.95, resamples: 999, seed: 7 };
     let covered = (0..400)
         .filter(|_| {
             let sample: Vec<f64> =
-                (0..20).map(|_| random.below(1 << 30) as f64 / (1u64 << 30) as f64).collect();
+                (0..20).map(|_| random.index(1 << 30) as f64 / (1u64 << 30) as f64).collect();
             let estimate = bootstrap(&[&sample], |samples| mean(samples[0]), &how).unwrap();
             estimate.interval.unwrap().contains(0.5)
         })
@@ -134,7 +134,7 @@ fn a_nominal_95_percent_interval_covers_the_truth_most_of_the_time() {
 
 #[test]
 fn shuffling_reaches_every_order_about_equally_often() {
-    let mut random = Random::seeded(5);
+    let mut random = Random::new(5);
     let mut seen = std::collections::BTreeMap::new();
     for _ in 0..6_000 {
         let mut items = [0, 1, 2];

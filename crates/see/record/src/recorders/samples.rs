@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use iced_x86::InstructionInfoFactory;
-use pagemill_analysis::statistics::Random;
 use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
+use pagemill_model::random::Random;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Event, Nanos, perf_data};
 
@@ -56,7 +56,7 @@ impl AccessSamples {
             without_address: 0,
             yielded: Yield::default(),
             period: period.0,
-            random: Random::seeded(clock::monotonic().as_nanos() as u64),
+            random: Random::new(clock::monotonic().as_nanos() as u64),
             drawn: Instant::now(),
         })
     }
@@ -131,7 +131,7 @@ impl AccessSamples {
 /// A period that is `period` in the mean, a quarter less to a quarter more.
 fn drawn(random: &mut Random, period: u64) -> u64 {
     let quarter = period / 4;
-    period - quarter + random.below(2 * quarter as usize + 1) as u64
+    period - quarter + random.below(2 * quarter + 1)
 }
 
 impl Recorder for AccessSamples {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn periods_are_drawn_around_what_was_asked_for() {
-        let mut random = Random::seeded(7);
+        let mut random = Random::new(7);
         let all: Vec<u64> = (0..4000).map(|_| drawn(&mut random, 1_000_000)).collect();
         assert!(all.iter().all(|period| (750_000..=1_250_000).contains(period)));
         let mean = all.iter().sum::<u64>() / 4000;

@@ -177,7 +177,7 @@ pub fn measure(
     };
     let (slices, index) = cut(chunks, options.slices);
     let count = slices.len();
-    let mut random = Random::seeded(options.seed);
+    let mut random = Random::new(options.seed);
     let mut outcome = Outcome {
         program: program.clone(),
         counters: counters.as_ref().map(Counters::name).map_err(Clone::clone),

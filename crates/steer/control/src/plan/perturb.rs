@@ -82,7 +82,7 @@ impl fmt::Display for Perturbation {
 
 /// A number in (0, 1).
 fn unit(random: &mut Random) -> f64 {
-    (random.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30)
+    (random.index(1 << 30) as f64 + 0.5) / f64::from(1 << 30)
 }
 
 /// Rows that are one range: neighbours with the same kind, benefit and conditions.
@@ -109,7 +109,7 @@ fn times(benefit: u64, factor: f64) -> u64 {
 impl Perturbation {
     /// The profile, made wrong.
     pub fn apply(&self, profile: &Profile, seed: u64) -> Profile {
-        let mut random = Random::seeded(seed);
+        let mut random = Random::new(seed);
         let mut rows = profile.rows.clone();
         match self {
             Self::Shift(by) => {
@@ -251,19 +251,19 @@ mod tests {
     /// Rows of any kind, as the original and this have them: absolute addresses, offsets, lengths, none.
     fn any_profile(random: &mut Random) -> Profile {
         let row = |random: &mut Random| {
-            let kind = ["huge", "eager"][random.below(2)];
-            let section = ["code", "data", "heap", "mmap"][random.below(4)];
-            let from = (random.below(1 << 20) as u64) << 12;
-            let to = from + (1 + random.below(1 << 12) as u64) * 4096;
-            let conditions = match random.below(4) {
+            let kind = ["huge", "eager"][random.index(2)];
+            let section = ["code", "data", "heap", "mmap"][random.index(4)];
+            let from = (random.index(1 << 20) as u64) << 12;
+            let to = from + (1 + random.index(1 << 12) as u64) * 4096;
+            let conditions = match random.index(4) {
                 0 => String::new(),
                 1 => format!(",addr,>,{from:#x},addr,<,{to:#x}"),
                 2 => format!(",section_off,>,{from:#x},section_off,<,{to:#x}"),
                 _ => format!(",len,>,{from:#x},flags,=,34"),
             };
-            format!("{kind},{section},{}{conditions}\n", random.below(1 << 40))
+            format!("{kind},{section},{}{conditions}\n", random.index(1 << 40))
         };
-        let rows: String = (0..random.below(30)).map(|_| row(random)).collect();
+        let rows: String = (0..random.index(30)).map(|_| row(random)).collect();
         Profile::parse(&rows).unwrap()
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn of_any_profile_the_form_is_kept_and_what_is_done_can_be_told() {
         let ways = "shift=64M scale=0.3 noise=1 drop=0.4 shuffle flatten general=5 huge-only";
         for seed in 0..300 {
-            let was = any_profile(&mut Random::seeded(seed));
+            let was = any_profile(&mut Random::new(seed));
             let made = |way: &str| way.parse::<Perturbation>().unwrap().apply(&was, seed);
             for way in ways.split(' ') {
                 let profile = made(way);
