@@ -1,18 +1,35 @@
 //! What verbs begin with: the machine, a recording, room to work in.
 
+use std::env::consts::ARCH;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Result, ensure};
-use pagemill_kernel::Linux;
 use pagemill_kernel::limits::Resource;
-use pagemill_model::Bytes;
-use pagemill_model::recording::Reader;
+use pagemill_kernel::{Linux, clock};
+use pagemill_model::recording::{Meta, Reader};
+use pagemill_model::{Bytes, TOOL};
 
 /// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree of
 /// files in its place; what users run reads no such variable.
 pub fn machine() -> Linux {
     let tree = cfg!(debug_assertions).then(|| std::env::var_os("PAGEMILL_ROOT")).flatten();
     tree.map_or_else(Linux::live, Linux::at)
+}
+
+/// The head of a recording that is made here and now.
+pub fn meta(linux: &Linux) -> Meta {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Meta {
+        tool: TOOL.into(),
+        kernel: linux.release().unwrap_or_default(),
+        machine: ARCH.into(),
+        page_size: Bytes(pagemill_kernel::page_size() as u64),
+        clock: "CLOCK_MONOTONIC".into(),
+        started: clock::monotonic().into(),
+        started_unix: unix.into(),
+        ..Meta::default()
+    }
 }
 
 /// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like the

@@ -189,7 +189,7 @@ impl<W: std::io::Write + Send, R: Row> FileWriter<W, R> {
     pub fn create(to: W) -> Outcome<Self> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-            .set_created_by(concat!("pagemill ", env!("CARGO_PKG_VERSION")).to_owned());
+            .set_created_by(crate::TOOL.to_owned());
         for name in DIFFERENCES {
             let path = ColumnPath::from(name);
             properties = properties

@@ -45,3 +45,6 @@ pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;
 pub use tiers::{TierDecision, TierOutcome, TierView};
 pub use units::{Bytes, Nanos};
+
+/// This tool and its version, as the files that it writes name it.
+pub const TOOL: &str = concat!("pagemill ", env!("CARGO_PKG_VERSION"));

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,13 @@ impl Bytes {
     /// The same in MiB, for charts.
     pub fn mib(self) -> f64 {
         self.0 as f64 / (1 << 20) as f64
+    }
+}
+
+impl From<Duration> for Nanos {
+    /// The greatest number that fits, for one that is longer.
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

@@ -126,9 +126,9 @@ impl Sampler {
         };
         self.comm = stat.comm;
         let mut sample = HeapSample {
-            time: nanos(clock::monotonic()),
+            time: Nanos::from(clock::monotonic()),
             pid: Some(self.pid.into()),
-            cpu: Some(nanos(stat.user + stat.system)),
+            cpu: Some(Nanos::from(stat.user + stat.system)),
             ..HeapSample::default()
         };
         let snapshot = self.snapshot()?;
@@ -194,7 +194,7 @@ impl Sampler {
             match self.linux.thread_cpu(ksmd) {
                 Ok(cpu) => {
                     self.used.insert("scheduler statistics of ksmd");
-                    sample.ksmd_cpu = Some(nanos(cpu));
+                    sample.ksmd_cpu = Some(Nanos::from(cpu));
                 }
                 Err(error) => self.lacks("ksmd_cpu_ns", error),
             }
@@ -289,11 +289,6 @@ impl Source for Sampler {
             .map_err(|error| pagemill_model::Error::new(pagemill_model::Kind::Source, error))?;
         Ok(sample.map(|sample| Event::Heap(Box::new(sample))))
     }
-}
-
-/// A duration as the recording stores it.
-pub fn nanos(duration: Duration) -> Nanos {
-    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Copies a snapshot into the columns of the heap.

@@ -38,7 +38,7 @@ fn array(number: u64) -> u64 {
 /// Writes a recording of `events` accesses to a new directory, with its summary, as `record` leaves it.
 pub fn write(path: &Path, events: u64) -> Result<()> {
     let meta = Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        tool: pagemill_model::TOOL.into(),
         command: vec!["synthetic".into()],
         pid: PID,
         comm: "synthetic".into(),

@@ -1,6 +1,7 @@
 //! `hugepages`: how much of a program's anonymous memory is on huge pages, by mapping; of a running
 //! process, or of a recording.
 
+use pagemill_model::Nanos;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -12,7 +13,6 @@ use serde_json::json;
 
 use pagemill_launch::exit::Exit;
 use pagemill_record::recorders::mappings::with_usage;
-use pagemill_record::sampler::nanos;
 use pagemill_report::hugepages as section;
 
 const EXAMPLES: &str = "\
@@ -86,7 +86,7 @@ fn look(pid: u32, fold: &mut HugePageFold) -> Result<String, Error> {
     };
     let comm = linux.stat(pid).map_err(gone)?.comm;
     let entries = linux.smaps(pid).map_err(gone)?;
-    let now = nanos(clock::monotonic());
+    let now = Nanos::from(clock::monotonic());
     for entry in &entries {
         fold.event(&Event::Mapping(Box::new(with_usage(now, pid, entry))));
     }

@@ -11,12 +11,11 @@ mod import;
 mod overhead;
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -45,7 +44,6 @@ use pagemill_record::recorders::mappings::HugePages;
 use pagemill_record::recorders::samples::AccessSamples;
 #[cfg(target_arch = "x86_64")]
 use pagemill_record::recorders::sites::Sites;
-use pagemill_record::sampler::nanos;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -414,7 +412,7 @@ fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let untraced = writer.meta_mut().accesses.as_ref().map_or(0, |setup| setup.untraced.len());
     let finished = match failure {
         Some(error) => Err(error),
-        None => writer.finish(nanos(clock::monotonic())),
+        None => writer.finish(Nanos::from(clock::monotonic())),
     };
     match finished {
         Ok(path) => {
@@ -692,7 +690,7 @@ fn record(
     meta.exit_status = status.map(|status| u64::from(code_of(status)));
     meta.exit_signal = status.and_then(|status| status.signal()).map(|signal| signal as u64);
     let comm = meta.comm.clone();
-    let path = writer.finish(nanos(clock::monotonic()))?;
+    let path = writer.finish(Nanos::from(clock::monotonic()))?;
     eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
     if recorders.iter().all(|recorder| recorder.is_empty()) {
         let why = format!(
@@ -769,20 +767,11 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
     let words = |words: &[OsString]| {
         words.iter().map(|word| OsStr::to_string_lossy(word).into_owned()).collect()
     };
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: words(&arguments.command),
         pid: stat.pid.into(),
         comm: stat.comm.clone(),
-        kernel: release.trim().into(),
-        machine: std::env::consts::ARCH.into(),
-        page_size: Bytes(pagemill_kernel::page_size() as u64),
-        clock: "CLOCK_MONOTONIC".into(),
-        started: nanos(clock::monotonic()),
-        started_unix: nanos(unix),
-        interval: nanos(interval),
+        interval: Nanos::from(interval),
         not_measured: arguments
             .with
             .contains(&What::Heap)
@@ -792,7 +781,7 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
             })
             .into_iter()
             .collect(),
-        ..Meta::default()
+        ..pagemill_launch::context::meta(&pagemill_launch::context::machine())
     }
 }
 

@@ -5,12 +5,12 @@
 mod show;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Kind, Linux, clock, loan};
+use pagemill_kernel::{Kind, Linux, loan};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
 use pagemill_policy::tier::compose;
@@ -22,7 +22,6 @@ use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
 use pagemill_control::tier::trackers::Track;
 use pagemill_control::tier::{Tiers, doctor, status};
 use pagemill_launch::exit::Exit;
-use pagemill_record::sampler::nanos;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -344,9 +343,7 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
             ),
         });
     }
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         pid: pid.into(),
         threads: match scope {
             Scope::Group(_) => None,
@@ -356,16 +353,10 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
             }
         },
         comm: linux.stat(pid).map(|stat| stat.comm).unwrap_or_default(),
-        kernel: linux.release().unwrap_or_default(),
-        machine: std::env::consts::ARCH.into(),
-        page_size: Bytes(pagemill_kernel::page_size() as u64),
-        clock: "CLOCK_MONOTONIC".into(),
-        started: nanos(clock::monotonic()),
-        started_unix: nanos(unix),
         interval: run.quantum,
         capabilities: vec!["move_pages".into(), format!("latency: {source}")],
         not_measured,
-        ..Meta::default()
+        ..pagemill_launch::context::meta(linux)
     }
 }
 

@@ -15,7 +15,7 @@ use pagemill_analysis::validate::{Difference, KINDS, Tally, Validation, Validati
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, Nanos, Source as _};
+use pagemill_model::{Nanos, Source as _};
 use pagemill_tracer::Ended;
 use serde_json::json;
 
@@ -24,7 +24,6 @@ use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_record::recorders::accesses::{Done, Traced};
 use pagemill_record::recorders::exact::{Emulated, Exact};
-use pagemill_record::sampler::nanos;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,15 +118,10 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     )?
     .with_context(|| format!("cannot execute {}", program.display()))?;
     let meta = Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         pid: traced.pid().into(),
-        machine: std::env::consts::ARCH.into(),
-        page_size: Bytes(pagemill_kernel::page_size() as u64),
-        clock: "CLOCK_MONOTONIC".into(),
-        started: nanos(clock::monotonic()),
-        interval: nanos(interval),
-        ..Meta::default()
+        interval: Nanos::from(interval),
+        ..pagemill_launch::context::meta(&pagemill_launch::context::machine())
     };
     let page = meta.page_size.0;
     let mut faults = Writer::create(directory.join(FAULTS), meta.clone(), false, None)?;
@@ -159,7 +153,7 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     if let Some(error) = failure {
         return Err(error.into());
     }
-    let now = nanos(clock::monotonic());
+    let now = Nanos::from(clock::monotonic());
     faults.finish(now)?;
     exact.finish(now)?;
     match ended {

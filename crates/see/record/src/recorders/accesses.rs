@@ -345,7 +345,7 @@ impl Writing<'_> {
 }
 
 fn now() -> Nanos {
-    crate::sampler::nanos(pagemill_kernel::clock::monotonic())
+    Nanos::from(pagemill_kernel::clock::monotonic())
 }
 
 /// Starts and lengths of runs of pages.

@@ -20,7 +20,6 @@ use pagemill_kernel::{clock, resident};
 use pagemill_model::{Allocation, Nanos};
 use pagemill_preload_sys::sites as layout;
 
-use crate::sampler::nanos;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
 
@@ -46,7 +45,7 @@ pub struct Allocations {
 
 /// A moment on both clocks.
 fn both() -> (u64, Nanos) {
-    (clock::cycles(), nanos(clock::monotonic()))
+    (clock::cycles(), Nanos::from(clock::monotonic()))
 }
 
 impl Allocations {
@@ -85,7 +84,7 @@ impl Allocations {
 
     /// What was noted since the last reading.
     pub fn read(&mut self) -> Vec<Allocation> {
-        let (time, begun) = (self.clock(), nanos(clock::monotonic()));
+        let (time, begun) = (self.clock(), Nanos::from(clock::monotonic()));
         let mut read: Vec<Option<Allocation>> = Vec::new();
         let mut live: HashMap<(u64, u64), usize> = HashMap::new();
         while let Some((note, cycles)) = self.note() {

@@ -140,7 +140,7 @@ impl<'a> Exact<'a> {
         Self {
             writer,
             page,
-            began: crate::sampler::nanos(clock::monotonic()).0,
+            began: Nanos::from(clock::monotonic()).0,
             interval,
             waiting: BTreeMap::new(),
             processes: HashMap::new(),
@@ -211,7 +211,7 @@ impl<'a> Exact<'a> {
         for (number, uses) in std::mem::take(&mut self.waiting) {
             self.close(number, uses);
         }
-        self.tell_mappings(crate::sampler::nanos(clock::monotonic()));
+        self.tell_mappings(Nanos::from(clock::monotonic()));
         let untraced = self.not_followed.iter().map(|process| {
             format!(
                 "process {process}: a program that it executed and that the emulator does not run"

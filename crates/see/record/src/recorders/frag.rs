@@ -6,11 +6,10 @@ use anyhow::Result;
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::frag::FragSample;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Bytes, Event};
+use pagemill_model::{Bytes, Event, Nanos};
 
 use super::Recorder;
 use crate::free_memory::FreeMemory;
-use crate::sampler::nanos;
 
 /// Looks at free memory once an interval.
 pub struct Frag {
@@ -37,7 +36,7 @@ impl Recorder for Frag {
         let bytes = |pages: u64| Bytes(pages * page_size() as u64);
         for zone in look.zones {
             let sample = FragSample {
-                time: nanos(look.time),
+                time: Nanos::from(look.time),
                 node: Some(zone.node.into()),
                 zone: Some(zone.zone),
                 free_blocks: Some(zone.blocks),

@@ -12,7 +12,6 @@ use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, MappingSample, Nanos};
 
 use super::Recorder;
-use crate::sampler::nanos;
 
 /// Looks at the mappings of a process and their memory once an interval.
 pub struct HugePages {
@@ -41,7 +40,7 @@ impl Recorder for HugePages {
             Err(error) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let now = nanos(clock::monotonic());
+        let now = Nanos::from(clock::monotonic());
         for entry in &entries {
             writer.event(&Event::Mapping(Box::new(with_usage(now, self.pid, entry))))?;
         }

@@ -201,7 +201,7 @@ impl Asking<'_> {
                 told = Some(decisions::decide(
                     options.policy,
                     &view,
-                    nanos(self.now),
+                    Nanos::from(self.now),
                     Some(pid as u32),
                 ));
             }
@@ -241,10 +241,6 @@ pub struct Launcher {
     decisions: BTreeMap<&'static str, u64>,
     ended: Vec<Value>,
     sites: Option<Sites>,
-}
-
-fn nanos(time: Duration) -> Nanos {
-    Nanos(time.as_nanos() as u64)
 }
 
 impl Launcher {
@@ -476,7 +472,7 @@ impl Launcher {
                 let (decision, mut row) = decisions::decide(
                     self.options.policy,
                     &view,
-                    nanos(clock::monotonic()),
+                    Nanos::from(clock::monotonic()),
                     Some(pid as u32),
                 );
                 row.outcome = Some(if self.options.dry {
@@ -489,7 +485,7 @@ impl Launcher {
                     };
                     let took = clock::monotonic() - began;
                     self.collapsing += took;
-                    row.took = Some(nanos(took));
+                    row.took = Some(Nanos::from(took));
                     row.done = outcome.is_ok().then_some(Bytes(REGION));
                     outcome.map_or_else(|why| why, |()| "applied".to_owned())
                 });
@@ -656,7 +652,7 @@ impl Launcher {
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
         let isolation = isolation.context("the system's huge page settings are not restored");
         let recorded = match self.writer.take() {
-            Some(writer) => writer.finish(nanos(clock::monotonic())).map(|path| {
+            Some(writer) => writer.finish(Nanos::from(clock::monotonic())).map(|path| {
                 eprintln!("next: pagemill report {}", path.display());
             }),
             None => Ok(()),
@@ -765,24 +761,12 @@ fn order_for(action: Action) -> Order {
 }
 
 fn meta(linux: &Linux, options: &Options) -> Meta {
-    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let program = options.command.first().and_then(|word| Path::new(word).file_name());
     Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
         command: options.command.clone(),
-        comm: options
-            .command
-            .first()
-            .and_then(|word| Path::new(word).file_name())
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        kernel: linux.release().unwrap_or_default(),
-        machine: std::env::consts::ARCH.into(),
-        page_size: Bytes(pagemill_kernel::page_size() as u64),
-        clock: "CLOCK_MONOTONIC".into(),
-        started: nanos(clock::monotonic()),
-        started_unix: nanos(unix.unwrap_or_default()),
+        comm: program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         datasets: vec![HugeDecision::DATASET.into()],
         capabilities: vec!["PAGEMAP_SCAN".into(), "UFFDIO_MOVE".into(), "process_madvise".into()],
-        ..Meta::default()
+        ..pagemill_launch::context::meta(linux)
     }
 }

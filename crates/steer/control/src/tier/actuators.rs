@@ -32,7 +32,6 @@ use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome};
 use super::Tiers;
 use super::pages::{PAGE, Shared};
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
-use pagemill_record::sampler::nanos;
 
 /// What an actuator of this room takes and gives.
 pub trait Acts: Actuator<Decision = TierDecision, Outcome = TierOutcome> {}
@@ -199,8 +198,8 @@ impl Actuator for MovePages {
             }
             push(&mut outcome, number, moved, kept);
         }
-        outcome.took = Some(nanos(begun.elapsed()));
-        outcome.time = nanos(clock::monotonic());
+        outcome.took = Some(Nanos::from(begun.elapsed()));
+        outcome.time = Nanos::from(clock::monotonic());
         outcome
     }
 }
@@ -274,7 +273,7 @@ impl Actuator for DryRun {
             push(&mut outcome, number, size, Kept::No);
         }
         outcome.took = Some(Nanos(0));
-        outcome.time = nanos(clock::monotonic());
+        outcome.time = Nanos::from(clock::monotonic());
         outcome
     }
 }
@@ -339,8 +338,8 @@ impl Actuator for Damos {
             self.pages.borrow_mut().add(pid, 0, promoted, false);
             self.pages.borrow_mut().add(pid, 1, demoted, false);
         }
-        outcome.took = Some(nanos(begun.elapsed()));
-        outcome.time = nanos(clock::monotonic());
+        outcome.took = Some(Nanos::from(begun.elapsed()));
+        outcome.time = Nanos::from(clock::monotonic());
         outcome
     }
 }
@@ -381,8 +380,8 @@ impl Actuator for KernelPromotion {
         let set = self.last == Some(promotes) || self.loan.set(NUMA_BALANCING, mode).is_ok();
         self.last = set.then_some(promotes);
         outcome.applied = Some(set.into());
-        outcome.took = Some(nanos(begun.elapsed()));
-        outcome.time = nanos(clock::monotonic());
+        outcome.took = Some(Nanos::from(begun.elapsed()));
+        outcome.time = Nanos::from(clock::monotonic());
         outcome
     }
 }
@@ -438,8 +437,8 @@ impl Actuator for Interleave {
             self.last = done.then_some(wanted);
         }
         outcome.applied = Some(done.into());
-        outcome.took = Some(nanos(begun.elapsed()));
-        outcome.time = nanos(clock::monotonic());
+        outcome.took = Some(Nanos::from(begun.elapsed()));
+        outcome.time = Nanos::from(clock::monotonic());
         outcome
     }
 }

@@ -27,7 +27,6 @@ use super::latency::{Latency, Looked};
 use super::pages::{PAGE, Pages, Shared};
 use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
-use pagemill_record::sampler::nanos;
 
 /// Whose memory is placed.
 #[derive(Clone, Debug)]
@@ -148,7 +147,7 @@ pub fn run(
     let begun = Instant::now();
     let cpu_at_start = linux.thread_cpu(me.pid).unwrap_or_default();
     let mut due = begun;
-    let mut last = nanos(clock::monotonic());
+    let mut last = Nanos::from(clock::monotonic());
     let mut said_unwritable = false;
     let mut said_missing = None;
     for quantum in 0_u64.. {
@@ -196,11 +195,11 @@ pub fn run(
             pages.borrow_mut().locate((all / 16).max(2048));
         }
         let looked = latency.look(elapsed)?;
-        let now = nanos(clock::monotonic());
+        let now = Nanos::from(clock::monotonic());
         let mut view = view(&options, &looked, latency.name(), quantum, now, last);
         last = now;
         view.room = Some(room(linux, options.tiers, options.reserve)?.to_vec());
-        view.cpu = Some(nanos(cpu));
+        view.cpu = Some(Nanos::from(cpu));
         pages.borrow_mut().report(&mut view);
         sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
         let decision = options.policy.decide(&view);
@@ -249,7 +248,7 @@ pub fn run(
     }
     let writer = sink.borrow_mut().writer.take();
     if let Some(writer) = writer {
-        let path = writer.finish(nanos(clock::monotonic()))?;
+        let path = writer.finish(Nanos::from(clock::monotonic()))?;
         eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
         eprintln!("next: pagemill tier replay {}", path.display());
     }
@@ -388,7 +387,7 @@ fn view(
     last: Nanos,
 ) -> TierView {
     let picoseconds = |ns: f64| (ns.max(0.0) * 1e3).round() as u64;
-    let length = if quantum == 0 { nanos(options.quantum) } else { now.since(last) };
+    let length = if quantum == 0 { Nanos::from(options.quantum) } else { now.since(last) };
     let limit = u128::from(options.rate.0) * u128::from(length.0) / 1_000_000_000;
     TierView {
         time: now,

@@ -1,5 +1,6 @@
 //! `record --with accesses --backend exact -- CMD`.
 
+use pagemill_model::Nanos;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,6 @@ use super::{Arguments, INTERVAL_FLOOR};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare;
 use pagemill_record::recorders::exact::{Emulated, Exact};
-use pagemill_record::sampler::nanos;
 
 /// Runs the command, whose file is `path`, in the emulator.
 pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> Result<Exit> {
@@ -68,7 +68,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     let comm = meta.comm.clone();
     let finished = match failure {
         Some(error) => Err(error),
-        None => writer.finish(nanos(clock::monotonic())),
+        None => writer.finish(Nanos::from(clock::monotonic())),
     };
     match finished {
         Ok(path) => {

@@ -28,7 +28,7 @@ pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
     let started = read.accesses.first().map_or(Nanos(0), |access| access.time);
     let ended = read.accesses.last().map_or(started, |access| access.time);
     let mut meta = Meta {
-        tool: concat!("pagemill ", env!("CARGO_PKG_VERSION")).into(),
+        tool: pagemill_model::TOOL.into(),
         pid,
         comm,
         machine: std::env::consts::ARCH.into(),

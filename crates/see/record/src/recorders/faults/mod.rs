@@ -23,7 +23,6 @@ use engine::{Counts, Engine, Opened};
 
 use super::Recorder;
 use super::mappings::Layout;
-use crate::sampler::nanos;
 
 /// How often slow faults are fetched.
 const FETCH: Duration = Duration::from_millis(20);
@@ -98,7 +97,7 @@ impl Faults {
                 _ => true,
             },
             children: back_end != BackEnd::Counters,
-            touch: times.get(times.len() / 2).copied().map(nanos),
+            touch: times.get(times.len() / 2).copied().map(Nanos::from),
             huge_order: Some(huge_order),
             ..FaultSetup::default()
         };
@@ -137,7 +136,7 @@ impl Faults {
 
     /// Writes what was counted since the last time.
     fn write_counts(&mut self, writer: &mut Writer) -> Result<()> {
-        let time = nanos(clock::monotonic());
+        let time = Nanos::from(clock::monotonic());
         match self.engine.counts() {
             Ok(Counts::Timed(counts)) => {
                 let mut rows: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
@@ -199,7 +198,7 @@ impl Faults {
         if !ended || rest == 0 {
             return Ok(());
         }
-        let time = nanos(clock::monotonic());
+        let time = Nanos::from(clock::monotonic());
         let counts = Some(vec![rest]);
         let row = FaultCounts { time, flags: Some(0), buckets: None, counts };
         writer.event(&Event::FaultCounts(Box::new(row)))?;
@@ -230,7 +229,7 @@ impl Recorder for Faults {
     }
 
     fn look(&mut self, writer: &mut Writer) -> Result<()> {
-        let now = nanos(clock::monotonic());
+        let now = Nanos::from(clock::monotonic());
         self.write_slow(Nanos(now.0.saturating_sub(LATE.0)), writer)?;
         if Instant::now() >= self.next_counts {
             self.write_counts(writer)?;
