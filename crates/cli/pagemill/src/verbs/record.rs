@@ -9,6 +9,8 @@
 mod exact;
 mod import;
 mod overhead;
+#[cfg(target_arch = "x86_64")]
+mod traced;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
@@ -20,22 +22,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use pagemill_kernel::held::Held;
-use pagemill_kernel::privilege;
-use pagemill_kernel::process::{Capability, Stat};
+use pagemill_kernel::process::Stat;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
-#[cfg(target_arch = "x86_64")]
-use pagemill_tracer::{Ended, Granule};
 
 use crate::values::{self, AccessEvents};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_record::recorders::Recorder;
-#[cfg(target_arch = "x86_64")]
-use pagemill_record::recorders::accesses::{self, Done, Traced};
 use pagemill_record::recorders::faults::{self, BackEnd, Faults, Target};
 use pagemill_record::recorders::frag::Frag;
 use pagemill_record::recorders::heap::Heap;
@@ -260,200 +257,14 @@ fn wrong_usage(arguments: &Arguments) -> u8 {
     if arguments.command.is_empty() { 2 } else { 125 }
 }
 
+#[cfg(target_arch = "x86_64")]
+use traced::record as accesses;
+
 /// Accesses are traced on x86-64 only: the tracer's code in the program is written for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
     eprintln!("pagemill: nothing is recorded: accesses are traced on x86-64 only");
     Ok(Exit::Code(3))
-}
-
-/// Traces the accesses of a command or of a running process.
-#[cfg(target_arch = "x86_64")]
-fn accesses(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
-    let misused = wrong_usage(arguments);
-    let refused = |why: &str, code: u8| {
-        eprintln!("pagemill: nothing is recorded: {why}");
-        Ok(Exit::Code(code))
-    };
-    if arguments.with.len() > 1 {
-        return refused("accesses are recorded by themselves (run it once for each)", misused);
-    }
-    let granule = match arguments.granule.0 {
-        0x1000 => Granule::Page,
-        accesses::AROUND => Granule::Around,
-        _ => return refused("--granule must be 4K or 64K", misused),
-    };
-    if arguments.backend == AccessBackEnd::Exact {
-        if arguments.pid.is_some() {
-            return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
-        }
-        if arguments.duration.is_some() || arguments.max_size.is_some() {
-            return refused("--for and --max-size do not go with --backend exact", misused);
-        }
-        return match prepare::plain(&arguments.command) {
-            Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path),
-            Ok(Prepared::Refused(exit)) => Ok(exit),
-            Err(error) => refused(&format!("{error:#}"), 125),
-        };
-    }
-    let options = pagemill_tracer::Options {
-        interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
-        budget: arguments.budget,
-        events: arguments.access_events.map(AccessEvents::rung),
-        granule,
-        duration: arguments.duration.map(Duration::from),
-        refuse: Some(no_room),
-    };
-    let traced = if let Some(pid) = arguments.pid {
-        match alive(&pagemill_launch::context::machine(), pid)
-            .and_then(|_| Traced::attach(pagemill_launch::context::machine(), options, pid))
-        {
-            Ok(traced) => traced,
-            Err(error) => {
-                let code = match error.kind() {
-                    Kind::Permission => 4,
-                    Kind::Unsupported => 3,
-                    _ => 2,
-                };
-                return refused(&error.to_string(), code);
-            }
-        }
-    } else {
-        let (command, path) = match prepare::plain(&arguments.command) {
-            Ok(Prepared::Ready(command, path)) => (command, path),
-            Ok(Prepared::Refused(exit)) => return Ok(exit),
-            Err(error) => return refused(&format!("{error:#}"), 125),
-        };
-        // A thread has one tracer, and its program would be ours.
-        const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"];
-        if let Some(name) = path.file_name()
-            && DEBUGGERS.iter().any(|debugger| name == *debugger)
-        {
-            let why = format!(
-                "{} traces a program by ptrace, which is traced already then (record the program itself)",
-                path.display()
-            );
-            return refused(&why, 125);
-        }
-        // A user's tracer takes its privileges from a program; root's leaves them to it.
-        let me = pagemill_launch::context::machine().status(std::process::id())?;
-        if let Some(gain) = privilege::gain(&path)?
-            && !me.can(Capability::SysPtrace)
-        {
-            let (bit, path) = (pagemill_launch::program::gain(gain), path.display());
-            let why = format!(
-                "{path} is {bit}, and it gains nothing while it is traced by a user (run as root)"
-            );
-            return refused(&why, 125);
-        }
-        let inspected =
-            pagemill_launch::program::inspect(&path, std::env::var_os("PATH").as_deref());
-        if let Some(program) = inspected.chain.last()
-            && let Some(sanitizer) = pagemill_launch::program::sanitizer_with_fixed_layout(program)
-        {
-            let why = format!(
-                "{} {} (use a build without it, or --backend sample)",
-                program.display(),
-                crowded(sanitizer)
-            );
-            return refused(&why, 125);
-        }
-        let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-        let names = !arguments.no_names;
-        match Traced::launch(
-            pagemill_launch::context::machine(),
-            options,
-            &path,
-            &command,
-            name,
-            names,
-        ) {
-            Ok(Ok(traced)) => traced,
-            Ok(Err(error)) => return Ok(prepare::cannot_execute(&path, &error)),
-            Err(error) => return refused(&format!("{error:#}"), 125),
-        }
-    };
-    let pid = traced.pid();
-    let stat = pagemill_launch::context::machine().stat(pid)?;
-    let meta = meta(arguments, &stat, arguments.access_interval.into());
-    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
-    let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
-        Ok(writer) => writer,
-        Err(error) => {
-            if arguments.pid.is_none() {
-                // It was started to be recorded, a moment ago.
-                let _ = signal::send(pid, 9);
-            }
-            return refused(&error.to_string(), if arguments.pid.is_some() { 2 } else { 125 });
-        }
-    };
-    flush(arguments, &mut writer);
-    let page = pagemill_kernel::page_size() as u64;
-    let Done { ended, intervals, accesses, failure, live, abandoned } =
-        traced.record(signals, page, &mut writer)?;
-    if let Some(why) = &abandoned {
-        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
-    }
-    let exit = match ended {
-        Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
-        Ended::Killed(signal) => Exit::Signal(signal),
-        Ended::LetGo => Exit::Ok,
-    };
-    // That of an attached process is not ours to pass on.
-    let exit = if arguments.pid.is_some() { Exit::Ok } else { exit };
-    writer.meta_mut().exit_status = match ended {
-        Ended::Exited(code) => Some(code as u64),
-        Ended::Killed(signal) => Some(128 + signal as u64),
-        Ended::LetGo => None,
-    };
-    if let Ended::Killed(signal) = ended {
-        writer.meta_mut().exit_signal = Some(signal as u64);
-    }
-    let untraced = writer.meta_mut().accesses.as_ref().map_or(0, |setup| setup.untraced.len());
-    let finished = match failure {
-        Some(error) => Err(error),
-        None => writer.finish(Nanos::from(clock::monotonic())),
-    };
-    match finished {
-        Ok(path) => {
-            // While the files of the program are what they were.
-            if let Err(error) = live.finish(&path) {
-                eprintln!("pagemill: {error:#}");
-            }
-            let (comm, path) = (stat.comm, path.display());
-            eprintln!(
-                "recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}"
-            );
-            if let Ended::Killed(signal) = ended {
-                eprintln!("{comm} was ended by signal {signal}");
-            }
-            if untraced > 0 {
-                eprintln!("{untraced} ranges or processes were not traced; the report lists them");
-            }
-            eprintln!("next: pagemill report {path}");
-        }
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
-        }
-    }
-    Ok(exit)
-}
-
-/// Why a program of this sanitizer is not traced.
-#[cfg(target_arch = "x86_64")]
-fn crowded(sanitizer: &str) -> String {
-    format!(
-        "is built with {sanitizer}, whose shadow takes fixed addresses and leaves no room for the tracer's memory"
-    )
-}
-
-/// Why a program that a traced process has just executed may not be traced, if it may not.
-#[cfg(target_arch = "x86_64")]
-fn no_room(linux: &Linux, pid: u32) -> Option<String> {
-    let file = linux.process_file(pid, "exe");
-    pagemill_launch::program::sanitizer_with_fixed_layout(&file)
-        .map(|sanitizer| format!("it {}", crowded(sanitizer)))
 }
 
 /// How recording an attached process ended.
@@ -601,30 +412,7 @@ fn record(
     let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
     let mut meta = meta(arguments, &stat, interval);
     // A process that may not be looked into is refused before anything is written.
-    for what in &arguments.with {
-        match what {
-            What::Heap => {
-                let heap = Heap::attach(linux.clone(), pid, interval, child.is_some())?;
-                meta.started = heap.began().unwrap_or(meta.started);
-                meta.datasets.push(HeapSample::DATASET.into());
-                recorders.push(Box::new(heap));
-            }
-            // Attached while it was held.
-            What::Faults | What::Accesses | What::Sites if child.is_some() => {}
-            What::Sites => anyhow::bail!(
-                "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
-            ),
-            What::Accesses => recorders.push(samples(arguments, pid, false)?),
-            What::Faults => {
-                recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
-            }
-            What::Frag => recorders.push(Box::new(Frag::attach(linux.clone(), interval)?)),
-            What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
-                Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
-                attached => recorders.push(Box::new(attached?)),
-            },
-        }
-    }
+    attach(arguments, &linux, (pid, child.is_some()), interval, &mut meta, &mut recorders)?;
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     flush(arguments, &mut writer);
@@ -633,51 +421,16 @@ fn record(
     let mut due = vec![begun; recorders.len()];
     let mut progress = Progress::new(begun);
     let mut status = None;
-    let mut stop = false;
-    while !stop {
-        // Those whose moment has come, in the order of `--with`.
-        for (recorder, due) in recorders.iter_mut().zip(&mut due) {
-            if *due > Instant::now() {
-                continue;
-            }
-            recorder.look(&mut writer)?;
-            let interval = recorder.interval();
-            *due += interval;
-            // A late recorder looks next at the next moment of the raster and counts the ones it
-            // skipped.
-            let now = Instant::now();
-            while *due + interval < now {
-                *due += interval;
-                recorder.missed(&mut writer);
-            }
-        }
+    loop {
+        look(&mut recorders, &mut due, &mut writer)?;
         progress.show(&recorders, writer.size());
         if child.is_none() && !same_process(&linux, &stat) {
             break;
         }
         let next = due.iter().min().copied().unwrap_or(begun);
-        stop = loop {
-            let until = end.map_or(next, |end| end.min(next));
-            match signals.wait(until.saturating_duration_since(Instant::now()))? {
-                None if Instant::now() < until => {}
-                None => break end.is_some_and(|end| Instant::now() >= end),
-                Some(received) if received.signal == signal::CHILD => {
-                    if let Some(child) = child.as_deref_mut() {
-                        status = child.try_wait().context("cannot wait for the program")?;
-                        if status.is_some() {
-                            break true;
-                        }
-                    }
-                }
-                Some(received) => match &child {
-                    // The terminal has sent its keys to the program too.
-                    Some(child) if !received.from_kernel => pass_on(child, received.signal),
-                    Some(_) => {}
-                    None if ends(received.signal) => break true,
-                    None => {}
-                },
-            }
-        };
+        if wait(signals, &mut child, end, next, &mut status)? {
+            break;
+        }
     }
     progress.clear();
     if let Some(child) = child.filter(|_| status.is_none()) {
@@ -703,6 +456,94 @@ fn record(
     }
     eprintln!("next: pagemill report {}", path.display());
     Ok(status)
+}
+
+/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was held.
+fn attach(
+    arguments: &Arguments,
+    linux: &Linux,
+    (pid, started): (u32, bool),
+    interval: Duration,
+    meta: &mut Meta,
+    recorders: &mut Recorders,
+) -> Result<()> {
+    for what in &arguments.with {
+        match what {
+            What::Heap => {
+                let heap = Heap::attach(linux.clone(), pid, interval, started)?;
+                meta.started = heap.began().unwrap_or(meta.started);
+                meta.datasets.push(HeapSample::DATASET.into());
+                recorders.push(Box::new(heap));
+            }
+            // Attached while it was held.
+            What::Faults | What::Accesses | What::Sites if started => {}
+            What::Sites => anyhow::bail!(
+                "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
+            ),
+            What::Accesses => recorders.push(samples(arguments, pid, false)?),
+            What::Faults => {
+                recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
+            }
+            What::Frag => recorders.push(Box::new(Frag::attach(linux.clone(), interval)?)),
+            What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
+                Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
+                attached => recorders.push(Box::new(attached?)),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Has those look whose moment has come, in the order of `--with`.
+fn look(recorders: &mut Recorders, due: &mut [Instant], writer: &mut Writer) -> Result<()> {
+    for (recorder, due) in recorders.iter_mut().zip(due) {
+        if *due > Instant::now() {
+            continue;
+        }
+        recorder.look(writer)?;
+        let interval = recorder.interval();
+        *due += interval;
+        // A late recorder looks next at the next moment of the raster and counts the ones it
+        // skipped.
+        let now = Instant::now();
+        while *due + interval < now {
+            *due += interval;
+            recorder.missed(writer);
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the next look, and passes signals on meanwhile; whether recording is over.
+fn wait(
+    signals: &Signals,
+    child: &mut Option<&mut Child>,
+    end: Option<Instant>,
+    next: Instant,
+    status: &mut Option<ExitStatus>,
+) -> Result<bool> {
+    let until = end.map_or(next, |end| end.min(next));
+    loop {
+        match signals.wait(until.saturating_duration_since(Instant::now()))? {
+            None if Instant::now() < until => {}
+            None => return Ok(end.is_some_and(|end| Instant::now() >= end)),
+            Some(received) if received.signal == signal::CHILD => {
+                if let Some(child) = child.as_deref_mut() {
+                    *status = child.try_wait().context("cannot wait for the program")?;
+                    if status.is_some() {
+                        return Ok(true);
+                    }
+                }
+            }
+            Some(received) => match child {
+                // The terminal has sent its keys to the program too.
+                Some(child) if !received.from_kernel => pass_on(child, received.signal),
+                Some(_) => {}
+                None if ends(received.signal) => return Ok(true),
+                None => {}
+            },
+        }
+    }
 }
 
 /// Whether an error says that the process has ended.

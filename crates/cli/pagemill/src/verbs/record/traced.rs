@@ -1,0 +1,225 @@
+//! `record --with accesses`: a program traced, or one taken over.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use pagemill_kernel::process::{Capability, Stat};
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
+use pagemill_launch::context::machine;
+use pagemill_launch::prepare::{self, Prepared};
+use pagemill_launch::program;
+use pagemill_model::Nanos;
+use pagemill_model::recording::Writer;
+use pagemill_record::recorders::accesses::{self, Done, Traced};
+use pagemill_tracer::{Ended, Granule, Options};
+
+use super::{AccessBackEnd, Arguments, INTERVAL_FLOOR, exact};
+use super::{alive, default_name, flush, meta, wrong_usage};
+use crate::values::AccessEvents;
+use pagemill_launch::exit::Exit;
+
+/// A thread has one tracer, and the program of one of these would be ours.
+const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"];
+
+/// What was asked for, or how this ends without it.
+type Or<T> = Result<std::result::Result<T, Exit>>;
+
+fn refused<T>(why: &str, code: u8) -> Or<T> {
+    eprintln!("pagemill: nothing is recorded: {why}");
+    Ok(Err(Exit::Code(code)))
+}
+
+/// Traces the accesses of a command or of a running process.
+pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
+    match recorded(arguments, signals)? {
+        Ok(exit) | Err(exit) => Ok(exit),
+    }
+}
+
+fn recorded(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
+    let misused = wrong_usage(arguments);
+    if arguments.with.len() > 1 {
+        return refused("accesses are recorded by themselves (run it once for each)", misused);
+    }
+    let granule = match arguments.granule.0 {
+        0x1000 => Granule::Page,
+        accesses::AROUND => Granule::Around,
+        _ => return refused("--granule must be 4K or 64K", misused),
+    };
+    if arguments.backend == AccessBackEnd::Exact {
+        return emulated(arguments, signals);
+    }
+    let options = Options {
+        interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
+        budget: arguments.budget,
+        events: arguments.access_events.map(AccessEvents::rung),
+        granule,
+        duration: arguments.duration.map(Duration::from),
+        refuse: Some(no_room),
+    };
+    let begun = match arguments.pid {
+        Some(pid) => taken_over(pid, options),
+        None => launched(arguments, options),
+    };
+    let traced = match begun? {
+        Ok(traced) => traced,
+        Err(exit) => return Ok(Err(exit)),
+    };
+    let pid = traced.pid();
+    let stat = machine().stat(pid)?;
+    let meta = meta(arguments, &stat, arguments.access_interval.into());
+    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
+    let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
+        Ok(writer) => writer,
+        Err(error) => {
+            if arguments.pid.is_none() {
+                // It was started to be recorded, a moment ago.
+                let _ = signal::send(pid, 9);
+            }
+            return refused(&error.to_string(), if arguments.pid.is_some() { 2 } else { 125 });
+        }
+    };
+    flush(arguments, &mut writer);
+    let page = pagemill_kernel::page_size() as u64;
+    let done = traced.record(signals, page, &mut writer)?;
+    let ended = done.ended;
+    concluded(&stat, done, writer);
+    // That of an attached process is not ours to pass on.
+    Ok(Ok(match ended {
+        _ if arguments.pid.is_some() => Exit::Ok,
+        Ended::Exited(code) => Exit::Code(u8::try_from(code & 0xff).unwrap_or(125)),
+        Ended::Killed(signal) => Exit::Signal(signal),
+        Ended::LetGo => Exit::Ok,
+    }))
+}
+
+/// By an emulator, each access of the program and its time.
+fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
+    if arguments.pid.is_some() {
+        return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
+    }
+    if arguments.duration.is_some() || arguments.max_size.is_some() {
+        let why = "--for and --max-size do not go with --backend exact";
+        return refused(why, wrong_usage(arguments));
+    }
+    match prepare::plain(&arguments.command) {
+        Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path).map(Ok),
+        Ok(Prepared::Refused(exit)) => Ok(Err(exit)),
+        Err(error) => refused(&format!("{error:#}"), 125),
+    }
+}
+
+/// A running process.
+fn taken_over(pid: u32, options: Options) -> Or<Traced> {
+    let attached = alive(&machine(), pid).and_then(|_| Traced::attach(machine(), options, pid));
+    attached.map(Ok).or_else(|error: Error| {
+        let code = match error.kind() {
+            Kind::Permission => 4,
+            Kind::Unsupported => 3,
+            _ => 2,
+        };
+        refused(&error.to_string(), code)
+    })
+}
+
+/// A program, from its start.
+fn launched(arguments: &Arguments, options: Options) -> Or<Traced> {
+    let (command, path) = match prepare::plain(&arguments.command) {
+        Ok(Prepared::Ready(command, path)) => (command, path),
+        Ok(Prepared::Refused(exit)) => return Ok(Err(exit)),
+        Err(error) => return refused(&format!("{error:#}"), 125),
+    };
+    if let Some(why) = untraceable(&path)? {
+        return refused(&why, 125);
+    }
+    let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    match Traced::launch(machine(), options, &path, &command, name, !arguments.no_names) {
+        Ok(Ok(traced)) => Ok(Ok(traced)),
+        Ok(Err(error)) => Ok(Err(prepare::cannot_execute(&path, &error))),
+        Err(error) => refused(&format!("{error:#}"), 125),
+    }
+}
+
+/// Why a program is not started to be traced, if it is not.
+fn untraceable(path: &Path) -> Result<Option<String>> {
+    let shown = path.display();
+    if path.file_name().is_some_and(|name| DEBUGGERS.iter().any(|debugger| name == *debugger)) {
+        return Ok(Some(format!(
+            "{shown} traces a program by ptrace, which is traced already then (record the program itself)"
+        )));
+    }
+    // A user's tracer takes its privileges from a program; root's leaves them to it.
+    let me = machine().status(std::process::id())?;
+    if let Some(gain) = privilege::gain(path)?
+        && !me.can(Capability::SysPtrace)
+    {
+        let bit = program::gain(gain);
+        return Ok(Some(format!(
+            "{shown} is {bit}, and it gains nothing while it is traced by a user (run as root)"
+        )));
+    }
+    let inspected = program::inspect(path, std::env::var_os("PATH").as_deref());
+    let sanitized = inspected.chain.last().and_then(|program| {
+        let sanitizer = program::sanitizer_with_fixed_layout(program)?;
+        let (program, crowded) = (program.display(), crowded(sanitizer));
+        Some(format!("{program} {crowded} (use a build without it, or --backend sample)"))
+    });
+    Ok(sanitized)
+}
+
+/// Finishes the recording and says what came of it.
+fn concluded(stat: &Stat, done: Done, mut writer: Writer) {
+    let Done { ended, intervals, accesses, failure, live, abandoned } = done;
+    if let Some(why) = &abandoned {
+        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
+    }
+    let meta = writer.meta_mut();
+    (meta.exit_status, meta.exit_signal) = match ended {
+        Ended::Exited(code) => (Some(code as u64), None),
+        Ended::Killed(signal) => (Some(128 + signal as u64), Some(signal as u64)),
+        Ended::LetGo => (None, None),
+    };
+    let untraced = meta.accesses.as_ref().map_or(0, |setup| setup.untraced.len());
+    let finished = match failure {
+        Some(error) => Err(error),
+        None => writer.finish(Nanos::from(clock::monotonic())),
+    };
+    let path = match finished {
+        Ok(path) => path,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+            return;
+        }
+    };
+    // While the files of the program are what they were.
+    if let Err(error) = live.finish(&path) {
+        eprintln!("pagemill: {error:#}");
+    }
+    let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
+    eprintln!("recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}");
+    if let Ended::Killed(signal) = ended {
+        eprintln!("{comm} was ended by signal {signal}");
+    }
+    if untraced > 0 {
+        eprintln!("{untraced} ranges or processes were not traced; the report lists them");
+    }
+    eprintln!("next: pagemill report {path}");
+}
+
+/// Why a program of this sanitizer is not traced.
+fn crowded(sanitizer: &str) -> String {
+    format!(
+        "is built with {sanitizer}, whose shadow takes fixed addresses and leaves no room for the tracer's memory"
+    )
+}
+
+/// Why a program that a traced process has just executed may not be traced, if it may not.
+fn no_room(linux: &Linux, pid: u32) -> Option<String> {
+    let file = linux.process_file(pid, "exe");
+    program::sanitizer_with_fixed_layout(&file)
+        .map(|sanitizer| format!("it {}", crowded(sanitizer)))
+}
