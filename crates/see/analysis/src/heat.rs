@@ -14,8 +14,8 @@
 //! pages count once however often they were touched.
 
 use std::cell::Cell as Slot;
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Access, Event, Fold, Nanos, Touched};
@@ -123,26 +123,8 @@ pub struct HeatView {
     pub accesses: u64,
 }
 
-/// A fast hash for small keys that nobody chooses against us.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-}
-
-pub(crate) type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mixed>>;
+/// Small keys that nobody chooses against us.
+pub(crate) type Table<K, V> = rustc_hash::FxHashMap<K, V>;
 
 /// A table in which the same key is looked up again and again: the latest is remembered.
 #[derive(Clone, Debug)]
@@ -391,21 +373,52 @@ impl<S: Symbols> Fold for HeatFold<S> {
     }
 
     fn view(&self) -> HeatView {
+        let Grouped { mut objects, others, place } = self.grouped();
+        self.fill_cells(&mut objects, &place);
+        self.fill_pages(&mut objects, &place);
+        let lines = self.fill_lines(&mut objects, &place);
+        let named = objects.iter().filter(|object| object.kind != "mapping");
+        let in_objects = named.map(|object| object.total.accesses()).sum();
+        let mut working_set = self.working_set.clone();
+        working_set.resize(self.last as usize + 1, 0);
+        HeatView {
+            step: self.step,
+            steps: self.last + 1,
+            threads: self.order.clone(),
+            objects,
+            others,
+            lines,
+            working_set,
+            in_objects,
+            accesses: self.accesses,
+        }
+    }
+}
+
+/// Objects of one name and kind as one, the busiest apart.
+struct Grouped {
+    /// The busiest, and one for all others.
+    objects: Vec<ObjectHeat>,
+    /// How many are in that one.
+    others: u64,
+    /// Where in `objects` each object is that was told apart.
+    place: Vec<usize>,
+}
+
+impl<S: Symbols> HeatFold<S> {
+    fn grouped(&self) -> Grouped {
         let names = self.named();
-        // Objects of one name and kind are one; the busiest are kept apart.
         let mut groups: HashMap<(Kind, &str), usize> = HashMap::new();
         let mut objects: Vec<ObjectHeat> = Vec::new();
         let mut group = vec![0; names.len()];
         let sizes: HashMap<usize, u64> = self.sizes.iter().copied().collect();
         for (number, (name, kind, detail)) in names.iter().enumerate() {
             let at = *groups.entry((*kind, name)).or_insert_with(|| {
-                let word = format!("{kind:?}").to_lowercase();
-                let detail = detail.clone();
                 objects.push(ObjectHeat {
                     name: name.clone(),
-                    kind: word,
-                    detail,
-                    ..Default::default()
+                    kind: format!("{kind:?}").to_lowercase(),
+                    detail: detail.clone(),
+                    ..ObjectHeat::default()
                 });
                 objects.len() - 1
             });
@@ -418,9 +431,8 @@ impl<S: Symbols> Fold for HeatFold<S> {
         }
         let mut order: Vec<usize> = (0..objects.len()).collect();
         order.retain(|at| objects[*at].total.accesses() > 0);
-        order.sort_by_key(|at| {
-            (std::cmp::Reverse(objects[*at].total.accesses()), objects[*at].name.clone())
-        });
+        let most = |at: usize| (Reverse(objects[at].total.accesses()), &objects[at].name);
+        order.sort_by(|&a, &b| most(a).cmp(&most(b)));
         let others = order.len().saturating_sub(OBJECTS) as u64;
         let mut rank = vec![OBJECTS; objects.len()];
         for (to, from) in order.iter().enumerate() {
@@ -436,31 +448,53 @@ impl<S: Symbols> Fold for HeatFold<S> {
             });
         }
         let last = kept.len().saturating_sub(1);
-        let at = |number: usize| rank[group[number]].min(last);
-        let mut cells: Vec<HashMap<(u64, u64), Heat>> = vec![HashMap::new(); kept.len()];
+        let place = group.into_iter().map(|group| rank[group].min(last)).collect();
+        Grouped { objects: kept, others, place }
+    }
+
+    fn fill_cells(&self, objects: &mut [ObjectHeat], place: &[usize]) {
+        let mut cells: Vec<HashMap<(u64, u64), Heat>> = vec![HashMap::new(); objects.len()];
         for ((number, slice, step), heat) in self.cells.iter() {
-            cells[at(*number)].entry((*slice, *step)).or_default().add(heat);
+            cells[place[*number]].entry((*slice, *step)).or_default().add(heat);
         }
-        let mut first_by: Vec<HashMap<usize, u64>> = vec![HashMap::new(); kept.len()];
+        for (object, cells) in objects.iter_mut().zip(cells) {
+            object.slices = self.slices(object.bytes).0;
+            object.cells =
+                cells.into_iter().map(|((slice, step), heat)| (slice, step, heat)).collect();
+            object.cells.sort_by_key(|cell| (cell.0, cell.1));
+            object.total = Heat::default();
+            for cell in &object.cells {
+                object.total.add(&cell.2);
+            }
+        }
+    }
+
+    fn fill_pages(&self, objects: &mut [ObjectHeat], place: &[usize]) {
+        let mut first_by: Vec<HashMap<usize, u64>> = vec![HashMap::new(); objects.len()];
         for ((number, ..), first) in &self.pages {
-            let object = &mut kept[at(*number)];
-            object.pages += 1;
-            object.written += u64::from(first.written);
-            *first_by[at(*number)].entry(first.thread).or_default() += 1;
+            let at = place[*number];
+            objects[at].pages += 1;
+            objects[at].written += u64::from(first.written);
+            *first_by[at].entry(first.thread).or_default() += 1;
         }
-        // Many instructions are on one line.
-        let mut line_names: HashMap<(u64, u64), String> = HashMap::new();
+        for (object, first_by) in objects.iter_mut().zip(first_by) {
+            object.first_by = first_by.into_iter().collect();
+            object.first_by.sort_by_key(|(thread, pages)| (Reverse(*pages), *thread));
+            object.first_by.truncate(16);
+        }
+    }
+
+    /// The lines of code that accessed most; many instructions are on one.
+    fn fill_lines(&self, objects: &mut [ObjectHeat], place: &[usize]) -> Vec<LineHeat> {
+        let mut names: HashMap<(u64, u64), String> = HashMap::new();
         let mut lines: HashMap<String, (u64, u64)> = HashMap::new();
-        let mut by_object: Vec<HashMap<String, (u64, u64)>> = vec![HashMap::new(); kept.len()];
+        let mut by_object: Vec<HashMap<String, (u64, u64)>> = vec![HashMap::new(); objects.len()];
         for ((number, pid, instruction), (reads, writes)) in self.lines.iter() {
             let key = (*pid, *instruction);
-            let name = line_names
-                .entry(key)
-                .or_insert_with(|| self.names.line(*pid, *instruction))
-                .clone();
+            let name = names.entry(key).or_insert_with(|| self.names.line(*pid, *instruction));
             for counts in [
-                by_object[at(*number)].entry(name.clone()).or_default(),
-                lines.entry(name).or_default(),
+                by_object[place[*number]].entry(name.clone()).or_default(),
+                lines.entry(name.clone()).or_default(),
             ] {
                 counts.0 += reads;
                 counts.1 += writes;
@@ -474,46 +508,15 @@ impl<S: Symbols> Fold for HeatFold<S> {
         lines.truncate(LINES);
         let numbers: HashMap<&str, usize> =
             lines.iter().enumerate().map(|(number, line)| (line.name.as_str(), number)).collect();
-        for (at, object) in kept.iter_mut().enumerate() {
-            object.slices = self.slices(object.bytes).0;
-            object.cells =
-                cells[at].iter().map(|(&(slice, step), &heat)| (slice, step, heat)).collect();
-            object.cells.sort_by_key(|cell| (cell.0, cell.1));
-            object.total = Heat::default();
-            let mut total = Heat::default();
-            object.cells.iter().for_each(|cell| total.add(&cell.2));
-            object.total = total;
-            object.first_by =
-                first_by[at].iter().map(|(thread, pages)| (*thread, *pages)).collect();
-            object.first_by.sort_by_key(|(thread, pages)| (std::cmp::Reverse(*pages), *thread));
-            object.first_by.truncate(16);
-            object.lines = by_object[at]
-                .iter()
-                .filter_map(|(name, counts)| {
-                    Some((*numbers.get(name.as_str())?, counts.0, counts.1))
-                })
-                .collect();
-            object.lines.sort_by_key(|line| (std::cmp::Reverse(line.1 + line.2), line.0));
+        for (object, by_object) in objects.iter_mut().zip(&by_object) {
+            let numbered = by_object.iter().filter_map(|(name, counts)| {
+                Some((*numbers.get(name.as_str())?, counts.0, counts.1))
+            });
+            object.lines = numbered.collect();
+            object.lines.sort_by_key(|line| (Reverse(line.1 + line.2), line.0));
             object.lines.truncate(8);
         }
-        let in_objects = kept
-            .iter()
-            .filter(|object| object.kind != "mapping")
-            .map(|object| object.total.accesses())
-            .sum();
-        let mut working_set = self.working_set.clone();
-        working_set.resize(self.last as usize + 1, 0);
-        HeatView {
-            step: self.step,
-            steps: self.last + 1,
-            threads: self.order.clone(),
-            objects: kept,
-            others,
-            lines,
-            working_set,
-            in_objects,
-            accesses: self.accesses,
-        }
+        lines
     }
 }
 

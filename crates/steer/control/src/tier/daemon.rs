@@ -116,143 +116,219 @@ pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
 /// Runs until told to stop.
 pub fn run(
     linux: &Linux,
-    mut options: Options,
-    mut latency: Latency,
+    options: Options,
+    latency: Latency,
     writer: Option<Writer>,
     signals: &Signals,
 ) -> Result<()> {
-    let journals = loan::directory(linux);
-    status::sweep(&journals);
-    let board = Board::claim(&journals);
-    if let Err(error) = &board {
-        eprintln!("pagemill: tier status will not see this daemon: {error}");
-    }
-    let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
-    let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
-    let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
-        true => Some(options.tracker(linux)?),
-        false => None,
-    }));
-    let mut actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
-    let me = linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
-    let mut status = Status {
-        pid: me.pid,
-        started: me.started,
-        policy: options.policy.name().to_owned(),
-        dry: !options.apply,
-        latency_source: latency.name().to_owned(),
-        tracker: tracker.borrow().as_ref().map_or("none", Tracker::name).to_owned(),
-        ..Status::default()
-    };
-    let begun = Instant::now();
-    let cpu_at_start = linux.thread_cpu(me.pid).unwrap_or_default();
-    let mut due = begun;
-    let mut last = Nanos::from(clock::monotonic());
-    let mut said_unwritable = false;
-    let mut said_missing = None;
+    let mut daemon = Daemon::start(linux, options, latency, writer)?;
+    let mut due = daemon.begun;
     for quantum in 0_u64.. {
-        due += options.quantum;
-        let known = pages.borrow().pids();
-        let pids = options.scope.pids(linux, &known)?;
-        pages.borrow_mut().census(linux, &pids)?;
-        pages.borrow_mut().unsaid().iter().for_each(|what| eprintln!("pagemill: {what}"));
-        if pages.borrow().pids().is_empty() {
-            if quantum == 0 {
-                bail!("no process to place: those named have ended (or the group is empty)");
-            }
-            eprintln!("pagemill: {}", options.scope.ended());
+        due += daemon.options.quantum;
+        if !daemon.census(quantum)? {
             break;
         }
         // A node may be taken offline, and come back: nothing moves meanwhile.
-        if let Some(node) = missing(linux, options.tiers) {
-            if said_missing != Some(node) {
-                eprintln!("pagemill: node {node} has no memory any more: waiting until it has");
-            }
-            said_missing = Some(node);
-            let end = options.length.map(|length| begun + length);
-            if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
-                break;
-            }
-            due = due.max(Instant::now());
-            continue;
-        }
-        if let Some(node) = said_missing.take() {
-            eprintln!("pagemill: node {node} has memory again");
-        }
-        let cpu = linux.thread_cpu(me.pid).unwrap_or_default().saturating_sub(cpu_at_start);
-        let elapsed = begun.elapsed();
-        let busy = cpu.as_secs_f64() > options.cpu * elapsed.as_secs_f64();
-        if let Some(tracker) = &mut *tracker.borrow_mut()
-            && (quantum < 2 || !busy)
-        {
-            match tracker.look(linux, &pages) {
-                // Who has just ended is missed by the next census.
-                Err(error) if error.kind() == Kind::Gone => {}
-                looked => looked?,
-            }
-            // Where pages are changes little that this daemon does not know of.
-            let all = pages.borrow().len();
-            pages.borrow_mut().locate((all / 16).max(2048));
-        }
-        let looked = latency.look(elapsed)?;
-        let now = Nanos::from(clock::monotonic());
-        let mut view = view(&options, &looked, latency.name(), quantum, now, last);
-        last = now;
-        view.room = Some(room(linux, options.tiers, options.reserve)?.to_vec());
-        view.cpu = Some(Nanos::from(cpu));
-        pages.borrow_mut().report(&mut view);
-        sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
-        let decision = options.policy.decide(&view);
-        let outcome = actuator.apply(&decision);
-        if let Some(error) = sink.borrow_mut().failed.take() {
-            return Err(error).context("the recording cannot go on");
-        }
-        count_kept(&mut status, &outcome);
-        status.quantum = quantum;
-        status.seconds = elapsed.as_secs_f64();
-        status.cpu = cpu.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
-        status.tracker_cpu = tracker
-            .borrow()
-            .as_ref()
-            .and_then(|tracker| tracker.cpu(linux))
-            .map(|cpu| cpu / elapsed.as_secs_f64().max(1e-9));
-        status.share = decision.share.map(|share| share as f64 / 1e6);
-        status.why = decision.why.clone().unwrap_or_default();
-        status.actuator = outcome.actuator.clone().unwrap_or_default();
-        count_moved(&mut status, &outcome, &pages.borrow());
-        standing(&mut status, linux, &pages.borrow(), &options, &looked)?;
-        if let Ok(board) = &board
-            && let Err(error) = board.write(&status)
-            && !said_unwritable
-        {
-            said_unwritable = true;
-            eprintln!("pagemill: tier status does not see what this daemon does: {error}");
-        }
-        let moved = outcome.moved.iter().flatten().sum::<u64>();
-        if options.verbose && moved > 0 {
-            say(&status, &outcome);
+        if !daemon.waits_for_a_node() {
+            daemon.decide(quantum)?;
         }
         // A kill of the process that is placed, or the time asked for, ends this too.
-        let end = options.length.map(|length| begun + length);
+        let end = daemon.options.length.map(|length| daemon.begun + length);
         if end.is_some_and(|end| Instant::now() >= end) || wait(signals, due, end)? {
             break;
         }
         // After a pause (a stopped machine, a long quantum) it goes on from now.
         due = due.max(Instant::now());
     }
-    drop(actuator);
-    drop(tracker);
-    drop(board);
-    if options.verbose {
-        conclude(&status);
+    daemon.end()
+}
+
+/// A daemon at work.
+struct Daemon<'a> {
+    linux: &'a Linux,
+    options: Options,
+    latency: Latency,
+    pages: Shared,
+    sink: Rc<RefCell<Sink>>,
+    tracker: SharedTracker,
+    actuator: Box<dyn Acting>,
+    /// Where its status is shown, if it can be.
+    board: Option<Board>,
+    /// Whether that it could not be was said.
+    unwritable: bool,
+    status: Status,
+    begun: Instant,
+    /// CPU time of this process by then.
+    cpu: Duration,
+    /// The last decision.
+    last: Nanos,
+    /// The node that had no memory when it was looked for last.
+    missing: Option<u32>,
+}
+
+impl<'a> Daemon<'a> {
+    /// Borrows the settings that it needs.
+    fn start(
+        linux: &'a Linux,
+        options: Options,
+        latency: Latency,
+        writer: Option<Writer>,
+    ) -> Result<Self> {
+        let journals = loan::directory(linux);
+        status::sweep(&journals);
+        let board = Board::claim(&journals)
+            .inspect_err(|error| {
+                eprintln!("pagemill: tier status will not see this daemon: {error}");
+            })
+            .ok();
+        let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
+        let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
+        let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
+            true => Some(options.tracker(linux)?),
+            false => None,
+        }));
+        let actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
+        let me =
+            linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
+        let status = Status {
+            pid: me.pid,
+            started: me.started,
+            policy: options.policy.name().to_owned(),
+            dry: !options.apply,
+            latency_source: latency.name().to_owned(),
+            tracker: tracker.borrow().as_ref().map_or("none", Tracker::name).to_owned(),
+            ..Status::default()
+        };
+        let cpu = linux.thread_cpu(me.pid).unwrap_or_default();
+        let (begun, last) = (Instant::now(), Nanos::from(clock::monotonic()));
+        let missing = None;
+        Ok(Self {
+            linux,
+            options,
+            latency,
+            pages,
+            sink,
+            tracker,
+            actuator,
+            board,
+            unwritable: false,
+            status,
+            begun,
+            cpu,
+            last,
+            missing,
+        })
     }
-    let writer = sink.borrow_mut().writer.take();
-    if let Some(writer) = writer {
-        let path = writer.finish(Nanos::from(clock::monotonic()))?;
-        eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
-        eprintln!("next: pagemill tier replay {}", path.display());
+
+    /// Finds the processes and their pages; whether there are any.
+    fn census(&mut self, quantum: u64) -> Result<bool> {
+        let known = self.pages.borrow().pids();
+        let pids = self.options.scope.pids(self.linux, &known)?;
+        let mut pages = self.pages.borrow_mut();
+        pages.census(self.linux, &pids)?;
+        pages.unsaid().iter().for_each(|what| eprintln!("pagemill: {what}"));
+        if pages.pids().is_empty() {
+            if quantum == 0 {
+                bail!("no process to place: those named have ended (or the group is empty)");
+            }
+            eprintln!("pagemill: {}", self.options.scope.ended());
+            return Ok(false);
+        }
+        Ok(true)
     }
-    Ok(())
+
+    /// Whether one of the two nodes has no memory now.
+    fn waits_for_a_node(&mut self) -> bool {
+        let missing = missing(self.linux, self.options.tiers);
+        match (missing, std::mem::replace(&mut self.missing, missing)) {
+            (Some(node), before) if before != Some(node) => {
+                eprintln!("pagemill: node {node} has no memory any more: waiting until it has");
+            }
+            (None, Some(node)) => eprintln!("pagemill: node {node} has memory again"),
+            _ => {}
+        }
+        missing.is_some()
+    }
+
+    /// Looks which pages are hot, unless that has taken too much of a core.
+    fn track(&mut self, quantum: u64, busy: bool) -> Result<()> {
+        if let Some(tracker) = &mut *self.tracker.borrow_mut()
+            && (quantum < 2 || !busy)
+        {
+            match tracker.look(self.linux, &self.pages) {
+                // Who has just ended is missed by the next census.
+                Err(error) if error.kind() == Kind::Gone => {}
+                looked => looked?,
+            }
+            // Where pages are changes little that this daemon does not know of.
+            let all = self.pages.borrow().len();
+            self.pages.borrow_mut().locate((all / 16).max(2048));
+        }
+        Ok(())
+    }
+
+    /// One quantum: what is seen, what is decided, what comes of it.
+    fn decide(&mut self, quantum: u64) -> Result<()> {
+        let Self { linux, .. } = *self;
+        let cpu = linux.thread_cpu(self.status.pid).unwrap_or_default().saturating_sub(self.cpu);
+        let elapsed = self.begun.elapsed();
+        self.track(quantum, cpu.as_secs_f64() > self.options.cpu * elapsed.as_secs_f64())?;
+        let looked = self.latency.look(elapsed)?;
+        let now = Nanos::from(clock::monotonic());
+        let mut view = view(&self.options, &looked, self.latency.name(), quantum, now, self.last);
+        self.last = now;
+        view.room = Some(room(linux, self.options.tiers, self.options.reserve)?.to_vec());
+        view.cpu = Some(Nanos::from(cpu));
+        self.pages.borrow_mut().report(&mut view);
+        self.sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
+        let decision = self.options.policy.decide(&view);
+        let outcome = self.actuator.apply(&decision);
+        if let Some(error) = self.sink.borrow_mut().failed.take() {
+            return Err(error).context("the recording cannot go on");
+        }
+        let seconds = elapsed.as_secs_f64();
+        let tracker = self.tracker.borrow();
+        let tracking = tracker.as_ref().and_then(|tracker| tracker.cpu(linux));
+        let status = &mut self.status;
+        count_kept(status, &outcome);
+        status.quantum = quantum;
+        status.seconds = seconds;
+        status.cpu = cpu.as_secs_f64() / seconds.max(1e-9);
+        status.tracker_cpu = tracking.map(|cpu| cpu / seconds.max(1e-9));
+        status.share = decision.share.map(|share| share as f64 / 1e6);
+        status.why = decision.why.unwrap_or_default();
+        status.actuator = outcome.actuator.clone().unwrap_or_default();
+        count_moved(status, &outcome, &self.pages.borrow());
+        standing(status, linux, &self.pages.borrow(), &self.options, &looked)?;
+        if let Some(Err(error)) = self.board.as_ref().map(|board| board.write(status))
+            && !std::mem::replace(&mut self.unwritable, true)
+        {
+            eprintln!("pagemill: tier status does not see what this daemon does: {error}");
+        }
+        let moved = outcome.moved.iter().flatten().sum::<u64>();
+        if self.options.verbose && moved > 0 {
+            say(status, &outcome);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was borrowed, and says what was done.
+    fn end(self) -> Result<()> {
+        let Self { options, sink, tracker, actuator, board, status, .. } = self;
+        drop(actuator);
+        drop(tracker);
+        drop(board);
+        if options.verbose {
+            conclude(&status);
+        }
+        let writer = sink.borrow_mut().writer.take();
+        if let Some(writer) = writer {
+            let path = writer.finish(Nanos::from(clock::monotonic()))?;
+            eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
+            eprintln!("next: pagemill tier replay {}", path.display());
+        }
+        Ok(())
+    }
 }
 
 /// Waits until `due` or `end`; `true` if it is time to stop.

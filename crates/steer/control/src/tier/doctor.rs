@@ -2,6 +2,8 @@
 
 use pagemill_kernel::damon::{self, State};
 use pagemill_kernel::load_samples::Loads;
+use pagemill_kernel::nodes::Node;
+use pagemill_kernel::numa_balancing::Balancing;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::tier_latency::TierCounters;
 use pagemill_kernel::{Kind, Linux, loan, move_pages};
@@ -46,177 +48,212 @@ fn finding(name: &'static str, status: Status, what: impl Into<String>, fix: &st
 
 /// Looks at everything. Nothing that is tried outlives the look.
 pub fn look(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Answer> {
-    use Status::{Degraded, Missing, Ok as Fine};
-    let mut findings = Vec::new();
     let nodes = linux.memory_nodes()?;
     let tiers = Tiers::choose(&nodes, named);
-    let list: Vec<String> = nodes
-        .iter()
-        .map(|node| {
-            let cpus = if node.cpus.is_empty() { "no processors" } else { "processors" };
-            format!("node {} {} MiB, {cpus}", node.id, node.total >> 20)
-        })
-        .collect();
-    match &tiers {
-        _ if nodes.len() < 2 => findings.push(finding(
-            "nodes",
-            Missing,
-            format!("{} memory node: there is nowhere to move to", nodes.len().max(1)),
-            ONE_NODE,
-        )),
-        Err(error) => {
-            let fix = "name the two: --default-node N --alternate-node M";
-            findings.push(finding("nodes", Missing, error.to_string(), fix));
-        }
-        Ok(_) => findings.push(finding("nodes", Fine, list.join("; "), "")),
-    }
+    let mut findings = vec![two_nodes(&nodes, &tiers)];
     let mut kernel = false;
     if let Ok(Tiers([default, alternate])) = tiers {
         let node = |id: u32| nodes.iter().find(|node| node.id == id);
         let (Some(fast), Some(slow)) = (node(default), node(alternate)) else {
             return Ok(Answer { daemon: false, kernel: false, findings });
         };
-        let told = match (fast.access.read_latency, slow.access.read_latency) {
-            (Some(fast), Some(slow)) => finding(
-                "latency-table",
-                Fine,
-                format!(
-                    "firmware says {fast} ns for node {default}, {slow} ns for node {alternate}"
-                ),
-                "",
-            ),
-            _ => finding(
-                "latency-table",
-                Degraded,
-                "firmware has no HMAT: the kernel guesses which memory is slower",
-                "name the tiers: --default-node, --alternate-node (a QEMU guest: -machine hmat=on and -numa hmat-lb)",
-            ),
-        };
-        findings.push(told);
-        let apart = match (fast.tier, slow.tier) {
-            (Some(a), Some(b)) if a == b => finding(
-                "kernel-tiers",
-                Degraded,
-                format!(
-                    "both nodes are in the kernel's tier {a}: it neither promotes nor demotes between them"
-                ),
-                "pagemill tier moves pages all the same; for the kernel, the slow node has to be onlined through dax/kmem or described in the HMAT",
-            ),
-            (Some(a), Some(b)) => finding(
-                "kernel-tiers",
-                Fine,
-                format!("node {default} is in tier {a}, node {alternate} in tier {b}"),
-                "",
-            ),
-            _ => finding(
-                "kernel-tiers",
-                Degraded,
-                "this kernel has no memory tiers",
-                "boot kernel 6.1 or newer",
-            ),
-        };
-        let apart_ok = apart.status == Fine;
-        findings.push(apart);
         let balancing = linux.numa_balancing()?;
-        let promotes = balancing.mode.is_some_and(|mode| mode & 2 != 0);
-        findings.push(match balancing.mode {
-            None => finding("promotion", Degraded, "this kernel has no NUMA balancing", "boot a kernel with CONFIG_NUMA_BALANCING=y"),
-            Some(_) if promotes => finding("promotion", Fine, "the kernel promotes by hint faults", ""),
-            Some(mode) => finding(
-                "promotion",
-                Degraded,
-                format!("numa_balancing is {mode}: the kernel does not promote"),
-                "sudo sysctl kernel.numa_balancing=2   (pagemill tier --policy tpp does so while it runs)",
-            ),
-        });
-        findings.push(match balancing.demotion {
-            None => finding(
-                "demotion",
-                Degraded,
-                "this kernel does not demote",
-                "boot kernel 5.15 or newer",
-            ),
-            Some(true) => finding("demotion", Fine, "reclaim demotes", ""),
-            Some(false) => finding(
-                "demotion",
-                Degraded,
-                "demotion is off: cold pages stay until they are swapped",
-                "echo 1 | sudo tee /sys/kernel/mm/numa/demotion_enabled",
-            ),
-        });
-        kernel = apart_ok && promotes && balancing.demotion == Some(true);
-        let free = slow.free >> 20;
-        if slow.free < slow.total / 50 {
-            findings.push(finding(
-                "room",
-                Degraded,
-                format!("node {alternate} has {free} MiB free: nothing can be demoted to it"),
-                "free memory there, or bind less to it (numactl --hardware; /proc/PID/numa_maps)",
-            ));
+        let kernels = [apart(fast, slow), promotion(&balancing), demotion(&balancing)];
+        kernel = kernels.iter().all(|finding| finding.status == Status::Ok);
+        findings.push(firmware(fast, slow));
+        findings.extend(kernels);
+        findings.extend(room(slow));
+    }
+    findings.push(moving(findings.as_ptr() as u64 & !4095));
+    findings.extend(trackers(linux));
+    findings.push(latency(linux));
+    findings.extend(left_over(linux)?);
+    let blocked = findings.iter().any(|finding| finding.status == Status::Missing);
+    findings.sort_by_key(|finding| match finding.status {
+        Status::Missing => 0,
+        Status::Degraded => 1,
+        Status::Ok => 2,
+    });
+    Ok(Answer { daemon: !blocked, kernel, findings })
+}
+
+/// Whether there are two nodes to choose.
+fn two_nodes(nodes: &[Node], tiers: &anyhow::Result<Tiers>) -> Finding {
+    let named = |node: &Node| {
+        let cpus = if node.cpus.is_empty() { "no processors" } else { "processors" };
+        format!("node {} {} MiB, {cpus}", node.id, node.total >> 20)
+    };
+    match tiers {
+        _ if nodes.len() < 2 => {
+            let what = format!("{} memory node: there is nowhere to move to", nodes.len().max(1));
+            finding("nodes", Status::Missing, what, ONE_NODE)
+        }
+        Err(error) => {
+            let fix = "name the two: --default-node N --alternate-node M";
+            finding("nodes", Status::Missing, error.to_string(), fix)
+        }
+        Ok(_) => {
+            let list: Vec<String> = nodes.iter().map(named).collect();
+            finding("nodes", Status::Ok, list.join("; "), "")
         }
     }
-    findings.push(
-        match move_pages::locate(std::process::id(), &[findings.as_ptr() as u64 & !4095]) {
-            Ok(_) => finding("move-pages", Fine, "pages can be found and moved", ""),
-            Err(error) => finding(
-                "move-pages",
-                Missing,
-                error.to_string(),
-                "run as root; in a container, allow move_pages(2) in the seccomp profile",
-            ),
-        },
-    );
-    let trackers = [
-        tracker(
-            "idle-bits",
-            Frames::open(linux).map(|_| "frames can be marked idle (--track idle)".into()),
-        ),
-        tracker(
-            "load-samples",
-            Loads::open(linux).map(|loads| format!("by {} (--track samples)", loads.name())),
-        ),
-    ];
-    let mut damon = damon(linux);
-    // Without DAMON another tracker will do; one that somebody has set up is to be said.
-    let stands_in = trackers.iter().any(|tracker| tracker.status == Fine);
-    if damon.status == Missing && stands_in && linux.damon().is_err() {
-        damon.status = Degraded;
-    }
-    findings.push(damon);
-    findings.extend(trackers);
-    findings.push(match TierCounters::open(linux) {
-        Ok(counters) => finding(
-            "latency",
-            Fine,
-            format!("measured by the processor's counters ({})", counters.name()),
+}
+
+/// What the firmware says of latencies.
+fn firmware(fast: &Node, slow: &Node) -> Finding {
+    let (default, alternate) = (fast.id, slow.id);
+    match (fast.access.read_latency, slow.access.read_latency) {
+        (Some(fast), Some(slow)) => finding(
+            "latency-table",
+            Status::Ok,
+            format!("firmware says {fast} ns for node {default}, {slow} ns for node {alternate}"),
             "",
         ),
+        _ => finding(
+            "latency-table",
+            Status::Degraded,
+            "firmware has no HMAT: the kernel guesses which memory is slower",
+            "name the tiers: --default-node, --alternate-node (a QEMU guest: -machine hmat=on and -numa hmat-lb)",
+        ),
+    }
+}
+
+/// Whether the kernel takes the two for tiers.
+fn apart(fast: &Node, slow: &Node) -> Finding {
+    match (fast.tier, slow.tier) {
+        (Some(a), Some(b)) if a == b => finding(
+            "kernel-tiers",
+            Status::Degraded,
+            format!(
+                "both nodes are in the kernel's tier {a}: it neither promotes nor demotes between them"
+            ),
+            "pagemill tier moves pages all the same; for the kernel, the slow node has to be onlined through dax/kmem or described in the HMAT",
+        ),
+        (Some(a), Some(b)) => {
+            let what = format!("node {} is in tier {a}, node {} in tier {b}", fast.id, slow.id);
+            finding("kernel-tiers", Status::Ok, what, "")
+        }
+        _ => finding(
+            "kernel-tiers",
+            Status::Degraded,
+            "this kernel has no memory tiers",
+            "boot kernel 6.1 or newer",
+        ),
+    }
+}
+
+/// Whether the kernel promotes.
+fn promotion(balancing: &Balancing) -> Finding {
+    match balancing.mode {
+        None => finding(
+            "promotion",
+            Status::Degraded,
+            "this kernel has no NUMA balancing",
+            "boot a kernel with CONFIG_NUMA_BALANCING=y",
+        ),
+        Some(mode) if mode & 2 != 0 => {
+            finding("promotion", Status::Ok, "the kernel promotes by hint faults", "")
+        }
+        Some(mode) => finding(
+            "promotion",
+            Status::Degraded,
+            format!("numa_balancing is {mode}: the kernel does not promote"),
+            "sudo sysctl kernel.numa_balancing=2   (pagemill tier --policy tpp does so while it runs)",
+        ),
+    }
+}
+
+/// Whether reclaim demotes.
+fn demotion(balancing: &Balancing) -> Finding {
+    match balancing.demotion {
+        None => finding(
+            "demotion",
+            Status::Degraded,
+            "this kernel does not demote",
+            "boot kernel 5.15 or newer",
+        ),
+        Some(true) => finding("demotion", Status::Ok, "reclaim demotes", ""),
+        Some(false) => finding(
+            "demotion",
+            Status::Degraded,
+            "demotion is off: cold pages stay until they are swapped",
+            "echo 1 | sudo tee /sys/kernel/mm/numa/demotion_enabled",
+        ),
+    }
+}
+
+/// Whether the slow node has next to no room.
+fn room(slow: &Node) -> Option<Finding> {
+    let (id, free) = (slow.id, slow.free >> 20);
+    (slow.free < slow.total / 50).then(|| {
+        finding(
+            "room",
+            Status::Degraded,
+            format!("node {id} has {free} MiB free: nothing can be demoted to it"),
+            "free memory there, or bind less to it (numactl --hardware; /proc/PID/numa_maps)",
+        )
+    })
+}
+
+/// Whether pages can be found and moved; `page` is one of ours.
+fn moving(page: u64) -> Finding {
+    match move_pages::locate(std::process::id(), &[page]) {
+        Ok(_) => finding("move-pages", Status::Ok, "pages can be found and moved", ""),
+        Err(error) => finding(
+            "move-pages",
+            Status::Missing,
+            error.to_string(),
+            "run as root; in a container, allow move_pages(2) in the seccomp profile",
+        ),
+    }
+}
+
+/// What can tell which pages are hot.
+fn trackers(linux: &Linux) -> [Finding; 3] {
+    let idle = Frames::open(linux).map(|_| "frames can be marked idle (--track idle)".into());
+    let loads = Loads::open(linux).map(|loads| format!("by {} (--track samples)", loads.name()));
+    let others = [tracker("idle-bits", idle), tracker("load-samples", loads)];
+    let mut damon = damon(linux);
+    // Without DAMON another tracker will do; one that somebody has set up is to be said.
+    let stands_in = others.iter().any(|tracker| tracker.status == Status::Ok);
+    if damon.status == Status::Missing && stands_in && linux.damon().is_err() {
+        damon.status = Status::Degraded;
+    }
+    let [idle, loads] = others;
+    [damon, idle, loads]
+}
+
+/// How the latencies of the tiers are measured.
+fn latency(linux: &Linux) -> Finding {
+    match TierCounters::open(linux) {
+        Ok(counters) => {
+            let what = format!("measured by the processor's counters ({})", counters.name());
+            finding("latency", Status::Ok, what, "")
+        }
         Err(error) => finding(
             "latency",
-            Degraded,
+            Status::Degraded,
             format!("{error}; a pointer chase in each node is used"),
             "on the metal: run as root on Ice Lake or newer, or on Zen 4 or newer",
         ),
-    });
-    let left = loan::left_over_files(&loan::directory(linux))?;
-    let ours = ["tier", "interleave", "damon-stat"];
-    if left.iter().any(|(name, _)| ours.contains(&name.as_str()))
-        || pagemill_kernel::damon::left_over(&loan::directory(linux))?
-    {
-        findings.push(finding(
+    }
+}
+
+/// Settings that a killed daemon left changed.
+fn left_over(linux: &Linux) -> pagemill_kernel::Result<Option<Finding>> {
+    const OURS: [&str; 3] = ["tier", "interleave", "damon-stat"];
+    let directory = loan::directory(linux);
+    let files = loan::left_over_files(&directory)?;
+    let left = files.iter().any(|(name, _)| OURS.contains(&name.as_str()))
+        || pagemill_kernel::damon::left_over(&directory)?;
+    Ok(left.then(|| {
+        finding(
             "left-over",
-            Degraded,
+            Status::Degraded,
             "a pagemill tier was killed and left settings changed",
             "sudo pagemill tier restore   (every start of pagemill tier does so too)",
-        ));
-    }
-    let blocked = findings.iter().any(|finding| finding.status == Missing);
-    findings.sort_by_key(|finding| match finding.status {
-        Missing => 0,
-        Degraded => 1,
-        Fine => 2,
-    });
-    Ok(Answer { daemon: !blocked, kernel, findings })
+        )
+    }))
 }
 
 /// A tracker beside DAMON: without it nothing is lost.
