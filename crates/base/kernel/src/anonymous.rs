@@ -137,8 +137,8 @@ impl Anonymous {
         unsafe { (at as *const u64).read_unaligned() }
     }
 
-    /// Moves the first huge page of this area over the part at `offset` of another one; what was there is gone, and here
-    /// zeros remain (Linux 5.7).
+    /// Moves the first huge page of this area over the part at `offset` of another one; what was there is gone, and
+    /// here zeros remain (Linux 5.7).
     pub fn remap(&self, target: &Self, offset: usize) -> Result<()> {
         let from = self.checked(0, HUGE);
         let to = target.checked(offset, HUGE);

@@ -23,7 +23,8 @@ pub const HIGH_FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 /// The number of huge pages in the reserved pool.
 pub const RESERVED_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-/// How much rather memory of programs is swapped out than files are reclaimed; 0: only files, as long as there are some.
+/// How much rather memory of programs is swapped out than files are reclaimed; 0: only files, as long as there are
+/// some.
 pub const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
 
 /// Names of the loans of these settings, one for each group that is changed together: who borrows
@@ -88,8 +89,8 @@ impl Linux {
         self.write(DROP_CACHES, which).map_err(root)
     }
 
-    /// Has each cache of the kernel's objects give back its slabs that hold none. What this kernel does not offer, or this user may
-    /// not do, is left out: it frees what may be freed, no more.
+    /// Has each cache of the kernel's objects give back its slabs that hold none. What this kernel does not offer, or
+    /// this user may not do, is left out: it frees what may be freed, no more.
     pub fn shrink_slabs(&self) {
         let caches = std::fs::read_dir(self.path(SLABS));
         for cache in caches.into_iter().flatten().flatten() {

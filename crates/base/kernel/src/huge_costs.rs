@@ -5,8 +5,8 @@
 //!   give back, touch again         warm: the kernel hands out the pages last given back first
 //! ```
 //!
-//! Fresh touches that take more than [`COLD`] times the warm median are cold; their share is the chance of cold and their
-//! median the cold cost. Costs are medians. What the machine does not do (huge pages switched off, no
+//! Fresh touches that take more than [`COLD`] times the warm median are cold; their share is the chance of cold and
+//! their median the cold cost. Costs are medians. What the machine does not do (huge pages switched off, no
 //! `MADV_COLLAPSE`, no 64 KiB pages) has no value and a reason.
 //!
 //! Always true: nothing outlives the measurement but the time that it took.
@@ -190,8 +190,8 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
         }
         Some(_) => {}
     }
-    // A base page in each region first: no huge page fits there any more. As much memory as for the other sizes, for what
-    // goes around in a cache is zeroed three times as fast as what a growing program takes.
+    // A base page in each region first: no huge page fits there any more. As much memory as for the other sizes, for
+    // what goes around in a cache is zeroed three times as fast as what a growing program takes.
     let area = Anonymous::map(REGIONS * HUGE, 0)?;
     let touch = || -> Result<Vec<u64>> {
         area.advise(0, area.len(), Advice::NoHuge)?;
@@ -206,8 +206,8 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
     Ok(())
 }
 
-/// How much longer it takes to fill memory that another thread has provided, mostly on another CPU, than memory that was just
-/// provided here: it is in another cache, or in none any more.
+/// How much longer it takes to fill memory that another thread has provided, mostly on another CPU, than memory that
+/// was just provided here: it is in another cache, or in none any more.
 fn fetch() -> Result<u64> {
     const CHUNKS: usize = 16;
     const LINE: usize = 64;

@@ -1,9 +1,9 @@
-//! Huge pages of another process: which of its pages are there (`PAGEMAP_SCAN`, Linux 6.7), and making one huge page of those in a
-//! chunk (`process_madvise(MADV_COLLAPSE)`, Linux 6.1), and breaking one up (`MADV_COLD` on a part of it). The program needs to know
-//! nothing of it.
+//! Huge pages of another process: which of its pages are there (`PAGEMAP_SCAN`, Linux 6.7), and making one huge page of
+//! those in a chunk (`process_madvise(MADV_COLLAPSE)`, Linux 6.1), and breaking one up (`MADV_COLD` on a part of it).
+//! The program needs to know nothing of it.
 //!
-//! A huge page that is broken up gives back its pages that hold only zeros: since Linux 6.12 the kernel maps the shared zero page in
-//! their place while no thread can write there.
+//! A huge page that is broken up gives back its pages that hold only zeros: since Linux 6.12 the kernel maps the shared
+//! zero page in their place while no thread can write there.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -63,10 +63,12 @@ impl Pages {
         self.collapse(0, 0)
     }
 
-    /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked process, or gone.
+    /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked
+    /// process, or gone.
     pub fn demote(&self, start: u64, length: u64) -> Result<()> {
         const MADV_COLD: libc::c_int = 20;
-        // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages away.
+        // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages
+        // away.
         let page = crate::page_size() as u64;
         self.advise("break up", start + length - page, page, MADV_COLD)?;
         if self.runs(start, start + length)?.iter().any(|run| run.huge) {

@@ -22,8 +22,8 @@
 //!
 //! Properties: as long as a setting differs from what the first borrower found, a journal says what
 //! that was. Whether a borrower lives is told by its mark ([`crate::presence`]), so the namespaces of who asks do not
-//! matter. Nobody waits for the lock without a bound: who cannot borrow is told so, and who gives back does so without it,
-//! for only a process that is stopped or stuck has it for longer than a moment.
+//! matter. Nobody waits for the lock without a bound: who cannot borrow is told so, and who gives back does so without
+//! it, for only a process that is stopped or stuck has it for longer than a moment.
 
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};

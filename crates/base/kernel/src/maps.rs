@@ -76,7 +76,8 @@ impl Mapping {
     }
 }
 
-/// The end of the area that the kernel maps into from above: of the highest mapping below the stack. 0 if there is none.
+/// The end of the area that the kernel maps into from above: of the highest mapping below the stack. 0 if there is
+/// none.
 pub fn top_of_mappings(maps: &[Mapping]) -> u64 {
     let stack = maps.iter().position(|map| map.name == "[stack]");
     let below = stack.and_then(|stack| stack.checked_sub(1)).and_then(|below| maps.get(below));

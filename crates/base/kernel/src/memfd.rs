@@ -1,7 +1,8 @@
 //! `memfd_create(2)`: a file in memory without a name, which can be mapped at several addresses.
 //!
-//! A page of it is memory from its first write on, whether or not a page table has it. `Pss` counts what page tables have, so a
-//! process that maps parts of a memfd anew and has not touched them since is charged for more than its `Pss` says.
+//! A page of it is memory from its first write on, whether or not a page table has it. `Pss` counts what page tables
+//! have, so a process that maps parts of a memfd anew and has not touched them since is charged for more than its `Pss`
+//! says.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -24,8 +25,8 @@ pub fn create(name: &CStr) -> Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Locks the first byte of a file in memory for as long as the returned file is open: others who have it can see that we
-/// live, in whatever PID namespace they are.
+/// Locks the first byte of a file in memory for as long as the returned file is open: others who have it can see that
+/// we live, in whatever PID namespace they are.
 pub fn hold(file: &File) -> Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // An open file of its own, for those of one do not shut each other out.
@@ -114,9 +115,9 @@ impl Linux {
         Ok(held.values().sum())
     }
 
-    /// Memory of the process, bytes: its `Pss` and what its memfds hold that no page table has, so that each page of a memfd
-    /// counts once. (Other shared memory that it maps is taken for a memfd's, so where it has both, less is added.) `None`
-    /// where the kernel does not say (`/proc/PID/smaps_rollup`, Linux 4.14).
+    /// Memory of the process, bytes: its `Pss` and what its memfds hold that no page table has, so that each page of a
+    /// memfd counts once. (Other shared memory that it maps is taken for a memfd's, so where it has both, less is
+    /// added.) `None` where the kernel does not say (`/proc/PID/smaps_rollup`, Linux 4.14).
     ///
     /// # Errors
     /// The process has ended, or the caller may not look.

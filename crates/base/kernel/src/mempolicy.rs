@@ -48,8 +48,9 @@ pub struct Binding {
 }
 
 impl Linux {
-    /// What binds a process to some nodes: its memory policy (`numactl --membind`, which `move_pages(2)` pays no heed to), else
-    /// its cpuset; `None` where neither does, or cannot be read. A policy of single mappings is not looked for: it would take a walk over all page tables.
+    /// What binds a process to some nodes: its memory policy (`numactl --membind`, which `move_pages(2)` pays no heed
+    /// to), else its cpuset; `None` where neither does, or cannot be read. A policy of single mappings is not looked
+    /// for: it would take a walk over all page tables.
     pub fn memory_binding(&self, pid: u32) -> Option<Binding> {
         let numa_maps = std::fs::File::open(self.path(format!("/proc/{pid}/numa_maps"))).ok();
         let first = numa_maps.and_then(|file| {

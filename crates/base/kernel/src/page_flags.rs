@@ -1,5 +1,5 @@
-//! `/proc/kpageflags`: what each frame of physical memory is used for (Documentation/admin-guide/mm/pagemap.rst), 64 bits
-//! a frame in the machine's byte order. Only root may read it; it takes `CONFIG_PROC_PAGE_MONITOR`.
+//! `/proc/kpageflags`: what each frame of physical memory is used for (Documentation/admin-guide/mm/pagemap.rst), 64
+//! bits a frame in the machine's byte order. Only root may read it; it takes `CONFIG_PROC_PAGE_MONITOR`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};

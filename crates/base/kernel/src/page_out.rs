@@ -1,7 +1,7 @@
 //! Paging memory of another process out: `process_madvise(MADV_PAGEOUT)` (Linux 5.10), by root, to swap.
 //!
-//! Nothing in the process changes but where its pages are: the next access to one is a major fault. The kernel leaves pages
-//! alone that are pinned, locked or mapped elsewhere too, and says nothing of it.
+//! Nothing in the process changes but where its pages are: the next access to one is a major fault. The kernel leaves
+//! pages alone that are pinned, locked or mapped elsewhere too, and says nothing of it.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 

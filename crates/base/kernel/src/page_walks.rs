@@ -1,4 +1,5 @@
-//! Walks of page tables, as the processor counts them: of a command and all that it starts, from its first instruction on.
+//! Walks of page tables, as the processor counts them: of a command and all that it starts, from its first instruction
+//! on.
 //!
 //! | processor | event | counts |
 //! |---|---|---|

@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::{Error, Kind, Linux, Result, page_size};
 
-/// Of memory in which protection against writing is told without a stop (`PAGE_IS_WPALLOWED`): elsewhere every page counts
-/// as [`WRITTEN`].
+/// Of memory in which protection against writing is told without a stop (`PAGE_IS_WPALLOWED`): elsewhere every page
+/// counts as [`WRITTEN`].
 pub const WRITES_SEEN: u64 = 1;
 /// Not protected against writing ([`crate::watched`]): written since it was, if it was (`PAGE_IS_WRITTEN`).
 pub const WRITTEN: u64 = 1 << 1;
@@ -155,8 +155,8 @@ impl Pagemap {
         Ok(())
     }
 
-    /// The guards (`MADV_GUARD_INSTALL`) of the process in `start..end`: none where the kernel does not tell, which has none
-    /// in memory of files either.
+    /// The guards (`MADV_GUARD_INSTALL`) of the process in `start..end`: none where the kernel does not tell, which has
+    /// none in memory of files either.
     pub fn guards(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut guards = Vec::new();
         let found =

@@ -4,8 +4,8 @@
 //!  DIRECTORY/NAME.PID.N.alive     made by the process, mode 0600, locked (flock) until it ends or lets go
 //! ```
 //!
-//! A process id says nothing to a reader in another PID namespace, and a start time nothing in another time namespace. A
-//! lock belongs to the file, which all see alike, and the kernel drops it with the process, however that ends.
+//! A process id says nothing to a reader in another PID namespace, and a start time nothing in another time namespace.
+//! A lock belongs to the file, which all see alike, and the kernel drops it with the process, however that ends.
 //!
 //! The id in the file's name is for people. Nobody but the owner can open the file, so nobody else can hold its lock.
 

@@ -1,9 +1,9 @@
 //! Scheduling (sched(7)): whether a thread of this process may be a real-time thread, a thread that yields to
 //! all others, and threads that are kept on one processor while they hand over to each other.
 //!
-//! It may be a real-time thread with `CAP_SYS_NICE` or an `RLIMIT_RTPRIO`, where its control group has a share of real time
-//! (`CONFIG_RT_GROUP_SCHED`). A limit on the real time used without a sleep (`RLIMIT_RTTIME`) ends the process that
-//! exceeds it, so under one nobody should try.
+//! It may be a real-time thread with `CAP_SYS_NICE` or an `RLIMIT_RTPRIO`, where its control group has a share of real
+//! time (`CONFIG_RT_GROUP_SCHED`). A limit on the real time used without a sleep (`RLIMIT_RTTIME`) ends the process
+//! that exceeds it, so under one nobody should try.
 
 use std::io;
 use std::thread;
@@ -90,8 +90,8 @@ fn only(processor: usize) -> Processors {
     processors
 }
 
-/// Has a thread or process of ours run on this processor alone from now on: waking it costs little there, where it takes
-/// over from who wakes it. Where the kernel refuses it runs where it did.
+/// Has a thread or process of ours run on this processor alone from now on: waking it costs little there, where it
+/// takes over from who wakes it. Where the kernel refuses it runs where it did.
 pub fn keep_on(thread: u32, processor: usize) {
     set_processors(thread, &only(processor));
 }
@@ -126,7 +126,8 @@ impl Drop for Near {
 }
 
 /// The calling thread and another that hand over to each other, on one processor until this is dropped. To wake a
-/// processor that sleeps takes many times as long as to change threads on one that does not, above all in a virtual machine.
+/// processor that sleeps takes many times as long as to change threads on one that does not, above all in a virtual
+/// machine.
 ///
 /// Always true: at the end each of them, and each thread that came of the other meanwhile and was named to
 /// [`Together::also`], may run where it might before.
@@ -138,8 +139,8 @@ pub struct Together {
 }
 
 impl Together {
-    /// Keeps the caller and `thread`, which is stopped, on the caller's processor; `None` if `thread` may not run there or
-    /// the kernel refuses.
+    /// Keeps the caller and `thread`, which is stopped, on the caller's processor; `None` if `thread` may not run there
+    /// or the kernel refuses.
     pub fn with(thread: u32) -> Option<Self> {
         let (own, others, here) = (processors_of(0)?, processors_of(thread)?, this_processor()?);
         let one = only(here);

@@ -5,9 +5,9 @@
 //!                       words   the file
 //! ```
 //!
-//! The file loses its name when the maker drops it; whoever has it mapped keeps it. What a killed maker left is removed by
-//! the next one of the same user: its directory is not locked, in whichever namespace the maker was. All access is by
-//! atomic words, so no process can find a word half written.
+//! The file loses its name when the maker drops it; whoever has it mapped keeps it. What a killed maker left is removed
+//! by the next one of the same user: its directory is not locked, in whichever namespace the maker was. All access is
+//! by atomic words, so no process can find a word half written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

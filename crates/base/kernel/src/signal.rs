@@ -2,8 +2,8 @@
 //! the way the child did.
 //!
 //! The signals of interest are blocked before the child is started and taken out of the queue by
-//! [`Signals::wait`], so no handler runs and none can be missed. A file that grows beyond the limit (`ulimit -f`) is an error
-//! meanwhile, not the end. The child starts with the mask, and that signal's action, that were there before.
+//! [`Signals::wait`], so no handler runs and none can be missed. A file that grows beyond the limit (`ulimit -f`) is an
+//! error meanwhile, not the end. The child starts with the mask, and that signal's action, that were there before.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -156,8 +156,8 @@ pub fn stop_myself() -> Result<()> {
     send(std::process::id(), libc::SIGSTOP)
 }
 
-/// Makes a write past `RLIMIT_FSIZE` an error (`EFBIG`) and no longer the end of this process. Programs that it executes
-/// find the signal as it was: a handler is not passed on, and who ignored it before goes on ignoring it.
+/// Makes a write past `RLIMIT_FSIZE` an error (`EFBIG`) and no longer the end of this process. Programs that it
+/// executes find the signal as it was: a handler is not passed on, and who ignored it before goes on ignoring it.
 pub fn survive_file_size_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: zeroed is a valid `sigaction`; both are valid for the calls, and the handler does nothing.

@@ -101,8 +101,8 @@ impl MappingUsage {
         self.flags.iter().any(|flag| any.contains(&flag.as_str()))
     }
 
-    /// Whether a driver put pages of its own into it, or none at all (`VM_IO`, `VM_PFNMAP`, `VM_MIXEDMAP`): a page table
-    /// entry that is dropped there may be lost for good.
+    /// Whether a driver put pages of its own into it, or none at all (`VM_IO`, `VM_PFNMAP`, `VM_MIXEDMAP`): a page
+    /// table entry that is dropped there may be lost for good.
     pub fn of_driver(&self) -> bool {
         self.flag(&["io", "pf", "mm"])
     }

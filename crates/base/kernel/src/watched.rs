@@ -34,7 +34,8 @@ struct Protect {
     mode: u64,
 }
 
-// _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct uffdio_register), _IOWR(0xaa, 6, struct uffdio_writeprotect)
+// _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct uffdio_register), _IOWR(0xaa, 6, struct
+// uffdio_writeprotect)
 const API: libc::Ioctl =
     (3 << 30 | (size_of::<Api>() as u64) << 16 | 0xaa << 8 | 0x3f) as libc::Ioctl;
 const REGISTER: libc::Ioctl =

@@ -10,8 +10,8 @@ use pagemill_kernel::{Linux, clock};
 use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{Bytes, TOOL};
 
-/// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree of
-/// files in its place; what users run reads no such variable.
+/// The machine: the running kernel. In a build with debug assertions, which tests run, `PAGEMILL_ROOT` may name a tree
+/// of files in its place; what users run reads no such variable.
 pub fn machine() -> Linux {
     let tree = cfg!(debug_assertions).then(|| std::env::var_os("PAGEMILL_ROOT")).flatten();
     tree.map_or_else(Linux::live, Linux::at)
@@ -32,8 +32,8 @@ pub fn meta(linux: &Linux) -> Meta {
     }
 }
 
-/// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like the
-/// whole that is not.
+/// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like
+/// the whole that is not.
 pub fn recording(path: &Path) -> Result<Reader> {
     let reader = Reader::open(path)?;
     if let Some(missing) = reader.missing() {

@@ -1,5 +1,5 @@
-//! A file of which only the parts are read that somebody asks for: a program of 33 MB takes as long to read as 8,000 page faults and
-//! tells all that there is to know in its first and last pages.
+//! A file of which only the parts are read that somebody asks for: a program of 33 MB takes as long to read as 8,000
+//! page faults and tells all that there is to know in its first and last pages.
 //!
 //! Parts stay once they were read, so that references to them are good for as long as the file is.
 

@@ -53,7 +53,8 @@ const NAMES: Library = Library {
     what: "library of call sites",
 };
 
-/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the preload library would be.
+/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the preload library
+/// would be.
 #[cfg(target_arch = "x86_64")]
 pub fn find_names() -> Result<PathBuf> {
     NAMES.find()

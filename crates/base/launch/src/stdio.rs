@@ -5,8 +5,8 @@
 //! borrowed settings are not given back. A reader who has seen enough is no failure, so what cannot be
 //! written is dropped, and the work is finished. What a full disk did not take is dropped, too, but [`ended`] says so.
 //!
-//! Always true: nothing else writes to standard output (`clippy.toml` forbids it), so no loss is overlooked; and text of others
-//! reaches no terminal as it is ([`printable`]).
+//! Always true: nothing else writes to standard output (`clippy.toml` forbids it), so no loss is overlooked; and text
+//! of others reaches no terminal as it is ([`printable`]).
 
 /// Writes the text to the stream in one call, if somebody reads it.
 #[doc(hidden)]
@@ -41,7 +41,8 @@ macro_rules! eprint {
     ($($words:tt)*) => { $crate::__say!(stderr, ::std::format!($($words)*)) };
 }
 
-/// A line that says how far a long piece of work is: the next one takes its place, and [`erase`](crate::stdio::erase) ends it.
+/// A line that says how far a long piece of work is: the next one takes its place, and [`erase`](crate::stdio::erase)
+/// ends it.
 #[macro_export]
 macro_rules! progress {
     ($($words:tt)*) => { $crate::stdio::progress(&::std::format!($($words)*)) };
@@ -60,9 +61,9 @@ static LOST: AtomicBool = AtomicBool::new(false);
 const LINE: &str = "\r\x1b[K";
 const SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// The text with what could steer a terminal spelled out, as JSON has it (`\u001b`): names of processes, files and symbols
-/// are other people's. New lines and tabs stay. Changes of direction of writing (Unicode's bidi controls) are spelled
-/// out, too, for what is read would not be what is there.
+/// The text with what could steer a terminal spelled out, as JSON has it (`\u001b`): names of processes, files and
+/// symbols are other people's. New lines and tabs stay. Changes of direction of writing (Unicode's bidi controls) are
+/// spelled out, too, for what is read would not be what is there.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let steers = |c: char| {
         c.is_control() && !matches!(c, '\n' | '\t')
@@ -111,8 +112,8 @@ pub fn erase() {
     let _ = io::stderr().write_all(LINE.as_bytes());
 }
 
-/// One of several looks at something that changes; on a terminal it takes the place of the one before if `clears`. `false`: nobody
-/// reads any more.
+/// One of several looks at something that changes; on a terminal it takes the place of the one before if `clears`.
+/// `false`: nobody reads any more.
 pub fn frame(text: &str, clears: bool) -> bool {
     let mut out = standard_output().lock();
     let before = if clears && out.is_terminal() { SCREEN } else { "" };

@@ -111,7 +111,8 @@ row! {
         address: Option<u64> = "address",
         /// How many bytes; absent where it was given back.
         size: Option<u64> = "size_bytes",
-        /// The instruction after the call of the allocator, and for large ones what the stack held of the callers', innermost first.
+        /// The instruction after the call of the allocator, and for large ones what the stack held of the callers',
+        /// innermost first.
         stack: Option<Vec<u64>> = "stack",
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! Always true: decoding what was encoded gives equal rows; a column that the file lacks is absent
 //! in every row, and a column that only the file has is passed over. Written by the `parquet` crate, and read by
-//! [`crate::parquet_columns`], for the crate panics on some bytes (`docs/decisions/2026-11-23-parquet-read-by-ourselves.md`).
+//! [`crate::parquet_columns`], for the crate panics on some bytes
+//! (`docs/decisions/2026-11-23-parquet-read-by-ourselves.md`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;

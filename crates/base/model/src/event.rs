@@ -112,8 +112,8 @@ row! {
         /// Shared memory part of `pss_bytes`, which holds the images of the remap back end
         /// (Pss_Shmem).
         pss_shmem: Option<Bytes> = "pss_shmem_bytes",
-        /// What the process's memfds hold that no page table has, bytes, and that is therefore in no process's Pss: images of
-        /// the remap back end before their next touch, and dead parts of them. 0 without a memfd.
+        /// What the process's memfds hold that no page table has, bytes, and that is therefore in no process's Pss:
+        /// images of the remap back end before their next touch, and dead parts of them. 0 without a memfd.
         unmapped: Option<Bytes> = "unmapped_bytes",
         /// Proportional swapped-out size, bytes (SwapPss).
         swap: Option<Bytes> = "swap_bytes",
@@ -208,8 +208,8 @@ row! {
         gated: Option<u64> = "gated",
         /// Pages offered to ksmd that it has not merged yet.
         ksm_pending: Option<u64> = "ksm_pending",
-        /// Stalls by length, total, as `pauses`: times for which a thread of the program waited because of compaction. Absent in
-        /// recordings of earlier versions.
+        /// Stalls by length, total, as `pauses`: times for which a thread of the program waited because of compaction.
+        /// Absent in recordings of earlier versions.
         stalls: Option<Vec<u64>> = "stalls",
         /// The longest of them, ns.
         longest_stall: Option<Nanos> = "longest_stall_ns",

@@ -112,8 +112,8 @@ pub struct FaultSetup {
     pub accounted: Option<u64>,
     /// Faults counted.
     pub counted: u64,
-    /// Of these, the ones that only the kernel's accounting tells: without time and address. The kernel made them for the process by
-    /// get_user_pages (arguments of execve, direct input and output), or this user may not see them.
+    /// Of these, the ones that only the kernel's accounting tells: without time and address. The kernel made them for
+    /// the process by get_user_pages (arguments of execve, direct input and output), or this user may not see them.
     pub untimed: u64,
     /// Faults whose beginning or end was lost.
     pub lost: u64,

@@ -1,9 +1,10 @@
-//! Huge page decisions, as they are recorded: what the policy saw of a region, what it decided and why, what came of it.
+//! Huge page decisions, as they are recorded: what the policy saw of a region, what it decided and why, what came of
+//! it.
 //!
-//! Terms: a *region* is 2 MiB of address space; a *base page* has 4 KiB. One row is one decision with the whole view that it
-//! was made from, so that the same policy, given the row, decides the same again. Of each figure of the view a
-//! row has the number, or nothing where it is absent; those that were not measured here but computed, assumed or taken from a
-//! profile are named in `modelled`.
+//! Terms: a *region* is 2 MiB of address space; a *base page* has 4 KiB. One row is one decision with the whole view
+//! that it was made from, so that the same policy, given the row, decides the same again. Of each figure of the view a
+//! row has the number, or nothing where it is absent; those that were not measured here but computed, assumed or taken
+//! from a profile are named in `modelled`.
 
 use crate::dataset::row;
 use crate::units::{Bytes, Nanos};
@@ -89,7 +90,8 @@ row! {
         /// Names of the columns above, separated by spaces, that were not measured on this machine.
         modelled: Option<String> = "modelled",
 
-        /// What was decided: `base`, `huge`, `pool`, `ahead-4k`, `ahead-64k`, `ahead-2m`, `fault-64k`, `fault-2m`, `collapse`, `demote`, `prezero` or `defragment`.
+        /// What was decided: `base`, `huge`, `pool`, `ahead-4k`, `ahead-64k`, `ahead-2m`, `fault-64k`, `fault-2m`,
+        /// `collapse`, `demote`, `prezero` or `defragment`.
         action: Option<String> = "action",
         /// The action that cost and benefit are of, if it was turned down for `base`.
         weighed: Option<String> = "weighed",

@@ -1,8 +1,8 @@
 //! Independent pieces of work on all processors.
 //!
-//! Results come in the order of the items, and nothing is shared between pieces, so an answer does not depend on how many
-//! processors there are or on who was first. Where the system gives no more threads, the ones there are do it; without any
-//! the caller's own does.
+//! Results come in the order of the items, and nothing is shared between pieces, so an answer does not depend on how
+//! many processors there are or on who was first. Where the system gives no more threads, the ones there are do it;
+//! without any the caller's own does.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};

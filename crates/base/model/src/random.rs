@@ -1,5 +1,5 @@
-//! The one generator of random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Small, fast enough to stand inside
-//! a timed loop, passes `BigCrush`, and any seed is a good seed. Not for anything that an adversary sees.
+//! The one generator of random numbers: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Small, fast enough to stand
+//! inside a timed loop, passes `BigCrush`, and any seed is a good seed. Not for anything that an adversary sees.
 
 /// A seeded stream of numbers, the same on every machine.
 #[derive(Clone, Debug)]

@@ -12,7 +12,8 @@
 //! Always true: a file under its final name is whole, so a killed run keeps all but its last rows;
 //! `meta.json` says `recording` until the writer has finished, so a reader knows that the end is
 //! missing; it counts the finished parts and their rows, so a reader knows which are gone; a part
-//! whose content does not match the checksum in its name is refused before it is decoded; nothing that is not a recording is ever removed.
+//! whose content does not match the checksum in its name is refused before it is decoded; nothing that is not a
+//! recording is ever removed.
 
 mod buffer;
 mod meta;

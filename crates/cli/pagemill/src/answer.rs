@@ -1,14 +1,15 @@
 //! What verbs answer as JSON: one object each, whose layout has a name and a version.
 //!
-//! `docs/schema/NAME.json` describes the layout; `docs/json.md` says what may change and what may not. A test runs every verb
-//! that takes `--json` and holds what it prints against the description.
+//! `docs/schema/NAME.json` describes the layout; `docs/json.md` says what may change and what may not. A test runs
+//! every verb that takes `--json` and holds what it prints against the description.
 
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-/// The layouts, their versions, and the table that `--csv` prints if none is named. A version changes when a member goes or changes its meaning; members are added without.
+/// The layouts, their versions, and the table that `--csv` prints if none is named. A version changes when a member
+/// goes or changes its meaning; members are added without.
 pub const LAYOUTS: [(&str, u64, &str); 23] = [
     ("compare", 1, "figures"),
     ("counters", 1, "metrics"),

@@ -58,7 +58,8 @@ pub struct Printed {
     /// Print JSON instead of text
     #[arg(long, default_value_if("csv", clap::builder::ArgPredicate::IsPresent, "true"))]
     pub json: bool,
-    /// Print a table of the JSON as CSV; without TABLE the main one (a wrong name is answered with those that there are)
+    /// Print a table of the JSON as CSV; without TABLE the main one (a wrong name is answered with those that there
+    /// are)
     #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     csv: Option<String>,
 }

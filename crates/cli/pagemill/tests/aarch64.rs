@@ -1,7 +1,9 @@
-//! The heap on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows neither the
-//! helper's `clone` nor userfaultfd, so nothing is compacted there: allocation, threads and fork are what is tested.
+//! The heap on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows neither
+//! the helper's `clone` nor userfaultfd, so nothing is compacted there: allocation, threads and fork are what is
+//! tested.
 //!
-//! What is not installed (the target of the compiler, the cross compiler, the emulator) is named, and the test is skipped.
+//! What is not installed (the target of the compiler, the cross compiler, the emulator) is named, and the test is
+//! skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

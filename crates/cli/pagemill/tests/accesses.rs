@@ -71,8 +71,8 @@ fn every_page_that_a_program_touches_is_in_the_recording_and_no_other() {
     assert!(text.out.contains("working set of an interval"), "{}", text.out);
 }
 
-/// Threads, forked children and a timer's handler map memory, cut it, let it grow again and give it back; whatever is new reads
-/// as zeros and whatever was written stays.
+/// Threads, forked children and a timer's handler map memory, cut it, let it grow again and give it back; whatever is
+/// new reads as zeros and whatever was written stays.
 const MAPS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -108,8 +108,8 @@ fn every_fault_of_a_command_is_counted_by_each_back_end_and_its_status_passed_on
     }
 }
 
-/// The kernel copies the arguments of execve page by page into the new memory; each of these pages is a fault in the account
-/// of the process and in no event.
+/// The kernel copies the arguments of execve page by page into the new memory; each of these pages is a fault in the
+/// account of the process and in no event.
 #[test]
 fn the_faults_that_no_event_tells_are_the_pages_of_the_arguments() {
     const PAGES: u64 = 24;
@@ -237,8 +237,8 @@ int main(int n, char **words) {
 }
 "#;
 
-/// Once, processes stayed in the table of those that are followed when they had ended, so the faults of all after the 8192nd
-/// were called "made by the kernel for the program".
+/// Once, processes stayed in the table of those that are followed when they had ended, so the faults of all after the
+/// 8192nd were called "made by the kernel for the program".
 #[test]
 fn a_command_that_starts_more_processes_than_can_be_followed_at_a_time_loses_none() {
     let room = tempfile::tempdir().unwrap();

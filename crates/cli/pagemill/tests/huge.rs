@@ -269,8 +269,8 @@ fn who_refuses_huge_pages_gets_none() {
     }
 }
 
-/// Makes mappings without room for a huge page until one of them is advised, takes the advice back for a part of it without the library's
-/// hearing of it, and has the whole moved.
+/// Makes mappings without room for a huge page until one of them is advised, takes the advice back for a part of it
+/// without the library's hearing of it, and has the whole moved.
 const SMALL: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -457,8 +457,8 @@ fn what_malloc_maps_for_one_block_is_advised_when_it_is_made() {
     assert_eq!((ran.code(), ran.out.as_str()), (Some(0), told.as_str()), "{ran:?}");
 }
 
-/// Fills memory densely, then more of it, and frees most of that; says when what is dense is on huge pages and what is sparse is
-/// not.
+/// Fills memory densely, then more of it, and frees most of that; says when what is dense is on huge pages and what is
+/// sparse is not.
 const DENSE_AND_SPARSE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -512,7 +512,8 @@ fn on_the_compacting_heap_dense_memory_is_huge_and_sparse_memory_is_not() {
     }
     let room = tempfile::tempdir().unwrap();
     let Some(program) = compiled(&room, "dense", DENSE_AND_SPARSE, &["-O1"]) else { return };
-    // Ingens collapses what is nine tenths full, whatever it costs: the one policy whose answer is the same on every machine.
+    // Ingens collapses what is nine tenths full, whatever it costs: the one policy whose answer is the same on every
+    // machine.
     let (ran, stats) = under("ingens", &["--mesh", "1y"], &[program.to_str().unwrap()]);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     if ran.out.starts_with("dense: base") {
@@ -691,8 +692,8 @@ fn the_systems_setting_is_restored_by_the_next_start_after_a_kill() {
     assert_eq!(machine.thp(), "madvise");
 }
 
-/// Any user could lock the file of a loan, for flock(2) asks for no more than an open descriptor: root's pagemill waited
-/// for ever, with the setting changed.
+/// Any user could lock the file of a loan, for flock(2) asks for no more than an open descriptor: root's pagemill
+/// waited for ever, with the setting changed.
 #[test]
 fn another_user_cannot_hold_the_lock_of_a_loan() {
     let machine = Machine::new();

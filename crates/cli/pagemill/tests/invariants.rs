@@ -8,6 +8,7 @@
 //! | `heap`, `prefault` and `preload-sys` have no dependency, the preload libraries only these | what runs inside other programs must not allocate |
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
 //! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
+//! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
@@ -348,8 +349,8 @@ fn a_crate_that_allows_unsafe_code_is_found() {
 const CIRCLES: &[(&str, &[&str])] =
     &[("see/tracer", &["ask attach child convert follow fork hold page_out process trace"])];
 
-/// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so are the roots of folders,
-/// which say what is in them.
+/// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so are the roots of
+/// folders, which say what is in them.
 fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut sources = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -547,5 +548,66 @@ fn no_verb_imports_a_verb_and_no_file_travels() {
                 assert_eq!(travels, None, "{wing}/{name}");
             }
         }
+    }
+}
+
+/// Where the name of a policy stands beside its own file: a flag's default, a baseline, a group of the machine's
+/// parameters. Published figures name the systems that they show.
+const NAMED: [(&str, &str); 4] = [
+    ("cli/pagemill/src/verbs/tier.rs", "hemem"),
+    ("cli/pagemill/src/verbs/simulate/huge.rs", "linux-never"),
+    ("cli/pagemill/src/verbs/simulate/huge.rs", "linux-always"),
+    ("lab/sim/src/machine.rs", "hemem"),
+];
+
+#[test]
+fn what_a_registry_lists_is_named_in_its_own_file_only() {
+    use pagemill_policy::huge;
+    use pagemill_policy::tier::compose::{PLACERS, TRACKERS};
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let trackers = TRACKERS.iter().map(|row| row.name);
+    let placers = PLACERS.iter().map(|row| row.name);
+    let mut names: Vec<&str> = trackers.chain(placers).chain(huge::names()).collect();
+    // Words that mean other things, too; an experiment has a placer's name.
+    names.retain(|name| !["", "none", "colloid"].contains(name));
+    assert!(names.len() > 10, "{names:?}");
+    let mut found = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (wing, rooms) in LADDER {
+        for room in rooms {
+            let mut open = vec![crates.join(wing).join(room).join("src")];
+            while let Some(at) = open.pop() {
+                if at.is_dir() {
+                    open.extend(fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
+                    continue;
+                }
+                let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+                let figures = place.starts_with("lab/experiments");
+                if figures || place.ends_with("tests.rs") || !place.ends_with(".rs") {
+                    continue;
+                }
+                let text = fs::read_to_string(&at).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap();
+                for name in &names {
+                    let composed =
+                        huge::find(name).is_none() && code.contains(&format!("\"{name}+"));
+                    if composed || code.contains(&format!("\"{name}\"")) {
+                        found.entry(name).or_default().insert(place.clone());
+                    }
+                }
+            }
+        }
+    }
+    for name in names {
+        let places = found.remove(name).unwrap_or_default();
+        let strange = |place: &&String| {
+            !place.starts_with("steer/policy/src/") && !NAMED.contains(&(place.as_str(), name))
+        };
+        assert_eq!(
+            places.iter().filter(strange).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{name}"
+        );
+        let own = places.iter().filter(|place| place.starts_with("steer/policy/src/")).count();
+        assert_eq!(own, 1, "{name}: {places:?}");
     }
 }

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Held by the one checkout that there is: a program that another thread is starting meanwhile would have the files that are written open for a
-/// moment, and what is open for writing cannot be run (`ETXTBSY`).
+/// Held by the one checkout that there is: a program that another thread is starting meanwhile would have the files
+/// that are written open for a moment, and what is open for writing cannot be run (`ETXTBSY`).
 static ONE: Mutex<()> = Mutex::new(());
 
 /// A checkout with the launcher, a source file, and a path with the few tools it may use: no cargo.

@@ -39,7 +39,8 @@ fn verbs() -> BTreeSet<String> {
     names.filter_map(verb).collect()
 }
 
-/// Recordings of a short program, made once: with page faults and huge pages, and with accesses where they can be traced.
+/// Recordings of a short program, made once: with page faults and huge pages, and with accesses where they can be
+/// traced.
 struct Recordings {
     _room: TempDir,
     faults: PathBuf,

@@ -86,8 +86,8 @@ fn what_is_no_recording_or_no_way_is_refused() {
     assert!(text(&output.stderr).contains("expected shift=BYTES"), "{}", text(&output.stderr));
 }
 
-/// A `perf.data` of loads by one event: heap and one anonymous mapping of 8 MiB each, and samples as address and whether their
-/// access walked page tables.
+/// A `perf.data` of loads by one event: heap and one anonymous mapping of 8 MiB each, and samples as address and
+/// whether their access walked page tables.
 fn perf_data(samples: &[(u64, bool)]) -> Vec<u8> {
     let longs = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     let record = |kind: u32, body: Vec<u8>| {
@@ -330,7 +330,8 @@ fn what_cannot_be_measured_is_said() {
     }
     assert_eq!(tiny.status.code(), Some(2));
     assert!(text(&tiny.stderr).contains("uses no 2 MiB"), "{}", text(&tiny.stderr));
-    // Without a processor that counts, asking for its counters is refused with the reason; by itself it measures by runs.
+    // Without a processor that counts, asking for its counters is refused with the reason; by itself it measures by
+    // runs.
     let counters = pagemill(&["plan", "--measure", "--from", "counters", "--", "true"]);
     assert_eq!(counters.status.code(), Some(2));
     assert!(!text(&counters.stderr).is_empty());

@@ -228,8 +228,8 @@ fn misuse_is_named_with_its_address_and_ends_the_program() {
     }
 }
 
-/// Kinds of misuse, and what the other configurations and glibc 2.41 do with each for 8 bytes, 4 KiB and 256 KiB: c(aught), m(issed), or what
-/// depends on what lies where.
+/// Kinds of misuse, and what the other configurations and glibc 2.41 do with each for 8 bytes, 4 KiB and 256 KiB:
+/// c(aught), m(issed), or what depends on what lies where.
 const KINDS: [(&str, &str, &str); 20] = [
     ("free twice", "c c c", "c c c"),
     ("free twice, another between", "c c c", "c c c"),

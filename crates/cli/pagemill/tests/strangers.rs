@@ -145,7 +145,8 @@ int main(void) {
 }
 "#;
 
-/// A ring's pages are put in when it is mapped, and no fault brings them back: nobody may drop them. The program got SIGBUS.
+/// A ring's pages are put in when it is mapped, and no fault brings them back: nobody may drop them. The program got
+/// SIGBUS.
 #[test]
 fn rings_of_drivers_are_left_as_they_are() {
     let room = tempfile::tempdir().unwrap();
@@ -199,8 +200,8 @@ fn transfers_into_registered_buffers_arrive() {
     }
 }
 
-/// A hard limit of descriptors below ours, which only CAP_SYS_RESOURCE may lift, and other users: the next program slept for
-/// ever in its first call that a filter notifies.
+/// A hard limit of descriptors below ours, which only CAP_SYS_RESOURCE may lift, and other users: the next program
+/// slept for ever in its first call that a filter notifies.
 #[test]
 fn a_program_with_a_low_limit_or_another_user_runs_to_its_end() {
     let room = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! Real programs under `record --with accesses`: the same standard output, the same exit status, and little more memory.
+//! Real programs under `record --with accesses`: the same standard output, the same exit status, and little more
+//! memory.
 //!
 //! It takes minutes, so it runs by name: `cargo test -p pagemill --test transparency -- --ignored --nocapture`; with
-//! `PAGEMILL_PROGRAMS=perl,node` only these. It prints a row for each program. What this machine does not have is skipped.
+//! `PAGEMILL_PROGRAMS=perl,node` only these. It prints a row for each program. What this machine does not have is
+//! skipped.
 
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]

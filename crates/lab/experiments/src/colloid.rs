@@ -182,8 +182,8 @@ impl Report {
     }
 }
 
-/// Runs the figures. `progress` is told what begins and how much of all is done; `finished` gets the report so far after each
-/// figure. What is kept of an earlier run of the same kind is not made again.
+/// Runs the figures. `progress` is told what begins and how much of all is done; `finished` gets the report so far
+/// after each figure. What is kept of an earlier run of the same kind is not made again.
 ///
 /// # Errors
 /// For a figure that is none of [`FIGURES`]; from `finished`; where a part cannot be written.

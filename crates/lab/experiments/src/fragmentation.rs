@@ -9,11 +9,11 @@
 //!
 //! The study fragmented with a program that fills memory and frees parts of it; here `frag induce` does
 //! it, to a score of 1 at order 9. So the states are the study's and the degree is ours; the published
-//! rows are those of its own program. Huge pages off means off for the programs, too. Its programs, canneal, fmm and streamcluster, are
-//! the built-in ones, at a share of its sizes.
+//! rows are those of its own program. Huge pages off means off for the programs, too. Its programs, canneal, fmm and
+//! streamcluster, are the built-in ones, at a share of its sizes.
 //!
-//! Each run is kept in the results directory when it ends: a run of all that was ended goes on with what is left, having brought memory
-//! into the state again.
+//! Each run is kept in the results directory when it ends: a run of all that was ended goes on with what is left,
+//! having brought memory into the state again.
 //!
 //! Always true: the settings are on loan; a published number is shown and never used.
 

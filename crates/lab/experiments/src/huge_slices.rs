@@ -1,5 +1,5 @@
-//! What huge pages are worth in each slice of a program's memory (CBMM, ATC 2022, figure 1), and what a wrong profile costs
-//! (sections 5.5 and 5.6), on programs that run.
+//! What huge pages are worth in each slice of a program's memory (CBMM, ATC 2022, figure 1), and what a wrong profile
+//! costs (sections 5.5 and 5.6), on programs that run.
 //!
 //! ```text
 //!  for each program:
@@ -7,9 +7,10 @@
 //!    profile, made wrong in each way ──► the chunks that a huge page pays in ──► runs, in seeded random order ──► CPU time
 //! ```
 //!
-//! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is placed before its
-//! first touch: the profile alone decides, without policy and agent. `slices` is a program whose truth is known; `redis` is server and client in one
-//! command, of which the server is sliced and the time of both counts.
+//! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is
+//! placed before its first touch: the profile alone decides, without policy and agent. `slices` is a program whose
+//! truth is known; `redis` is server and client in one command, of which the server is sliced and the time of both
+//! counts.
 //!
 //! Always true: the published claim is shown and not used; runs of all profiles are interleaved.
 
@@ -78,7 +79,8 @@ impl Options {
     }
 }
 
-/// The programs: all but the first three are the published ones that are free and end by themselves the same way each time.
+/// The programs: all but the first three are the published ones that are free and end by themselves the same way each
+/// time.
 pub const PROGRAMS: [&str; 7] =
     ["slices", "growing-server", "thp-ubmk", "redis", "xz", "canneal", "sqlite3"];
 
@@ -339,7 +341,8 @@ impl Subject {
         (all > 0.0).then(|| sum(&ranking[..ranking.len().div_ceil(10)]) / all)
     }
 
-    /// Of the parts that are chased, how many are among the greatest slices. Slices are parts if the mapping was cut as it is.
+    /// Of the parts that are chased, how many are among the greatest slices. Slices are parts if the mapping was cut as
+    /// it is.
     fn found(&self) -> Option<usize> {
         if self.name != "slices" {
             return None;

@@ -1,6 +1,6 @@
-//! Published experiments made again. [`reproduce`]: programs under allocators, cell by cell. The others are no programs to
-//! compare: placement on a simulated machine, and what the free memory
-//! of this one looks like; programs under huge page policies; what measuring and tracing cost, and what huge pages are worth where.
+//! Published experiments made again. [`reproduce`]: programs under allocators, cell by cell. The others are no programs
+//! to compare: placement on a simulated machine, and what the free memory of this one looks like; programs under huge
+//! page policies; what measuring and tracing cost, and what huge pages are worth where.
 #![forbid(unsafe_code)]
 
 pub mod colloid;

@@ -2,8 +2,8 @@
 //! compared on (Beniamine et al., 2016; per-kernel figures from the author's thesis).
 //!
 //! Each kernel runs as it is and under each back end in turn, as a process of its own. *Slowdown* is CPU time of
-//! the program by CPU time of the same run untraced; both are told by the program itself, so the tracer's own time is not in
-//! it. *Events* are recorded accesses, *pages* distinct pages.
+//! the program by CPU time of the same run untraced; both are told by the program itself, so the tracer's own time is
+//! not in it. *Events* are recorded accesses, *pages* distinct pages.
 //!
 //! | back end | stands beside | its trace has |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `exact` | TABARNAC | every access, in an emulator |
 //! | `sample` | Mitos, MemProf | samples; their source is `pebs`, `ibs` or `clock` |
 //!
-//! The emulator runs a smaller class. There too `validate` tells page by page whether the pages of `faults` are the right
-//! ones: the traced program and the emulator's account of it are one run. The share of pages of samples is by number, of
-//! those of `exact` in the same class.
+//! The emulator runs a smaller class. There too `validate` tells page by page whether the pages of `faults` are the
+//! right ones: the traced program and the emulator's account of it are one run. The share of pages of samples is by
+//! number, of those of `exact` in the same class.
 //!
 //! The sweep runs IS with the two intervals of the original: *monitor wake-up*, after which page table entries are
 //! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many

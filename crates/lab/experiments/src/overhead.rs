@@ -1,15 +1,15 @@
-//! What measuring costs: a program that does nothing but take page faults, with each back end of `record --with faults`; and
-//! programs whose accesses are recorded ([`accesses`]).
+//! What measuring costs: a program that does nothing but take page faults, with each back end of `record --with
+//! faults`; and programs whose accesses are recorded ([`accesses`]).
 //!
 //! ```text
 //!  faults     pagemill [record --with faults …] workload touch      arms in seeded random order, `repetitions` times
 //! ```
 //!
-//! A touch is timed by the program itself; what a back end adds is the difference of the medians. Whether the back ends agree is
-//! told by the median that each recorded in the kernel.
+//! A touch is timed by the program itself; what a back end adds is the difference of the medians. Whether the back ends
+//! agree is told by the median that each recorded in the kernel.
 //!
-//! Always true: an arm that does not run here is in the table with the reason; of what a signal ends early, the tables have
-//! what was measured by then and say so.
+//! Always true: an arm that does not run here is in the table with the reason; of what a signal ends early, the tables
+//! have what was measured by then and say so.
 
 mod accesses;
 

@@ -3,14 +3,14 @@
 //!
 //! Terms: a *window* core holds a window of operations in flight, as a reorder buffer does: an operation
 //! enters when the one a window before it retires, and operations retire in order, so one slow read
-//! holds up those behind it. A *stream* core reads consecutive lines, with a prefetcher ahead of it ([`crate::stream`]).
-//! An operation may need a page table line first, through one of few walkers.
+//! holds up those behind it. A *stream* core reads consecutive lines, with a prefetcher ahead of it
+//! ([`crate::stream`]). An operation may need a page table line first, through one of few walkers.
 //!
 //! A read costs: link request (alternate tier only), channel, link reply, and a constant that makes up the
-//! tier's unloaded latency. A line written goes back some time; it loads the tier and delays nobody: in the order of its
-//! reads for a stream, whose lines leave the L2 cache for memory, in none for a window core, whose lines leave a
-//! hashed cache. Latencies are those of demand reads; what a prefetcher reads is not counted, as the counters that
-//! the published systems read do not count it (event `TOR_OCCUPANCY.IA_MISS_DRD`, without `DRD_PREF`).
+//! tier's unloaded latency. A line written goes back some time; it loads the tier and delays nobody: in the order of
+//! its reads for a stream, whose lines leave the L2 cache for memory, in none for a window core, whose lines leave a
+//! hashed cache. Latencies are those of demand reads; what a prefetcher reads is not counted, as the counters that the
+//! published systems read do not count it (event `TOR_OCCUPANCY.IA_MISS_DRD`, without `DRD_PREF`).
 //!
 //! Always so: in flight reads never exceed the slots; with the same seed the outcome is the same.
 

@@ -7,22 +7,23 @@
 //! Among queued requests of the current direction it takes the one whose data could start first, the oldest among
 //! equals: row hits and idle banks go ahead where the bus would idle (FR-FCFS), and one older than [`STARVED`] goes
 //! first. One that would leave the bus idle is committed only when its activation is due, so that what waits for a
-//! bank holds up no other. All that bounds a request's start only ever moves on, so what an earlier look found is a lower
-//! bound that spares most of them another look. Writes wait
-//! in their own queue and are drained in runs between two marks, or while no read waits. A row is closed after
-//! a burst unless another queued request wants it.
+//! bank holds up no other. All that bounds a request's start only ever moves on, so what an earlier look found is a
+//! lower bound that spares most of them another look. Writes wait in their own queue and are drained in runs between
+//! two marks, or while no read waits. A row is closed after a burst unless another queued request wants it.
 //!
-//! *Refresh* is owed once an interval (JEDEC: tREFI) and takes the banks away for a while (tRFC). A controller may postpone it, eight
-//! times on DDR4 (JESD79-4, refresh command), and makes it where nobody waits: Elastic Refresh (Stuecheli et al., MICRO 2010) waits for
-//! an idle time of the rank that is the shorter, the more refreshes are owed. Here it goes down in equal parts from a refresh's own length, for
-//! which idleness pays for it, to nothing when the last one is postponed; then a refresh is made whoever waits. Where one rank's refresh holds up
-//! all cores, the others are idle and are refreshed meanwhile, which is most of what postponing is worth. Devices with same-bank
-//! refresh (DDR5: REFsb, tRFCsb) lose one bank of each group at a time, that much more often. Banks are precharged before. A run begins
-//! with everything postponed, as after a long load; the first idle moment makes up for all of it, as those before the run would have.
+//! *Refresh* is owed once an interval (JEDEC: tREFI) and takes the banks away for a while (tRFC). A controller may
+//! postpone it, eight times on DDR4 (JESD79-4, refresh command), and makes it where nobody waits: Elastic Refresh
+//! (Stuecheli et al., MICRO 2010) waits for an idle time of the rank that is the shorter, the more refreshes are owed.
+//! Here it goes down in equal parts from a refresh's own length, for which idleness pays for it, to nothing when the
+//! last one is postponed; then a refresh is made whoever waits. Where one rank's refresh holds up all cores, the others
+//! are idle and are refreshed meanwhile, which is most of what postponing is worth. Devices with same-bank refresh
+//! (DDR5: REFsb, tRFCsb) lose one bank of each group at a time, that much more often. Banks are precharged before. A
+//! run begins with everything postponed, as after a long load; the first idle moment makes up for all of it, as those
+//! before the run would have.
 //!
 //! Always so: bursts never overlap on the bus; a bank activates no sooner than its precharge allows;
-//! a rank starts no more than four activates in a window; every read is answered once; each interval's refresh is made, none later than
-//! may be postponed.
+//! a rank starts no more than four activates in a window; every read is answered once; each interval's refresh is made,
+//! none later than may be postponed.
 
 use crate::machine::Machine;
 
@@ -650,8 +651,8 @@ impl Channel {
         }
     }
 
-    /// The plan whose data start first, the oldest among equals. What a rank allows at best, and what earlier looks at a request said,
-    /// spare most of them another one.
+    /// The plan whose data start first, the oldest among equals. What a rank allows at best, and what earlier looks at
+    /// a request said, spare most of them another one.
     fn choose(&mut self, now: u64, write: bool) -> Plan {
         let (limits, slack) = (&self.limits, self.slack);
         let queue = if write { &mut self.writes } else { &mut self.reads };

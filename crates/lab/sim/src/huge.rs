@@ -8,20 +8,24 @@
 //!             when it has nothing to do          ─► Moment::Idle    stock
 //! ```
 //!
-//! A synthetic workload reads between touches, and time is what faults, reads and walks take. A recorded one brings its own time between
-//! touches, which holds the walks that it had on base pages; of these the simulated program is spared what huge pages spare, by a TLB beside one
-//! that has base pages only. So under `linux-never` a recorded program takes its own time and its faults, whatever is assumed of reads.
+//! A synthetic workload reads between touches, and time is what faults, reads and walks take. A recorded one brings its
+//! own time between touches, which holds the walks that it had on base pages; of these the simulated program is spared
+//! what huge pages spare, by a TLB beside one that has base pages only. So under `linux-never` a recorded program takes
+//! its own time and its faults, whatever is assumed of reads.
 //!
-//! The policies are those of `policy::huge`, the same values as live. Time is the program's: faults, reads and walks; the
-//! helper has a clock of its own that runs beside it and only works when it is not ahead of the program's. A huge page
-//! without a free block waits for `Buddy::compact`, at a price a page scanned and moved; the program waits if it asked, the
-//! helper if it did. A zone begins fragmented to a degree: that share of its pageblocks keeps one page in use.
+//! The policies are those of `policy::huge`, the same values as live. Time is the program's: faults, reads and walks;
+//! the helper has a clock of its own that runs beside it and only works when it is not ahead of the program's. A huge
+//! page without a free block waits for `Buddy::compact`, at a price a page scanned and moved; the program waits if it
+//! asked, the helper if it did. A zone begins fragmented to a degree: that share of its pageblocks keeps one page in
+//! use.
 //!
-//! Left out: caches (but what a page that the helper provided takes longer to fetch, where a machine's costs say so), NUMA, several programs, zeroing by
-//! reads, the kernel's per-CPU lists and reclaim. Pages of 64 KiB are sixteen base pages that come at one price, wherever they lie.
+//! Left out: caches (but what a page that the helper provided takes longer to fetch, where a machine's costs say so),
+//! NUMA, several programs, zeroing by reads, the kernel's per-CPU lists and reclaim. Pages of 64 KiB are sixteen base
+//! pages that come at one price, wherever they lie.
 //!
 //! Always true: a page is backed by one frame and frames in use are the zone's; a run is a function of its setup; the
-//! faults of a run touch each page of its workload at most once, ahead or not; a region that lies whole in no mapping is never on a huge page.
+//! faults of a run touch each page of its workload at most once, ahead or not; a region that lies whole in no mapping
+//! is never on a huge page.
 
 use std::sync::Arc;
 
@@ -32,7 +36,8 @@ use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
 use crate::tlb::{Config as TlbConfig, Tlb};
 use pagemill_model::random::Random;
 
-/// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts takes is not known.
+/// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts
+/// takes is not known.
 pub const WARM: Costs = {
     use Figure::{Absent, Modelled};
     Costs {
@@ -73,7 +78,8 @@ pub struct Workload {
     pub homes: Vec<Home>,
 }
 
-/// Where a region lies: the mapping that it lies whole in, and its address there. `None`: in parts of several, or at an end, so no huge page fits.
+/// Where a region lies: the mapping that it lies whole in, and its address there. `None`: in parts of several, or at an
+/// end, so no huge page fits.
 pub type Home = Option<(Arc<Mapping>, u64)>;
 
 /// Names of the synthetic workloads.
@@ -150,8 +156,8 @@ const STOCK: u64 = 16;
 /// Compaction: a page moved, and a page scanned, nanoseconds; assumed.
 const MOVE_NS: u64 = 900;
 const SCANNED_NS: u64 = 4;
-/// What an attempt at compaction takes besides, ns: draining lists on all processors, locks, retries. With it a huge page from movable fragmented memory
-/// takes the 0.46 ms that 192 faults took on the machine of [`WARM`], on average.
+/// What an attempt at compaction takes besides, ns: draining lists on all processors, locks, retries. With it a huge
+/// page from movable fragmented memory takes the 0.46 ms that 192 faults took on the machine of [`WARM`], on average.
 pub const ATTEMPT_NS: u64 = 320_000;
 /// What an attempt takes that moves one page, on average, beyond its [`Setup::attempt`].
 pub const MOVING_NS: u64 = 140_000;

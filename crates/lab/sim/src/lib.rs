@@ -17,8 +17,8 @@
 //! | [`tlb`], [`huge`] | a TLB; huge page policies on it and on the buddy allocator |
 //! | [`run`] | a run: quanta of the page level under a policy |
 //!
-//! No kernel, no clock, no floating point whose order depends on anything but the seed; threads only side by side, for work whose
-//! pieces share nothing.
+//! No kernel, no clock, no floating point whose order depends on anything but the seed; threads only side by side, for
+//! work whose pieces share nothing.
 #![forbid(unsafe_code)]
 
 pub mod buddy;

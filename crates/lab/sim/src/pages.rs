@@ -8,8 +8,8 @@
 //! whose accessed bit is set is kept and marked the first time and goes to the active list the second time; one
 //! whose bit is not set is demoted. When the inactive list is short, the head of
 //! the active list moves over with its bit cleared. A promoted page enters the inactive list. Accessed bits are drawn
-//! from the page's read rate and the time since the bit was cleared, so no access is simulated one by one. Within a quantum that
-//! time is what the ageing itself has taken: a short list comes round several times.
+//! from the page's read rate and the time since the bit was cleared, so no access is simulated one by one. Within a
+//! quantum that time is what the ageing itself has taken: a short list comes round several times.
 //!
 //! Always so: the pages of both tiers add up; no page is on two tiers.
 
@@ -247,9 +247,8 @@ impl Pages {
         on_default.iter().for_each(|&page| self.serve(page, 1.0));
     }
 
-    /// Ages the default tier until `wanted` frames are free or `budget_us` is spent. `rates` gives the reads of a page by class and
-    /// quantum.
-    /// Returns the pages demoted and the time spent.
+    /// Ages the default tier until `wanted` frames are free or `budget_us` is spent. `rates` gives the reads of a page
+    /// by class and quantum. Returns the pages demoted and the time spent.
     pub fn age(
         &mut self,
         now: u32,

@@ -1,9 +1,9 @@
 //! Huge pages that have been split into base pages.
 //!
-//! Terms: a *piece* is the memory of one huge page: a huge page, or as many base pages of split ones, all read alike. Where a part `1/k` of
-//! each huge page is read more than the rest ([`Inside`]), `k` pages of the same tier are split together, a *group*, into one
-//! piece with what is hot in them and `k - 1` with what is not, in their places. So all pieces are of one size, and
-//! placement goes on as before.
+//! Terms: a *piece* is the memory of one huge page: a huge page, or as many base pages of split ones, all read alike.
+//! Where a part `1/k` of each huge page is read more than the rest ([`Inside`]), `k` pages of the same tier are split
+//! together, a *group*, into one piece with what is hot in them and `k - 1` with what is not, in their places. So all
+//! pieces are of one size, and placement goes on as before.
 //!
 //! Always so: pieces serve all reads of their pages, no more and no less.
 

@@ -124,8 +124,8 @@ const SMALL: f64 = 4096.0;
 const FAULT_WHEEL: usize = 4096;
 
 impl Setup {
-    /// Bytes of a page under this policy, as the machine has them: the kernel's own tiering moves base pages, HeMem and MEMTIS
-    /// huge ones.
+    /// Bytes of a page under this policy, as the machine has them: the kernel's own tiering moves base pages, HeMem and
+    /// MEMTIS huge ones.
     #[must_use]
     pub fn page_bytes(&self) -> f64 {
         let huge = self.tracker().is_some_and(|tracker| tracker.page == PageSize::Huge);

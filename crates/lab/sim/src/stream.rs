@@ -2,14 +2,14 @@
 //!
 //! Terms: a *fill buffer* holds an L1 miss until its line comes; the *streamer* of the L2 cache fetches the
 //! lines that follow each request, up to a distance, within the request's 4 KiB page (Intel Optimization
-//! Reference Manual, data prefetching). It "adjusts dynamically to the number of outstanding requests per core": with many it
-//! goes less far ahead. The manual gives no law; here the distance shrinks in proportion to how full the *superqueue* is,
-//! which holds all that the L2 cache has outstanding. A line is *demanded* once a fill buffer waits for it. The *window* is
-//! what the reorder buffer holds; lines leave it in order.
+//! Reference Manual, data prefetching). It "adjusts dynamically to the number of outstanding requests per core": with
+//! many it goes less far ahead. The manual gives no law; here the distance shrinks in proportion to how full the
+//! *superqueue* is, which holds all that the L2 cache has outstanding. A line is *demanded* once a fill buffer waits
+//! for it. The *window* is what the reorder buffer holds; lines leave it in order.
 //!
-//! Algorithm: the core demands the next line whenever a fill buffer is free and the window has room. Each demand lets the streamer fetch
-//! up to [`PER_REQUEST`] more lines. A demanded line that has been fetched comes from the L2 cache, one that is on
-//! its way is waited for, any other is read from memory.
+//! Algorithm: the core demands the next line whenever a fill buffer is free and the window has room. Each demand lets
+//! the streamer fetch up to [`PER_REQUEST`] more lines. A demanded line that has been fetched comes from the L2 cache,
+//! one that is on its way is waited for, any other is read from memory.
 //!
 //! Always so: no more demanded lines than fill buffers; the streamer is never further ahead than its distance
 //! and never leaves the page of the last demand.

@@ -1,7 +1,7 @@
 //! Events in time order: a wheel of clocks, and a heap for what lies beyond it.
 //!
-//! Each clock of the wheel has a queue of events, linked through one pool, so that what is in use stays in the nearest cache however
-//! far ahead it lies; a bit a clock says where there are any, so that empty clocks cost nothing.
+//! Each clock of the wheel has a queue of events, linked through one pool, so that what is in use stays in the nearest
+//! cache however far ahead it lies; a bit a clock says where there are any, so that empty clocks cost nothing.
 //!
 //! Always so: events of a clock come out in the order in which they went in; none comes out early or twice.
 
@@ -107,7 +107,8 @@ impl Wheel {
         Some(event)
     }
 
-    /// Goes on to the next clock that has events, or to `limit` if that comes first. The present clock's must have been taken.
+    /// Goes on to the next clock that has events, or to `limit` if that comes first. The present clock's must have been
+    /// taken.
     pub fn advance(&mut self, limit: u64) {
         let wheel = self.ahead().unwrap_or(u64::MAX);
         let heap = self.beyond.peek().map_or(u64::MAX, |&Reverse((time, ..))| time);

@@ -83,8 +83,8 @@ pub struct Workload {
     pub step: Step,
     /// Memory of the default tier it may use, in GiB, where the evaluation says; otherwise the machine's.
     pub default_gib: Option<f64>,
-    /// Lines of its data that are read again soon enough for the last level cache to hold some; weights are reads of them
-    /// for each read that reaches memory.
+    /// Lines of its data that are read again soon enough for the last level cache to hold some; weights are reads of
+    /// them for each read that reaches memory.
     pub reused: Vec<Lines>,
     /// Units after which the program ends, where it does; its throughput is then that of the whole run.
     pub length: Option<f64>,
@@ -156,21 +156,23 @@ pub fn gups(object_bytes: f64) -> Workload {
 
 /// Silo under YCSB-C: a Masstree of 400,005,000 records, read by Zipf's law with an exponent of 0.5.
 ///
-/// The evaluation runs the Silo of MEMTIS's benchmarks (its scripts name `memtis-userspace/bench_dir/silo`). There `ycsb.cc` has a
-/// mix of reads only and draws keys by `zipfian_rng.init(nkeys, 0.5, …)`, whose `next` gives the ranks themselves: key 0 is the hottest,
-/// and nothing scatters them. So the first part `x` of the keys takes the part `sqrt(x)` of the reads, and since keys are loaded in order,
-/// what is hot is touched first. Here the keys are cut into [`SILO_RANGES`] ranges that are read equally often.
+/// The evaluation runs the Silo of MEMTIS's benchmarks (its scripts name `memtis-userspace/bench_dir/silo`). There
+/// `ycsb.cc` has a mix of reads only and draws keys by `zipfian_rng.init(nkeys, 0.5, …)`, whose `next` gives the ranks
+/// themselves: key 0 is the hottest, and nothing scatters them. So the first part `x` of the keys takes the part
+/// `sqrt(x)` of the reads, and since keys are loaded in order, what is hot is touched first. Here the keys are cut into
+/// [`SILO_RANGES`] ranges that are read equally often.
 ///
-/// Derived from the structure (Silo's and Masstree's sources): one loader inserts keys in order, so Masstree's sequential
-/// split leaves every node full: leaves of 15 records and 312 bytes, inner nodes of 16 children and 272 bytes, both in
+/// Derived from the structure (Silo's and Masstree's sources): one loader inserts keys in order, so Masstree's
+/// sequential split leaves every node full: leaves of 15 records and 312 bytes, inner nodes of 16 children and 272
+/// bytes, both in
 /// 320. A record of 100 bytes and its header take 128. That makes 150.7 bytes a record, 60.3 GB; the evaluation's
 /// default tier, a third of all memory, says 62.3 GB.
 ///
-/// A lookup goes down the inner nodes (the lowest level, 0.53 GB, and the one above, 33 MB, do not fit the caches), to a
-/// leaf and a record. Masstree prefetches the first four lines of a node side by side. An inner node's keys and children end with
-/// the fourth; in a leaf the pointers of the last two of 15 records (bytes 256 to 271) lie in the fifth, which is read
-/// once the key has been found: one more read, in a page whose translation is known. Page table lines
-/// and inner nodes share the last level cache; leaves and records are not read again soon.
+/// A lookup goes down the inner nodes (the lowest level, 0.53 GB, and the one above, 33 MB, do not fit the caches), to
+/// a leaf and a record. Masstree prefetches the first four lines of a node side by side. An inner node's keys and
+/// children end with the fourth; in a leaf the pointers of the last two of 15 records (bytes 256 to 271) lie in the
+/// fifth, which is read once the key has been found: one more read, in a page whose translation is known. Page table
+/// lines and inner nodes share the last level cache; leaves and records are not read again soon.
 ///
 /// `compute_ns` is **anchored**: it is the value at which plain TPP without antagonist does what the evaluation
 /// measured. That one cell is therefore an input, not a result.
@@ -415,8 +417,8 @@ pub fn zipf(bytes: f64, exponent: f64) -> Workload {
     Workload { name: "zipf", classes, segments: 1, together: false, ..gups(64.0) }
 }
 
-/// Updates as in [`gups`], but hot pages lie scattered: of the 512 base pages of each 2 MiB, 64 take 90 % of the updates, as where
-/// popular records of an index lie wherever they were inserted. All huge pages look alike.
+/// Updates as in [`gups`], but hot pages lie scattered: of the 512 base pages of each 2 MiB, 64 take 90 % of the
+/// updates, as where popular records of an index lie wherever they were inserted. All huge pages look alike.
 #[must_use]
 pub fn scattered() -> Workload {
     let (gib, one_in) = (72.0, 8.0);
@@ -433,7 +435,8 @@ pub fn scattered() -> Workload {
 }
 
 impl Workload {
-    /// The workload as pages of `page_bytes` see it, where each of its segments is one of them: one class, and the heat inside.
+    /// The workload as pages of `page_bytes` see it, where each of its segments is one of them: one class, and the heat
+    /// inside.
     #[must_use]
     pub fn folded(&self, page_bytes: f64) -> Option<(Self, Inside)> {
         let segment = self.bytes() / self.segments as f64;
@@ -476,8 +479,8 @@ impl Workload {
         missed
     }
 
-    /// How long a walk takes whose last line is in a cache, in nanoseconds: the L2 cache for pages of 2 MiB, the last level
-    /// cache for smaller ones.
+    /// How long a walk takes whose last line is in a cache, in nanoseconds: the L2 cache for pages of 2 MiB, the last
+    /// level cache for smaller ones.
     #[must_use]
     pub fn walk_hit_ns(&self, machine: &Machine, page_bytes: f64) -> f64 {
         let level = if page_bytes >= HUGE { "core.l2_cycles" } else { "core.llc_cycles" };

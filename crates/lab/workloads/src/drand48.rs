@@ -1,4 +1,5 @@
-//! The random numbers of `srand48` and `lrand48` (POSIX), so that a program given the published seed has the published input.
+//! The random numbers of `srand48` and `lrand48` (POSIX), so that a program given the published seed has the published
+//! input.
 
 /// `lrand48`: the upper 31 of 48 bits of a linear congruential sequence.
 #[derive(Clone, Debug)]

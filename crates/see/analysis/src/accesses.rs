@@ -39,7 +39,8 @@ pub struct AccessView {
     pub intervals: u64,
     /// Pages touched in each interval: seconds since the recording began, pages.
     pub working_set: Vec<(f64, u64)>,
-    /// How long each interval lasted by the clock, ns, in the same order. Its processes' last ones are as long as they lived.
+    /// How long each interval lasted by the clock, ns, in the same order. Its processes' last ones are as long as they
+    /// lived.
     pub lengths: Vec<u64>,
     /// Everything.
     pub total: Counts,

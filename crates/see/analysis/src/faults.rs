@@ -128,7 +128,8 @@ pub struct Slow {
 }
 
 impl FaultView {
-    /// The longest of `times`, all faults or a category's: exact where it is the longest of the rows, else the middle of its bucket.
+    /// The longest of `times`, all faults or a category's: exact where it is the longest of the rows, else the middle
+    /// of its bucket.
     pub fn longest_of(&self, times: &Histogram) -> Option<Nanos> {
         let bucket = times.max()?;
         let exact = self.longest.filter(|exact| latency::middle(latency::bucket(*exact)) == bucket);
@@ -207,8 +208,8 @@ impl FaultFold {
         }
     }
 
-    /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that no look
-    /// has seen is the heap's if it is nearer to the heap than to the next mapping above it.
+    /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that
+    /// no look has seen is the heap's if it is nearer to the heap than to the next mapping above it.
     fn label(&self, pid: u64, address: u64) -> String {
         let below = self.layout.range((pid, 0)..=(pid, address)).next_back();
         let Some((_, (end, name))) = below else { return "unknown".into() };
@@ -345,7 +346,8 @@ mod tests {
         fold.view()
     }
 
-    /// Once, all faults together had a shorter longest one than a category, because rows had been removed or were rounded.
+    /// Once, all faults together had a shorter longest one than a category, because rows had been removed or were
+    /// rounded.
     #[test]
     fn the_longest_of_all_is_that_of_a_category() {
         let mut fold =

@@ -7,10 +7,10 @@
 //! | stack | the kernel's name, or memory right above a guard that may not be touched |
 //! | file, heap, anonymous | the mapping |
 //!
-//! What is known best wins: a global before its file, an allocation before the mapping that it lies in. The words in front
-//! of an allocation, where allocators keep what they know of it, belong to it unless they are another's: it is there that the
-//! C library's touches a page of the heap for the first time. Symbols are offsets from where an image begins, which is the
-//! lowest mapping of its file.
+//! What is known best wins: a global before its file, an allocation before the mapping that it lies in. The words in
+//! front of an allocation, where allocators keep what they know of it, belong to it unless they are another's: it is
+//! there that the C library's touches a page of the heap for the first time. Symbols are offsets from where an image
+//! begins, which is the lowest mapping of its file.
 //!
 //! Always true: an address has one object; an allocation that was given back is none any more.
 

@@ -2,9 +2,9 @@
 //! moment.
 //!
 //! Fed by placement views ([`Event::TierView`], what `pagemill tier --record` writes, for pages of 2 MiB) and by
-//! the pages touched in each interval ([`Event::Touched`], what `pagemill record --with accesses` writes, for pages of 4 KiB: an
-//! interval in which a page was touched counts once). Heap statistics and page faults say nothing of heat:
-//! a recording of those alone has no pages here, which is not the same as cold ones.
+//! the pages touched in each interval ([`Event::Touched`], what `pagemill record --with accesses` writes, for pages of
+//! 4 KiB: an interval in which a page was touched counts once). Heap statistics and page faults say nothing of heat: a
+//! recording of those alone has no pages here, which is not the same as cold ones.
 //!
 //! Always so: each access is counted once, on one side of the moment; a page that was tracked and never
 //! seen accessed is there with no accesses.

@@ -1,8 +1,9 @@
 //! Which parts of a program's memory were touched how densely: faults and mappings folded into regions of 2 MiB.
 //!
-//! A *region* is 2 MiB of address space, aligned; one that a mapping does not fill can never be a huge page and is left out. A fault that has a row says that its page was touched; a fault that brought a
-//! huge page says nothing about the other 511. The memory that a mapping had says how many pages of it were touched on
-//! average, which stands in where faults have no rows.
+//! A *region* is 2 MiB of address space, aligned; one that a mapping does not fill can never be a huge page and is left
+//! out. A fault that has a row says that its page was touched; a fault that brought a huge page says nothing about the
+//! other 511. The memory that a mapping had says how many pages of it were touched on average, which stands in where
+//! faults have no rows.
 //!
 //! Where the recording says which code asked for memory (`record --with sites`), an address has that site.
 //!
@@ -76,7 +77,8 @@ pub struct Regions {
     pub counted: u64,
     /// Which code made what, by process.
     pub sites: BTreeMap<u64, Sites>,
-    /// How fast anonymous memory was touched between the first and the last fault, bytes a millisecond, all processes together.
+    /// How fast anonymous memory was touched between the first and the last fault, bytes a millisecond, all processes
+    /// together.
     pub growth: Option<u64>,
     /// Mean time that faults which compacted or reclaimed spent on it, ns, and how many did.
     pub stall: Option<(u64, u64)>,

@@ -1,11 +1,11 @@
 //! Which code made a piece of memory, told in a way that is the same in every run: `libfoo.so.1+0x2f10`.
 //!
-//! A *site* is the file and the offset in it of the instruction after the call, of the innermost caller that is not part of the
-//! C and C++ libraries or of an allocator: those are called by everybody. The offset counts from where the file's lowest mapping
-//! begins, so address space randomisation does not change it; another build of the file does.
+//! A *site* is the file and the offset in it of the instruction after the call, of the innermost caller that is not
+//! part of the C and C++ libraries or of an allocator: those are called by everybody. The offset counts from where the
+//! file's lowest mapping begins, so address space randomisation does not change it; another build of the file does.
 //!
-//! Always true: an address has one site, that of the memory which was made there last; a site is one word of a profile (no
-//! comma, `#` or blank).
+//! Always true: an address has one site, that of the memory which was made there last; a site is one word of a profile
+//! (no comma, `#` or blank).
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,8 @@ impl<T> Made<T> {
         self.ranges.insert(start, (end, by));
     }
 
-    /// Who made what lies at an address, or begins in the `near` bytes after it: an allocator's header comes before what it hands out.
+    /// Who made what lies at an address, or begins in the `near` bytes after it: an allocator's header comes before
+    /// what it hands out.
     pub fn at(&self, address: u64, near: u64) -> Option<&T> {
         let (_, (end, by)) = self.ranges.range(..=address.saturating_add(near)).next_back()?;
         (address < *end).then_some(by)

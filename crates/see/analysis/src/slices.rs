@@ -1,18 +1,20 @@
 //! The benefit of each slice of a program's memory, from few runs: group testing.
 //!
-//! A *slice* is a part of the memory that a run puts on huge pages or leaves on base pages; the *benefit* is the time that a
-//! run is shorter for it. One run a slice, as in the published profiler (510 runs), spends all its runs on differences that
-//! drown in noise. Here every run has a random half of all slices on huge pages, so each run says something about every
-//! slice; and runs next to each other are compared before those far apart, for a machine is busy for a while.
+//! A *slice* is a part of the memory that a run puts on huge pages or leaves on base pages; the *benefit* is the time
+//! that a run is shorter for it. One run a slice, as in the published profiler (510 runs), spends all its runs on
+//! differences that drown in noise. Here every run has a random half of all slices on huge pages, so each run says
+//! something about every slice; and runs next to each other are compared before those far apart, for a machine is busy
+//! for a while.
 //!
 //! ```text
 //!   y = T - Σ x_j b_j + drift + noise         x_j: slice j was on huge pages; drift: what neighbours in time share
 //!   b = Σ of the blocks that hold j           blocks: slices, and runs of 2, 4, 8 ... slices, so that what is alike is one number
 //! ```
 //!
-//! Each block's weight has a normal prior of its own width; the widths, the noise and the drift are those under which the
-//! measured times are likeliest (sparse Bayesian learning, Tipping 2001, with the update of Wipf and Nagarajan 2008). Few blocks keep a width, which is what lets 50 runs tell on 100 slices. With the posterior at hand, the next halves are, of
-//! several random ones, those whose outcome is least certain.
+//! Each block's weight has a normal prior of its own width; the widths, the noise and the drift are those under which
+//! the measured times are likeliest (sparse Bayesian learning, Tipping 2001, with the update of Wipf and Nagarajan
+//! 2008). Few blocks keep a width, which is what lets 50 runs tell on 100 slices. With the posterior at hand, the next
+//! halves are, of several random ones, those whose outcome is least certain.
 //!
 //! Always true: a function of the runs and the seed; slices that no run tells apart get equal estimates, up to what a
 //! larger block says; times multiplied by a number give estimates multiplied by it.
@@ -122,9 +124,9 @@ fn half(slices: usize, random: &mut Random) -> Vec<bool> {
     huge
 }
 
-/// Which slices run number `run` should have on huge pages: none, all, all, none to begin with, for halves alone do not tell
-/// what all slices together are worth; then random halves; and once a posterior is at hand, of several random halves that
-/// whose outcome is least certain.
+/// Which slices run number `run` should have on huge pages: none, all, all, none to begin with, for halves alone do not
+/// tell what all slices together are worth; then random halves; and once a posterior is at hand, of several random
+/// halves that whose outcome is least certain.
 pub fn design(
     run: usize,
     slices: usize,
@@ -149,14 +151,15 @@ pub fn design(
     }
 }
 
-/// What `runs` say about the benefit of each of `slices` slices; `None` for no runs or a run of another number of slices.
-/// Deviations are those of the model, which trusts itself too much with few runs: good enough to choose the next run by.
+/// What `runs` say about the benefit of each of `slices` slices; `None` for no runs or a run of another number of
+/// slices. Deviations are those of the model, which trusts itself too much with few runs: good enough to choose the
+/// next run by.
 pub fn estimate(runs: &[Run], slices: usize) -> Option<Posterior> {
     Data::new(runs, slices)?.posterior(&blocks(slices), slices, 1.0)
 }
 
-/// As [`estimate`], with deviations widened by as much as runs are predicted worse than the model thinks when a fifth of
-/// them is left out of learning; [`Posterior::error`] is the error of those predictions.
+/// As [`estimate`], with deviations widened by as much as runs are predicted worse than the model thinks when a fifth
+/// of them is left out of learning; [`Posterior::error`] is the error of those predictions.
 pub fn validated(runs: &[Run], slices: usize) -> Option<Posterior> {
     let data = Data::new(runs, slices)?;
     let count = data.times.len();

@@ -98,8 +98,8 @@ impl ValidationView {
 
 /// For how long a fault may take, ns, on a machine with much else to do.
 const IN_PROGRESS: u64 = 50_000_000;
-/// Pages of one page table. With a page of a file the kernel maps those of the aligned 64 KiB around it that are in memory
-/// (`fault_around_bytes`), and all of the folio that it is in, as far as the page table goes.
+/// Pages of one page table. With a page of a file the kernel maps those of the aligned 64 KiB around it that are in
+/// memory (`fault_around_bytes`), and all of the folio that it is in, as far as the page table goes.
 const PAGE_TABLE: u64 = 512;
 /// How many differences are kept one by one.
 const SHOWN: usize = 20;
@@ -112,7 +112,8 @@ pub struct Validation {
     ours: BTreeMap<(u64, u64), MappingSample>,
     intervals: BTreeMap<u64, Vec<Interval>>,
     faults: HashMap<(u64, u64), Vec<Fault>>,
-    /// Of the recording by faults: where each ends, whether it is of a file, and whether faults there may map more than a page.
+    /// Of the recording by faults: where each ends, whether it is of a file, and whether faults there may map more than
+    /// a page.
     mappings: BTreeMap<(u64, u64), (u64, bool, bool)>,
 }
 
@@ -122,7 +123,8 @@ struct Window {
     last: u64,
     write: bool,
     execute: bool,
-    /// While a thread was in a call about a futex in it: the kernel may have taken the page, and writable, without a fault.
+    /// While a thread was in a call about a futex in it: the kernel may have taken the page, and writable, without a
+    /// fault.
     kernel: bool,
 }
 

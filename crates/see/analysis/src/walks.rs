@@ -1,5 +1,5 @@
-//! The benefit of each slice of a program's memory from the processor's counters: how long page walks took is counted, where
-//! they were is sampled.
+//! The benefit of each slice of a program's memory from the processor's counters: how long page walks took is counted,
+//! where they were is sampled.
 //!
 //! ```text
 //!   runs without huge pages   walks W0, cycles in the kernel K0      one more, sampled: s_j of the walks were in slice j
@@ -8,11 +8,12 @@
 //!   b_j = (W0 - W1) s_j / Σ s  +  (K0 - K1) p_j / Σ p                 p_j: base pages used in slice j
 //! ```
 //!
-//! The first term is what the published profiler takes from the same counters, a run a slice; the second one is faults, which the
-//! kernel serves page by page. The published profiler leaves it out, and so does this one where the kernel's cycles may not be counted.
+//! The first term is what the published profiler takes from the same counters, a run a slice; the second one is faults,
+//! which the kernel serves page by page. The published profiler leaves it out, and so does this one where the kernel's
+//! cycles may not be counted.
 //!
-//! Always true: the benefits add up to what was counted, if a walk was sampled and a page used; a slice without walks and pages is worth nothing; the deviation of
-//! a share falls with the root of the samples.
+//! Always true: the benefits add up to what was counted, if a walk was sampled and a page used; a slice without walks
+//! and pages is worth nothing; the deviation of a share falls with the root of the samples.
 
 use pagemill_model::perf_data::walked;
 use pagemill_model::{Event, Fold};

@@ -1,8 +1,8 @@
 //! What the accesses of a recording add up to, kept beside them so that they are read once.
 //!
-//! `record` folds while it records ([`Live`]) and writes the file when it ends; else the first `report` makes it. It holds the views of the folds over
-//! accesses, with all names found, so that a recording opens as fast as its summary is read, and keeps its names when
-//! programs are replaced later.
+//! `record` folds while it records ([`Live`]) and writes the file when it ends; else the first `report` makes it. It
+//! holds the views of the folds over accesses, with all names found, so that a recording opens as fast as its summary
+//! is read, and keeps its names when programs are replaced later.
 //!
 //! Always true: a summary is used only for the parts that it was made of, and by the version of these folds that made
 //! it; without one everything works, slower. One that cannot be written is no error: the next reader tries again.
@@ -160,9 +160,9 @@ struct Batch {
 /// Accesses that may wait to be folded; then the folds are given up, and the recording is read for them when it ends.
 const WAITING: usize = 4 << 20;
 
-/// The folds of a recording in the making, in a thread of their own, so that the recorder need not wait for them. It yields
-/// to all others, which on a busy machine may leave it next to nothing: so what it has not done when the program has ended
-/// is done by who waits for it.
+/// The folds of a recording in the making, in a thread of their own, so that the recorder need not wait for them. It
+/// yields to all others, which on a busy machine may leave it next to nothing: so what it has not done when the program
+/// has ended is done by who waits for it.
 ///
 /// Mappings are told after the accesses to them, as of an earlier moment. So what happened to a process is folded, by
 /// time, when its interval has ended and all of it is known.

@@ -1,8 +1,9 @@
 //! What is in the files of a program: its variables, functions and lines, read from ELF and DWARF after the fact.
 //!
-//! A file is looked at when its name first comes up, whole, and what was found in it is kept. Variables come from the symbol
-//! table, or the dynamic one where the file is stripped. A function and its line come from DWARF (functions that
-//! were inlined there, too), else the function from the symbols. Debug information in files of its own is not looked for.
+//! A file is looked at when its name first comes up, whole, and what was found in it is kept. Variables come from the
+//! symbol table, or the dynamic one where the file is stripped. A function and its line come from DWARF (functions that
+//! were inlined there, too), else the function from the symbols. Debug information in files of its own is not looked
+//! for.
 //!
 //! Always true: offsets are from where the image begins, which is the page of its lowest segment; a file that is
 //! gone, or is no ELF file of 64 bits, has no image, and what lies there keeps the name of its mapping.

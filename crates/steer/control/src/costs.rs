@@ -1,12 +1,15 @@
 //! What huge pages cost on this machine and how it is doing: the machine's part of a huge page view.
 //!
-//! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has good and bad hours. A program that is run does
-//! not wait for that: it begins with the last ones of the boot ([`latest`]). They are kept in a file beside the journals (`/run/pagemill` for
-//! root, otherwise `$XDG_RUNTIME_DIR/pagemill`, or without it `$XDG_CACHE_HOME/pagemill`, which is `~/.cache/pagemill`; see `loan::directory`). What could not
-//! be measured stays absent, with the reason. Whether memory is cold changes by the minute, so that figure is as old as the file says.
+//! Costs are measured in under two seconds and stand for [`STANDS`] of a boot, for the host of a virtual machine has
+//! good and bad hours. A program that is run does not wait for that: it begins with the last ones of the boot
+//! ([`latest`]). They are kept in a file beside the journals (`/run/pagemill` for root, otherwise
+//! `$XDG_RUNTIME_DIR/pagemill`, or without it `$XDG_CACHE_HOME/pagemill`, which is `~/.cache/pagemill`; see
+//! `loan::directory`). What could not be measured stays absent, with the reason. Whether memory is cold changes by the
+//! minute, so that figure is as old as the file says.
 //!
-//! Few touches are tried, so it happens that huge pages were cold and no base page was. A cold base page is then taken for at least what a
-//! warm one costs and a 512th of what the host took for 512: modelled, and too little where the host provides more than a base page at once.
+//! Few touches are tried, so it happens that huge pages were cold and no base page was. A cold base page is then taken
+//! for at least what a warm one costs and a 512th of what the host took for 512: modelled, and too little where the
+//! host provides more than a base page at once.
 
 use std::ffi::OsString;
 use std::fs;
@@ -122,7 +125,8 @@ fn files(linux: &Linux) -> Vec<PathBuf> {
     files_of(loan::directory(linux), |name| std::env::var_os(name))
 }
 
-/// The same for an environment. A variable that holds no absolute path counts as not set, as the XDG base directory specification has it.
+/// The same for an environment. A variable that holds no absolute path counts as not set, as the XDG base directory
+/// specification has it.
 fn files_of(system: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let place = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let own = place("XDG_RUNTIME_DIR")
@@ -143,7 +147,8 @@ fn of_file(path: &Path) -> Option<Calibration> {
         .ok()
 }
 
-/// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it then are of no use.
+/// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it
+/// then are of no use.
 fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let boot = linux.boot()?;
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
@@ -177,7 +182,8 @@ pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
 fn measure(linux: &Linux) -> Result<Calibration> {
     let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
     let known = Calibration::new(linux.boot()?, now(), costs);
-    // Pages of 64 KiB cannot be timed while the system gives none, and whoever borrows them for a program would have to begin again.
+    // Pages of 64 KiB cannot be timed while the system gives none, and whoever borrows them for a program would have to
+    // begin again.
     let before = files(linux).into_iter().find_map(|path| of_file(&path));
     let before = before.filter(|before| before.boot == known.boot).and_then(|it| it.medium_ns);
     let kept = Calibration { medium_ns: known.medium_ns.or(before), ..known.clone() };
@@ -262,8 +268,9 @@ mod tests {
         );
     }
 
-    /// `plan` said of a program that fills 46 huge pages that there was nothing to weigh: of 32 fresh huge pages four had been cold and of the
-    /// base pages none, so a chance of cold memory met no cost of it, and base faults had no price.
+    /// `plan` said of a program that fills 46 huge pages that there was nothing to weigh: of 32 fresh huge pages four
+    /// had been cold and of the base pages none, so a chance of cold memory met no cost of it, and base faults had no
+    /// price.
     #[test]
     fn a_base_fault_has_a_price_where_only_huge_pages_were_seen_cold() {
         use pagemill_policy::huge::{Moment, Unit, find};

@@ -1,7 +1,8 @@
 //! External fragmentation of this machine: looked at, brought about on purpose, and mended.
 //!
 //! What a score is: `pagemill_analysis::fragmentation`. What `frag induce` and `frag compact` aim at is the
-//! score of the zones that hold nearly all memory, taken together ([`pagemill_record::free_memory::FreeMemory::blocks`]).
+//! score of the zones that hold nearly all memory, taken together
+//! ([`pagemill_record::free_memory::FreeMemory::blocks`]).
 
 pub mod compact;
 pub mod induce;

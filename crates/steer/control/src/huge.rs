@@ -6,9 +6,9 @@
 //!  buddyinfo, meminfo, load, profile ─────┘
 //! ```
 //!
-//! [`isolate`] keeps the system's own huge page policy from the program (or puts it in force); [`view`] fills in what a policy
-//! may look at; [`launcher`] decides and gives orders while the program runs. Apart from these, `measure` finds out by runs, or by the
-//! processor's `counters`, what huge pages are worth where (`plan --measure`).
+//! [`isolate`] keeps the system's own huge page policy from the program (or puts it in force); [`view`] fills in what a
+//! policy may look at; [`launcher`] decides and gives orders while the program runs. Apart from these, `measure` finds
+//! out by runs, or by the processor's `counters`, what huge pages are worth where (`plan --measure`).
 
 #[cfg(target_arch = "x86_64")]
 mod counters;

@@ -92,7 +92,8 @@ impl Reader {
         Ok(Self { meta, datasets, last: None, redactor: None })
     }
 
-    /// From here on header and events do not say whose they are: commands, names of processes and paths are neutral words.
+    /// From here on header and events do not say whose they are: commands, names of processes and paths are neutral
+    /// words.
     pub fn redact(&mut self) {
         let mut redactor = Redactor::default();
         redactor.meta(&mut self.meta);
@@ -118,7 +119,8 @@ impl Reader {
         }
     }
 
-    /// Whether what [`Reader::pass_over`] would not read is what was written: each part has the content that its name says.
+    /// Whether what [`Reader::pass_over`] would not read is what was written: each part has the content that its name
+    /// says.
     pub fn is_intact(&self, dataset: &str) -> bool {
         let sets = self.datasets.iter().filter(|set| set.rows.dataset() == dataset);
         let mut parts = sets.flat_map(|set| &set.parts);

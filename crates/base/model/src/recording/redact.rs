@@ -1,8 +1,8 @@
 //! A recording without what says whose it is: for who passes it on.
 //!
-//! Command, process name and paths become neutral words, the same path the same word. What belongs to the system (`/usr`,
-//! `/lib`, `/proc` …) stays, for everybody has it. As files are then not found by their names, nor are the names of the
-//! functions and variables in them.
+//! Command, process name and paths become neutral words, the same path the same word. What belongs to the system
+//! (`/usr`, `/lib`, `/proc` …) stays, for everybody has it. As files are then not found by their names, nor are the
+//! names of the functions and variables in them.
 
 use std::collections::BTreeMap;
 

@@ -162,8 +162,8 @@ fn nothing_is_overwritten_without_force_and_only_recordings_with_it() {
     assert!(other.join("thesis.tex").exists());
 }
 
-/// Once, a bounded recording of page faults dropped where the program's memory was with its first part, and all slow faults were in
-/// "unknown".
+/// Once, a bounded recording of page faults dropped where the program's memory was with its first part, and all slow
+/// faults were in "unknown".
 #[test]
 fn a_bounded_recording_keeps_what_explains_the_rows_that_are_left() {
     let room = tempfile::tempdir().unwrap();

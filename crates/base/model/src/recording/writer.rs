@@ -98,8 +98,8 @@ impl Writer {
         self.meta.datasets.iter().try_for_each(|dataset| make(&self.path.join(dataset)))
     }
 
-    /// Takes a recording away that came to nothing: its header, and its directories as far as they are empty. What cannot be
-    /// removed stays.
+    /// Takes a recording away that came to nothing: its header, and its directories as far as they are empty. What
+    /// cannot be removed stays.
     pub fn abandon(self) {
         let _ = fs::remove_file(self.path.join(META));
         for dataset in &self.meta.datasets {
@@ -245,7 +245,8 @@ impl Writer {
     }
 
     /// Strikes out the oldest parts while they exceed the limit, and returns their files; the newest
-    /// always stays. What explains other rows, or counts what has none, goes only where it takes more than half of the limit.
+    /// always stays. What explains other rows, or counts what has none, goes only where it takes more than half of the
+    /// limit.
     fn shrink(&mut self) -> Vec<PathBuf> {
         let mut removed = Vec::new();
         let Some(Bytes(limit)) = self.max_size else { return removed };

@@ -3,8 +3,8 @@
 //!
 //! Arms: `thp-off` switches transparent huge pages off for the command (`PR_SET_THP_DISABLE`); `as is` changes nothing,
 //! so a program that asks for them has them; `thp-on`, where the system's setting is `madvise`, has malloc
-//! ask too (`glibc.malloc.hugetlb=1`). A run that failed is in no figure. Where the processor's counters are not available, what a page walk costs is
-//! measured by dependent random reads instead.
+//! ask too (`glibc.malloc.hugetlb=1`). A run that failed is in no figure. Where the processor's counters are not
+//! available, what a page walk costs is measured by dependent random reads instead.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -37,14 +37,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
-    /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb, --original).
+    /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb,
+    /// --original).
     #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure", "pid"])]
     input: Option<PathBuf>,
-    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of this boot.
+    /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of
+    /// this boot.
     #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
     costs: bool,
-    /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they are worth
-    /// in each part. Standard output of the command is dropped.
+    /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they
+    /// are worth in each part. Standard output of the command is dropped.
     #[arg(long, conflicts_with_all = ["costs", "replay", "perturb", "input", "original"], requires = "command")]
     measure: bool,
     /// Runs of the command in all.
@@ -53,15 +55,16 @@ pub struct Arguments {
     /// Parts that its memory is cut into, at most.
     #[arg(long, default_value_t = 100, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000))]
     slices: u32,
-    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts and samples. Default:
-    /// counters where they work.
+    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts
+    /// and samples. Default: counters where they work.
     #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "measure")]
     from: Option<Means>,
     /// What is to be shorter.
     #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "measure")]
     by: By,
-    /// Cycles of page walks that huge pages would spare, as counted (perf stat -e dtlb_load_misses.walk_active,dtlb_store_misses.walk_active,
-    /// without huge pages less with them). They go where the recording's samples walked.
+    /// Cycles of page walks that huge pages would spare, as counted (perf stat -e
+    /// dtlb_load_misses.walk_active,dtlb_store_misses.walk_active, without huge pages less with them). They go where
+    /// the recording's samples walked.
     #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
     walk_cycles: Option<u64>,
     #[command(flatten)]

@@ -119,8 +119,8 @@ pub struct Arguments {
     /// Accesses: do not preload the library that notes which code asks for memory.
     #[arg(long)]
     no_names: bool,
-    /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is given];
-    /// its output is that of the last run.
+    /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is
+    /// given]; its output is that of the last run.
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000))]
     overhead: Option<u32>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]

@@ -93,6 +93,66 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     arguments.run()
 }
 
+/// Which experiments were asked for; all, where none was named.
+struct Asked {
+    simulated: bool,
+    free_memory: bool,
+    huge_pages: bool,
+    traces: bool,
+    /// Those that run programs.
+    names: Vec<String>,
+    all: bool,
+}
+
+impl Asked {
+    fn of(experiments: &[String]) -> Self {
+        const APART: [&str; 4] = [SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME];
+        let all = experiments.is_empty();
+        let asked = |name: &str| all || experiments.iter().any(|one| one == name);
+        let names = experiments.iter().filter(|name| !APART.contains(&name.as_str()));
+        Self {
+            simulated: asked(SIMULATED),
+            free_memory: asked(fragmentation::NAME),
+            huge_pages: asked(huge_pages::NAME),
+            traces: asked(moca::NAME),
+            names: names.cloned().collect(),
+            all,
+        }
+    }
+
+    /// Whether there are any that run programs.
+    fn programs(&self) -> bool {
+        self.all || !self.names.is_empty()
+    }
+}
+
+/// What the experiments came to that have tables of their own.
+#[derive(Default)]
+struct Apart {
+    traced: Option<moca::Outcome>,
+    huge: Option<huge_pages::Outcome>,
+    studied: Option<fragmentation::Outcome>,
+    text: String,
+    interrupted: bool,
+}
+
+impl Apart {
+    fn took_in(&mut self, outcome: impl Fn(&Self) -> Option<(String, bool)>) {
+        if let Some((text, interrupted)) = outcome(self) {
+            self.text.push_str(&text);
+            self.interrupted = interrupted;
+        }
+    }
+
+    fn outcomes(&self) -> Outcomes<'_> {
+        Outcomes { traced: self.traced.as_ref(), huge: self.huge.as_ref() }
+    }
+
+    fn failed(&self) -> bool {
+        self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
+    }
+}
+
 impl Arguments {
     fn run(&self) -> Result<Exit> {
         if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
@@ -101,41 +161,16 @@ impl Arguments {
             ensure!(self.experiments.len() == 1, "{name} runs by itself (run it once for each)");
             return self.alone(name);
         }
-        let asked = |name: &str| self.experiments.iter().any(|one| one == name);
-        let any = self.experiments.is_empty();
-        let (simulated, free_memory, huge_pages, traces) = (
-            any || asked(SIMULATED),
-            any || asked(fragmentation::NAME),
-            any || asked(huge_pages::NAME),
-            any || asked(moca::NAME),
-        );
-        let names: Vec<String> = self
-            .experiments
-            .iter()
-            .filter(|name| {
-                ![SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME]
-                    .contains(&name.as_str())
-            })
-            .cloned()
-            .collect();
-        let apart = names.is_empty() && !self.experiments.is_empty();
-        let only_memory = apart && !simulated;
-        let experiments = if apart { Vec::new() } else { experiment::select(&names, &OTHERS)? };
+        let asked = Asked::of(&self.experiments);
+        let experiments = match asked.programs() {
+            true => experiment::select(&asked.names, &OTHERS)?,
+            false => Vec::new(),
+        };
         if self.list {
-            print!("{}", list(&experiments, simulated));
+            print!("{}", list(&experiments, asked.simulated));
             return Ok(Exit::Ok);
         }
-        ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
-        let settle_fits = self.settle.is_none_or(|seconds| (0.0..=3600.0).contains(&seconds));
-        ensure!(settle_fits, "--settle must be 0 to 3600 seconds");
-        let options = Options {
-            quick: self.quick,
-            repetitions: self.reps,
-            arms: self.arms.clone(),
-            scale: self.scale,
-            settle: self.settle,
-            seed: self.seed,
-        };
+        let options = self.options()?;
         // Before any other thread exists: signals are waited for, so that a run that is ended
         // leaves its finished cells and nothing else behind.
         let signals = signal::Signals::block(ENDING)?;
@@ -147,7 +182,7 @@ impl Arguments {
         let mut store = Store::create(&directory, self.force)?;
         let facts = machine_facts();
         store.write("run.json", &self.run_json(&plan, &facts)?)?;
-        self.announce(&plan, simulated, &directory);
+        self.announce(&plan, asked.simulated, &directory);
         let every = Duration::from_millis(100);
         let linux = Linux::live();
         let mut stage = Stage { linux, executable, signals: &signals, every };
@@ -156,60 +191,94 @@ impl Arguments {
             progress.show(cell, number, left);
         });
         progress.clear();
-        let (finished, mut interrupted) = run?;
-        let mut traced = None;
-        if traces && !interrupted {
-            traced = self.traces(&stage, &store)?;
-            interrupted = traced.as_ref().is_some_and(|outcome| outcome.interrupted);
+        let (finished, interrupted) = run?;
+        let apart = self.apart(&asked, &stage, &inputs, &store, interrupted)?;
+        if !asked.programs() && !asked.simulated {
+            return self.conclude_apart(&asked, &stage, &store, &apart);
         }
-        let mut more = traced.as_ref().map_or(String::new(), moca::Outcome::text);
-        // Last, for they break up the memory that the programs ran on.
-        let mut huge = None;
-        if huge_pages && !interrupted {
-            huge = self.huge_pages(&stage, &inputs, &store)?;
-            interrupted = huge.as_ref().is_some_and(|outcome| outcome.interrupted);
-        }
-        more.push_str(&huge.as_ref().map_or(String::new(), huge_pages::Outcome::text));
-        let failed = huge.as_ref().is_some_and(huge_pages::Outcome::has_failures);
-        let mut studied = None;
-        if free_memory && !interrupted {
-            studied = self.free_memory(&stage.linux, &signals, &store)?;
-            interrupted = studied.as_ref().is_some_and(|outcome| outcome.interrupted);
-            more.push_str(&studied.as_ref().map_or(String::new(), fragmentation::Outcome::text));
-        }
-        let outcomes = Outcomes { traced: traced.as_ref(), huge: huge.as_ref() };
-        if only_memory {
-            page::apart(outcomes).map_or(Ok(()), |page| store.write("report.html", &page))?;
-            if !self.json {
-                print!("{more}");
-            }
-            eprintln!("pagemill: results in {}", store.directory().display());
-            let nothing = traced.is_none() && huge.is_none() && studied.is_none();
-            let is_roots = (huge_pages || free_memory) && stage.linux.may_compact().is_err();
-            return Ok(match () {
-                () if interrupted => Exit::Code(130),
-                () if nothing && is_roots => Exit::Permission,
-                () if nothing => Exit::Unsupported,
-                () if failed => Exit::Finding,
-                () => Exit::Ok,
-            });
-        }
+        let (interrupted, outcomes) = (apart.interrupted, apart.outcomes());
         let summary =
             summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
-        self.store(&store, &summary, &more, None, outcomes)?;
+        self.store(&store, &summary, &apart.text, None, outcomes)?;
         drop(signals);
         let mut finished_figure = |part: &colloid::Report| {
-            self.store(&store, &summary, &more, Some(part), outcomes).map(drop)
+            self.store(&store, &summary, &apart.text, Some(part), outcomes).map(drop)
         };
-        let report = (simulated && !interrupted)
+        let report = (asked.simulated && !interrupted)
             .then(|| self.simulate(&directory, &mut finished_figure))
             .transpose()?;
-        self.conclude(&store, &summary, &more, report.as_ref(), outcomes)?;
-        let failed = failed || finished.iter().any(|(_, outcome)| outcome.is_err());
+        self.conclude(&store, &summary, &apart.text, report.as_ref(), outcomes)?;
+        let failed = apart.failed() || finished.iter().any(|(_, outcome)| outcome.is_err());
         Ok(match () {
             () if interrupted => Exit::Code(130),
             () if failed => Exit::Finding,
+            () => Exit::Ok,
+        })
+    }
+
+    /// How programs are run.
+    fn options(&self) -> Result<Options> {
+        ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
+        let settle_fits = self.settle.is_none_or(|seconds| (0.0..=3600.0).contains(&seconds));
+        ensure!(settle_fits, "--settle must be 0 to 3600 seconds");
+        Ok(Options {
+            quick: self.quick,
+            repetitions: self.reps,
+            arms: self.arms.clone(),
+            scale: self.scale,
+            settle: self.settle,
+            seed: self.seed,
+        })
+    }
+
+    /// Runs the experiments that have tables of their own, unless all was `interrupted`.
+    fn apart(
+        &self,
+        asked: &Asked,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+        store: &Store,
+        interrupted: bool,
+    ) -> Result<Apart> {
+        let mut apart = Apart { interrupted, ..Apart::default() };
+        if asked.traces && !apart.interrupted {
+            apart.traced = self.traces(stage, store)?;
+            apart.took_in(|apart| apart.traced.as_ref().map(|it| (it.text(), it.interrupted)));
+        }
+        // Last, for they break up the memory that the programs ran on.
+        if asked.huge_pages && !apart.interrupted {
+            apart.huge = self.huge_pages(stage, inputs, store)?;
+            apart.took_in(|apart| apart.huge.as_ref().map(|it| (it.text(), it.interrupted)));
+        }
+        if asked.free_memory && !apart.interrupted {
+            apart.studied = self.free_memory(&stage.linux, stage.signals, store)?;
+            apart.took_in(|apart| apart.studied.as_ref().map(|it| (it.text(), it.interrupted)));
+        }
+        Ok(apart)
+    }
+
+    /// Nothing else was asked for.
+    fn conclude_apart(
+        &self,
+        asked: &Asked,
+        stage: &Stage<'_>,
+        store: &Store,
+        apart: &Apart,
+    ) -> Result<Exit> {
+        page::apart(apart.outcomes()).map_or(Ok(()), |page| store.write("report.html", &page))?;
+        if !self.json {
+            print!("{}", apart.text);
+        }
+        eprintln!("pagemill: results in {}", store.directory().display());
+        let nothing = apart.traced.is_none() && apart.huge.is_none() && apart.studied.is_none();
+        let is_roots =
+            (asked.huge_pages || asked.free_memory) && stage.linux.may_compact().is_err();
+        Ok(match () {
+            () if apart.interrupted => Exit::Code(130),
+            () if nothing && is_roots => Exit::Permission,
+            () if nothing => Exit::Unsupported,
+            () if apart.failed() => Exit::Finding,
             () => Exit::Ok,
         })
     }
@@ -411,7 +480,8 @@ impl Arguments {
         if self.quick { QUICK_FIGURES } else { colloid::FIGURES }
     }
 
-    /// The published evaluation of Colloid on the simulated machine; figures that an ended run left in `directory` are taken.
+    /// The published evaluation of Colloid on the simulated machine; figures that an ended run left in `directory` are
+    /// taken.
     fn simulate(
         &self,
         directory: &Path,

@@ -67,8 +67,9 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     backend: Option<Backend>,
 
-    /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth: linux-always,
-    /// linux-madvise, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own malloc unless --mesh is given
+    /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth:
+    /// linux-always, linux-madvise, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own malloc unless
+    /// --mesh is given
     #[arg(long, value_name = "POLICY")]
     huge: Option<String>,
 
@@ -92,8 +93,8 @@ pub struct Arguments {
     #[arg(long, requires = "huge")]
     dry: bool,
 
-    /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside by
-    /// ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
+    /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside
+    /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
     #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = crate::values::process)]
     pid: Option<u32>,
 

@@ -41,16 +41,18 @@ use pagemill_launch::input;
 )]
 pub struct Arguments {
     /// The workload: gups, silo, pagerank, cachelib, chase, zipf, moving or scattered, or a recording that
-    /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a recording with faults.
+    /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a
+    /// recording with faults.
     #[arg(default_value = "gups")]
     workload: String,
     #[command(flatten)]
     huge: huge::Options,
-    /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as shipped), the last
-    /// two +watermark (the paper's search) and +climb (uphill along the program's own rate).
+    /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as
+    /// shipped), the last two +watermark (the paper's search) and +climb (uphill along the program's own rate).
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
-    /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with other names the default tier first.
+    /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with
+    /// other names the default tier first.
     #[arg(long, value_name = "TIERS")]
     tiers: Option<String>,
     /// With a recording: what cores do between two reads is not recorded, so it is as in this workload [default: zipf].
@@ -86,7 +88,8 @@ pub struct Arguments {
     /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
     #[arg(long, value_delimiter = ',', value_name = "FIGURES", conflicts_with_all = OF_A_RUN)]
     figure: Vec<String>,
-    /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see --keep).
+    /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see
+    /// --keep).
     #[arg(long, conflicts_with_all = OF_A_RUN)]
     sensitivity: bool,
     /// With --figure: fewer pages and points.

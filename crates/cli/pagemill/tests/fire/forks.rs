@@ -38,8 +38,8 @@ fn children_of_a_program_with_one_thread() {
     }
 }
 
-/// A handler that interrupted `fork` and allocated or forked, or interrupted malloc and forked, waited for ever for a lock that
-/// its own thread held. The C library's own tests of this are tst-mallocfork2 and tst-mallocfork3.
+/// A handler that interrupted `fork` and allocated or forked, or interrupted malloc and forked, waited for ever for a
+/// lock that its own thread held. The C library's own tests of this are tst-mallocfork2 and tst-mallocfork3.
 #[test]
 fn handlers_allocate_and_fork_wherever_they_find_the_program() {
     let _machine = shared();

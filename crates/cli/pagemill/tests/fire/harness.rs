@@ -152,8 +152,8 @@ impl Outcome {
             .collect()
     }
 
-    /// Asserts that something was merged while the program ran: else it proved nothing. Where the machine does not allow
-    /// compaction, says so instead.
+    /// Asserts that something was merged while the program ran: else it proved nothing. Where the machine does not
+    /// allow compaction, says so instead.
     pub fn compacted(&self, what: &str) {
         let facts = self.facts();
         let (Some(&merged), Some(&backend), Some(&reasons)) =

@@ -1,5 +1,5 @@
-//! Nothing is there: no memfd, no memory, no thread, no descriptors, no /proc. The program does the same work and the statistics
-//! say what is missing.
+//! Nothing is there: no memfd, no memory, no thread, no descriptors, no /proc. The program does the same work and the
+//! statistics say what is missing.
 
 use pagemill_heap::stats::degraded;
 

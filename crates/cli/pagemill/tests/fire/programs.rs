@@ -1,7 +1,8 @@
-//! The system's own programs do exactly what they do without the library: same output, same status, in every configuration.
+//! The system's own programs do exactly what they do without the library: same output, same status, in every
+//! configuration.
 //!
-//! Each is a script of `tests/programs`, run in an empty folder; the shell runs on the heap as well. What differs from run to run anyway
-//! (times, process numbers) the script leaves out.
+//! Each is a script of `tests/programs`, run in an empty folder; the shell runs on the heap as well. What differs from
+//! run to run anyway (times, process numbers) the script leaves out.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

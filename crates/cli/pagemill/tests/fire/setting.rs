@@ -5,8 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::support;
 
-/// A changed setting. A shell waits for the end of this value, or of this process, and writes the old one back: a panic, an
-/// abort or a kill of the test leaves nothing behind.
+/// A changed setting. A shell waits for the end of this value, or of this process, and writes the old one back: a
+/// panic, an abort or a kill of the test leaves nothing behind.
 pub struct Setting {
     keeper: Child,
     held: Option<ChildStdin>,

@@ -1,14 +1,15 @@
 //! The placement daemon on real memory nodes: Debian kernels under QEMU, two nodes, one of them without
-//! processors; pagemill with the libraries that it needs; and `guest.sh`. The pagemill is the one built for release that `PAGEMILL_GUEST_BINARY`
-//! names, which the launcher does where it is not older than its sources, or else that of the other tests.
+//! processors; pagemill with the libraries that it needs; and `guest.sh`. The pagemill is the one built for release
+//! that `PAGEMILL_GUEST_BINARY` names, which the launcher does where it is not older than its sources, or else that of
+//! the other tests.
 //!
 //! The launcher downloads the kernels and names their directory in `PAGEMILL_GUEST` (`vmlinuz-6.12`,
 //! `vmlinuz-7`); where something could not be prepared, `PAGEMILL_GUEST_MISSING` says what.
-//! With `PAGEMILL_GUEST_MEASURE` naming a pagemill built for release, that one runs, and what the daemon costs with 64 GiB
-//! tracked is printed after the checks.
+//! With `PAGEMILL_GUEST_MEASURE` naming a pagemill built for release, that one runs, and what the daemon costs with 64
+//! GiB tracked is printed after the checks.
 //!
-//! Nothing here is timed: the script waits for what it expects, and [`LIMIT`] ends a guest that hangs. A kernel that the
-//! emulator cannot start in [`BOOTS`] attempts is a skip by name; one that started and then stops fails the test.
+//! Nothing here is timed: the script waits for what it expects, and [`LIMIT`] ends a guest that hangs. A kernel that
+//! the emulator cannot start in [`BOOTS`] attempts is a skip by name; one that started and then stops fails the test.
 
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -23,7 +24,8 @@ use pagemill_model::{Event, Source as _};
 /// A guest that has not ended by then is ended.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A kernel that has not started its first program by then is started again: under emulation one in hundreds stops while it boots.
+/// A kernel that has not started its first program by then is started again: under emulation one in hundreds stops
+/// while it boots.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const BOOTS: usize = 3;
 
@@ -84,8 +86,8 @@ fn initial_files(to: &Path) {
     shell(FILL, &root, &[&pagemill, &tiered()]);
 }
 
-/// Boots `kernel` and returns what the guest printed and what it sent over its second line, or nothing if no attempt got as
-/// far as the first program.
+/// Boots `kernel` and returns what the guest printed and what it sent over its second line, or nothing if no attempt
+/// got as far as the first program.
 fn boot(kernel: &Path, room: &Path) -> Option<(String, String)> {
     (1..=BOOTS).find_map(|attempt| {
         // A second attempt says how far it came.
@@ -111,8 +113,8 @@ fn boot_once(kernel: &Path, room: &Path, words: &str) -> Result<(String, String)
         if std::env::var_os("PAGEMILL_GUEST_MEASURE").is_some() { " pagemill.measure" } else { "" };
     let mut command = Command::new("qemu-system-x86_64");
     command
-        // With a thread for each processor, TCG executes breakpoints of code that the other one has patched already, and kernels
-        // crash. Both guests run side by side, so one thread each is no slower.
+        // With a thread for each processor, TCG executes breakpoints of code that the other one has patched already,
+        // and kernels crash. Both guests run side by side, so one thread each is no slower.
         .args(["-accel", "tcg,thread=single", "-machine", "pc,hmat=on"])
         // Under TCG of QEMU 7.2, cmpxchg16b loses flags and kernels crash.
         .args(["-cpu", "max,-cx16", "-smp", "2", "-m", "2G"])

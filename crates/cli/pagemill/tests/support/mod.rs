@@ -101,8 +101,9 @@ pub fn compiled(directory: &TempDir, name: &str, source: &str, flags: &[&str]) -
     }
 }
 
-/// Puts a copy of a file where it is run from, with these permissions. A process of its own writes it: what a thread writes here is
-/// open for a moment in whatever another thread is starting, and what is open for writing cannot be run (`ETXTBSY`).
+/// Puts a copy of a file where it is run from, with these permissions. A process of its own writes it: what a thread
+/// writes here is open for a moment in whatever another thread is starting, and what is open for writing cannot be run
+/// (`ETXTBSY`).
 pub fn installed(from: &Path, to: &Path, mode: &str) {
     let done = Command::new("install").args(["-m", mode]).args([from, to]).status().unwrap();
     assert!(done.success(), "install {} {}: {done}", from.display(), to.display());

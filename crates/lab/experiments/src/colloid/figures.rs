@@ -74,8 +74,8 @@ impl<'a> Bench<'a> {
         )
     }
 
-    /// Runs side by side. The throughput of each is that of the whole run for programs that end, of the last 30 seconds for
-    /// those that do not, as in the published runs.
+    /// Runs side by side. The throughput of each is that of the whole run for programs that end, of the last 30 seconds
+    /// for those that do not, as in the published runs.
     pub(super) fn runs(&mut self, setups: &[Setup]) -> Vec<(f64, Outcome)> {
         for setup in setups {
             let key = Self::key(setup);
@@ -241,8 +241,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the evaluation says of its own set-up, as recalled, and what the artifact's sample log prints: none of it is
-    /// an input, none is scored.
+    /// What the evaluation says of its own set-up, as recalled, and what the artifact's sample log prints: none of it
+    /// is an input, none is scored.
     pub(super) fn facts(&mut self, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
         let machine = &self.options.machine;
         let run = |groups: &[closed::Group]| {

@@ -1,11 +1,12 @@
 //! Colloid's search, left to settle on the surface of a random machine under a random load, against the best share by
 //! brute force.
 //!
-//! A point's regret is the throughput lost at rest: the mean over the last steps, for a search that probes keeps moving. A run is as long as the
-//! published ones, 100 s of 10 ms quanta. What a search is told is *measured*: latencies and rate are each off by a
-//! normally distributed error of 0, 3 or 8 % a quantum, and latencies are then smoothed as the drivers do. What it loses is counted without error.
-//! *Balance* is the share at which the tiers' latencies meet, found by bisection: what a perfect search would reach, so
-//! what it loses is the principle's and not the search's.
+//! A point's regret is the throughput lost at rest: the mean over the last steps, for a search that probes keeps
+//! moving. A run is as long as the published ones, 100 s of 10 ms quanta. What a search is told is *measured*:
+//! latencies and rate are each off by a normally distributed error of 0, 3 or 8 % a quantum, and latencies are then
+//! smoothed as the drivers do. What it loses is counted without error. *Balance* is the share at which the tiers'
+//! latencies meet, found by bisection: what a perfect search would reach, so what it loses is the principle's and not
+//! the search's.
 
 use pagemill_model::random::Random;
 use pagemill_policy::tier::place::climb::Climb;

@@ -1,8 +1,8 @@
 //! What a tenth more or less of each parameter does to each cell of 6c and 8b.
 //!
-//! For the machine's parameters cells are those at rest, without page dynamics: the packed share against the balanced one, which is found by
-//! bisection and, in the last interval, by a line between the two ends. The kernel's parameters are in page dynamics only: for them
-//! the whole runs are made, on tables of the machine as it is.
+//! For the machine's parameters cells are those at rest, without page dynamics: the packed share against the balanced
+//! one, which is found by bisection and, in the last interval, by a line between the two ends. The kernel's parameters
+//! are in page dynamics only: for them the whole runs are made, on tables of the machine as it is.
 
 use anyhow::Result;
 use pagemill_model::parallel;
@@ -139,7 +139,8 @@ pub(super) fn run(
         .partition(|p| p.section == "kernel");
     let all = (kernel.len() + rest.len() + 2) as f64;
 
-    // Cells of a machine at rest, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses one at most.
+    // Cells of a machine at rest, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses
+    // one at most.
     let mut rest_of = |name: &str, machine: &Machine, effort: Effort, done: f64| {
         kept::part(kept, name, || {
             let values = |case: &Case| case.values(machine, options, effort);

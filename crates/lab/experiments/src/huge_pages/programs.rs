@@ -10,8 +10,8 @@
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
 //!
-//! Each runs as `pagemill run --huge ARM -- PROGRAM`, under `linux-64k` by itself. A traced run has `pagemill record --with faults` between the two and
-//! gives only its faults. What is sampled (every 50 ms) is the same for all arms.
+//! Each runs as `pagemill run --huge ARM -- PROGRAM`, under `linux-64k` by itself. A traced run has `pagemill record
+//! --with faults` between the two and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -69,8 +69,8 @@ words = {i: str(i) * 2 for i in range(count)}
 print(sum(len(words[i]) for i in range(0, count, 7)))
 ";
 
-/// CBMM's policy without a profile uses no huge page: this gives all of heap and mmap the benefit that the artifact's tuned
-/// profiles give.
+/// CBMM's policy without a profile uses no huge page: this gives all of heap and mmap the benefit that the artifact's
+/// tuned profiles give.
 const PROFILE: &str = "huge,heap,4294967296\nhuge,mmap,4294967296\n";
 
 /// What all runs share.

@@ -1,5 +1,5 @@
-//! What `record --with accesses` costs: the NAS kernels, single steps, and how long a large recording takes to make and to
-//! open.
+//! What `record --with accesses` costs: the NAS kernels, single steps, and how long a large recording takes to make and
+//! to open.
 //!
 //! ```text
 //!  kernels   pagemill workload nas-…     alone, recorded, and with --budget 2, in turn; CPU time as the kernel tells it

@@ -8,8 +8,8 @@
 //!                                                                    final memory, CPU
 //! ```
 //!
-//! Where inserting takes so long that less than the rest (3 s) of the window is left, the window ends that much after the last
-//! insertion: read at the moment the load ends, memory says nothing of what compaction makes of it.
+//! Where inserting takes so long that less than the rest (3 s) of the window is left, the window ends that much after
+//! the last insertion: read at the moment the load ends, memory says nothing of what compaction makes of it.
 //!
 //! Flat means: Pss moved by less than a share of itself during a given time, both in the file of
 //! the experiment; a server that does not become flat in time is reported as it was then.

@@ -3,8 +3,8 @@
 use super::{Bench, Flight, Kind, Purpose, Walks, of, what};
 use crate::stream::Ask;
 
-/// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is on processors
-/// whose least version has no instruction for it.
+/// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is
+/// on processors whose least version has no instruction for it.
 fn nearest(number: f64) -> u64 {
     let whole = number as u64;
     whole + u64::from(number - whole as f64 >= 0.5)

@@ -74,7 +74,8 @@ fn a_seed_is_an_outcome() {
     assert_ne!(once(9), once(10));
 }
 
-/// Refreshed whoever waits, two tiers were slower than one of them alone: cores that retire in order stood still for twice as many refreshes.
+/// Refreshed whoever waits, two tiers were slower than one of them alone: cores that retire in order stood still for
+/// twice as many refreshes.
 #[test]
 fn two_identical_tiers_at_half_share_are_never_slower_than_one_alone() {
     let machine = Machine::parse(ICELAKE).unwrap();

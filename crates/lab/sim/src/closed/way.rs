@@ -25,7 +25,8 @@ impl Divisor {
     }
 }
 
-/// What an address is cut by: channels of each tier, pairs of bank groups, lines of a row, banks beside the pair's, banks of a group.
+/// What an address is cut by: channels of each tier, pairs of bank groups, lines of a row, banks beside the pair's,
+/// banks of a group.
 pub(super) struct Split {
     channels: [Divisor; 2],
     pair: Divisor,
@@ -52,7 +53,8 @@ impl Split {
 impl Bench<'_> {
     /// Channel of a tier, bank and row of a line of a stream: consecutive lines go to the channels in turn, and in a
     /// channel to two bank groups in turn, whose rows they fill before the next bank comes (the order that Pessl et
-    /// al., USENIX Security 2016, found on Intel's DDR4 controllers: bit 7 chooses the bank group, bits from 14 the bank).
+    /// al., USENIX Security 2016, found on Intel's DDR4 controllers: bit 7 chooses the bank group, bits from 14 the
+    /// bank).
     fn place(&self, tier: usize, line: u64) -> (usize, u64, u32) {
         let (range, split) = (&self.paths[tier].channels, &self.split);
         let (inside, _) = split.channels[tier].of(line);

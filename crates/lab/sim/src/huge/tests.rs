@@ -90,7 +90,8 @@ fn no_frame_is_lost_whatever_moves() {
     }
 }
 
-/// A recorded program of two mappings: 8 whole regions and, beside them, one that no mapping fills. 20 us of its own after each touch.
+/// A recorded program of two mappings: 8 whole regions and, beside them, one that no mapping fills. 20 us of its own
+/// after each touch.
 fn recorded(policy: &str) -> Setup {
     let mapping = |start: u64, regions: u64| {
         Arc::new(Mapping {

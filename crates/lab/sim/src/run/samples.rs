@@ -80,8 +80,8 @@ impl State<'_> {
     }
 }
 
-/// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base page counts
-/// for all 512, as in the published kernel, so a piece counts what its base pages do.
+/// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base
+/// page counts for all 512, as in the published kernel, so a piece counts what its base pages do.
 fn count_pieces(splitter: &mut Splitter, counter: &mut dyn Counter, group: &[Page], hot: usize) {
     let counts = |page: &Page| -> (u32, u32) {
         let counts: Vec<u32> = splitter.counts(*page).collect();

@@ -17,7 +17,8 @@ fn memtis_splits_huge_pages_whose_heat_lies_in_few_places_and_serves_more_of_it(
     let split = memtis.run(&memtis.prepare(&mut |_, _| {}), &mut |_| {});
     assert!(whole.split == 0.0 && split.split > 0.1, "{}", split.split);
     assert!(split.last.share > whole.last.share + 0.1, "{:?}", split.last);
-    // Whether that is faster depends on the load: unloaded, reads on both tiers wait less for refreshes than those on one.
+    // Whether that is faster depends on the load: unloaded, reads on both tiers wait less for refreshes than those on
+    // one.
 }
 
 fn setup(policy: &str, steps: f64) -> Setup {

@@ -89,8 +89,8 @@ const SIZES: [Size; 4] = [
     ),
 ];
 
-/// A complex number in an array: a pair, for an array of zero pairs comes zeroed from the kernel (a structure's is written by whoever makes it), so
-/// that each thread touches its own part first.
+/// A complex number in an array: a pair, for an array of zero pairs comes zeroed from the kernel (a structure's is
+/// written by whoever makes it), so that each thread touches its own part first.
 type Stored = (f64, f64);
 
 pub(super) fn run(params: &Params) -> Result<Report, String> {

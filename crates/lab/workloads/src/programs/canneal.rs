@@ -1,14 +1,16 @@
-//! Places the elements of a circuit on a grid so that its wires are short, by simulated annealing: the shape of PARSEC's `canneal`.
+//! Places the elements of a circuit on a grid so that its wires are short, by simulated annealing: the shape of
+//! PARSEC's `canneal`.
 //!
-//! Each move exchanges the places of two random elements, and reads the places of all elements that these are wired to: random
-//! reads over the whole netlist, which is what a TLB is worst at. A move that lengthens the wires by d is made with the chance e^(-d/T);
-//! T falls by a third after every 15,000 moves, from 2,000, and 6,000 times. A share of the full size has so few elements, and so few moves at each T.
+//! Each move exchanges the places of two random elements, and reads the places of all elements that these are wired to:
+//! random reads over the whole netlist, which is what a TLB is worst at. A move that lengthens the wires by d is made
+//! with the chance e^(-d/T); T falls by a third after every 15,000 moves, from 2,000, and 6,000 times. A share of the
+//! full size has so few elements, and so few moves at each T.
 //!
-//! The netlist is random, as the generator of the published experiments makes it: five inputs an element, a grid as wide as the
-//! root of their number. At full size 2.5 million elements and 6,000 temperatures, PARSEC's native input.
+//! The netlist is random, as the generator of the published experiments makes it: five inputs an element, a grid as
+//! wide as the root of their number. At full size 2.5 million elements and 6,000 temperatures, PARSEC's native input.
 //!
-//! Deviation from the original: a wire between the two elements of a move keeps its length here (there it counts as if one had not
-//! moved), so that the length counted move by move is that of the result, which the check holds.
+//! Deviation from the original: a wire between the two elements of a move keeps its length here (there it counts as if
+//! one had not moved), so that the length counted move by move is that of the result, which the check holds.
 
 use std::time::Instant;
 
@@ -82,7 +84,8 @@ impl Netlist {
         let (here, there) = (self.elements[a].place, self.elements[b].place);
         let now = self.wires(a, here, b, there) + self.wires(b, there, a, here);
         let then = self.wires(a, there, b, here) + self.wires(b, here, a, there);
-        // A wire to a third element counts once here, and at both of its ends in all; one between the two keeps its length.
+        // A wire to a third element counts once here, and at both of its ends in all; one between the two keeps its
+        // length.
         2 * (then - now)
     }
 }

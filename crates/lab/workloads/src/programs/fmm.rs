@@ -1,17 +1,19 @@
 //! Moves particles that attract each other, by the fast multipole method in the plane: the shape of SPLASH-2's `fmm`.
 //!
-//! Two clusters of particles, each as Plummer's model has it, the second a copy of the first; 5 steps of 0.025. In each step a tree
-//! of squares is built anew ([`tree`]), the field of far particles is gathered in power series ([`expansion`]), and near ones act on each other one by
-//! one. Series of some 740 bytes and particles of 80 are visited in the order of the tree, not of memory, which the particles keep.
+//! Two clusters of particles, each as Plummer's model has it, the second a copy of the first; 5 steps of 0.025. In each
+//! step a tree of squares is built anew ([`tree`]), the field of far particles is gathered in power series
+//! ([`expansion`]), and near ones act on each other one by one. Series of some 740 bytes and particles of 80 are
+//! visited in the order of the tree, not of memory, which the particles keep.
 //!
-//! At full size 16,384 particles and a precision of 1e-6, the original's base problem; a share of it has as many fewer particles, and 16 has 262,144.
-//! The distribution of the particles, the law that moves them and the steps are the original's; the random numbers are not.
+//! At full size 16,384 particles and a precision of 1e-6, the original's base problem; a share of it has as many fewer
+//! particles, and 16 has 262,144. The distribution of the particles, the law that moves them and the steps are the
+//! original's; the random numbers are not.
 //!
-//! Deviations from the original: pairs of squares are found by walking down from the root and not kept in lists (they are the same pairs);
-//! each pair of near particles is computed once, not twice; one thread.
+//! Deviations from the original: pairs of squares are found by walking down from the root and not kept in lists (they
+//! are the same pairs); each pair of near particles is computed once, not twice; one thread.
 //!
-//! Checked: in the last step, the field at each particle is that which all others exert, summed up one by one, to 1e-6 of it (of more than
-//! 16,384 particles, so many of them that the sums have 2^26 terms).
+//! Checked: in the last step, the field at each particle is that which all others exert, summed up one by one, to 1e-6
+//! of it (of more than 16,384 particles, so many of them that the sums have 2^26 terms).
 
 mod expansion;
 mod tree;
@@ -111,7 +113,8 @@ fn advance(particle: &mut Particle, first: bool) {
     particle.velocity = halfway + acceleration * (STEP / 2.0);
 }
 
-/// The largest error of a field, as a share of it, among `checked` particles; infinite where none is due and there is one, and where it is no number.
+/// The largest error of a field, as a share of it, among `checked` particles; infinite where none is due and there is
+/// one, and where it is no number.
 fn worst_error(particles: &[Particle], checked: usize) -> f64 {
     let error = |at: usize| {
         let Particle { position, field, .. } = particles[at];

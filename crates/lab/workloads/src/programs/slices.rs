@@ -1,13 +1,13 @@
-//! Parts of memory that are used in different ways, so that what huge pages are worth in each is known beforehand: the subject on
-//! which a profiler can be tested.
+//! Parts of memory that are used in different ways, so that what huge pages are worth in each is known beforehand: the
+//! subject on which a profiler can be tested.
 //!
 //! ```text
 //!  ········ chased ········ streamed ········ chased ····     24 parts of 8 MiB; a dot: written once
 //! ```
 //!
-//! The *chased* parts have one line a page, or two, in one random cycle over all of them: each step is a dependent read that hits
-//! the caches and misses the TLB, so nearly all that huge pages are worth is there, in proportion to the lines. The *streamed*
-//! parts are read in order, where a walk serves 64 lines and is fetched ahead.
+//! The *chased* parts have one line a page, or two, in one random cycle over all of them: each step is a dependent read
+//! that hits the caches and misses the TLB, so nearly all that huge pages are worth is there, in proportion to the
+//! lines. The *streamed* parts are read in order, where a walk serves 64 lines and is fetched ahead.
 
 use std::hint::black_box;
 use std::time::Instant;

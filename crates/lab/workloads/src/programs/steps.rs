@@ -1,5 +1,5 @@
-//! The single steps that a tracer of memory accesses makes dearer, each many times over: programs started, memory mapped and
-//! unmapped, blocks allocated and freed, and pages written to whose entry was dropped.
+//! The single steps that a tracer of memory accesses makes dearer, each many times over: programs started, memory
+//! mapped and unmapped, blocks allocated and freed, and pages written to whose entry was dropped.
 //!
 //! A figure is a median of rounds: of wall time for what other processes take part in, else of CPU time of the thread.
 

@@ -1,8 +1,9 @@
 //! Clusters a stream of points online: the shape of PARSEC's `streamcluster`.
 //!
-//! A chunk of points is held in memory and divided among 10 to 20 *centers*, each itself a point, so that the distances to
-//! them (squared, times the weight of the point) and a price for each center add up to little. Then only the centers are kept, moved to the mean of their points
-//! and weighing as much as these; after the last chunk the centers themselves are clustered in the same way.
+//! A chunk of points is held in memory and divided among 10 to 20 *centers*, each itself a point, so that the distances
+//! to them (squared, times the weight of the point) and a price for each center add up to little. Then only the centers
+//! are kept, moved to the mean of their points and weighing as much as these; after the last chunk the centers
+//! themselves are clustered in the same way.
 //!
 //! ```text
 //!  a chunk ──► first centers ──► local search at this price ──► 10 to 20 centers? ──► means, weights
@@ -11,15 +12,17 @@
 //!               by its distance)    └──────────── price halved or raised
 //! ```
 //!
-//! The search asks for a random point x which points would be nearer to it, and which centers would not pay any more if their points went
-//! to x: it reads the coordinates of the whole chunk, in random order of rows, each time. That is what memory sees.
+//! The search asks for a random point x which points would be nearer to it, and which centers would not pay any more if
+//! their points went to x: it reads the coordinates of the whole chunk, in random order of rows, each time. That is
+//! what memory sees.
 //!
-//! At full size PARSEC's native input, `10 20 128 1000000 200000 5000`: a million random points of 128 dimensions in chunks of
-//! 200,000 (98 MiB). A share of it has fewer points in as much smaller chunks. Random numbers, their order and the precision of each sum are the
-//! original's with one thread (the points of seed 1 are its points), so its results hold here: a test has them. One thread.
+//! At full size PARSEC's native input, `10 20 128 1000000 200000 5000`: a million random points of 128 dimensions in
+//! chunks of 200,000 (98 MiB). A share of it has fewer points in as much smaller chunks. Random numbers, their order
+//! and the precision of each sum are the original's with one thread (the points of seed 1 are its points), so its
+//! results hold here: a test has them. One thread.
 //!
-//! Checked, of each chunk: every point is at a center, at the distance that was counted; the cost that the steps of the search
-//! made is the cost counted anew; in the end no point's weight is lost.
+//! Checked, of each chunk: every point is at a center, at the distance that was counted; the cost that the steps of the
+//! search made is the cost counted anew; in the end no point's weight is lost.
 
 use std::time::Instant;
 
@@ -49,7 +52,8 @@ const NATIVE: Input = Input {
 
 /// So many times k ln k candidates, and tries of each search.
 const TRIES: f64 = 3.0;
-/// A search goes on while it gains this share of the cost: at first, and once there are about as many centers as asked for.
+/// A search goes on while it gains this share of the cost: at first, and once there are about as many centers as asked
+/// for.
 const ROUGH: f32 = 0.1;
 const FINE: f32 = 0.001;
 /// Two ways of adding up a chunk's cost, of single precision, differ by less.
@@ -85,7 +89,8 @@ impl Points {
         &self.block[from..from + self.dimensions]
     }
 
-    /// Squared distance. Added up in order, for the published results depend on it; by fours, for a build without optimisation.
+    /// Squared distance. Added up in order, for the published results depend on it; by fours, for a build without
+    /// optimisation.
     fn distance(&self, a: usize, b: usize) -> f32 {
         let (a, b) = (self.row(a), self.row(b));
         let ((fours, rest), (others, other_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());

@@ -5,7 +5,8 @@ fn normal(random: &mut Random) -> f64 {
     normal_quantile((random.index(1 << 30) as f64 + 0.5) / f64::from(1 << 30))
 }
 
-/// Runs of a program whose slices have these benefits: halves and their complements, `noise` on each run, drift on pairs.
+/// Runs of a program whose slices have these benefits: halves and their complements, `noise` on each run, drift on
+/// pairs.
 fn campaign(benefits: &[f64], runs: usize, noise: f64, drift: f64, seed: u64) -> Posterior {
     let slices = benefits.len();
     let mut random = Random::new(seed);
@@ -52,8 +53,8 @@ fn scattered(seed: u64) -> Vec<f64> {
     benefits
 }
 
-/// The goal: 50 runs where the published profiler took 510, and nine of the ten greatest slices found. Noise as on a shared
-/// machine: each run 0.3 % of its time, a drift of 0.5 %; slices are worth 1.2 to 3 %.
+/// The goal: 50 runs where the published profiler took 510, and nine of the ten greatest slices found. Noise as on a
+/// shared machine: each run 0.3 % of its time, a drift of 0.5 %; slices are worth 1.2 to 3 %.
 #[test]
 fn fifty_runs_find_the_greatest_tenth_of_a_hundred_slices() {
     let (mut found, mut outside) = (0.0, 0);

@@ -1,13 +1,13 @@
 //! Which code of a traced program asks for memory: the ring that `libpagemill_names.so` writes in it, read.
 //!
-//! What is given back has the time stamp counter; it is turned into the recording's clock here, by the two clocks looked at
-//! together at the beginning and at each reading. What is taken has no time of its own, for looking at the counter costs as
-//! much as the rest of a note: it is told at the latest moment that is known to be before, which is the note before it or the
-//! reading before.
+//! What is given back has the time stamp counter; it is turned into the recording's clock here, by the two clocks
+//! looked at together at the beginning and at each reading. What is taken has no time of its own, for looking at the
+//! counter costs as much as the rest of a note: it is told at the latest moment that is known to be before, which is
+//! the note before it or the reading before.
 //!
-//! Always true: notes come out in the order of their tickets, and their times in that order too; one that was overwritten before it was read is counted
-//! as lost. What is taken and given back between two readings and smaller than a page is left out: it names nearly no
-//! access, and there are millions of it.
+//! Always true: notes come out in the order of their tickets, and their times in that order too; one that was
+//! overwritten before it was read is counted as lost. What is taken and given back between two readings and smaller
+//! than a page is left out: it names nearly no access, and there are millions of it.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -49,8 +49,9 @@ fn both() -> (u64, Nanos) {
 }
 
 impl Allocations {
-    /// A ring for the program at `path`, and the variables that make it write there; `preloaded` is what else it is to load. With a size `least` only
-    /// what is as large is noted, and not that it was given back; without one, all that a traced program does. The error says why there is none.
+    /// A ring for the program at `path`, and the variables that make it write there; `preloaded` is what else it is to
+    /// load. With a size `least` only what is as large is noted, and not that it was given back; without one, all that
+    /// a traced program does. The error says why there is none.
     pub fn begin(
         path: &Path,
         least: Option<u64>,

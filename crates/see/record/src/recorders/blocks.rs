@@ -153,7 +153,8 @@ fn near(kind: OpKind) -> bool {
     matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
 }
 
-/// Whether it may jump to anywhere in its function. A jump through a word at a fixed place leaves it: a call at the end.
+/// Whether it may jump to anywhere in its function. A jump through a word at a fixed place leaves it: a call at the
+/// end.
 fn by_table(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Jmp
         && instruction.flow_control() == FlowControl::IndirectBranch

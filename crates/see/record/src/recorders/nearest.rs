@@ -1,5 +1,5 @@
-//! Which access to memory a sample of the clock stands for: that of the interrupted instruction, else the nearest of the
-//! straight-line code around it, which has just run or is about to.
+//! Which access to memory a sample of the clock stands for: that of the interrupted instruction, else the nearest of
+//! the straight-line code around it, which has just run or is about to.
 //!
 //! A tight loop is interrupted at the same place again and again, mostly behind what is slow; if that place accesses
 //! nothing, none of the loop's accesses would ever be seen. A *block* is code that runs from its beginning to its
@@ -13,9 +13,9 @@
 //!          jne                  the block ends
 //! ```
 //!
-//! Always true: an address is told only if it follows from the registers. What changed a register by a constant or by another
-//! known register is taken back or applied exactly; after anything else the register is unknown, and the sample of an
-//! access that needs it is dropped and counted, never given to another access. Held against each step of real
+//! Always true: an address is told only if it follows from the registers. What changed a register by a constant or by
+//! another known register is taken back or applied exactly; after anything else the register is unknown, and the sample
+//! of an access that needs it is dropped and counted, never given to another access. Held against each step of real
 //! programs, as the processor ran them.
 
 use iced_x86::{
@@ -179,8 +179,8 @@ fn why(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Dropp
     }
 }
 
-/// The bytes that an instruction accesses if the registers before it are these, and whether it writes. `None`: it accesses
-/// none; within: they cannot be told.
+/// The bytes that an instruction accesses if the registers before it are these, and whether it writes. `None`: it
+/// accesses none; within: they cannot be told.
 pub fn accesses(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,

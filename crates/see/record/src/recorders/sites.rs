@@ -1,5 +1,5 @@
-//! `--with sites`: which code of a command asks for memory of 1 MiB or more, from its allocator or by `mmap`. The library that notes it is
-//! loaded into the command ([`super::allocations`]).
+//! `--with sites`: which code of a command asks for memory of 1 MiB or more, from its allocator or by `mmap`. The
+//! library that notes it is loaded into the command ([`super::allocations`]).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -48,7 +48,8 @@ impl Sites {
         Ok(Self { linux: linux.clone(), ring, known: HashSet::new(), noted: 0 })
     }
 
-    /// The files that a process has mapped, once; libraries that are loaded later are known if another recorder looks at mappings.
+    /// The files that a process has mapped, once; libraries that are loaded later are known if another recorder looks
+    /// at mappings.
     fn files(&mut self, pid: u64, time: Nanos, writer: &mut Writer) -> Result<()> {
         if self.known.contains(&pid) {
             return Ok(());

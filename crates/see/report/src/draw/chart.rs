@@ -10,8 +10,8 @@
 //!   -- a  -- b  (legend)             0   :1.0
 //! ```
 //!
-//! A chart is drawn twice, for wide pages and for narrow ones, and the style shows one of them: drawn once and scaled, its
-//! text would be too small on a narrow page. The title stands above it as text of the page, which breaks its lines.
+//! A chart is drawn twice, for wide pages and for narrow ones, and the style shows one of them: drawn once and scaled,
+//! its text would be too small on a narrow page. The title stands above it as text of the page, which breaks its lines.
 
 use std::fmt::{self, Display, Write as _};
 

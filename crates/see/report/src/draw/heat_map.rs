@@ -3,8 +3,8 @@
 //! It is what a chart of fixed lines cannot be: layers to choose from, zoom, and what is under the pointer. Without
 //! scripts the tables of the report say the same.
 //!
-//! Always true: names reach the page as data, never as markup: `<` and `&` are written as escapes of JSON, and the script
-//! puts texts into elements as texts.
+//! Always true: names reach the page as data, never as markup: `<` and `&` are written as escapes of JSON, and the
+//! script puts texts into elements as texts.
 
 use std::fmt::Write as _;
 

@@ -11,8 +11,9 @@
 //!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files, and slabs that are empty then
 //! ```
 //!
-//! Compacting and sweeping go on in turns while the score is above the goal and a round helps, and again after something was dropped. Why it takes that: where files fill
-//! much of memory, pageblocks stay in which a part is free and nothing that is in use moves, however often one compacts and however much is free elsewhere. Always true: the
+//! Compacting and sweeping go on in turns while the score is above the goal and a round helps, and again after
+//! something was dropped. Why it takes that: where files fill much of memory, pageblocks stay in which a part is free
+//! and nothing that is in use moves, however often one compacts and however much is free elsewhere. Always true: the
 //! size of the pool and the preference for swap are on loan, so that they are as found after any end.
 
 use std::time::{Duration, Instant};
@@ -44,8 +45,8 @@ const RECLAIMED: f64 = 0.10;
 /// How often names and attributes of files are dropped: a few times brings what once leaves.
 const SLAB_TURNS: usize = 4;
 
-/// A request that fails puts off the next ones, at most 64 of them, before the kernel compacts for one again; then it goes on where it
-/// was, behind the page that it could not move. So the pool asks that often in vain before it is done.
+/// A request that fails puts off the next ones, at most 64 of them, before the kernel compacts for one again; then it
+/// goes on where it was, behind the page that it could not move. So the pool asks that often in vain before it is done.
 const DEFERRED: u32 = 70;
 
 /// For how long a sweep asks.
@@ -179,7 +180,8 @@ fn step(
     Ok(Step { name, before, after: score()?, took, counters, gave_up })
 }
 
-/// Drops a cache. Names and attributes go in turns: those that were used lately stay once, and what they refer to after them.
+/// Drops a cache. Names and attributes go in turns: those that were used lately stay once, and what they refer to after
+/// them.
 fn drop_cache(linux: &Linux, cache: Cache) -> Result<Option<String>> {
     if cache == Cache::Pages {
         linux.drop_caches(cache)?;

@@ -1,8 +1,9 @@
-//! What sits in pageblocks that are partly free, so that they do not become whole: pages that could be moved, or such of the kernel
-//! that nobody can move.
+//! What sits in pageblocks that are partly free, so that they do not become whole: pages that could be moved, or such
+//! of the kernel that nobody can move.
 //!
 //! A free block's first frame is marked, the others bear no flag, as some memory of the kernel does. So what bears none
-//! counts as free behind a free one, and as memory of the kernel elsewhere: of such memory it sees too little, never too much.
+//! counts as free behind a free one, and as memory of the kernel elsewhere: of such memory it sees too little, never
+//! too much.
 
 use pagemill_kernel::page_flags::Frame;
 use pagemill_kernel::{Linux, Result};
@@ -78,7 +79,8 @@ mod tests {
     #[test]
     fn a_block_is_counted_by_what_keeps_it_from_being_whole() {
         let mut all = PageblockOccupants::default();
-        // Whole; full; movable beside free; a slab of two frames; kernel memory without a flag; a page table; partly absent.
+        // Whole; full; movable beside free; a slab of two frames; kernel memory without a flag; a page table; partly
+        // absent.
         all.add(&[Frame::Free, Frame::Plain, Frame::Plain, Frame::Plain]);
         all.add(&[Frame::Movable, Frame::Tail, Frame::Tail, Frame::Tail]);
         assert_eq!(all, PageblockOccupants::default());

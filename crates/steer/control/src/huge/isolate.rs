@@ -24,7 +24,8 @@ pub struct Isolation {
     medium: Option<Loan<Files>>,
 }
 
-/// Borrows pages of 64 KiB for a policy that provides them, where it may and has to. What another has borrowed would be gone when that one ends.
+/// Borrows pages of 64 KiB for a policy that provides them, where it may and has to. What another has borrowed would be
+/// gone when that one ends.
 pub fn medium(linux: &Linux, policy: &dyn Policy) -> Option<Loan<Files>> {
     let directory = loan::directory(linux);
     let off = linux.thp_medium()?.active == "never";

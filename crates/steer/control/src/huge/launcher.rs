@@ -1,8 +1,9 @@
 //! The launcher's side of `run --huge`: looks at what the agents report, decides, gives orders, records.
 //!
-//! A region gets a decision when it is first seen, when what was decided would change, and at the latest once a second. Until the
-//! first, the agent follows the order for a region that grows in order, which is decided beforehand, so that a
-//! program need not wait for the launcher. Every decision is that of the policy for a recorded view (see `decisions`).
+//! A region gets a decision when it is first seen, when what was decided would change, and at the latest once a second.
+//! Until the first, the agent follows the order for a region that grows in order, which is decided beforehand, so that
+//! a program need not wait for the launcher. Every decision is that of the policy for a recorded view (see
+//! `decisions`).
 //!
 //! | decision | order, or what is done |
 //! |---|---|
@@ -47,8 +48,8 @@ use crate::decisions;
 use pagemill_launch::files::NewFile;
 use pagemill_launch::supervise::Companion;
 
-/// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using; between them the
-/// agent acts on its own.
+/// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using;
+/// between them the agent acts on its own.
 const ROUND: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(100);
 /// For so long after growth it counts as growing.

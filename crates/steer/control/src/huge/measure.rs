@@ -7,14 +7,16 @@
 //!  estimate   benefit and deviation of each slice; rows of a profile
 //! ```
 //!
-//! Where the processor counts page walks and samples accesses, the walks are counted instead, in a few runs with none and with all on huge
-//! pages, and attributed by the samples of the first look (`analysis::walks`).
+//! Where the processor counts page walks and samples accesses, the walks are counted instead, in a few runs with none
+//! and with all on huge pages, and attributed by the samples of the first look (`analysis::walks`).
 //!
-//! Times are CPU time unless asked otherwise: the kernel counts it exactly, where it only samples how much of it was in user mode.
-//! So the benefit of a slice is what its huge pages spare in page walks and base faults, less what their own faults cost. A policy takes that cost off by
-//! itself (it is another one ahead of time, or on fragmented memory), so a row of the profile has it added again, as calibrated.
+//! Times are CPU time unless asked otherwise: the kernel counts it exactly, where it only samples how much of it was in
+//! user mode. So the benefit of a slice is what its huge pages spare in page walks and base faults, less what their own
+//! faults cost. A policy takes that cost off by itself (it is another one ahead of time, or on fragmented memory), so a
+//! row of the profile has it added again, as calibrated.
 //!
-//! Always true: the benefit of no slice comes from the runs of another program; what was measured before an interruption is used.
+//! Always true: the benefit of no slice comes from the runs of another program; what was measured before an
+//! interruption is used.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -90,7 +92,8 @@ pub struct Outcome {
     pub runs: Vec<Run>,
     /// Runs that failed and do not count.
     pub failed: usize,
-    /// What the own fault of a huge page took of its benefit, ns, as calibrated; 0 where what was measured has no such part.
+    /// What the own fault of a huge page took of its benefit, ns, as calibrated; 0 where what was measured has no such
+    /// part.
     pub own: u64,
     /// Of the chunks that were to be huge, the share that was.
     pub huge: f64,
@@ -316,8 +319,8 @@ impl Outcome {
         self.brought(slice).round() as u64
     }
 
-    /// What each huge page brought in the slices that are not told apart from none, taken together, ns; and how many these are. Which of them has how
-    /// much of it the runs do not say, so a difference between them would be chance.
+    /// What each huge page brought in the slices that are not told apart from none, taken together, ns; and how many
+    /// these are. Which of them has how much of it the runs do not say, so a difference between them would be chance.
     fn together(&self) -> (f64, usize) {
         let unsure = self.benefits.iter().zip(&self.slices).filter(|(benefit, _)| !benefit.sure());
         let (mut seconds, mut chunks, mut count) = (0.0, 0, 0);
@@ -327,8 +330,8 @@ impl Outcome {
         (seconds * 1e9 / chunks.max(1) as f64, count)
     }
 
-    /// The profile: a row for each piece of a slice with a benefit; slices that are not told apart from none have one benefit a page, the mean of all
-    /// of them (as the published profiler merges slices that hardly differ).
+    /// The profile: a row for each piece of a slice with a benefit; slices that are not told apart from none have one
+    /// benefit a page, the mean of all of them (as the published profiler merges slices that hardly differ).
     pub fn profile(&self) -> Profile {
         let mut rows = Vec::new();
         let (mean, unsure) = self.together();

@@ -1,7 +1,8 @@
-//! Call sites of memory in programs under `run --huge`, for the rows of a profile that name one (`site,=,redis-server+0x7a10`).
+//! Call sites of memory in programs under `run --huge`, for the rows of a profile that name one
+//! (`site,=,redis-server+0x7a10`).
 //!
-//! The library that notes large allocations is loaded beside the agent; its notes are read at each look. Who has no site (a forked
-//! child's inherited memory, small memory) has no such row.
+//! The library that notes large allocations is loaded beside the agent; its notes are read at each look. Who has no
+//! site (a forked child's inherited memory, small memory) has no such row.
 
 use std::collections::BTreeMap;
 

@@ -80,8 +80,8 @@ impl Machine {
         }
     }
 
-    /// How many CPUs others than the helpers keep busy, in hundredths. A helper's own time is not what it competes with: a
-    /// program of one thread and its helper on two CPUs take nothing from each other.
+    /// How many CPUs others than the helpers keep busy, in hundredths. A helper's own time is not what it competes
+    /// with: a program of one thread and its helper on two CPUs take nothing from each other.
     fn look_at_cpus(&mut self, helpers: Duration) {
         const WINDOW: Duration = Duration::from_millis(200);
         const TICKS_A_SECOND: f64 = 100.0;
@@ -181,8 +181,8 @@ pub fn section(region: Region<'_>) -> Section {
     }
 }
 
-/// Fills in what a profile says about the place that the view is of; `top` is the end of the area that the kernel maps into, `site` who made
-/// the memory there.
+/// Fills in what a profile says about the place that the view is of; `top` is the end of the area that the kernel maps
+/// into, `site` who made the memory there.
 pub fn profiled(
     view: &mut View,
     profile: &Profile,

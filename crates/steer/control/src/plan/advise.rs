@@ -1,10 +1,13 @@
 //! `plan REC`: what a recording says about where huge pages or eager paging would pay, as rows of a profile.
 //!
 //! Regions are put together into *places* that the next run has too: ranges of the heap by their offset, mappings by
-//! the code that made them where the recording tells (`record --with sites`), and otherwise their size class (a power of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages touched in its regions, the speed at which the program touched new memory, this machine's
-//! costs, a free block and no load but the program (which the run to come finds as they are then); `cbmm+` decides on it as it would ahead of the program. The benefit in the profile is what that view says a
-//! huge page spares: the base faults. Page walks need a measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the
-//! walks took, which go to places as the samples that walked do.
+//! the code that made them where the recording tells (`record --with sites`), and otherwise their size class (a power
+//! of two). The heap's regions are numbered from its first whole one. A place's view has the mean of the base pages
+//! touched in its regions, the speed at which the program touched new memory, this machine's costs, a free block and no
+//! load but the program (which the run to come finds as they are then); `cbmm+` decides on it as it would ahead of the
+//! program. The benefit in the profile is what that view says a huge page spares: the base faults. Page walks need a
+//! measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the walks
+//! took, which go to places as the samples that walked do.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -107,8 +110,8 @@ impl Group {
     }
 }
 
-/// The used regions of an area: offset from its start, pages touched (`None`: on a huge page, nobody knows), whether the
-/// number is an average over the mapping.
+/// The used regions of an area: offset from its start, pages touched (`None`: on a huge page, nobody knows), whether
+/// the number is an average over the mapping.
 fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     let base = area.start;
     if complete && !area.regions.is_empty() {
@@ -200,11 +203,13 @@ pub fn advise(
             section,
             present: Figure::Measured(0),
             expected: mean.map_or(Figure::Absent, Figure::Modelled),
-            // Counted cycles are walks alone, as a published profile has them; where none were counted, none are assumed.
+            // Counted cycles are walks alone, as a published profile has them; where none were counted, none are
+            // assumed.
             profile_huge: each.map_or(Figure::Modelled(0), Figure::Measured),
             unit: Unit::Cycles,
             growth: regions.growth.filter(|_| complete).map_or(Figure::Absent, Figure::Measured),
-            // The run to come decides again by what is so then; a profile does not depend on what else this machine does just now.
+            // The run to come decides again by what is so then; a profile does not depend on what else this machine
+            // does just now.
             free_huge: Figure::Modelled(1),
             load: Figure::Modelled(100),
             ..*machine
@@ -298,7 +303,8 @@ pub fn profile(all: &[Advice]) -> Profile {
     Profile { unit: Unit::Nanos, rows: all.iter().filter_map(Advice::row).collect() }
 }
 
-/// As a table, what gains most in all first; with the why of each place if asked for. Benefit and cost are of one region.
+/// As a table, what gains most in all first; with the why of each place if asked for. Benefit and cost are of one
+/// region.
 pub fn text(all: &[Advice], explain: bool) -> String {
     let width = all.iter().map(|advice| advice.place.chars().count()).max().unwrap_or(0).max(24);
     let mut text = format!(
@@ -440,7 +446,8 @@ mod tests {
         let all = advise(&regions(vec![heap, unseen]), (&walks, Some(26_000_000)), &machine());
         let walked: Vec<_> = all.iter().map(|a| (a.walks, a.regions, a.touched)).collect();
         assert_eq!(walked, [(3, 3, Some(512)), (1, 1, None)]);
-        // Three quarters of 26 million cycles in three regions are 2.5 ms each at 2600 MHz, and 512 faults of 1.1 us beside them.
+        // Three quarters of 26 million cycles in three regions are 2.5 ms each at 2600 MHz, and 512 faults of 1.1 us
+        // beside them.
         assert_eq!(all[0].decision.unwrap().estimate.benefit(), 2_500_000 + 512 * 1_100);
         assert_eq!(all[1].decision.unwrap().estimate.benefit(), 2_500_000);
         let profile = profile(&all).to_string();

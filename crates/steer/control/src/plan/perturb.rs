@@ -1,11 +1,13 @@
 //! A profile made imprecise on purpose, to see what a wrong profile costs.
 //!
-//! The published evaluation asks how good a profile has to be (sections 5.5 and 5.6): one from another input of the program, one
-//! average for a whole program (`flatten`), one number for all programs (`general`), the huge page part alone
-//! (`huge-only`). The others (`shift`, `scale`, `noise`, `drop`, `shuffle`) are wrong in one way each, by a known amount.
+//! The published evaluation asks how good a profile has to be (sections 5.5 and 5.6): one from another input of the
+//! program, one average for a whole program (`flatten`), one number for all programs (`general`), the huge page part
+//! alone (`huge-only`). The others (`shift`, `scale`, `noise`, `drop`, `shuffle`) are wrong in one way each, by a known
+//! amount.
 //!
-//! Always true: the same seed gives the same profile; each change keeps the file's form and is told in the why of each row that has one; rows that share conditions (the
-//! published profiles have each range once for heap and once for mmap) are dropped and scrambled together.
+//! Always true: the same seed gives the same profile; each change keeps the file's form and is told in the why of each
+//! row that has one; rows that share conditions (the published profiles have each range once for heap and once for
+//! mmap) are dropped and scrambled together.
 
 use std::fmt;
 use std::str::FromStr;

@@ -426,8 +426,8 @@ impl Scope {
         }
     }
 
-    /// Whose memory is placed now; nobody's where the cgroup has gone. `known` are those of the quantum before: a child whose
-    /// parent has ended is a child still.
+    /// Whose memory is placed now; nobody's where the cgroup has gone. `known` are those of the quantum before: a child
+    /// whose parent has ended is a child still.
     fn pids(&self, linux: &Linux, known: &[u32]) -> pagemill_kernel::Result<Vec<u32>> {
         match self {
             Self::Processes { pids, children: false } => Ok(pids.clone()),

@@ -83,7 +83,8 @@ pub enum Latency {
         /// Latencies of both tiers lately, ns.
         seen: [Vec<f64>; 2],
     },
-    /// A chase in each tier, and the processors of the default one, from which both are read: latencies are those that its programs see.
+    /// A chase in each tier, and the processors of the default one, from which both are read: latencies are those that
+    /// its programs see.
     Probe([Chase; 2], Vec<u32>),
     /// A script; its file, when that was written, and when it was read.
     Replay {

@@ -9,11 +9,11 @@
 //! | defragmenting, promoting in the background | 0 or [`NO_BLOCK`] by the load | 0, so never | 4.2 |
 //! | demotion | 0 | 0, so never | |
 //!
-//! Deviations: the kernel's cost of contention on the zone lock while it zeroes has no counterpart outside of the kernel
-//! and is left out, and so is reclaim for a huge page (a billion cycles more, never worth it with a published profile).
-//! A profile in nanoseconds is converted with the view's frequency. What cannot be known (free blocks,
-//! load) is taken as the expensive case, as the original has no absent values. Known oddities are kept: eager rows
-//! of published profiles have benefit 1 and never reach 10 us; without a free block nothing below 2^32 cycles pays.
+//! Deviations: the kernel's cost of contention on the zone lock while it zeroes has no counterpart outside of the
+//! kernel and is left out, and so is reclaim for a huge page (a billion cycles more, never worth it with a published
+//! profile). A profile in nanoseconds is converted with the view's frequency. What cannot be known (free blocks, load)
+//! is taken as the expensive case, as the original has no absent values. Known oddities are kept: eager rows of
+//! published profiles have benefit 1 and never reach 10 us; without a free block nothing below 2^32 cycles pays.
 
 use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Term, Unit, View};
 

@@ -23,18 +23,19 @@
 //!   prezero     useful x (fresh - deliver)   helper(n x fresh)
 //! ```
 //!
-//! `fault-2m` and `fault-64k` are what the kernel's own settings `always` would do, in the program's own time: what those
-//! gain nobody needs a helper for. *Rare*: at the speed at which the process grows, zeroing takes at most
-//! [`CbmmPlus::stalled`] of its time; a program that spends more of it waiting has a tail worth a helper. Only a
-//! speed that was seen counts: of a program that has just begun nobody knows whether it grows.
+//! `fault-2m` and `fault-64k` are what the kernel's own settings `always` would do, in the program's own time: what
+//! those gain nobody needs a helper for. *Rare*: at the speed at which the process grows, zeroing takes at most
+//! [`CbmmPlus::stalled`] of its time; a program that spends more of it waiting has a tail worth a helper. Only a speed
+//! that was seen counts: of a program that has just begun nobody knows whether it grows.
 //!
 //! Deviations from CBMM, each deliberate: base faults that a huge page spares count (there: not), so a dense region
-//! needs no profile (a profile in nanoseconds, as `plan` writes it, holds them already), and where nothing is known of walks
-//! some are assumed, or pages of 64 KiB, which spare the faults as well and no walk, would always win; cold memory counts; memory that nobody touches has a price, and where it has reached
-//! [`CbmmPlus::bloat`] of the process nothing sparse becomes huge; demotion exists; a helper's time is never free; a stall is
-//! what was measured, not 2^32; a fault never zeroes a huge page beyond a budget, for an average hides a tail;
-//! collapsing and defragmenting can pay. A term whose figure is absent is left out if it speaks for the action; if
-//! it speaks against it, the action is not offered.
+//! needs no profile (a profile in nanoseconds, as `plan` writes it, holds them already), and where nothing is known of
+//! walks some are assumed, or pages of 64 KiB, which spare the faults as well and no walk, would always win; cold
+//! memory counts; memory that nobody touches has a price, and where it has reached [`CbmmPlus::bloat`] of the process
+//! nothing sparse becomes huge; demotion exists; a helper's time is never free; a stall is what was measured, not 2^32;
+//! a fault never zeroes a huge page beyond a budget, for an average hides a tail; collapsing and defragmenting can pay.
+//! A term whose figure is absent is left out if it speaks for the action; if it speaks against it, the action is not
+//! offered.
 
 use super::{
     Account, Action, Estimate, Figure, Means, Moment, PAGES, Policy, REGION, Scans, Term, Unit,
@@ -43,8 +44,8 @@ use super::{
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: (u64, u64) = (700, 850);
-/// Unusable free space index, in thousandths, from which on the blocks that are left are not for programs: the kernel keeps a
-/// hundredth of a zone in whole pageblocks for urgent allocations (`reserve_highatomic_pageblock`).
+/// Unusable free space index, in thousandths, from which on the blocks that are left are not for programs: the kernel
+/// keeps a hundredth of a zone in whole pageblocks for urgent allocations (`reserve_highatomic_pageblock`).
 const PIECES: u64 = 980;
 /// Base pages of a 64 KiB page.
 const MEDIUM: u64 = 16;
@@ -61,7 +62,8 @@ const LOOK: (u64, u64) = (2_000_000, 25_000);
 pub struct CbmmPlus {
     /// The longest that a fault may take because of a huge page, ns.
     pub budget: u64,
-    /// Share of a growing program's time in which its faults may zero huge pages that take longer than that, in thousandths.
+    /// Share of a growing program's time in which its faults may zero huge pages that take longer than that, in
+    /// thousandths.
     pub stalled: u64,
     /// Price of a helper's time while a CPU is idle, in thousandths: it is often the other half of a core that is not.
     pub helper: u64,
@@ -108,9 +110,9 @@ impl CbmmPlus {
         Some(zeroing.saturating_add(stall))
     }
 
-    /// The price of a helper's time. It takes what others would use of the CPU that it runs on, and as much again by having
-    /// them wait and move: measured, a server of one thread waits half as long as a helper works where client and server
-    /// keep 1.4 of 2 CPUs busy, and not at all without one.
+    /// The price of a helper's time. It takes what others would use of the CPU that it runs on, and as much again by
+    /// having them wait and move: measured, a server of one thread waits half as long as a helper works where client
+    /// and server keep 1.4 of 2 CPUs busy, and not at all without one.
     fn helper(self, time: u64, view: &View) -> u64 {
         let others = view.cpus.saturating_sub(1).saturating_mul(100);
         let taken = view.load.value().map_or(100, |load| load.saturating_sub(others).min(50) * 2);

@@ -260,7 +260,8 @@ pub struct Costs {
     pub deliver: Figure,
     /// What a huge page allocation waits for when no block is free: compaction, reclaim.
     pub stall: Figure,
-    /// What filling a whole region takes longer where another thread has provided it: it is in another cache, or in none.
+    /// What filling a whole region takes longer where another thread has provided it: it is in another cache, or in
+    /// none.
     pub fetch: Figure,
     /// What a memory reference beyond the reach of the TLB takes longer on base pages.
     pub walk: Figure,

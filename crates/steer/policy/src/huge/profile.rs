@@ -6,19 +6,20 @@
 //! ```
 //!
 //! No header, a row a line, numbers decimal or `0x`. `POLICY` is `huge` or `eager`; `SECTION` one of `code data heap
-//! mmap`; `QUANTITY` one of `section_off addr len prot flags fd off`; `COMPARATOR` `=`, `>` or `<`. The triples of a row must
-//! all hold. `addr` and `section_off` look at each page of a mapping and so cut it into ranges; the others look at the
-//! mapping as a whole. The first row that holds for a page decides for it.
+//! mmap`; `QUANTITY` one of `section_off addr len prot flags fd off`; `COMPARATOR` `=`, `>` or `<`. The triples of a
+//! row must all hold. `addr` and `section_off` look at each page of a mapping and so cut it into ranges; the others
+//! look at the mapping as a whole. The first row that holds for a page decides for it.
 //!
 //! At the grain of pages a bound names the first page in (`>`) or the first page out (`<`), as the original splits;
-//! so `addr,>,0x0,addr,<,0x2000` is two pages. `section_off` counts up from the start of code, data and heap, and down from the
-//! top of the mmap area, as that section grows.
+//! so `addr,>,0x0,addr,<,0x2000` is two pages. `section_off` counts up from the start of code, data and heap, and down
+//! from the top of the mmap area, as that section grows.
 //!
-//! Ours beyond the original: a line `# unit: ns` sets the unit of all benefits (cycles otherwise), text after ` #` is the why
-//! of its row, and the quantity `site` compares the place in the program that made the mapping (`libc.so.6+0x9f2e1`, by `=`).
+//! Ours beyond the original: a line `# unit: ns` sets the unit of all benefits (cycles otherwise), text after ` #` is
+//! the why of its row, and the quantity `site` compares the place in the program that made the mapping
+//! (`libc.so.6+0x9f2e1`, by `=`).
 //!
-//! Always so: what is printed parses to the same profile; an original file is printed byte for byte as it was; ranges of a
-//! mapping do not overlap and lie in it; no text makes the parser panic.
+//! Always so: what is printed parses to the same profile; an original file is printed byte for byte as it was; ranges
+//! of a mapping do not overlap and lie in it; no text makes the parser panic.
 
 use std::fmt;
 

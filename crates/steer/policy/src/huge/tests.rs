@@ -172,8 +172,8 @@ fn cbmm_plus_counts_on_no_block_where_the_last_ones_are_the_kernels() {
     assert_eq!(fresh(ahead(995)), fresh(none), "as if there were none");
 }
 
-/// A machine on which zeroing takes longer than the budget, a page of 64 KiB half as much for the same memory, and fetching
-/// a third of it.
+/// A machine on which zeroing takes longer than the budget, a page of 64 KiB half as much for the same memory, and
+/// fetching a third of it.
 fn slow(load: u64, growth: Figure) -> View {
     let view = View {
         present: Figure::Measured(0),

@@ -1,7 +1,8 @@
-//! Policies by name: a tracker, alone or with `+` and a placer. The simulator and the daemon make theirs here, from the same
-//! rows, so what is simulated is what runs.
+//! Policies by name: a tracker, alone or with `+` and a placer. The simulator and the daemon make theirs here, from the
+//! same rows, so what is simulated is what runs.
 //!
-//! To add one: a file in `track/` or `place/` with its [`TrackerKind`] or [`PlacerKind`], and its line in [`TRACKERS`] or [`PLACERS`].
+//! To add one: a file in `track/` or `place/` with its [`TrackerKind`] or [`PlacerKind`], and its line in [`TRACKERS`]
+//! or [`PLACERS`].
 
 use super::drive::{FaultDriven, Sampled};
 use super::kind::{Knobs, PageSize, PlacerKind, Terms, TrackerKind, Watches};

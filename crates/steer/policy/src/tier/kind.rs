@@ -86,10 +86,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Quanta of a second or so of a live machine. The ports smooth by a sixteenth each 10 ms: over a second that average
-    /// would have forgotten nearly all that was before. What a probe sees varies by some percent. The paper's hundredth
-    /// of the share is finer than the heat of one page of 2 MiB in all but large programs: a shift that no page fits into would be
-    /// asked for forever. The kernel moves pages at its own pace.
+    /// Quanta of a second or so of a live machine. The ports smooth by a sixteenth each 10 ms: over a second that
+    /// average would have forgotten nearly all that was before. What a probe sees varies by some percent. The paper's
+    /// hundredth of the share is finer than the heat of one page of 2 MiB in all but large programs: a shift that no
+    /// page fits into would be asked for forever. The kernel moves pages at its own pace.
     pub const LIVE: Self = Self {
         pages: 0,
         cooling: 1 << 20,
@@ -108,8 +108,8 @@ impl Terms {
         fault_weight: 0.5,
     };
 
-    /// Quanta of 10 ms, read without noise: the constants of the paper and of the HeMem port. A quarter of a second for each
-    /// mean of a climb.
+    /// Quanta of 10 ms, read without noise: the constants of the paper and of the HeMem port. A quarter of a second for
+    /// each mean of a climb.
     pub const TEN_MS: Self =
         Self { weight: 0.0625, delta: 0.01, search_epsilon: 0.01, patience: 25, ..Self::LIVE };
 }

@@ -12,13 +12,14 @@
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
 //!
 //! Where a view has no rates of reads, the accesses that were seen stand for them: each tier's part of
-//! the reads is its part of all heat, and at least a twentieth. Where it has no latencies, nothing that balances them moves.
+//! the reads is its part of all heat, and at least a twentieth. Where it has no latencies, nothing that balances them
+//! moves.
 //!
 //! Always so: a decision names tracked pages only, each once and on its other tier, and no more of them
 //! than the view's limit; the same views give the same decisions.
 //!
-//! Deviations: those of [`super::place::colloid`] and of [`Terms::LIVE`]. A count is a time that a page was seen accessed, not a
-//! sampled load. HeMem's rule for a hot page (8 counts, halved at 18) is kept.
+//! Deviations: those of [`super::place::colloid`] and of [`Terms::LIVE`]. A count is a time that a page was seen
+//! accessed, not a sampled load. HeMem's rule for a hot page (8 counts, halved at 18) is kept.
 
 use pagemill_model::{Policy, TierDecision, TierView};
 
@@ -386,7 +387,8 @@ mod tests {
         assert!(Live::named("lru").is_none() && Live::named("none+colloid").is_none());
     }
 
-    /// What the simulator drives directly decides the same as what the daemon asks, under the same terms, for every name.
+    /// What the simulator drives directly decides the same as what the daemon asks, under the same terms, for every
+    /// name.
     #[test]
     fn what_is_simulated_is_what_runs() {
         let terms = Terms { pages: 16, ..Terms::TEN_MS };

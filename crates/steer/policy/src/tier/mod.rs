@@ -1,6 +1,6 @@
 //! Which page belongs on which memory tier: a *tracker* says who is hot, a *placer* says how much
-//! goes where, [`compose`] makes a policy of one of each by name, [`drive`] has them decide, and [`live`] makes that a policy
-//! over recorded views.
+//! goes where, [`compose`] makes a policy of one of each by name, [`drive`] has them decide, and [`live`] makes that a
+//! policy over recorded views.
 //!
 //! | word | meaning |
 //! |---|---|

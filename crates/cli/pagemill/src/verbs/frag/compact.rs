@@ -40,8 +40,8 @@ pub struct Arguments {
     /// Leave the sweep out, which reserves free memory as huge pages for a moment
     #[arg(long)]
     no_sweep: bool,
-    /// Keep clean files and what is known of them, which are dropped otherwise if the target is not reached without. Programs read what they
-    /// miss from disk again afterwards
+    /// Keep clean files and what is known of them, which are dropped otherwise if the target is not reached without.
+    /// Programs read what they miss from disk again afterwards
     #[arg(long)]
     keep_caches: bool,
     /// Change nothing; say what it would do

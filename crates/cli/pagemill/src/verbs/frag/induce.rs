@@ -132,8 +132,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Order and score to which memory is compacted first, if it must be: what is more fragmented than asked for; and for a small order, free memory in
-/// blocks that are large enough for it and too small to be a huge page, for only huge pages are broken up.
+/// Order and score to which memory is compacted first, if it must be: what is more fragmented than asked for; and for a
+/// small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge pages
+/// are broken up.
 fn mended_first(
     look: &FreeMemory,
     linux: &Linux,

@@ -24,7 +24,8 @@ pub(super) struct Accesses {
 const STRIP: usize = 56;
 const SHADES: [char; 6] = ['.', ':', '-', '=', '#', '@'];
 
-/// What happened to an object over time, a character a stretch; each is shaded by the share of `most`, in powers of four.
+/// What happened to an object over time, a character a stretch; each is shaded by the share of `most`, in powers of
+/// four.
 fn strip(object: &ObjectHeat, steps: u64, most: u64) -> String {
     let columns = columns(object, steps);
     let shade = |accesses: u64| match accesses {

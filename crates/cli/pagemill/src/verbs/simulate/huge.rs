@@ -28,8 +28,8 @@ const ANONYMOUS: (u64, u64, u64) = (3, 0x22, u64::MAX);
 /// Flags of the huge page simulation.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Huge page policies instead of placement policies: linux-always, linux-madvise, linux-never, ingens, hawkeye, cbmm,
-    /// cbmm+, separated by commas.
+    /// Huge page policies instead of placement policies: linux-always, linux-madvise, linux-never, ingens, hawkeye,
+    /// cbmm, cbmm+, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "POLICIES")]
     huge: Vec<String>,
     /// With --huge: share of the pageblocks that begin with a page in use, 0 to 1.
@@ -38,8 +38,8 @@ pub struct Options {
     /// With --huge: those pages cannot be moved.
     #[arg(long)]
     pinned: bool,
-    /// With --huge: what the policies know beforehand. A synthetic workload is one heap, so rows are by section_off; a recording has the places of its
-    /// program.
+    /// With --huge: what the policies know beforehand. A synthetic workload is one heap, so rows are by section_off; a
+    /// recording has the places of its program.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// With --huge: write the profile that a perfect profiler would have made of this workload, page walks by region.
@@ -48,14 +48,15 @@ pub struct Options {
     /// With --huge: memory of a synthetic workload, in regions of 2 MiB.
     #[arg(long, value_name = "REGIONS", default_value_t = 64)]
     regions: u64,
-    /// With --huge and a recording: reads beyond the caches in a millisecond of the program's own time, which a recording of faults does not tell.
+    /// With --huge and a recording: reads beyond the caches in a millisecond of the program's own time, which a
+    /// recording of faults does not tell.
     #[arg(long, value_name = "READS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=8000))]
     reads: u64,
     /// With --huge: costs of a machine, as `pagemill plan --costs --json` prints them, instead of the model's.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// With --huge: what each attempt at compaction takes besides moving and scanning pages [default: 320us]. `record --with faults` of a program on
-    /// fragmented memory tells what it takes here.
+    /// With --huge: what each attempt at compaction takes besides moving and scanning pages [default: 320us]. `record
+    /// --with faults` of a program on fragmented memory tells what it takes here.
     #[arg(long, value_name = "TIME")]
     compaction: Option<Nanos>,
 }
@@ -181,7 +182,8 @@ impl Options {
         text + "time: of the program; huge: regions on huge pages at the end; bloat: resident and never touched; stalls: faults that compacted\n"
     }
 
-    /// First touches in the order of the recording's faults, and the program's own time between them, of the process with most of them.
+    /// First touches in the order of the recording's faults, and the program's own time between them, of the process
+    /// with most of them.
     fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
         let mut reader = pagemill_launch::context::recording(path)?;
         let mut fold = RegionFold::default();

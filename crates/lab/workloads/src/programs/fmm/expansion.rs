@@ -1,4 +1,5 @@
-//! Power series of the field of charges in the plane, as complex numbers (Greengard and Rokhlin, J. Comput. Phys. 73, 1987).
+//! Power series of the field of charges in the plane, as complex numbers (Greengard and Rokhlin, J. Comput. Phys. 73,
+//! 1987).
 //!
 //! The field of charges q_j at z_j is f(z) = Σ q_j / (z − z_j). Around a center c it is
 //!
@@ -12,7 +13,8 @@
 //!                └──► local of the children ──► field at a point
 //! ```
 //!
-//! Cut off after [`TERMS`] terms, the error shrinks with ((4 − √2) / √2)^TERMS for squares of one size that do not touch: 1e-6 with 23.
+//! Cut off after [`TERMS`] terms, the error shrinks with ((4 − √2) / √2)^TERMS for squares of one size that do not
+//! touch: 1e-6 with 23.
 
 use crate::complex::Complex;
 

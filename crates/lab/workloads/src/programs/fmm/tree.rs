@@ -1,7 +1,9 @@
-//! Squares within squares, and the field of all particles by them (Carrier, Greengard and Rokhlin, SIAM J. Sci. Stat. Comput. 9, 1988).
+//! Squares within squares, and the field of all particles by them (Carrier, Greengard and Rokhlin, SIAM J. Sci. Stat.
+//! Comput. 9, 1988).
 //!
-//! A square with more than [`IN_A_LEAF`] particles is divided into four, empty ones left out; one that is not divided is a *leaf*. Two squares
-//! *touch* if they have a point in common. Of two that touch, the larger is divided, or both if they are of one size, until
+//! A square with more than [`IN_A_LEAF`] particles is divided into four, empty ones left out; one that is not divided
+//! is a *leaf*. Two squares *touch* if they have a point in common. Of two that touch, the larger is divided, or both
+//! if they are of one size, until
 //!
 //! | they | then |
 //! |---|---|

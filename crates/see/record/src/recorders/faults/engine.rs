@@ -88,8 +88,8 @@ pub struct Opened {
     pub accounted: u64,
 }
 
-/// The first of the ladder that works here for `pid`, or `wanted` and no other. `account` is asked for the kernel's own count of the
-/// faults of `pid` at the moment from which on they are measured.
+/// The first of the ladder that works here for `pid`, or `wanted` and no other. `account` is asked for the kernel's own
+/// count of the faults of `pid` at the moment from which on they are measured.
 pub fn open(
     linux: &Linux,
     pid: u32,

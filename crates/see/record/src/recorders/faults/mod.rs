@@ -189,8 +189,8 @@ impl Faults {
         Ok(())
     }
 
-    /// Faults that no event tells: what the kernel's account of a command has more than was counted or lost, and where its counters are
-    /// all there is, what they say at the end.
+    /// Faults that no event tells: what the kernel's account of a command has more than was counted or lost, and where
+    /// its counters are all there is, what they say at the end.
     fn write_rest(&mut self, writer: &mut Writer) -> Result<()> {
         let known = self.setup.counted + self.setup.lost;
         let rest = self.setup.accounted.unwrap_or(0).saturating_sub(known);

@@ -136,8 +136,8 @@ impl Profile {
         ranges
     }
 
-    /// The benefit of this kind for the region of 2 MiB that starts at `address`: for huge pages what the row of its first
-    /// claimed page says, for eager paging the greatest in it. Absent where no row holds.
+    /// The benefit of this kind for the region of 2 MiB that starts at `address`: for huge pages what the row of its
+    /// first claimed page says, for eager paging the greatest in it. Absent where no row holds.
     #[must_use]
     pub fn benefit(&self, kind: Kind, mapping: &Mapping, address: u64) -> Figure {
         let part = Mapping {

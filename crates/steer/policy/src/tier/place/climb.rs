@@ -5,21 +5,24 @@
 //! steeply than the other's, the best share lies below the balance point (selfish routing against the system's optimum,
 //! Roughgarden and Tardos, 2002). Slopes are hard to measure; the rate is not.
 //!
-//! Algorithm: while the default tier answers more slowly by more than [`APART`], Colloid's step away from it: the peak lies on the other
-//! side of the balance point, and far from it the rate may be flat. Otherwise wait until the share is where it was meant to be, take the mean rate of some quanta, compare with the
-//! mean before the last step. Higher: go on, and from the second time on half as far again. Otherwise: turn round, half
-//! as far, but never less than [`LEAST`], so that a peak that moves is followed.
+//! Algorithm: while the default tier answers more slowly by more than [`APART`], Colloid's step away from it: the peak
+//! lies on the other side of the balance point, and far from it the rate may be flat. Otherwise wait until the share is
+//! where it was meant to be, take the mean rate of some quanta, compare with the mean before the last step. Higher: go
+//! on, and from the second time on half as far again. Otherwise: turn round, half as far, but never less than
+//! [`LEAST`], so that a peak that moves is followed.
 //!
-//! The rate rises and falls by a little where it is nearly flat, so the peak may be a small one with a greater below it. After some means at
-//! the least step (*rest*) a *leap* of [`LEAPS`] away from the default tier looks there, and goes back as soon as the rate is
-//! lower than at rest by [`LOWER`]. A leap that arrives higher is the beginning of another climb; after one that does not, the next rest is twice as long.
+//! The rate rises and falls by a little where it is nearly flat, so the peak may be a small one with a greater below
+//! it. After some means at the least step (*rest*) a *leap* of [`LEAPS`] away from the default tier looks there, and
+//! goes back as soon as the rate is lower than at rest by [`LOWER`]. A leap that arrives higher is the beginning of
+//! another climb; after one that does not, the next rest is twice as long.
 //!
-//! A rate is measured with error. Two means are told apart only where they differ by [`SURE`] standard errors; where they do not after
-//! [`LONGEST`] times as many quanta, nothing is known, and the next step is Colloid's: towards the tier that answers faster, or none while both
-//! answer within [`APART`] of each other. A leap that is not surely higher goes back.
+//! A rate is measured with error. Two means are told apart only where they differ by [`SURE`] standard errors; where
+//! they do not after [`LONGEST`] times as many quanta, nothing is known, and the next step is Colloid's: towards the
+//! tier that answers faster, or none while both answer within [`APART`] of each other. A leap that is not surely higher
+//! goes back.
 //!
-//! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps of it; a peak below a
-//! smaller one is found where a leap reaches its slope.
+//! Always so: a shift keeps the share in 0..=1; on a curve with one peak the search comes to within a few least steps
+//! of it; a peak below a smaller one is found where a leap reaches its slope.
 
 use std::cmp::Ordering;
 
@@ -181,8 +184,8 @@ impl Climb {
         Self { patience, wait: RESTS.0, leaps: 0, path: Path::new(FIRST) }
     }
 
-    /// Takes one quantum in, with the part of reads on the default tier, the program's rate in any unit and the tiers' latencies, and
-    /// says what to shift.
+    /// Takes one quantum in, with the part of reads on the default tier, the program's rate in any unit and the tiers'
+    /// latencies, and says what to shift.
     pub fn step(&mut self, share: f64, rate: f64, default_ns: f64, alternate_ns: f64) -> Shift {
         let share = share.clamp(0.0, 1.0);
         let path = &mut self.path;

@@ -17,13 +17,15 @@
 //! the other, each pair moving no more than what remains of the shift.
 //!
 //! Deviations, each because what is published stops short or never rests:
-//! - where one tier serves next to nothing, `p(1-p)` is next to nothing too, however far the latencies are apart, and the share would never
-//!   come back. [`escaping`] takes `p` within [`EDGE`] of 0 and 1 for [`EDGE`]; in between it is the published step;
-//! - a page that is more than what remains is passed over, so with few hot pages none ever fits. What could not be moved is *carried* to the next
-//!   decision ([`Carried`]) until one does. If the latencies then cross, the page was too large: nothing is carried again
-//!   before they are further apart than they were;
-//! - counts differ by chance. A pair is exchanged only if its difference is [`SURE`] times what chance explains (the square root of both counts:
-//!   they are numbers of rare events); otherwise cold pages change places for ever. A page that moves to a free frame displaces none, and needs no more than a count;
+//! - where one tier serves next to nothing, `p(1-p)` is next to nothing too, however far the latencies are apart, and
+//!   the share would never come back. [`escaping`] takes `p` within [`EDGE`] of 0 and 1 for [`EDGE`]; in between it is
+//!   the published step;
+//! - a page that is more than what remains is passed over, so with few hot pages none ever fits. What could not be
+//!   moved is *carried* to the next decision ([`Carried`]) until one does. If the latencies then cross, the page was
+//!   too large: nothing is carried again before they are further apart than they were;
+//! - counts differ by chance. A pair is exchanged only if its difference is [`SURE`] times what chance explains (the
+//!   square root of both counts: they are numbers of rare events); otherwise cold pages change places for ever. A page
+//!   that moves to a free frame displaces none, and needs no more than a count;
 //! - [`escaping`] is content with latencies within its `delta`, as the paper's search is and the shipped step is not.
 //!
 //! Always so: a shift keeps the share in 0..=1; a constant balance point is approached to within
@@ -106,7 +108,8 @@ pub fn proportional(share: f64, default_ns: f64, alternate_ns: f64) -> Shift {
 /// The share, from either end, below which the escaping step does not shrink.
 pub const EDGE: f64 = 0.05;
 
-/// [`proportional`], with a way out where one tier serves next to nothing, and none where latencies are within `delta` of each other.
+/// [`proportional`], with a way out where one tier serves next to nothing, and none where latencies are within `delta`
+/// of each other.
 #[must_use]
 pub fn escaping(share: f64, default_ns: f64, alternate_ns: f64, delta: f64) -> Shift {
     let share = share.clamp(0.0, 1.0);
@@ -243,8 +246,8 @@ fn surely(hot: &Ranked, cold: &Ranked) -> bool {
 
 /// The pages that make up a shift.
 ///
-/// `limit` bounds the pages copied. A pair moves the difference of its two heats, if it is more than chance; a page without
-/// heat is not copied back where the other tier has a free frame.
+/// `limit` bounds the pages copied. A pair moves the difference of its two heats, if it is more than chance; a page
+/// without heat is not copied back where the other tier has a free frame.
 #[must_use]
 pub fn choose(ranking: &Ranking, shift: Shift, limit: usize) -> Vec<Swap> {
     let total = ranking.total();
@@ -453,7 +456,8 @@ mod tests {
             prop_assert!((share - balance).abs() <= 1.0 / hot as f64 + 0.02, "{share} of {balance}");
         }
 
-        /// Pages that are equally hot are counted by chance, here by all but its rarest thousandth; nothing changes places for it.
+        /// Pages that are equally hot are counted by chance, here by all but its rarest thousandth; nothing changes
+        /// places for it.
         #[test]
         fn at_rest_nothing_is_exchanged(
             seeds in prop::collection::vec(0.0_f64..1.0, 400), mean in 0.2_f64..1.2, size in 0.0_f64..1.0,

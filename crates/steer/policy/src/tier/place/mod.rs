@@ -12,8 +12,8 @@ use colloid::Shift;
 
 /// How much goes where.
 pub trait Placer: std::fmt::Debug {
-    /// What part of the reads should change tier, by the smoothed loads and the program's `rate` in any unit. None: the hottest
-    /// pages come first, whatever the latencies are.
+    /// What part of the reads should change tier, by the smoothed loads and the program's `rate` in any unit. None: the
+    /// hottest pages come first, whatever the latencies are.
     fn shift(&mut self, loads: Loads, rate: f64) -> Option<Shift>;
 
     /// Takes in whether a shift found a page to move, where there was room for a pair.

@@ -6,8 +6,8 @@
 //!
 //! Which huge pages are split: [`super::split`].
 //!
-//! Deviations: `htmm_cooling_period` and the fitting threshold are those of the published kernel (`mm/htmm_core.c`); its bins begin at
-//! 2^i - 1, ours at 2^(i-1), and its warm pages, which neither rise nor fall, are not there.
+//! Deviations: `htmm_cooling_period` and the fitting threshold are those of the published kernel (`mm/htmm_core.c`);
+//! its bins begin at 2^i - 1, ours at 2^(i-1), and its warm pages, which neither rise nor fall, are not there.
 //!
 //! Always so: the histogram counts every page once; pages at or above the threshold fit the capacity.
 

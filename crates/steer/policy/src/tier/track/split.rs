@@ -1,17 +1,19 @@
 //! Which huge pages to split: MEMTIS, section 4.3.
 //!
-//! Terms: a huge page whose reads fall on few of its 512 *base* pages wastes the default tier. The *expected* hits are the samples
-//! that the default tier would have served if every base page were placed by its own count; the *actual* ones are those that it did serve.
-//! A huge page's *skew* is the sum of its squared base counts over the square of how many of them were touched.
+//! Terms: a huge page whose reads fall on few of its 512 *base* pages wastes the default tier. The *expected* hits are
+//! the samples that the default tier would have served if every base page were placed by its own count; the *actual*
+//! ones are those that it did serve. A huge page's *skew* is the sum of its squared base counts over the square of how
+//! many of them were touched.
 //!
-//! Algorithm, as in the published kernel (`mm/htmm_core.c`): base pages are counted like huge ones, with a threshold of their own. A
-//! sample is an expected hit if the sample before left its base page at or above that threshold, so that the past predicts and
-//! noise does not. When counts are halved, and more samples than base pages of the default tier (and than a quarter of all) have come since the
-//! last time: if [`CERTAIN`] of the expected hits exceed the actual ones, split as many of the most skewed pages as [`splits`] says. If that did not raise
-//! the actual hits by [`IMPROVED`], never split again.
+//! Algorithm, as in the published kernel (`mm/htmm_core.c`): base pages are counted like huge ones, with a threshold of
+//! their own. A sample is an expected hit if the sample before left its base page at or above that threshold, so that
+//! the past predicts and noise does not. When counts are halved, and more samples than base pages of the default tier
+//! (and than a quarter of all) have come since the last time: if [`CERTAIN`] of the expected hits exceed the actual
+//! ones, split as many of the most skewed pages as [`splits`] says. If that did not raise the actual hits by
+//! [`IMPROVED`], never split again.
 //!
-//! Deviations: what a hit saves is taken from the loaded latencies, where the kernel has two constants. The most skewed pages are sorted,
-//! where the kernel has 21 classes of skew.
+//! Deviations: what a hit saves is taken from the loaded latencies, where the kernel has two constants. The most skewed
+//! pages are sorted, where the kernel has 21 classes of skew.
 //!
 //! Always so: no page is split twice; none is split where the default tier answers no faster than the alternate one.
 
@@ -51,7 +53,8 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Nothing seen of `pages` huge pages, with room for `frames` base pages on the default tier; counts are halved every `cooling` samples.
+    /// Nothing seen of `pages` huge pages, with room for `frames` base pages on the default tier; counts are halved
+    /// every `cooling` samples.
     #[must_use]
     pub fn new(pages: usize, frames: usize, cooling: u64) -> Self {
         Self {
@@ -154,8 +157,8 @@ pub fn skew(counts: &[u32]) -> f64 {
     counts.iter().map(|&count| f64::from(count).powi(2)).sum::<f64>() / (touched as f64).powi(2)
 }
 
-/// How many huge pages would have to be split: the hits missed, weighed by the latency that each saves against that of the default tier, over
-/// the samples that an average huge page draws.
+/// How many huge pages would have to be split: the hits missed, weighed by the latency that each saves against that of
+/// the default tier, over the samples that an average huge page draws.
 #[must_use]
 pub fn splits(missed: f64, default_ns: f64, alternate_ns: f64, average: f64) -> f64 {
     let saved = ((alternate_ns - default_ns) / default_ns.max(1.0)).max(0.0);
