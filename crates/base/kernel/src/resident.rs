@@ -391,6 +391,18 @@ impl Control {
         }
     }
 
+    /// Keeps mapper and threads from mapping and unmapping, for as long as this lives. `None` where whoever does so now does
+    /// not end soon: it was killed, or waits for us.
+    pub fn alone(&self) -> Option<Alone<'_>> {
+        (0..400).find_map(|_| match self.lock.swap(1, Ordering::Acquire) {
+            0 => Some(Alone(&self.lock)),
+            _ => {
+                std::thread::sleep(Duration::from_micros(50));
+                None
+            }
+        })
+    }
+
     /// Remembers a part of a program's image, whose bytes come back when they are dropped. `false` if there is no room.
     pub fn remember_image(&self, image: Image) -> bool {
         let at = self.segment_count.load(Ordering::Acquire);
@@ -400,6 +412,16 @@ impl Control {
         }
         self.segment_count.store(at + 1, Ordering::Release);
         true
+    }
+}
+
+/// Nobody else maps or unmaps ([`Control::alone`]).
+#[derive(Debug)]
+pub struct Alone<'a>(&'a AtomicU32);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
     }
 }
 

@@ -300,6 +300,7 @@ fn two_processes_may_share_one_memory() {
 
 /// Two threads and the first check and change memory, map and unmap it, and fork, until a file appears.
 const WORKS: &str = r#"
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -307,7 +308,7 @@ const WORKS: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
 enum { PAGES = 800, PAGE = 4096 };
-static volatile int wrong, stop;
+static volatile int wrong, stop, number, ended;
 static char *map(int pages) { return mmap(0, pages * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 static void *work(void *unused) {
     while (!stop) {
@@ -326,10 +327,14 @@ int main(int count, char **words) {
         for (int i = 0; i < PAGES; i++) { if (block[i * PAGE] != mark) wrong |= 2; block[i * PAGE] = mark + 1; }
         mark++;
         if (round % 16 == 0) {
-            int status;
+            int status = 0;
             pid_t child = fork();
             if (!child) { memset(block, 99, PAGES * PAGE); _exit(block[5 * PAGE] == 99 ? 6 : 5); }
-            if (waitpid(child, &status, 0) != child || status != 6 << 8) wrong |= 4;
+            if (child < 0 || waitpid(child, &status, 0) != child || status != 6 << 8) {
+                wrong |= 4;
+                number = child < 0 ? -errno : child;
+                ended = status;
+            }
             madvise(block, PAGES * PAGE, MADV_DONTNEED);
             if (block[3 * PAGE]) wrong |= 8;
             mark = 0;
@@ -340,7 +345,7 @@ int main(int count, char **words) {
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
     FILE *said = fopen(words[3], "w");
-    fprintf(said, "wrong %d\n", wrong);
+    fprintf(said, "wrong %d, fork %d ended %x\n", wrong, number, ended);
     fclose(said);
     return 7;
 }
@@ -410,7 +415,9 @@ impl AtWork {
         until("the program to end", || {
             std::fs::read_to_string(&said).is_ok_and(|said| !said.is_empty())
         });
-        assert_eq!(std::fs::read_to_string(&said).unwrap(), "wrong 0\n");
+        let wrong = std::fs::read_to_string(&said).unwrap();
+        let errors = std::fs::read_to_string(path("errors")).unwrap();
+        assert_eq!(wrong, "wrong 0, fork 0 ended 0\n", "{:?}: {errors}", self.helpers);
         let code = self.recorder.wait().unwrap().code();
         (code, std::fs::read_to_string(path("errors")).unwrap())
     }

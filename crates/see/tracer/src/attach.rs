@@ -284,7 +284,10 @@ impl Tracer {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let given = match calm(&own) {
                 Some(thread) if all => {
-                    let revived = !silent.contains(&pid) || process.revive(thread).is_ok();
+                    let revived = !silent.contains(&pid) || {
+                        process.dismiss(&self.linux);
+                        process.revive(thread).is_ok()
+                    };
                     if revived && let Ok(interval) = process.tick(now, true) {
                         let _ = sink.interval(interval);
                     }
@@ -325,15 +328,15 @@ impl Tracer {
 }
 
 impl Process {
-    /// Another servant and mapper in place of those that have ended or do not answer, by `thread`, which is stopped.
-    fn revive(&mut self, thread: u32) -> Result<()> {
-        self.dismiss(&self.linux);
+    /// Another servant and mapper in place of those that were dismissed, by `thread`, which is stopped.
+    pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
         self.control.begin_again();
         let injection = Injection::begin(thread)?;
         let started = start(&self.linux, self.pid, &injection, &self.control);
         injection.finish()?;
         (self.servant, self.mapper) = started?;
         self.servant_on.set(None);
+        self.revived = true;
         Ok(())
     }
 

@@ -22,8 +22,9 @@ use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::resident::Image;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, resident, signal};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, ptrace, resident, signal};
 
+use crate::PATIENCE;
 use crate::ask::{self, Question};
 use crate::convert::{OURS, Origin, convert};
 use crate::follow::{Tracer, now};
@@ -257,7 +258,20 @@ impl Tracer {
             // Until it has ended the memory is not shared again, whatever fails.
             process.sharers.push(child);
             self.reads.insert(child, owner);
-            let watched = process.freeze(&self.linux, (forker, child), self.options.granule)?;
+            let granule = self.options.granule;
+            let (watched, frozen) = process.part(&self.linux, (forker, child), granule)?;
+            if let Err(error) = frozen {
+                if process.awake() {
+                    return Err(error);
+                }
+                // Its servant was killed. Another does it, started by the thread that forks, at the end of its call; what
+                // becomes of the recording is for the next look to say.
+                ptrace::resume_to_system_call(forker, 0)?;
+                ptrace::wait_for(forker, PATIENCE)?;
+                self.unanswered.extend(process.dismiss(&self.linux));
+                process.revive(forker)?;
+                process.freeze(&self.linux)?;
+            }
             (process.inherited()?, watched)
         } else {
             return Ok(());

@@ -292,6 +292,7 @@ impl Conversion<'_> {
             wake: changed.wake,
             pagemap: changed.pagemap,
             servant: changed.servant,
+            revived: false,
             servant_on: Cell::new(None),
             mapper: changed.mapper,
             lock: changed.lock,

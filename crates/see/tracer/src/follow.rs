@@ -366,6 +366,11 @@ impl Tracer {
 
     /// A servant or mapper that has ended, while its program has not, answers nobody any more.
     fn look_after_helpers(&mut self) -> Result<()> {
+        let gone =
+            |pid: u32| Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS));
+        if let Some(process) = self.processes.values().find(|process| process.revived) {
+            return gone(process.pid);
+        }
         if self.missed.0.elapsed() < LOOK {
             return Ok(());
         }
@@ -377,10 +382,7 @@ impl Tracer {
         let (_, before) = std::mem::replace(&mut self.missed, (Instant::now(), missed));
         match before.intersection(&self.missed.1).next() {
             // All of a process are killed at once: at the second look its own threads are gone, too.
-            Some(pid) => {
-                let object = format_args!("process {pid}");
-                Err(Error::new(Kind::Gone, "trace", object, HELPERS))
-            }
+            Some(&pid) => gone(pid),
             None => Ok(()),
         }
     }

@@ -117,48 +117,51 @@ impl Process {
         Ok(maps)
     }
 
-    fn remap(&self, mapping: &Mapping, kind: i64) -> [i64; 7] {
-        let (start, length) = (mapping.start as i64, mapping.len() as i64);
-        [
-            MMAP,
-            start,
-            length,
-            protection(mapping),
-            kind | FIXED,
-            self.memory_fd,
-            mapping.offset as i64,
-        ]
+    /// Those of them that are shared.
+    fn shared(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
+        let mut mappings = self.mappings(linux, pid)?;
+        mappings.retain(|mapping| mapping.shared);
+        Ok(mappings)
     }
 
-    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings;
-    /// what keeps the child's faults from mapping neighbours.
-    pub(crate) fn freeze(
+    /// Calls that map the memory file anew where these mappings are.
+    fn remaps(&self, mappings: &[Mapping], kind: i64) -> Vec<[i64; 7]> {
+        let remap = |mapping: &Mapping| {
+            let (start, length) = (mapping.start as i64, mapping.len() as i64);
+            let (kind, offset) = (kind | FIXED, mapping.offset as i64);
+            [MMAP, start, length, protection(mapping), kind, self.memory_fd, offset]
+        };
+        mappings.iter().map(remap).collect()
+    }
+
+    /// Whether each of these calls mapped what it was to.
+    fn mapped(&self, action: &'static str, calls: &[[i64; 7]], results: &[i64]) -> Result<()> {
+        match calls.iter().zip(results).find(|(call, result)| **result != call[1]) {
+            Some((_, &result)) => Err(refused(action, self.pid, result)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings: what keeps the
+    /// child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]).
+    pub(crate) fn part(
         &mut self,
         linux: &Linux,
         (forker, child): (u32, u32),
         granule: Granule,
-    ) -> Result<Option<Watched>> {
+    ) -> Result<(Option<Watched>, Result<()>)> {
         // The entries go with the shared mappings, and their protection.
         self.collect()?;
         self.protected.clear();
-        self.control.frozen.store(1, Relaxed);
-        let shared = |pid: u32| -> Result<Vec<Mapping>> {
-            let mut mappings = self.mappings(linux, pid)?;
-            mappings.retain(|mapping| mapping.shared);
-            Ok(mappings)
-        };
-        let (own, of_child) = (shared(self.pid)?, shared(child)?);
         let words = self.fork_words.remove(&forker).unwrap_or_default();
+        let _alone = self.control.alone();
+        self.control.frozen.store(1, Relaxed);
+        let of_child = self.shared(linux, child)?;
         let words = self.separate(&words, &of_child)?;
-        let private = |mappings: &[Mapping]| -> Vec<[i64; 7]> {
-            mappings.iter().map(|mapping| self.remap(mapping, PRIVATE)).collect()
-        };
         let advised = self.at_fork(&of_child);
-        let of_child = private(&of_child);
-        let calls = private(&own);
-        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        let of_child = self.remaps(&of_child, PRIVATE);
         let mut in_child = of_child.clone();
-        in_child.extend(&guards);
+        in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
         in_child.extend(advised);
         in_child.push([USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0]);
         let _lifted = Lifted::of(child);
@@ -171,22 +174,31 @@ impl Process {
         });
         injection.finish()?;
         let (results, watched) = done?;
-        for (call, result) in
-            of_child.iter().zip(results).chain(calls.iter().zip(self.serve(&calls)?))
-        {
-            if result != call[1] {
-                return Err(refused("make the memory private of a fork of", self.pid, result));
-            }
-        }
+        self.mapped("make the memory private of a fork of", &of_child, &results)?;
         for (address, value) in words {
             process_vm::write(child, address, &value.to_ne_bytes())?;
         }
+        Ok((watched, self.freeze_alone(linux)))
+    }
+
+    /// Makes its mappings private. May be done again if it fails.
+    pub(crate) fn freeze(&self, linux: &Linux) -> Result<()> {
+        let _alone = self.control.alone();
+        self.freeze_alone(linux)
+    }
+
+    /// The same where nothing that runs in the program maps or unmaps meanwhile: memory that went would come back.
+    fn freeze_alone(&self, linux: &Linux) -> Result<()> {
+        let own = self.shared(linux, self.pid)?;
+        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        let calls = self.remaps(&own, PRIVATE);
+        self.mapped("make the memory private of", &calls, &self.serve(&calls)?)?;
         self.serve(&guards)?;
         // New private mappings are not registered any more.
         for mapping in &own {
             self.watch(mapping.start, mapping.end);
         }
-        Ok(watched)
+        Ok(())
     }
 
     /// What the program has asked a fork to do with its memory, as calls for the child.
@@ -258,13 +270,8 @@ impl Process {
             }
         }
         let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
-        let calls: Vec<[i64; 7]> =
-            private.iter().map(|mapping| self.remap(mapping, SHARED)).collect();
-        for (call, result) in calls.iter().zip(self.serve(&calls)?) {
-            if result != call[1] {
-                return Err(refused("make the memory shared again of", self.pid, result));
-            }
-        }
+        let calls = self.remaps(&private, SHARED);
+        self.mapped("make the memory shared again of", &calls, &self.serve(&calls)?)?;
         self.serve(&guards)?;
         self.control.frozen.store(0, Relaxed);
         for mapping in &private {

@@ -71,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
     pub(crate) servant: u32,
+    /// They are not the first.
+    pub(crate) revived: bool,
     /// The processor that the servant is kept on: the tracer's when it was asked last.
     pub(crate) servant_on: Cell<Option<usize>>,
     /// `None` where the program is in another PID namespace.
