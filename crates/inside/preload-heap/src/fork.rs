@@ -11,8 +11,8 @@
 //!   waited for shortly: they may wait for the thread. What is not to be had then is in the child as after a raw `clone`.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
-//!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing inside the heap
-//!   at that very moment is lost to the child.
+//!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing
+//!   inside the heap at that very moment is lost to the child.
 //!
 //! In every child the helper thread is gone; it is started again when the child's heap next grows.
 
