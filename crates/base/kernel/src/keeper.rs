@@ -1,8 +1,8 @@
 //! A process of ours that outlives us, so that nobody waits for us for ever: the *keeper* of a filter's listener.
 //!
 //! A filter cannot be taken off a process, and a call that it notifies waits until somebody answers; where the listener
-//! is closed it fails. While we trace, we answer, or what runs for us in the programs does (their *mappers*). The keeper
-//! sleeps, and looks now and then:
+//! is closed it fails. While we trace, we answer, or what runs for us in the programs does (their *mappers*). The
+//! keeper sleeps, and looks now and then:
 //!
 //! ```text
 //!  we give no sign of life for long      ──► it says so and ends us: the kernel lets the programs go

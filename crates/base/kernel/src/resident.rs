@@ -23,8 +23,8 @@ mod built {
     include!(concat!(env!("OUT_DIR"), "/resident.rs"));
 }
 
-/// Where the code stands in the program: below the place of position-independent programs, so that it splits neither of the
-/// two large gaps of an address space. The detectors of compilers count it as the program's, too.
+/// Where the code stands in the program: below the place of position-independent programs, so that it splits neither of
+/// the two large gaps of an address space. The detectors of compilers count it as the program's, too.
 pub const CODE: u64 = 0x5500_0000_0000;
 /// Where [`Control`] stands in the program.
 pub const CONTROL: u64 = CODE + CONTROL_OFFSET;
@@ -391,8 +391,8 @@ impl Control {
         }
     }
 
-    /// Keeps mapper and threads from mapping and unmapping, for as long as this lives. `None` where whoever does so now does
-    /// not end soon: it was killed, or waits for us.
+    /// Keeps mapper and threads from mapping and unmapping, for as long as this lives. `None` where whoever does so now
+    /// does not end soon: it was killed, or waits for us.
     pub fn alone(&self) -> Option<Alone<'_>> {
         (0..400).find_map(|_| match self.lock.swap(1, Ordering::Acquire) {
             0 => Some(Alone(&self.lock)),

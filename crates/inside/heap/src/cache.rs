@@ -12,8 +12,8 @@
 //! thread that touched every class holds a bounded amount. Every few refills and flushes one bin is
 //! looked at: if it saw neither since the last look, half of it goes back.
 //!
-//! A cache also remembers the leaf of the page map that its thread's last free needed: one leaf covers 4 GiB, which is all of
-//! most heaps.
+//! A cache also remembers the leaf of the page map that its thread's last free needed: one leaf covers 4 GiB, which is
+//! all of most heaps.
 //!
 //! Only the owner writes; `top` is atomic because the statistics read it from outside.
 

@@ -21,8 +21,8 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// The first holds spans without live slots, the others those that are less than an eighth full, and so on.
 const BUCKETS: usize = 9;
-/// Bytes of empty spans that a class keeps, and their number: without them, a class whose threads allocate and free in step would take
-/// spans from the page heap and give them back all the time.
+/// Bytes of empty spans that a class keeps, and their number: without them, a class whose threads allocate and free in
+/// step would take spans from the page heap and give them back all the time.
 const KEPT_BYTES: usize = 64 * 1024;
 const KEPT_SPANS: usize = 4;
 
@@ -307,8 +307,8 @@ impl Central {
             .store(counter.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Relaxed);
     }
 
-    /// Takes up to `wanted` slots (at most as many words as a batch holds) into `batch`; `from` says with which slot of a
-    /// word to begin, going round. `fresh` is a span of the class that nobody knows yet: it joins the class first.
+    /// Takes up to `wanted` slots (at most as many words as a batch holds) into `batch`; `from` says with which slot of
+    /// a word to begin, going round. `fresh` is a span of the class that nobody knows yet: it joins the class first.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site, and each is a plain fact about the request"
@@ -506,9 +506,9 @@ impl Central {
         self.is_mine(class, span, generation).then(|| f(span.get()))
     }
 
-    /// Blocks the slots on whole pages of a span; returns the live bits. `first` is called, under the lock, if no page of it was
-    /// blocked before. `None` if it is no longer the span that was
-    /// meant, or one of the pages is blocked already.
+    /// Blocks the slots on whole pages of a span; returns the live bits. `first` is called, under the lock, if no page
+    /// of it was blocked before. `None` if it is no longer the span that was meant, or one of the pages is blocked
+    /// already.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site, and each is a plain fact about the span"
@@ -539,8 +539,9 @@ impl Central {
         Some(this.live_bits())
     }
 
-    /// Hands the slots on whole pages of a span out again; `last` is called, under the lock, if no page of it is blocked any more.
-    /// `None` if it is no longer the span that was meant; else the span itself if it is empty and the caller's now.
+    /// Hands the slots on whole pages of a span out again; `last` is called, under the lock, if no page of it is
+    /// blocked any more. `None` if it is no longer the span that was meant; else the span itself if it is empty and the
+    /// caller's now.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site, and each is a plain fact about the span"
@@ -605,8 +606,8 @@ fn granules(span: &Span, word: usize, mask: u64) -> u16 {
     found
 }
 
-/// Of the slots `mask` of a word those to take: marking a granule makes it resident, so that of large slots, which may not all
-/// be used, at most one in new memory is taken.
+/// Of the slots `mask` of a word those to take: marking a granule makes it resident, so that of large slots, which may
+/// not all be used, at most one in new memory is taken.
 fn sparing(span: &Span, word: usize, mask: u64) -> u64 {
     if span.slot_size() < SPARED {
         return mask;

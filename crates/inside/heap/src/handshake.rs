@@ -84,8 +84,8 @@ impl<O: Os> Heap<O> {
         })
     }
 
-    /// Hands blocked pages out again; they are ordinary memory now. A span that is empty then goes back to the page heap.
-    /// `false` if the span has changed its meaning since `generation`.
+    /// Hands blocked pages out again; they are ordinary memory now. A span that is empty then goes back to the page
+    /// heap. `false` if the span has changed its meaning since `generation`.
     pub fn unblock(&self, span: SpanRef, generation: u32, pages: Range<u8>) -> bool {
         let Some((class, central)) = self.class_of(span) else { return false };
         let empty = self.compacting(central, || {

@@ -8,21 +8,22 @@
 //!  large   [ guard, 1 MiB | slack before | size bytes | slack: SLACK ... | guard, 1 MiB ]
 //! ```
 //!
-//! - The tail word's canary mixes the heap's key with the slot's address; a free or a size query that finds it or the slack changed
-//!   names an **overflow**. Its lowest byte, the first behind the object, is never zero.
-//! - Every slot is whole: it ends with its tail, or all of it is WIPED (a free one, or a new one that is not sealed yet).
-//!   Contents change from one to the other under the lock of the held-back frees only, so that whoever has it may check any slot of a
-//!   span that cannot go away. Each call checks what was allocated and freed last, and 64 bytes on either side of
-//!   it: an **out of bounds** write, or a use after free, is mostly named at the next call.
+//! - The tail word's canary mixes the heap's key with the slot's address; a free or a size query that finds it or the
+//!   slack changed names an **overflow**. Its lowest byte, the first behind the object, is never zero.
+//! - Every slot is whole: it ends with its tail, or all of it is WIPED (a free one, or a new one that is not sealed
+//!   yet). Contents change from one to the other under the lock of the held-back frees only, so that whoever has it may
+//!   check any slot of a span that cannot go away. Each call checks what was allocated and freed last, and 64 bytes on
+//!   either side of it: an **out of bounds** write, or a use after free, is mostly named at the next call.
 //! - Objects are zero when they are handed out.
 //! - A freed slot keeps its live bit and becomes blocked, so a second free finds it blocked (or not live at all):
 //!   a **double free**, always.
-//! - It is wiped and waits in a first-in first-out quarantine, bounded in bytes and in number. A slot that leaves it, or is in it at the
-//!   program's end, and is not as it was wiped names a **use after free**; the others become free.
+//! - It is wiped and waits in a first-in first-out quarantine, bounded in bytes and in number. A slot that leaves it,
+//!   or is in it at the program's end, and is not as it was wiped names a **use after free**; the others become free.
 //! - Slots are taken one at a time from a random place; caches stay empty, so no fast path runs.
 //! - A sized free (C23, C++) that names another size than was asked for: **wrong size**.
-//! - Large objects end (up to their alignment) at a guard, and begin behind one. Freed, they are inaccessible, and their addresses are held
-//!   back: a later use faults. Spans lie in islands of 1 MiB with guards of more than that around (`pages.rs`).
+//! - Large objects end (up to their alignment) at a guard, and begin behind one. Freed, they are inaccessible, and
+//!   their addresses are held back: a later use faults. Spans lie in islands of 1 MiB with guards of more than that
+//!   around (`pages.rs`).
 //! - An object of no bytes lies in the guard: any use of it faults.
 
 use crate::central;
@@ -109,7 +110,8 @@ impl<O: Os> Heap<O> {
         slot
     }
 
-    /// A slot from a random place; not the first of its span if another can be had, for what lies before that is not looked at.
+    /// A slot from a random place; not the first of its span if another can be had, for what lies before that is not
+    /// looked at.
     fn take_random(&self, class: usize) -> Option<*mut u8> {
         let take = || {
             let draw = self.quarantine.draw() ^ self.key();

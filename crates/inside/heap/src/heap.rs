@@ -1,7 +1,8 @@
 //! The facade: one heap, as the C library functions and the compactor use it.
 //!
-//! Order of locks: registry, transfers and then classes (both ascending), held-back frees, large objects, page heap, metadata. None is
-//! held over a system call, except that the tables grow (a logarithmic number of times) under the last.
+//! Order of locks: registry, transfers and then classes (both ascending), held-back frees, large objects, page heap,
+//! metadata. None is held over a system call, except that the tables grow (a logarithmic number of times) under the
+//! last.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -347,13 +348,15 @@ impl<O: Os> Heap<O> {
         }
     }
 
-    /// As [`Heap::free`], if the object is plain, lies where the last one lay, and the cache has room; whether that is so.
+    /// As [`Heap::free`], if the object is plain, lies where the last one lay, and the cache has room; whether that is
+    /// so.
     ///
     /// # Safety
     /// As [`Heap::free`].
     #[inline(always)]
     pub unsafe fn free_cached(&self, cache: *mut Cache, object: *mut u8) -> bool {
-        // SAFETY: the caller owns the cache; `leaf` is the leaf of the addresses that `near` says, and is never unmapped.
+        // SAFETY: the caller owns the cache; `leaf` is the leaf of the addresses that `near` says, and is never
+        // unmapped.
         unsafe {
             !cache.is_null()
                 && object.addr() >> 32 == (*cache).near
@@ -681,8 +684,9 @@ impl<O: Os> Heap<O> {
         self.locks().any(|lock| lock.is_mine(&self.os))
     }
 
-    /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler interrupted.
-    /// Others may wait for just those and hold more, so a lock that is not to be had within `patience` nanoseconds is left.
+    /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler
+    /// interrupted. Others may wait for just those and hold more, so a lock that is not to be had within `patience`
+    /// nanoseconds is left.
     pub fn lock_all(&self, patience: u64) {
         let deadline = self.os.now_ns().saturating_add(patience);
         for lock in self.locks() {

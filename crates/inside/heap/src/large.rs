@@ -1,9 +1,9 @@
 //! Large objects: page runs up to 4 MiB, mappings of their own from there on. An object that grows
 //! beyond 1 MiB moves to a mapping of its own too, because that can grow further without being copied.
 //!
-//! Below 4 MiB too an object of more than 128 KiB is a mapping of its own while none as large was freed, as in glibc. The first to be freed
-//! is unmapped, so that a use after free faults; who frees one will free more, and from then on objects up to its length are runs and
-//! mappings are kept.
+//! Below 4 MiB too an object of more than 128 KiB is a mapping of its own while none as large was freed, as in glibc.
+//! The first to be freed is unmapped, so that a use after free faults; who frees one will free more, and from then on
+//! objects up to its length are runs and mappings are kept.
 //!
 //! A freed mapping of moderate size is kept for a while, so that a program that churns through
 //! buffers of several MiB does not fault every page of each; what is kept is bounded in number and in bytes and
@@ -200,8 +200,8 @@ impl Large {
         object
     }
 
-    /// An object (of hardened mode) of exactly `size` bytes that ends, up to its alignment, at an inaccessible page. Null if
-    /// there is no memory.
+    /// An object (of hardened mode) of exactly `size` bytes that ends, up to its alignment, at an inaccessible page.
+    /// Null if there is no memory.
     pub fn allocate_guarded<O: Os>(
         &self,
         cx: Context<'_, O>,

@@ -6,10 +6,11 @@
 //!
 //! Holds last tens of nanoseconds, so a waiter spins for a moment before it sleeps.
 //!
-//! Beside it stands who holds it ([`Os::thread`]), for a fork in a signal handler: the handler may have interrupted its own
-//! thread while that held locks, and waiting for those would never end. The owner is written right after the lock is taken
-//! and cleared right before it is given up. A lock that is held and has no owner is between these two instructions, with
-//! nothing begun or all done: in the child of a fork it may be made free also if it is the forking thread's own.
+//! Beside it stands who holds it ([`Os::thread`]), for a fork in a signal handler: the handler may have interrupted its
+//! own thread while that held locks, and waiting for those would never end. The owner is written right after the lock
+//! is taken and cleared right before it is given up. A lock that is held and has no owner is between these two
+//! instructions, with nothing begun or all done: in the child of a fork it may be made free also if it is the forking
+//! thread's own.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -81,7 +82,8 @@ impl Lock {
         me != 0 && self.owner.load(Ordering::Relaxed) == me
     }
 
-    /// For a fork: takes the lock, unless the calling thread holds it or others do until `deadline` (by [`Os::now_ns`]).
+    /// For a fork: takes the lock, unless the calling thread holds it or others do until `deadline` (by
+    /// [`Os::now_ns`]).
     pub fn acquire_for_fork<O: Os>(&self, os: &O, deadline: u64) {
         if self.is_mine(os) {
             return;
@@ -152,8 +154,8 @@ impl Lock {
         }
     }
 
-    /// For the child of a fork, in which no other thread lives: makes the lock free, unless the calling thread itself held
-    /// it before the handler that forked interrupted it, and will give it up.
+    /// For the child of a fork, in which no other thread lives: makes the lock free, unless the calling thread itself
+    /// held it before the handler that forked interrupted it, and will give it up.
     pub fn reset<O: Os>(&self, os: &O) {
         if !self.is_mine(os) {
             self.owner.store(0, Ordering::Relaxed);

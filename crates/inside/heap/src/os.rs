@@ -83,8 +83,8 @@ pub trait Os: Sync {
         self.wait(word, expected);
     }
 
-    /// An even number that is the calling thread's alone while it lives; 0 where threads are not told apart. It is the same
-    /// in the child of a fork.
+    /// An even number that is the calling thread's alone while it lives; 0 where threads are not told apart. It is the
+    /// same in the child of a fork.
     #[inline]
     fn thread(&self) -> usize {
         0

@@ -16,9 +16,10 @@
 //!             start, 15..0     descriptor          kind
 //! ```
 //!
-//! The **kind** is 0, or, for a span whose objects are freed without further questions, its class + 1: then the entry alone says
-//! whether a slot starts at an address and of what class, and a free does not touch the descriptor, which in a large heap is in no cache.
-//! Granules with slots that neither the program holds nor a mark tells, spans that compaction works on, and all spans where frees go another way (level 2, hardened mode), are of kind 0.
+//! The **kind** is 0, or, for a span whose objects are freed without further questions, its class + 1: then the entry
+//! alone says whether a slot starts at an address and of what class, and a free does not touch the descriptor, which in
+//! a large heap is in no cache. Granules with slots that neither the program holds nor a mark tells, spans that
+//! compaction works on, and all spans where frees go another way (level 2, hardened mode), are of kind 0.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};

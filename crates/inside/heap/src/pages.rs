@@ -12,8 +12,9 @@
 //! of the same kind, found through the page map. Dirty runs that stay free for the decay time are
 //! taken out of the bins, given back without the lock, and put in again as clean.
 //!
-//! The first memory of a heap is an **island** of 1 MiB with inaccessible memory of more than that on either side: all of what small programs
-//! allocate lies in it, so that a write a MiB off faults. In hardened mode all memory is islands.
+//! The first memory of a heap is an **island** of 1 MiB with inaccessible memory of more than that on either side: all
+//! of what small programs allocate lies in it, so that a write a MiB off faults. In hardened mode all memory is
+//! islands.
 //!
 //! Properties: every granule of a chunk is in exactly one run; no two neighbours of a kind that would
 //! make a run of allowed length are both free; the first and last granule of each run map to its descriptor.
@@ -251,8 +252,8 @@ impl Pages {
         self.inner.raw()
     }
 
-    /// A run of `granules` (with `align`, at most [`RUN_MAX`]) at a multiple of `align` granules, in state `Busy`, its first
-    /// and last granule mapped to it; [`Span::is_zeroed`] says whether its memory is zero.
+    /// A run of `granules` (with `align`, at most [`RUN_MAX`]) at a multiple of `align` granules, in state `Busy`, its
+    /// first and last granule mapped to it; [`Span::is_zeroed`] says whether its memory is zero.
     pub fn allocate<O: Os>(
         &self,
         cx: Context<'_, O>,

@@ -196,8 +196,8 @@ pub fn may_pair(share: u32, slots: u32) -> bool {
     fits(share, slots, share)
 }
 
-/// How unlikely it is that two units alike in this have disjoint live slots: `-log2` of the chance, in 1/256, when `live` of
-/// `slots` slots are live at random. Of units side by side the sum counts.
+/// How unlikely it is that two units alike in this have disjoint live slots: `-log2` of the chance, in 1/256, when
+/// `live` of `slots` slots are live at random. Of units side by side the sum counts.
 pub fn reluctance(live: u32, slots: u32) -> u32 {
     let share = (live * 256 / slots.max(1)).min(255);
     live * (8 * 256 - log2_256(256 - share))

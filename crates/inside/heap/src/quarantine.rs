@@ -1,5 +1,5 @@
-//! Held-back frees of hardened mode: a first-in first-out ring of slots, bounded in bytes and in number, and beside it the slots
-//! that were allocated or freed last.
+//! Held-back frees of hardened mode: a first-in first-out ring of slots, bounded in bytes and in number, and beside it
+//! the slots that were allocated or freed last.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

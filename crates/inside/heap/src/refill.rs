@@ -57,9 +57,9 @@ impl<O: Os> Heap<O> {
         central.take(&self.os, Some(fresh), wanted, from, page, batch, mark)
     }
 
-    /// Marks every slot that starts in these granules of a span and is not live, under the lock of its class. From then on objects
-    /// there are freed without further questions, for a slot that is not the program's tells itself. What is left of the
-    /// span behind its last slot is marked like a slot.
+    /// Marks every slot that starts in these granules of a span and is not live, under the lock of its class. From then
+    /// on objects there are freed without further questions, for a slot that is not the program's tells itself. What is
+    /// left of the span behind its last slot is marked like a slot.
     #[cold]
     fn mark_granules(&self, span: &Span, granules: u16) {
         if self.is_hardened() {
@@ -76,7 +76,8 @@ impl<O: Os> Heap<O> {
                 if !live {
                     let address = start + slot * size;
                     let second = core::ptr::with_exposed_provenance_mut::<u64>(address + 8);
-                    // SAFETY: a slot, or what is left of the span, is at least 16 bytes; it is nobody's, and the lock keeps it so.
+                    // SAFETY: a slot, or what is left of the span, is at least 16 bytes; it is nobody's, and the lock
+                    // keeps it so.
                     unsafe { second.write(cache::mark(self.key(), address)) };
                 }
             }
@@ -285,8 +286,8 @@ impl<O: Os> Heap<O> {
         }
     }
 
-    /// Gives back address space, when there is none left: whatever is not an object of the program. Whether anything was
-    /// given back, so that it is worth trying again.
+    /// Gives back address space, when there is none left: whatever is not an object of the program. Whether anything
+    /// was given back, so that it is worth trying again.
     pub(crate) fn reclaim(&self) -> bool {
         if self.is_hardened() {
             self.hardened_drain(0, 0);

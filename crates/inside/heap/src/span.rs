@@ -12,8 +12,8 @@
 //!  +------------+------+------+---------+-------+
 //! ```
 //!
-//! **Marked** has a bit for each granule whose slots, unless the program holds them, carry the mark of a free slot (`cache.rs`):
-//! there a free of what was not handed out is told by the mark, elsewhere by the live bits.
+//! **Marked** has a bit for each granule whose slots, unless the program holds them, carry the mark of a free slot
+//! (`cache.rs`): there a free of what was not handed out is told by the mark, elsewhere by the live bits.
 //!
 //! The first line is what frees and flushes touch. Who may write what:
 //!
@@ -269,8 +269,8 @@ impl Span {
         self.start() + self.len()
     }
 
-    /// Makes the descriptor of a run that of a span of `slots` free slots. Its state stays [`State::Busy`] until its class takes it
-    /// in: who finds it by its address before that may neither block nor free anything there.
+    /// Makes the descriptor of a run that of a span of `slots` free slots. Its state stays [`State::Busy`] until its
+    /// class takes it in: who finds it by its address before that may neither block nor free anything there.
     pub fn become_small(&self, class: usize, slots: usize, resident: u16) {
         self.class.store(class as u8, RELAXED);
         self.set_slots(slots as u16);

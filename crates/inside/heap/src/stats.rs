@@ -192,8 +192,8 @@ stats_page! {
     /// Pages made identical and offered to `ksmd` so far, in total (KSM back end): a governor runs `ksmd`
     /// when this has grown.
     ksm_offered,
-    /// Times for which a thread of the program waited because of compaction, by duration: a pause in which it wrote to a
-    /// frozen page (the whole pause counts), or a sleep on a class's lock that the compactor held.
+    /// Times for which a thread of the program waited because of compaction, by duration: a pause in which it wrote to
+    /// a frozen page (the whole pause counts), or a sleep on a class's lock that the compactor held.
     stalls[PAUSE_BUCKETS],
     /// The longest of them.
     longest_stall_ns,

@@ -1,4 +1,5 @@
-//! Atomics; under `cfg(loom)` they are loom's, so that a model test can explore every interleaving of the very code that runs.
+//! Atomics; under `cfg(loom)` they are loom's, so that a model test can explore every interleaving of the very code
+//! that runs.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{

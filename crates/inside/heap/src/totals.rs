@@ -54,7 +54,8 @@ impl<O: Os> Heap<O> {
     fn cached(&self) -> (usize, usize) {
         let (mut bytes, mut threads) = (0, 0);
         let mut next = self.caches.load(Ordering::Acquire);
-        // SAFETY: caches are never unmapped; `used`, `next` and the bins' tops are atomics, and their bases never change.
+        // SAFETY: caches are never unmapped; `used`, `next` and the bins' tops are atomics, and their bases never
+        // change.
         while let Some(cache) = unsafe { next.as_ref() } {
             threads += usize::from(cache.used.load(Ordering::Relaxed));
             let held = |(class, bin): (usize, &Bin)| bin.len() * SIZES[class] as usize;
@@ -111,8 +112,8 @@ impl<O: Os> Heap<O> {
         self.large.bytes() + self.pages.dirty() + self.large.kept_bytes()
     }
 
-    /// Brings the statistics page up to date; scans every span. The footprint only if nothing compacts (not `engine`): else it
-    /// is the engine's to tell, which knows what is merged.
+    /// Brings the statistics page up to date; scans every span. The footprint only if nothing compacts (not `engine`):
+    /// else it is the engine's to tell, which knows what is merged.
     pub fn refresh(&self, engine: bool) {
         let Some(stats) = self.stats() else { return };
         let store = |field: &AtomicU64, value: usize| field.store(value as u64, Ordering::Relaxed);

@@ -10,19 +10,19 @@
 //!      and the CPU share stays within its bound
 //! ```
 //!
-//! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need it: what
-//! is merged then is soon freed or filled again, and what is merged when the program rests stays.
+//! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need
+//! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays.
 //!
-//! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not, for so
-//! long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful is not left
-//! fragmented for ever, and what waiting costs is never more than a few times what a pass would (as in ski rental).
-//! Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do".
-//! After a pass that gained less than it cost the pause doubles; a good one halves it. It is the shortest again as soon
-//! as there is much more to save than the last pass left.
+//! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
+//! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful
+//! is not left fragmented for ever, and what waiting costs is never more than a few times what a pass would (as in ski
+//! rental). Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do". After a pass
+//! that gained less than it cost the pause doubles; a good one halves it. It is the shortest again as soon as there is
+//! much more to save than the last pass left.
 //!
 //! Properties that always hold (tested): a request with anything to gain runs; more gain or less
-//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting, nor that the program rests;
-//! poor passes make the next pause longer, up to a bound.
+//! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting, nor that the
+//! program rests; poor passes make the next pause longer, up to a bound.
 
 /// What memory is worth: nanoseconds of one CPU for a GiB held for a second. Public clouds price a
 /// vCPU like 7.5 GiB (Google Compute Engine N2 on demand: $0.031611 a vCPU hour, $0.004237 a GiB hour).
@@ -102,11 +102,12 @@ pub mod cost {
     pub const OFFER_NS: u64 = 1_600;
     /// What `ksmd` then takes for it, nanoseconds: two looks and a merge, where it scans little else.
     pub const KSMD_NS: u64 = 6_000;
-    /// What a mapping costs at each fork, nanoseconds (Redis, 2,000 to 5,000 mappings made by compaction, half of them of anonymous
-    /// pages between two aliases: as much as 7 to 12 private pages; in a small program 0.33 us an alias and 0.53 what lies between).
+    /// What a mapping costs at each fork, nanoseconds (Redis, 2,000 to 5,000 mappings made by compaction, half of them
+    /// of anonymous pages between two aliases: as much as 7 to 12 private pages; in a small program 0.33 us an alias
+    /// and 0.53 what lies between).
     pub const FORK_MAPPING_NS: u64 = 600;
-    /// What one more range adds: it splits a mapping in two, unless a neighbour is merged too, and its pages need not be
-    /// copied any more.
+    /// What one more range adds: it splits a mapping in two, unless a neighbour is merged too, and its pages need not
+    /// be copied any more.
     pub const FORK_RANGE_NS: u64 = 600;
     /// What a private page costs at each fork, nanoseconds (Redis on glibc's malloc, 84,000 pages: 4.5 ms).
     pub const FORK_PAGE_NS: u64 = 56;
@@ -284,8 +285,8 @@ impl History {
         self.left_bytes = bytes;
     }
 
-    /// When the next pass may begin, if it is expected to save `gain_bytes`. However poor the last one was, twice of what it
-    /// left, and more, is a new situation.
+    /// When the next pass may begin, if it is expected to save `gain_bytes`. However poor the last one was, twice of
+    /// what it left, and more, is a new situation.
     pub fn rested_at(&self, gain_bytes: u64) -> u64 {
         let renewed = gain_bytes >= self.left_bytes.saturating_mul(2).saturating_add(RENEWED_BYTES);
         let pause_ns = if renewed { PAUSE_NS } else { self.pause_ns };
@@ -298,8 +299,8 @@ fn price(byte_ms: u128) -> u128 {
     (byte_ms.saturating_mul(u128::from(NS_PER_GIB_SECOND)) / 1000) >> 30
 }
 
-/// Bytes that a microsecond of work must save for the time they stay saved, where `gain_bytes` can be saved: the price that
-/// [`crate::compact::Settings::work_price`] wants.
+/// Bytes that a microsecond of work must save for the time they stay saved, where `gain_bytes` can be saved: the price
+/// that [`crate::compact::Settings::work_price`] wants.
 pub fn work_price(history: &History, gain_bytes: u64, urgent: bool) -> u32 {
     let lifetime_s = history.lifetime_s(gain_bytes);
     let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(lifetime_s);
@@ -424,8 +425,8 @@ pub fn offers(inputs: &Inputs, urgent: bool, pages: u64) -> u64 {
 }
 
 /// Bytes that a mapping must save to be worth it: what a program that is at work frees next is not known, and its own
-/// allocations fill many a sparse page again. One that has been idle for a second, or whose memory is `short`, may as well pay
-/// what a mapping costs in the kernel.
+/// allocations fill many a sparse page again. One that has been idle for a second, or whose memory is `short`, may as
+/// well pay what a mapping costs in the kernel.
 pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
     match idle_ns {
         _ if short => 2048,

@@ -27,8 +27,8 @@ fn turn() -> MutexGuard<'static, ()> {
 /// How long a test waits for what it is about. On an idle machine a few seconds are plenty.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether a test's loop goes on: for `least`, and from then on until it has seen enough. What is asserted afterwards is
-/// what was seen, never how fast it came.
+/// Whether a test's loop goes on: for `least`, and from then on until it has seen enough. What is asserted afterwards
+/// is what was seen, never how fast it came.
 fn goes_on(begin: Instant, least: Duration, enough: bool) -> bool {
     let elapsed = begin.elapsed();
     elapsed < least || !enough && elapsed < PATIENCE
@@ -244,7 +244,8 @@ fn memory_comes_back_and_contents_stay() {
     }
 }
 
-/// What is told while a pass runs counted merged pages as ordinary memory and as images (316 MiB where there were 190 to 222).
+/// What is told while a pass runs counted merged pages as ordinary memory and as images (316 MiB where there were 190
+/// to 222).
 #[test]
 fn the_footprint_is_right_between_the_slices_of_a_pass() {
     let _turn = turn();
@@ -306,8 +307,8 @@ fn the_footprint_is_right_between_the_slices_of_a_pass() {
         // A hundredth of the region; with `ksmd`, which merges page by page meanwhile, a twentieth.
         let bound = len as u64 / if backend == Backend::Ksm { 20 } else { 100 };
         assert!(over <= bound, "{over} bytes told that are not there, {bound} allowed");
-        // The engine's tables are there too. `ksmd` may begin with a page of each group, and its count has pages that were given
-        // back until it comes by.
+        // The engine's tables are there too. `ksmd` may begin with a page of each group, and its count has pages that
+        // were given back until it comes by.
         let late = match backend {
             Backend::Ksm => {
                 stats.groups.load(Relaxed) * PAGE as u64 + stats.released_bytes.load(Relaxed)

@@ -1,4 +1,5 @@
-//! What the compactor relies on: blocked slots are not handed out, blocked spans stay, pages come back as ordinary memory.
+//! What the compactor relies on: blocked slots are not handed out, blocked spans stay, pages come back as ordinary
+//! memory.
 #![cfg(not(loom))]
 
 mod common;

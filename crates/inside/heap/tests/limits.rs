@@ -39,8 +39,9 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
                 }
                 heap.trim(cache);
                 let again = (0..count).filter(|_| !heap.allocate(cache, size).is_null()).count();
-                // Level `h` lies in random places behind guard pages: what fits differs from round to round. Elsewhere what was in
-                // mappings of its own, being the first of its size, is now in runs, which leave parts of chunks over.
+                // Level `h` lies in random places behind guard pages: what fits differs from round to round. Elsewhere
+                // what was in mappings of its own, being the first of its size, is now in runs, which leave parts of
+                // chunks over.
                 let least = match size {
                     _ if config == "h" => count / 2,
                     3_000_000 => count / 3 * 2,
@@ -52,7 +53,8 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
     }
 }
 
-/// Found with `ulimit -v`: free chunks kept all address space, and an object with a mapping of its own could never be made again.
+/// Found with `ulimit -v`: free chunks kept all address space, and an object with a mapping of its own could never be
+/// made again.
 #[test]
 fn address_space_in_free_chunks_is_given_up_for_large_objects() {
     for config in NAMES {

@@ -1,8 +1,9 @@
-//! Every interleaving of refill, flush and the compactor's handshake on one class, and of the whole engine with a program:
-//! `RUSTFLAGS="--cfg loom" cargo test -p pagemill-heap --test loom --release`.
+//! Every interleaving of refill, flush and the compactor's handshake on one class, and of the whole engine with a
+//! program: `RUSTFLAGS="--cfg loom" cargo test -p pagemill-heap --test loom --release`.
 //!
-//! The memory of a slot is a cell that loom watches: it may be touched by whoever the slot was handed to, and by the compactor
-//! while the slot is blocked and not live. Two of them at once, or one without the lock's ordering, is a failure.
+//! The memory of a slot is a cell that loom watches: it may be touched by whoever the slot was handed to, and by the
+//! compactor while the slot is blocked and not live. Two of them at once, or one without the lock's ordering, is a
+//! failure.
 #![cfg(loom)]
 
 #[macro_use]
@@ -20,7 +21,8 @@ use pagemill_heap::model::{Batch, Central, Span};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::{SpanRef, size};
 
-/// An operating system with a futex, and memory for the engine's tables; a wait that nobody ends is a deadlock that loom reports.
+/// An operating system with a futex, and memory for the engine's tables; a wait that nobody ends is a deadlock that
+/// loom reports.
 struct Waits {
     sleepers: Mutex<()>,
     woken: Condvar,

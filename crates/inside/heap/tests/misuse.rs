@@ -278,7 +278,8 @@ fn around(config: &str, size: usize) {
     }
 }
 
-/// `free(p + 4096)` of an object of 4096 bytes put a slot of its span into the cache a second time, and malloc gave it to two owners.
+/// `free(p + 4096)` of an object of 4096 bytes put a slot of its span into the cache a second time, and malloc gave it
+/// to two owners.
 #[test]
 #[cfg_attr(miri, ignore = "hundreds of heaps")]
 fn a_free_of_what_was_never_handed_out_is_named() {
@@ -289,8 +290,8 @@ fn a_free_of_what_was_never_handed_out_is_named() {
     }
 }
 
-/// Whatever is freed, right or wrong, no two owners have one address: a model of which slots the program holds decides which frees
-/// are right, and every other is to be named before anything has changed.
+/// Whatever is freed, right or wrong, no two owners have one address: a model of which slots the program holds decides
+/// which frees are right, and every other is to be named before anything has changed.
 #[test]
 fn wrong_frees_are_named_and_right_ones_are_not_in_a_heap_at_work() {
     let rounds = if cfg!(miri) { 200 } else { 10_000 };
@@ -308,8 +309,8 @@ fn wrong_frees_are_named_and_right_ones_are_not_in_a_heap_at_work() {
             let cache = caches[below(caches.len())];
             // Waves, so that spans fill and empty.
             let grows = below(8) < if round / 1000 % 2 == 0 { 5 } else { 3 };
-            // SAFETY: objects are used as the model says, except for the errors that the test is about, of which each is named,
-            // and named before it takes a lock or changes anything.
+            // SAFETY: objects are used as the model says, except for the errors that the test is about, of which each
+            // is named, and named before it takes a lock or changes anything.
             unsafe {
                 if grows || held.is_empty() {
                     let size = [16, 40, 64, 500, 1024, 4096, 9000][below(7)];

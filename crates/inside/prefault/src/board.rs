@@ -102,7 +102,8 @@ pub enum Of {
     MediumNs,
     /// Chunks that got a seed, so that the program's own faults bring 64 KiB.
     Seeds,
-    /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the launcher.
+    /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the
+    /// launcher.
     First,
     /// Number of words of a process, regions apart.
     Words,
@@ -294,8 +295,9 @@ impl<'a> Process<'a> {
         self.set(word, self.get(word).wrapping_add(more));
     }
 
-    /// Moves a word that only the caller writes an eighth of the way to `value`; the first value is taken whole. One that is more than
-    /// twice what came before counts as twice: the one page for which a host took long says little of the next.
+    /// Moves a word that only the caller writes an eighth of the way to `value`; the first value is taken whole. One
+    /// that is more than twice what came before counts as twice: the one page for which a host took long says little of
+    /// the next.
     pub fn smooth(&self, word: Of, value: u64) {
         let before = self.get(word);
         let told = value.min(before.saturating_mul(2));

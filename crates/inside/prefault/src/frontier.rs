@@ -10,17 +10,19 @@
 //!     touched           provided, perhaps touched                    nothing
 //! ```
 //!
-//! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*, single
-//! base pages whose presence says that the frontier has come by. The last wire stands as far before the end of what
-//! is provided as the program may grow until somebody looks again. The end of a region has none behind that if its speed is
-//! known: the program's next mapping tells as much. A chunk with a wire is made of smaller pages; it can be collapsed later.
+//! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*,
+//! single base pages whose presence says that the frontier has come by. The last wire stands as far before the end of
+//! what is provided as the program may grow until somebody looks again. The end of a region has none behind that if its
+//! speed is known: the program's next mapping tells as much. A chunk with a wire is made of smaller pages; it can be
+//! collapsed later.
 //!
 //! A program that is faster than what is being made for it would be met at each page. So what it will have passed
-//! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings). Where whole chunks are made, parts of
-//! chunks at a region's ends are left to it as well: they would cost a helper what they cost the program.
+//! by then is left to it: the rest of a chunk, or a whole chunk (which its own fault brings). Where whole chunks are
+//! made, parts of chunks at a region's ends are left to it as well: they would cost a helper what they cost the
+//! program.
 //!
-//! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *seed*, the first 64 KiB: no
-//! huge page fits there any more. The page behind the seed is the chunk's wire.
+//! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *seed*, the
+//! first 64 KiB: no huge page fits there any more. The page behind the seed is the chunk's wire.
 //!
 //! Properties (tested):
 //! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
@@ -184,8 +186,8 @@ impl Frontier {
         self.provided
     }
 
-    /// The end of what takes no huge page at the program's own faults: that of the region, or the next whole chunk that is
-    /// untouched and without a seed.
+    /// The end of what takes no huge page at the program's own faults: that of the region, or the next whole chunk that
+    /// is untouched and without a seed.
     pub fn plain(&self) -> u64 {
         let next = self.provided.next_multiple_of(HUGE);
         if next + HUGE <= self.end { next } else { self.end }
@@ -310,8 +312,8 @@ impl Frontier {
         let boundary = (at / HUGE + 1) * HUGE;
         // Of a region whose speed is not known yet, half.
         let lead = if rate == 0 { allowance / 2 } else { in_time(rate, REACTION_NS) };
-        // A wire where the last one was left far enough behind, or at the latest where the lead begins; in the last chunk
-        // of a region whose speed is not known.
+        // A wire where the last one was left far enough behind, or at the latest where the lead begins; in the last
+        // chunk of a region whose speed is not known.
         let due = |least: u64, end: u64| {
             let lead = lead.next_multiple_of(least).max(least);
             let spacing = allowance.saturating_sub(lead) / least * least;

@@ -1,7 +1,9 @@
 //! The C functions. They answer as glibc's do, edge cases included; `docs/concepts/preload.md` lists them.
 //!
-//! - A request above `PTRDIFF_MAX`, and a product that overflows, is `ENOMEM`. A failure sets `errno`; success and `free` never touch it.
-//! - `malloc(0)` is an object of its own. `realloc(p, 0)` frees `p` and returns null. `calloc` and `reallocarray` check their product.
+//! - A request above `PTRDIFF_MAX`, and a product that overflows, is `ENOMEM`. A failure sets `errno`; success and
+//!   `free` never touch it.
+//! - `malloc(0)` is an object of its own. `realloc(p, 0)` frees `p` and returns null. `calloc` and `reallocarray` check
+//!   their product.
 //! - `memalign` and `aligned_alloc` round an alignment that is no power of two up to one; `posix_memalign` refuses it.
 //!
 //! None of these functions calls another by its C name: the compiler knows those names and might make
@@ -40,8 +42,8 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
     }
 }
 
-/// Allocates what the thread's cache does not have. By itself, and the last thing that is done, so that the usual call saves
-/// no registers.
+/// Allocates what the thread's cache does not have. By itself, and the last thing that is done, so that the usual call
+/// saves no registers.
 #[cold]
 #[inline(never)]
 fn allocate_uncached(size: usize) -> *mut u8 {
@@ -74,7 +76,8 @@ pub(crate) fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
 /// Nobody uses the object from now on.
 #[inline(always)]
 pub(crate) unsafe fn release(object: *mut u8) {
-    // SAFETY: `tls` holds the thread's own cache; the rest is the caller's promise, which the heap checks as far as it can.
+    // SAFETY: `tls` holds the thread's own cache; the rest is the caller's promise, which the heap checks as far as it
+    // can.
     unsafe {
         if !HEAP.free_cached(tls::cache(), object) {
             release_uncached(object);

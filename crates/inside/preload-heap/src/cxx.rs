@@ -156,8 +156,8 @@ fn without_throwing(name: &CStr, size: usize, align: usize) -> *mut u8 {
     let address = in_runtime(0, name);
     // SAFETY: the C++ library's operator, or null.
     match unsafe { core::mem::transmute::<usize, Option<Operator>>(address) } {
-        // SAFETY: (size, nothrow) or (size, align, nothrow): a superfluous last argument is not looked at, and the tag's
-        // bytes never are.
+        // SAFETY: (size, nothrow) or (size, align, nothrow): a superfluous last argument is not looked at, and the
+        // tag's bytes never are.
         Some(operator) => unsafe { operator(size, align, align) },
         None => core::ptr::null_mut(),
     }

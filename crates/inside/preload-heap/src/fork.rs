@@ -4,15 +4,16 @@
 //!   child. They are registered at the first malloc, so ours is the last to run before and the first after.
 //! - `_Fork(3)` runs no handlers; it is wrapped (`raw_fork.rs`) and does the same.
 //! - Signals are blocked from before the first lock is taken until the last is free, so that no handler finds its own
-//!   thread holding what it wants; but those of faults, which nothing here makes. A handler may allocate and fork while its
-//!   thread forks.
+//!   thread holding what it wants; but those of faults, which nothing here makes. A handler may allocate and fork while
+//!   its thread forks.
 //! - A handler may fork that interrupted its thread within the heap. What that thread holds stays held, in the parent
-//!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two slices, are
-//!   waited for shortly: they may wait for the thread. What is not to be had then is in the child as after a raw `clone`.
+//!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two
+//!   slices, are waited for shortly: they may wait for the thread. What is not to be had then is in the child as after
+//!   a raw `clone`.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
-//!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing inside the heap
-//!   at that very moment is lost to the child.
+//!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing
+//!   inside the heap at that very moment is lost to the child.
 //!
 //! In every child the helper thread is gone; it is started again when the child's heap next grows.
 
@@ -27,13 +28,13 @@ const BESIDE_HELPER: usize = 1;
 /// The helper is between two slices.
 const WITHOUT_HELPER: usize = 2;
 
-/// How long locks and the helper are waited for, nanoseconds: by a handler that interrupted its thread within the heap, for
-/// which they may wait; and otherwise, when they are had in a moment unless their thread is stopped.
+/// How long locks and the helper are waited for, nanoseconds: by a handler that interrupted its thread within the heap,
+/// for which they may wait; and otherwise, when they are had in a moment unless their thread is stopped.
 const WITHIN_NS: u64 = 20_000_000;
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or the
-/// system call at hand.
+/// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or
+/// the system call at hand.
 pub(crate) const SIGNALS: u64 = !(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
 
 /// Registers the handlers; may allocate.

@@ -23,8 +23,8 @@ const AGAIN_NS: u64 = 20_000;
 /// A huge page of both architectures with 4 KiB pages, and the heap's chunk.
 const HUGE: usize = 2 << 20;
 
-/// Work above which the search for pins takes too long while pages are frozen, in descriptors that are no files (some 0.7 us
-/// each): the answer is then yes.
+/// Work above which the search for pins takes too long while pages are frozen, in descriptors that are no files (some
+/// 0.7 us each): the answer is then yes.
 const SEARCH_MAX: usize = 384;
 
 /// What looking at a file takes, in the same unit: three more calls.
@@ -56,8 +56,8 @@ impl Linux {
 
     fn uffd_ioctl<T>(&self, request: usize, argument: &mut T) -> Sys<()> {
         let fd = self.uffd.ok_or(Errno(9))?;
-        // SAFETY: each caller passes the structure of its request; its ranges are the heap's, and what a request does to
-        // them is that caller's contract.
+        // SAFETY: each caller passes the structure of its request; its ranges are the heap's, and what a request does
+        // to them is that caller's contract.
         check(unsafe { sys::ioctl(fd, request, core::ptr::from_mut(argument).addr()) })
     }
 }
@@ -145,7 +145,8 @@ impl Kernel for Linux {
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
         let argument = [start as u64, len as u64, u64::from(on)];
         loop {
-            // EAGAIN: the address space is being changed by another thread, which may need this processor; nothing was done.
+            // EAGAIN: the address space is being changed by another thread, which may need this processor; nothing was
+            // done.
             match self.uffd_ioctl(UFFDIO_WRITEPROTECT, &mut argument.clone()) {
                 Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
                 other => return other,

@@ -6,8 +6,8 @@
 //!                  └──► helper ──► helper::rounds ──► HEAP, ENGINE, kernel, pressure
 //! ```
 //!
-//! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. The heap and the engine, of
-//! which there is one each, stand here: what they are made of knows them by their traits.
+//! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. The heap and
+//! the engine, of which there is one each, stand here: what they are made of knows them by their traits.
 //!
 //! What always holds:
 //! - Nothing here allocates through the library's own functions while it holds a lock of the heap.

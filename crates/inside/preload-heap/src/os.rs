@@ -30,7 +30,8 @@ impl Linux {
 
 const READ_WRITE: usize = sys::PROT_READ | sys::PROT_WRITE;
 
-/// Bytes mapped beyond which mappings are too many to be worth it: 4,096 of them, a sixteenth of the kernel's default limit.
+/// Bytes mapped beyond which mappings are too many to be worth it: 4,096 of them, a sixteenth of the kernel's default
+/// limit.
 const STRIPED: usize = 4096 * STRIPE;
 
 /// Gives each stripe of new memory its kind. What cannot be changed (map count) stays as it is.

@@ -1,7 +1,7 @@
 //! How short memory is: the share of time that tasks stall on it (PSI), and the cgroup's charge.
 //!
-//! The files are opened once, by the helper, and read again each round. Version 2 of the control groups is asked first, then
-//! version 1; without either, or without PSI, there is no pressure to see.
+//! The files are opened once, by the helper, and read again each round. Version 2 of the control groups is asked first,
+//! then version 1; without either, or without PSI, there is no pressure to see.
 
 use core::ffi::CStr;
 use core::fmt::Write;

@@ -7,8 +7,8 @@ use crate::{fork, libc, start, tls};
 
 type Fork = unsafe extern "C" fn() -> c_int;
 
-/// The C library's `_Fork`, found when the library is loaded: looking it up may allocate, and `_Fork` may be called where
-/// nothing may.
+/// The C library's `_Fork`, found when the library is loaded: looking it up may allocate, and `_Fork` may be called
+/// where nothing may.
 static REAL: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 pub(crate) fn find_real() {

@@ -1,7 +1,7 @@
 //! The statistics page without a helper: the program's own threads refresh it, now and then, in their slow path.
 //!
-//! That is the case in the `n` configurations, in hardened mode and while the heap is small. A refresh looks at every span, so
-//! the next one is at least ten milliseconds and two hundred times its own duration away: half a hundredth of
+//! That is the case in the `n` configurations, in hardened mode and while the heap is small. A refresh looks at every
+//! span, so the next one is at least ten milliseconds and two hundred times its own duration away: half a hundredth of
 //! one CPU at most. Who finds another thread at it goes on.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ const LOOK_EVERY: u32 = 64;
 const LEAST_NS: u64 = 10_000_000;
 const IDLE_SHARE: u64 = 200;
 
-/// Slow paths so far. Counted by load and store: a count lost between two threads does no harm, and the line is not fought for
-/// harder than it must be.
+/// Slow paths so far. Counted by load and store: a count lost between two threads does no harm, and the line is not
+/// fought for harder than it must be.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// When the next refresh is due.

@@ -1,7 +1,8 @@
 //! The start: at the first call of any function, by whichever thread makes it.
 //!
-//! That is usually the dynamic loader, before any constructor has run and before the C library knows its environment. So
-//! everything is found without it: the environment and the auxiliary vector on the initial stack, or in `/proc/self`.
+//! That is usually the dynamic loader, before any constructor has run and before the C library knows its environment.
+//! So everything is found without it: the environment and the auxiliary vector on the initial stack, or in
+//! `/proc/self`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,9 +5,10 @@
 //!    └──────── no key, or no memory ─────────────────────────────────────────────┘
 //! ```
 //!
-//! A thread is attached at its first malloc. A `pthread` key's destructor tells of its exit; other keys' destructors may run after
-//! it and free more, so the first round only arms the key again and the cache goes with the second. What the C library
-//! frees after that, and what a thread does while it has no cache, goes to the heap without one: slower, never leaked.
+//! A thread is attached at its first malloc. A `pthread` key's destructor tells of its exit; other keys' destructors
+//! may run after it and free more, so the first round only arms the key again and the cache goes with the second. What
+//! the C library frees after that, and what a thread does while it has no cache, goes to the heap without one: slower,
+//! never leaked.
 
 use pagemill_heap::Cache;
 

@@ -1,8 +1,8 @@
 //! The C library's `malloc` and its kin, passed through: what glibc maps for a large block comes by no other function.
 //!
-//! A small request goes to the next definition and on from there to the caller; nothing is looked at. A large one that glibc has given a mapping
-//! of its own is noted as `mmap` notes what it maps. Other allocators (jemalloc, tcmalloc, the compacting heap) map by `mmap`, which is
-//! watched, so of theirs nothing is looked at here.
+//! A small request goes to the next definition and on from there to the caller; nothing is looked at. A large one that
+//! glibc has given a mapping of its own is noted as `mmap` notes what it maps. Other allocators (jemalloc, tcmalloc,
+//! the compacting heap) map by `mmap`, which is watched, so of theirs nothing is looked at here.
 //!
 //! ```text
 //!  mapping ─► │ size before │ size, flags │ block …            │
@@ -34,15 +34,15 @@ static PASSED: [(&Symbol, &CStr); 6] = [
     (&MALLOC, c"malloc"),
 ];
 
-/// Whether all next definitions are known to be glibc's, whose blocks are as above. Other allocators bring its other names too
-/// (`__libc_malloc`), so only the library's own symbols tell; and a library may replace one function alone.
+/// Whether all next definitions are known to be glibc's, whose blocks are as above. Other allocators bring its other
+/// names too (`__libc_malloc`), so only the library's own symbols tell; and a library may replace one function alone.
 static OF_GLIBC: AtomicBool = AtomicBool::new(false);
 
 /// The thread that looks the next definitions up; 0: none.
 static LOOKING: AtomicU32 = AtomicU32::new(0);
 
-/// Looks the next definitions up. The first who allocates does it, the loader or an initialiser that runs before this library's;
-/// glibc's look-up itself may call `calloc` (before 2.34) and does without where that fails.
+/// Looks the next definitions up. The first who allocates does it, the loader or an initialiser that runs before this
+/// library's; glibc's look-up itself may call `calloc` (before 2.34) and does without where that fails.
 #[cold]
 #[inline(never)]
 pub(crate) fn find_real() {
@@ -91,8 +91,8 @@ fn none() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The mapping that glibc has made for this block alone, from its first address to behind its last: whole pages, or it is
-/// a glibc whose blocks are others than above.
+/// The mapping that glibc has made for this block alone, from its first address to behind its last: whole pages, or it
+/// is a glibc whose blocks are others than above.
 ///
 /// # Safety
 /// `block` is null or a live block of the next definition's.
@@ -184,7 +184,8 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     }
 }
 
-/// A mapping that glibc has grown where it lies is noted again once it is a [`LEAST`] larger; what was advised of it stays so.
+/// A mapping that glibc has grown where it lies is noted again once it is a [`LEAST`] larger; what was advised of it
+/// stays so.
 ///
 /// # Safety
 /// As for the C library's.

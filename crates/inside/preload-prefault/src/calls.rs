@@ -1,4 +1,5 @@
-//! The C library's functions that are watched. Each does what the C library's does and nothing else that the program could see.
+//! The C library's functions that are watched. Each does what the C library's does and nothing else that the program
+//! could see.
 //!
 //! | function | why |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | `syscall`, `prctl` | where the program filters its system calls: from then on its threads make none of ours, and a filter for all threads finds the helper gone |
 //! | `unshare`, `setns` | refused to a process of several threads; the helper ends before and starts again after |
 //!
-//! The C library's own calls do not come by here. What `malloc` maps for one block [`crate::blocks`] tells; the rest (`brk`, arenas of
-//! threads) the helper finds by itself.
+//! The C library's own calls do not come by here. What `malloc` maps for one block [`crate::blocks`] tells; the rest
+//! (`brk`, arenas of threads) the helper finds by itself.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -342,8 +343,8 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     if entered & SINGLE != 0 { helper::without(call) } else { call() }
 }
 
-/// `syscall(2)`, by which a program filters its system calls, for the C library has no function for that. Any other call is a jump to the
-/// next definition, with stack and registers as they are: it may be one that returns twice.
+/// `syscall(2)`, by which a program filters its system calls, for the C library has no function for that. Any other
+/// call is a jump to the next definition, with stack and registers as they are: it may be one that returns twice.
 ///
 /// # Safety
 /// As for the C library's.

@@ -1,7 +1,8 @@
-//! Fork: the child has no helper and no pool (which it does not inherit); it gets its own when it first maps much memory.
+//! Fork: the child has no helper and no pool (which it does not inherit); it gets its own when it first maps much
+//! memory.
 //!
-//! `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing. A child of a raw `clone` is not
-//! told of: it never gets a helper, and runs as without the library.
+//! `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing. A child of a raw `clone`
+//! is not told of: it never gets a helper, and runs as without the library.
 
 use crate::{helper, libc};
 

@@ -1,5 +1,6 @@
-//! The helper thread: a raw `clone` that the C library knows nothing of, as in the preload library. It shares the address space and
-//! signal dispositions, has a descriptor table of its own, all signals blocked and no thread-local storage.
+//! The helper thread: a raw `clone` that the C library knows nothing of, as in the preload library. It shares the
+//! address space and signal dispositions, has a descriptor table of its own, all signals blocked and no thread-local
+//! storage.
 //!
 //! ```text
 //!  off ──library loaded, or a forked child maps much──► starting ──► running ──► failed (a filter, locked memory)
@@ -136,8 +137,8 @@ pub(crate) fn leave() {
     end_for(degraded::NO_THREAD);
 }
 
-/// There will be no helper: the program was started under a filter that its launcher does not have, which may end it for a call that
-/// few services make (`userfaultfd`).
+/// There will be no helper: the program was started under a filter that its launcher does not have, which may end it
+/// for a call that few services make (`userfaultfd`).
 pub(crate) fn refuse() {
     notes::keep_quiet();
     STATE.store(FAILED, Ordering::Release);

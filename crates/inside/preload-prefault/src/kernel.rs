@@ -1,7 +1,7 @@
 //! What the helper asks of Linux: where pages are, which mappings there are, and to move pages.
 //!
-//! All descriptors here live in the helper's own table. They are opened before the thread gives up its rights; none needs any
-//! (the userfaultfd is one for user mode only, which handles no fault: it is there to move pages).
+//! All descriptors here live in the helper's own table. They are opened before the thread gives up its rights; none
+//! needs any (the userfaultfd is one for user mode only, which handles no fault: it is there to move pages).
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,9 +53,9 @@ pub(crate) unsafe fn remap([old, old_len, new_len, flags, new]: [usize; 5]) -> i
     unsafe { sys::call(number::MREMAP, [old, old_len, new_len, flags, new, 0]) }
 }
 
-/// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest that
-/// there are, so anybody else's end sooner and come first (EEVDF, since Linux 6.12; before, it changes nothing). The
-/// thread of a real-time program stays as it is.
+/// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest
+/// that there are, so anybody else's end sooner and come first (EEVDF, since Linux 6.12; before, it changes nothing).
+/// The thread of a real-time program stays as it is.
 pub(crate) fn make_way() {
     #[repr(C)]
     struct Attributes {
@@ -86,7 +86,8 @@ pub(crate) fn make_way() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads a struct sched_attr of this size; where that is not a size it knows it writes the one that is.
+    // SAFETY: the kernel reads a struct sched_attr of this size; where that is not a size it knows it writes the one
+    // that is.
     unsafe { sys::call(number::SCHED_SETATTR, [0, (&raw mut attributes).addr(), 0, 0, 0, 0]) };
 }
 
@@ -99,8 +100,8 @@ pub(crate) fn has_limited_address_space() -> bool {
     limit[0] != u64::MAX
 }
 
-/// Whether more filters of system calls (seccomp) hold for the calling thread than so many. A kernel that does not count them (before
-/// 5.9) is taken to have no more.
+/// Whether more filters of system calls (seccomp) hold for the calling thread than so many. A kernel that does not
+/// count them (before 5.9) is taken to have no more.
 pub(crate) fn has_more_filters_than(known: u64) -> bool {
     const PR_GET_SECCOMP: usize = 21;
     const FILTERED: isize = 2;
@@ -247,7 +248,8 @@ impl Linux {
             const ENAMETOOLONG: i32 = 36;
             match check(done) {
                 Ok(_) => {}
-                // A file with a long name: the answer is there but for the name, in no kernel that we know; ask without.
+                // A file with a long name: the answer is there but for the name, in no kernel that we know; ask
+                // without.
                 Err(ENAMETOOLONG) => {
                     query.name_len = 0;
                     query.name = 0;
@@ -273,8 +275,8 @@ impl Linux {
         check(unsafe { sys::ioctl(self.uffd, request, argument.as_mut_ptr().addr()) })
     }
 
-    /// Makes a range one that pages may be moved into, for [`Linux::place`]; an error if it is not one mapping of private
-    /// anonymous memory, or is somebody else's with userfaultfd. No page in it is protected, so nothing that
+    /// Makes a range one that pages may be moved into, for [`Linux::place`]; an error if it is not one mapping of
+    /// private anonymous memory, or is somebody else's with userfaultfd. No page in it is protected, so nothing that
     /// the program does there waits for us.
     pub(crate) fn register(&self, start: u64, len: u64) -> Result<(), i32> {
         const WRITE_PROTECT: u64 = 2;

@@ -1,18 +1,21 @@
-//! `libpagemill_huge.so`: provides memory ahead of a program that grows. It replaces no `malloc`, but sees what is asked of it; glue only.
+//! `libpagemill_huge.so`: provides memory ahead of a program that grows. It replaces no `malloc`, but sees what is
+//! asked of it; glue only.
 //!
 //! ```text
 //!  blocks (malloc …) ─► calls (mmap, madvise, prctl …) ──► notes ──► helper ──► regions ──► pool ──► sys
 //!                                                 └─ board (shared with the launcher)
 //! ```
 //!
-//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill.so` (both use `preload-sys`). It has the kernel populate private anonymous memory where nothing is yet, or
-//! moves zeroed pages there: the program cannot tell either from a page that it touched for the first time itself.
+//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill.so` (both use `preload-sys`). It
+//! has the kernel populate private anonymous memory where nothing is yet, or moves zeroed pages there: the program
+//! cannot tell either from a page that it touched for the first time itself.
 //!
 //! What always holds:
 //! - Nothing here allocates, unwinds or prints; `errno` changes only as the wrapped functions change it.
-//! - A mapping that is being grown into with huge pages is two for the kernel, advised and not; `mremap` makes it one again
-//!   first, and the C library's own `mremap` in `realloc` copies where it would have moved.
-//! - A process that the launcher does not know of (no `PAGEMILL_HUGE`, another user, a full board) runs as without the library.
+//! - A mapping that is being grown into with huge pages is two for the kernel, advised and not; `mremap` makes it one
+//!   again first, and the C library's own `mremap` in `realloc` copies where it would have moved.
+//! - A process that the launcher does not know of (no `PAGEMILL_HUGE`, another user, a full board) runs as without the
+//!   library.
 #![no_std]
 
 mod blocks;

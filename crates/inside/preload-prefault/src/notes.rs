@@ -1,8 +1,8 @@
 //! What the program's own threads tell the helper: new mappings, and where huge pages are not wanted.
 //!
-//! Mappings go through a ring. Who writes takes a ticket; the helper reads in ticket order. A ring that ran over loses notes of
-//! mappings, which costs some help and nothing else. Refusals of huge pages must not be lost: they stay in a table, and when that
-//! is full the whole process counts as refusing.
+//! Mappings go through a ring. Who writes takes a ticket; the helper reads in ticket order. A ring that ran over loses
+//! notes of mappings, which costs some help and nothing else. Refusals of huge pages must not be lost: they stay in a
+//! table, and when that is full the whole process counts as refusing.
 //!
 //! The other way the helper says how far it has acted on them, and whether they can wait.
 
@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys;
 
-/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a look costs.
+/// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a
+/// look costs.
 const MUCH: u64 = 8 << 20;
 
 const NOTES: usize = 256;

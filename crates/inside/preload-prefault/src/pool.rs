@@ -1,10 +1,10 @@
 //! Delivering pages: made in place, or zeroed beforehand in a pool and moved into place.
 //!
-//! *In place* the helper has the kernel populate the range as if the program had touched it (`MADV_POPULATE_WRITE`), for a huge page in a
-//! range that was advised (`MADV_HUGEPAGE`). Nothing is unmapped, so no other CPU is interrupted; a move is 50 times faster but
-//! interrupts every CPU that runs the program, which costs it 10 us each time in a virtual machine. The mapping is
-//! looked up right before: private, anonymous, writable. If the program replaces it within those microseconds by a
-//! shared mapping of a file with holes, holes may be allocated; no byte differs.
+//! *In place* the helper has the kernel populate the range as if the program had touched it (`MADV_POPULATE_WRITE`),
+//! for a huge page in a range that was advised (`MADV_HUGEPAGE`). Nothing is unmapped, so no other CPU is interrupted;
+//! a move is 50 times faster but interrupts every CPU that runs the program, which costs it 10 us each time in a
+//! virtual machine. The mapping is looked up right before: private, anonymous, writable. If the program replaces it
+//! within those microseconds by a shared mapping of a file with holes, holes may be allocated; no byte differs.
 //!
 //! The *pool*:
 //!
@@ -239,8 +239,9 @@ fn count_late(delivery: Delivery, counters: Process<'_>) {
     }
 }
 
-/// Makes a chunk of pages of 64 KiB, or smaller where the system does not give them. The first 64 KiB are base pages that are
-/// there before the chunk is advised, so that no huge page fits any more; then the advice, which the system asks for.
+/// Makes a chunk of pages of 64 KiB, or smaller where the system does not give them. The first 64 KiB are base pages
+/// that are there before the chunk is advised, so that no huge page fits any more; then the advice, which the system
+/// asks for.
 fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
     let head = piece.start + SEED;
     let first = piece.start + if piece.wire { PAGE } else { 0 };

@@ -1,11 +1,11 @@
 //! The regions of this process: found, watched, provided for, and told to the launcher.
 //!
-//! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new comes from the
-//! program's own calls at once, and from a look at all mappings when the program has grown; such a look costs a microsecond or
-//! so a mapping and is spaced so that all of them together take a hundredth of one CPU.
+//! A round looks at each region, provides what [`Frontier::plan`] says, and writes what it saw on the board. Who is new
+//! comes from the program's own calls at once, and from a look at all mappings when the program has grown; such a look
+//! costs a microsecond or so a mapping and is spaced so that all of them together take a hundredth of one CPU.
 //!
-//! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program has or maps
-//! [much](notes::is_much) anonymous memory; until then its size is looked at now and then.
+//! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program
+//! has or maps [much](notes::is_much) anonymous memory; until then its size is looked at now and then.
 
 use pagemill_prefault::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
 use pagemill_prefault::frontier::{Frontier, Grain, Outcome, Pages, SEED};
@@ -33,8 +33,8 @@ const TURN_NS: u64 = 5_000_000;
 /// After the last growth the pool keeps its store for so long.
 const KEEP_NS: u64 = 200_000_000;
 
-/// Time between two looks at how large a small program is: an eighth of its age within these bounds. A look takes up to 80 us where
-/// a CPU has to be woken.
+/// Time between two looks at how large a small program is: an eighth of its age within these bounds. A look takes up to
+/// 80 us where a CPU has to be woken.
 const NAP_NS: (u64, u64) = (10_000_000, 50_000_000);
 
 /// Whether pages are provided before the program touches them.
@@ -82,8 +82,8 @@ pub(crate) struct Regions {
     mapped_ns: u64,
 }
 
-/// Has the kernel use huge pages in a range; whether it does. The program may have refused them since this was decided: what it
-/// says stands.
+/// Has the kernel use huge pages in a range; whether it does. The program may have refused them since this was decided:
+/// what it says stands.
 fn advise(from: u64, to: u64) -> bool {
     let done = kernel::want_huge(from, to - from);
     if notes::is_refused(from, to) {
@@ -334,8 +334,8 @@ impl Regions {
         }
     }
 
-    /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the program is up to
-    /// the last of them.
+    /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the
+    /// program is up to the last of them.
     fn sow(&mut self, number: usize, loan: u64, young: bool, now: u64) {
         let slot = &mut self.slots[number];
         let frontier = &slot.frontier;
@@ -401,7 +401,8 @@ impl Regions {
             return MOST_NS;
         }
         if rate > 0 && now < self.grown_ns + KEEP_NS {
-            // A quarter of the time that what is provided lasts where it lasts least. Regions without growth wait for nothing.
+            // A quarter of the time that what is provided lasts where it lasts least. Regions without growth wait for
+            // nothing.
             let ahead = self
                 .slots
                 .iter()

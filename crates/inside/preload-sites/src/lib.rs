@@ -1,17 +1,18 @@
-//! `libpagemill_names.so`: tells the recorder which code asks for memory. It replaces no allocator: every call goes on to
-//! the definition that would have been used without it.
+//! `libpagemill_names.so`: tells the recorder which code asks for memory. It replaces no allocator: every call goes on
+//! to the definition that would have been used without it.
 //!
 //! ```text
 //!  malloc, calloc, realloc, free, … ──► the program's own ──► note ──► ring (shared with the recorder)
 //! ```
 //!
-//! Where the recorder traces the program's memory, plain calls of `mmap` and `munmap` are made by the recorder's own code in
-//! the program (`kernel/src/resident`), which spares each of them the way to another process and back.
+//! Where the recorder traces the program's memory, plain calls of `mmap` and `munmap` are made by the recorder's own
+//! code in the program (`kernel/src/resident`), which spares each of them the way to another process and back.
 //!
-//! A note has the time stamp counter (when memory is given back), address, size, process, and what the stack held: the caller's address, and of the
-//! words above it those that may be addresses of code. Only words of the page that the stack pointer is in are read, which
-//! is there for certain; which of them are callers is found out later from the program's code. (A caller that has
-//! returned may have left its address behind: it cannot be told from one that has not.)
+//! A note has the time stamp counter (when memory is given back), address, size, process, and what the stack held: the
+//! caller's address, and of the words above it those that may be addresses of code. Only words of the page that the
+//! stack pointer is in are read, which is there for certain; which of them are callers is found out later from the
+//! program's code. (A caller that has returned may have left its address behind: it cannot be told from one that has
+//! not.)
 //!
 //! What always holds:
 //! - Nothing here allocates, locks, unwinds or prints; a note costs no system call.

@@ -76,8 +76,8 @@ static STATUS: AtomicI32 = AtomicI32::new(-1);
 /// What [`filters`] said at the helper's start.
 static FILTERS: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers the seccomp filters of the calling thread, the helper. They come from the program: it inherits those of the
-/// thread that starts it, and gets one more when the program sets one for all its threads.
+/// Remembers the seccomp filters of the calling thread, the helper. They come from the program: it inherits those of
+/// the thread that starts it, and gets one more when the program sets one for all its threads.
 pub fn note_filters() {
     let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY);
     STATUS.store(if sys::failed(fd) { -1 } else { fd as i32 }, Ordering::Relaxed);
@@ -97,8 +97,8 @@ pub fn filters_changed() -> bool {
 
 /// The seccomp mode, and in the upper half the number of filters (a kernel before 5.9 does not say: 0).
 ///
-/// They are read by a descriptor that was opened before: of all ways to ask, `pread` is the one that filters allow. A filter may
-/// end the process for a call that it does not list.
+/// They are read by a descriptor that was opened before: of all ways to ask, `pread` is the one that filters allow. A
+/// filter may end the process for a call that it does not list.
 fn filters() -> Option<u64> {
     let fd = STATUS.load(Ordering::Relaxed);
     let mut buffer = [0; 2048];

@@ -329,8 +329,8 @@ pub fn nap(ns: u64) {
     futex_wait(&never, 0, Some(Timespec::from_ns(ns)));
 }
 
-/// Makes `call` until it succeeds, a few times: one that is refused to a process of several threads, right after all others
-/// but one have ended. The kernel takes a thread off the list of a process's threads an instant after it stops
+/// Makes `call` until it succeeds, a few times: one that is refused to a process of several threads, right after all
+/// others but one have ended. The kernel takes a thread off the list of a process's threads an instant after it stops
 /// finding it by number.
 pub fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
     const TRIES: u32 = 20;
@@ -668,10 +668,11 @@ pub fn namespace_kind(fd: i32) -> i32 {
 }
 
 /// What a thread without thread-local storage has in its place: the thread pointer leads to a word that holds itself
-/// (the ABI's first word), with some words around that are nobody's. Of the caller's block it could not tell itself from the
-/// caller, and that block may vanish.
+/// (the ABI's first word), with some words around that are nobody's. Of the caller's block it could not tell itself
+/// from the caller, and that block may vanish.
 struct NoStorage(core::cell::UnsafeCell<[usize; 256]>);
-// SAFETY: written in `pointer` only, always with the same value; the one thread that has it uses no thread-local storage.
+// SAFETY: written in `pointer` only, always with the same value; the one thread that has it uses no thread-local
+// storage.
 unsafe impl Sync for NoStorage {}
 static NO_STORAGE: NoStorage = NoStorage(core::cell::UnsafeCell::new([0; 256]));
 
@@ -688,7 +689,8 @@ impl NoStorage {
 
 /// Starts a thread that runs `entry` on its own stack and never returns from it. It shares everything but signals'
 /// masks, thread-local storage and the current directory with the caller; see [`leave_descriptors`]. (Who shares its
-/// directory with another thread may not enter a mount namespace.) Returns the thread's number or a negated error number.
+/// directory with another thread may not enter a mount namespace.) Returns the thread's number or a negated error
+/// number.
 ///
 /// # Safety
 /// `top` is the upper end, 16-byte aligned, of a stack that nothing else uses; `entry` uses no thread-local

@@ -1,8 +1,8 @@
-//! A command run with chosen parts of its memory on huge pages, and nothing else about it changed: the means of whoever finds
-//! out what huge pages are worth where.
+//! A command run with chosen parts of its memory on huge pages, and nothing else about it changed: the means of whoever
+//! finds out what huge pages are worth where.
 //!
-//! Memory is looked at in *chunks* of 2 MiB, each known by a *place*: bytes from the start of the heap, or down from the top of
-//! the area of mappings. Without randomisation a program that does the same has the same places each time.
+//! Memory is looked at in *chunks* of 2 MiB, each known by a *place*: bytes from the start of the heap, or down from
+//! the top of the area of mappings. Without randomisation a program that does the same has the same places each time.
 //!
 //! ```text
 //!  mmap            the new range's chosen chunks are advised (MADV_HUGEPAGE) before the program sees the address
@@ -11,12 +11,12 @@
 //!  munmap, exit    before memory goes: which of its pages were there, and which of them huge
 //! ```
 //!
-//! Each of these calls is a stop, so the advice is there before the first touch; between them the program runs untraced.
-//! Children are followed. Static memory, stacks and mappings below 1 MiB are left alone. When the command has ended, what it left
-//! running is ended.
+//! Each of these calls is a stop, so the advice is there before the first touch; between them the program runs
+//! untraced. Children are followed. Static memory, stacks and mappings below 1 MiB are left alone. When the command has
+//! ended, what it left running is ended.
 //!
-//! Always true: contents are as without it, a heap that shrank and grew again reads as zeros included; the program ends with
-//! the tracer.
+//! Always true: contents are as without it, a heap that shrank and grew again reads as zeros included; the program ends
+//! with the tracer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -56,7 +56,8 @@ const FAULT: i64 = -14;
 pub struct Place {
     /// Whether it is part of the heap, not a mapping.
     pub heap: bool,
-    /// Bytes from the start of the heap to its first byte; for a mapping, down from the top to the byte behind its last.
+    /// Bytes from the start of the heap to its first byte; for a mapping, down from the top to the byte behind its
+    /// last.
     pub offset: u64,
 }
 
@@ -157,7 +158,8 @@ struct Command<'a> {
 }
 
 /// Runs `path` with these arguments (the first is its name) and environment, its standard input empty and its output
-/// dropped, with the chosen chunks on huge pages. A signal other than SIGCHLD ends it. `Err` of the inner result: it cannot be executed.
+/// dropped, with the chosen chunks on huge pages. A signal other than SIGCHLD ends it. `Err` of the inner result: it
+/// cannot be executed.
 pub fn run(
     linux: &Linux,
     (path, arguments, environment): (&CString, &[CString], &[CString]),
@@ -490,7 +492,8 @@ impl Command<'_> {
             advice(old, old_length, HUGEPAGE)?;
         }
         let mut at = step([MREMAP, old, old_length, length, asked.r10, asked.r8, 0])? as u64;
-        // Parts that were advised differently before their first touch never become one mapping: they are moved one by one.
+        // Parts that were advised differently before their first touch never become one mapping: they are moved one by
+        // one.
         if at as i64 == FAULT && asked.r10 == MAYMOVE && length >= old_length {
             at = step([MMAP, 0, length, 3, 0x22, u64::MAX, 0])? as u64;
             let maps = if failed(at) { Vec::new() } else { self.linux.maps(process)? };

@@ -2,98 +2,27 @@
 //! a process that has no mapper.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::resident::{Decided, Image};
-use pagemill_kernel::seccomp::{self, Answer};
+use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
 
-use crate::Untraced;
-use crate::convert::{OURS, of_image, protection, stays};
 use crate::copy::copy;
+use crate::layout::{OURS, of_image, protection, stays};
 use crate::process::Process;
-
-pub(crate) const MMAP: i32 = 9;
-pub(crate) const MPROTECT: i32 = 10;
-pub(crate) const MUNMAP: i32 = 11;
-pub(crate) const BRK: i32 = 12;
-pub(crate) const MREMAP: i32 = 25;
-pub(crate) const MADVISE: i32 = 28;
-pub(crate) const CLONE: i32 = 56;
-pub(crate) const FORK: i32 = 57;
-pub(crate) const EXECVE: i32 = 59;
-pub(crate) const PTRACE: i32 = 101;
-pub(crate) const EXECVEAT: i32 = 322;
-pub(crate) const USERFAULTFD: i32 = 323;
-pub(crate) const CLONE3: i32 = 435;
-pub(crate) const CLOSE_RANGE: i32 = 436;
-/// -ENOSYS.
-pub(crate) const NO_SUCH_CALL: i64 = -38;
-/// The mapper's log is full.
-pub(crate) const LOG: i32 = -1;
+use crate::question::{
+    CLONE, CLONE3, DONT_FORK, FORK, MMAP, MPROTECT, MREMAP, Question, WIPE_ON_FORK,
+};
+use crate::trace::Untraced;
 
 const SHARED: u64 = 1;
 /// -EINVAL.
 const INVALID: i64 = -22;
 const DO_FORK: u64 = 11;
 const KEEP_ON_FORK: u64 = 19;
-/// Advice that a fork follows.
-pub(crate) const DONT_FORK: u64 = 10;
-pub(crate) const WIPE_ON_FORK: u64 = 18;
-
-/// A question of a mapper.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
-    id: u64,
-    /// Thread that makes the call.
-    pub(crate) thread: u32,
-    /// System call, or [`LOG`].
-    pub(crate) number: i32,
-    pub(crate) argument: [u64; 6],
-}
-
-impl Question {
-    /// A call that the tracer received itself.
-    pub(crate) fn of(notified: &seccomp::Notified) -> Self {
-        let seccomp::Notified { id, thread, number, argument, .. } = *notified;
-        Self { id, thread, number, argument }
-    }
-
-    /// Has the caller, who was asked to stop, come back without having made the call: it makes it again ([`again`]).
-    pub(crate) fn put_back(&self, listener: &OwnedFd) -> Result<()> {
-        self.answer(listener, Answer::Return(NO_SUCH_CALL))
-    }
-
-    /// Lets the call go on or return.
-    pub(crate) fn answer(&self, listener: &OwnedFd, answer: Answer) -> Result<()> {
-        match self.number {
-            LOG => Ok(()),
-            _ => seccomp::answer(listener, self.id, answer),
-        }
-    }
-}
-
 impl Process {
-    /// What its mapper asks, if it does.
-    pub(crate) fn question(&self) -> Option<Question> {
-        if self.control.asks() { self.received() } else { None }
-    }
-
-    /// The call that its mapper received last, unless it is done with.
-    pub(crate) fn received(&self) -> Option<Question> {
-        let notification = &self.control.notification;
-        let question = Question {
-            id: notification.id.load(Acquire),
-            thread: notification.pid.load(Relaxed),
-            number: notification.number.load(Relaxed),
-            argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
-        };
-        (question.id != 0).then_some(question)
-    }
-
     /// Has its servant decide a call of its own that another process's mapper received, or, `now`, one that is the
     /// tracer's to answer.
     pub(crate) fn decide(&self, question: &Question, now: bool) -> Result<Decided> {
@@ -115,15 +44,15 @@ impl Process {
         }
     }
 
-    /// Private writable memory of a file is about to be: mapped or moved by the servant, while the tracer looks at no page
-    /// table. Whether it is done.
+    /// Private writable memory of a file is about to be: mapped or moved by the servant, while the tracer looks at no
+    /// page table. Whether it is done.
     pub(crate) fn own_file(&mut self, question: &Question) -> Result<Decided> {
         self.own_files = true;
         self.decide(question, true)
     }
 
-    /// A mapping of something else than a plain file, made between two looks at the page tables; and if it is a driver's
-    /// memory, or huge pages, never looked at. What is not traced of it.
+    /// A mapping of something else than a plain file, made between two looks at the page tables; and if it is a
+    /// driver's memory, or huge pages, never looked at. What is not traced of it.
     pub(crate) fn map_apart(&mut self, question: &Question) -> Result<(Answer, Vec<Untraced>)> {
         let call: [i64; 7] = std::array::from_fn(|index| match index {
             0 => i64::from(question.number),
@@ -198,8 +127,8 @@ impl Process {
         Ok(())
     }
 
-    /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image are
-    /// to come back.
+    /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image
+    /// are to come back.
     pub(crate) fn advise(&mut self, question: &Question) -> Result<Answer> {
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);

@@ -11,53 +11,23 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::seccomp::OWN_DESCRIPTORS;
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
 
-use crate::convert::{Origin, convert, guard, protection, start};
+use crate::PATIENCE;
+use crate::convert::{Origin, convert};
 use crate::copy::copy_run;
 use crate::events::Events;
-use crate::follow::{Thread, Tracer, now};
-use crate::inject::{Injection, refused};
+use crate::hold::calm;
+use crate::inject::refused;
+use crate::interval::now;
+use crate::layout::{guard, protection};
+use crate::pins::pins;
 use crate::process::Process;
-use crate::trace::{Options, Untraced};
-use crate::{PATIENCE, Sink};
+use crate::trace::{Options, Sink, Untraced};
+use crate::tracer::{Thread, Tracer};
 
 /// How long threads of a running program may take to stop.
 const STOP: Duration = Duration::from_secs(2);
-
-/// What a process may have that is tied to its pages, not to its addresses, by the name of its descriptor.
-const PINS: &[(&str, &str)] = &[
-    ("anon_inode:[userfaultfd]", "it has a userfaultfd of its own, whose ranges would be lost"),
-    (
-        "anon_inode:[io_uring]",
-        "it has an io_uring, whose transfers go to pages that would be replaced",
-    ),
-];
-
-/// Why pages of a process may not be replaced by others of the same bytes, if they may not: the kernel holds some of them
-/// for transfers that it will make. Descriptors of ours are those from `own` on.
-pub(crate) fn pins(linux: &Linux, pid: u32, own: Option<u32>) -> Result<Option<&'static str>> {
-    let directory = linux.process_file(pid, "fd");
-    let entries = std::fs::read_dir(&directory)
-        .map_err(|error| Error::io("list", directory.display(), error))?;
-    for entry in entries.flatten() {
-        let number = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-        if own.is_some_and(|own| number.is_some_and(|fd| fd.wrapping_sub(own) < OWN_DESCRIPTORS)) {
-            continue;
-        }
-        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-        let target = target.to_string_lossy();
-        if let Some((_, why)) = PINS.iter().find(|(name, _)| target == *name) {
-            return Ok(Some(why));
-        }
-    }
-    let asynchronous = |mapping: &Mapping| mapping.name.starts_with("/[aio]");
-    Ok(linux.maps(pid)?.iter().any(asynchronous).then_some(
-        "it has asynchronous I/O (io_setup), whose transfers go to pages that would be replaced",
-    ))
-}
 
 /// Why a process cannot be taken over, found out without touching it: an error where it cannot be traced at all, else
 /// why its memory cannot be made droppable.
@@ -93,15 +63,6 @@ fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
         return no("it is no 64-bit program");
     }
     Ok(pins(linux, pid, None)?.map(because))
-}
-
-/// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
-/// a move to another place would spoil (rseq(2)).
-pub(crate) fn calm(threads: &[u32]) -> Option<u32> {
-    let in_call = |thread: &u32| {
-        ptrace::registers(*thread).is_ok_and(|registers| registers.orig_rax as i64 >= 0)
-    };
-    threads.iter().copied().find(in_call).or_else(|| threads.first().copied())
 }
 
 impl Tracer {
@@ -251,8 +212,9 @@ impl Tracer {
         }
     }
 
-    /// Tracing has failed: lets everything go, each process with what works of it. What could be is anonymous and private
-    /// again; where the memory cannot be copied it is private over the file. Takes no longer than a bound for each.
+    /// Tracing has failed: lets everything go, each process with what works of it. What could be is anonymous and
+    /// private again; where the memory cannot be copied it is private over the file. Takes no longer than a bound for
+    /// each.
     pub(crate) fn abandon(&mut self, error: &Error, sink: &mut dyn Sink) {
         self.lost = self.lost().unwrap_or(self.lost);
         self.released_because(error);
@@ -328,18 +290,6 @@ impl Tracer {
 }
 
 impl Process {
-    /// Another servant and mapper in place of those that were dismissed, by `thread`, which is stopped.
-    pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
-        self.control.begin_again();
-        let injection = Injection::begin(thread)?;
-        let started = start(&self.linux, self.pid, &injection, &self.control);
-        injection.finish()?;
-        (self.servant, self.mapper) = started?;
-        self.servant_on.set(None);
-        self.revived = true;
-        Ok(())
-    }
-
     /// Makes its memory anonymous and private again; all threads are stopped.
     fn give_back(&self, linux: &Linux) -> Result<()> {
         const MMAP: i64 = 9;

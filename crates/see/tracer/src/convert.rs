@@ -33,12 +33,13 @@ use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
 
-use crate::ask::{DONT_FORK, WIPE_ON_FORK};
-use crate::child::Inherited;
 use crate::copy::{copy, copy_data};
 use crate::inject::{Injection, Site, refused};
-use crate::process::{Pages, Process, fresh};
-use crate::{Granule, PATIENCE, SIGN_OF_LIFE, Untraced};
+use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
+use crate::process::{Inherited, Process, fresh};
+use crate::question::{DONT_FORK, WIPE_ON_FORK};
+use crate::trace::Untraced;
+use crate::{Granule, PATIENCE, SIGN_OF_LIFE};
 
 /// Bytes of the memory file: far more than any program maps.
 const MEMORY_BYTES: u64 = 1 << 62;
@@ -68,9 +69,6 @@ const PRLIMIT: i64 = 302;
 const DESCRIPTORS: i64 = 7;
 const CLOEXEC: i64 = 0o2_000_000;
 
-/// How mappings of a memory file of ours begin.
-pub(crate) const OURS: &str = "/memfd:pagemill";
-
 /// Where a program stands that is to be changed.
 #[derive(Debug)]
 pub(crate) enum Origin {
@@ -95,11 +93,6 @@ pub(crate) struct Session {
     pub(crate) keeper: Option<Keeper>,
 }
 
-/// The access of a mapping as `mmap` takes it.
-pub(crate) fn protection(mapping: &Mapping) -> i64 {
-    i64::from(mapping.read) | i64::from(mapping.write) << 1 | i64::from(mapping.execute) << 2
-}
-
 /// What becomes of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -113,19 +106,8 @@ enum Fate {
     Untraced(&'static str),
 }
 
-/// Whether a mapping is of a program's image: of a file of which a part is executed.
-pub(crate) fn of_image(mapping: &Mapping, all: &[Mapping]) -> bool {
-    let same = |other: &Mapping| other.inode == mapping.inode && other.name == mapping.name;
-    mapping.inode != 0 && all.iter().any(|other| other.execute && same(other))
-}
-
-/// Whether the program has, or may have, pages of its own instead of a file's.
-pub(crate) fn own_file(mapping: &Mapping) -> bool {
-    !mapping.shared && mapping.inode != 0 && mapping.write
-}
-
-/// What becomes of a mapping by what the kernel says that it is, not by its name; `own`: though of a file, its data are the
-/// program's own.
+/// What becomes of a mapping by what the kernel says that it is, not by its name; `own`: though of a file, its data are
+/// the program's own.
 fn fate(usage: &MappingUsage, own: bool) -> Fate {
     let mapping = &usage.mapping;
     let named = mapping.name.as_str();
@@ -140,50 +122,6 @@ fn fate(usage: &MappingUsage, own: bool) -> Fate {
     }
     let anonymous = mapping.inode == 0 || named.starts_with("/dev/zero");
     if anonymous || own { Fate::Converted } else { Fate::Watched }
-}
-
-/// Why the page table entries of a mapping must stay as they are, if they must.
-pub(crate) fn stays(usage: &MappingUsage) -> Option<&'static str> {
-    if usage.huge_pages() {
-        Some("huge pages")
-    } else if usage.of_driver() {
-        Some("memory of a driver")
-    } else {
-        None
-    }
-}
-
-/// Why the accesses to a mapping that came later are not seen, if that can be told by its name; what else is not seen
-/// the tracer tells.
-pub fn not_traced(mapping: &Mapping) -> Option<&'static str> {
-    let huge = ["/anon_hugepage", "/dev/hugepages"];
-    huge.iter().any(|name| mapping.name.starts_with(name)).then_some("huge pages")
-}
-
-/// Registers all mappings of `pid` whose faults are to map one page, but those that stay as they are; `arm`: and
-/// protects them.
-pub(crate) fn watch_all(
-    linux: &Linux,
-    pid: u32,
-    (watched, arm): (&Watched, bool),
-    stay: &[Mapping],
-) -> Result<()> {
-    for mapping in linux.maps(pid)? {
-        let ours =
-            mapping.start >= 1 << 47 || mapping.name.starts_with("[v") || in_resident(&mapping);
-        if !ours && !stay.iter().any(|other| overlap(other, &mapping)) {
-            match arm {
-                true => watched.register_armed(mapping.start, mapping.end),
-                // Where the kernel refuses, faults map neighbours too.
-                false => drop(watched.register(mapping.start, mapping.end)),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn overlap(one: &Mapping, other: &Mapping) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 /// Changes the memory of process `pid`, whose threads are all stopped, `thread` of them at a place where
@@ -215,8 +153,8 @@ pub(crate) fn convert(
     done
 }
 
-/// Starts servant and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers in
-/// its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
+/// Starts servant and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers
+/// in its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
 pub(crate) fn start(
     linux: &Linux,
     pid: u32,
@@ -240,6 +178,20 @@ pub(crate) fn start(
     let object = format_args!("process {pid}");
     let why = "the process started beside it is not among its children";
     Ok((found.ok_or_else(|| Error::new(Kind::Gone, "trace", object, why))?, None))
+}
+
+impl Process {
+    /// Another servant and mapper in place of those that were dismissed, by `thread`, which is stopped.
+    pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
+        self.control.begin_again();
+        let injection = Injection::begin(thread)?;
+        let started = start(&self.linux, self.pid, &injection, &self.control);
+        injection.finish()?;
+        (self.servant, self.mapper) = started?;
+        self.servant_on.set(None);
+        self.revived = true;
+        Ok(())
+    }
 }
 
 struct Conversion<'a> {
@@ -855,20 +807,6 @@ struct Own {
     maps: i64,
     wake: i64,
     listener: i64,
-}
-
-/// The calls that make guards of pages again, after they were mapped anew.
-pub(crate) fn guard(pages: &[Pages]) -> Vec<[i64; 7]> {
-    const MADVISE: i64 = 28;
-    const GUARD_INSTALL: i64 = 102;
-    let call = |&(start, end): &Pages| {
-        [MADVISE, start as i64, (end - start) as i64, GUARD_INSTALL, 0, 0, 0]
-    };
-    pages.iter().map(call).collect()
-}
-
-pub(crate) fn in_resident(mapping: &Mapping) -> bool {
-    mapping.start < resident::END && mapping.end > resident::CODE
 }
 
 fn set_limit(pid: u32, limit: (u64, u64)) -> Result<()> {

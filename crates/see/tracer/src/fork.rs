@@ -8,9 +8,10 @@
 //!           are written back and its mappings are shared again
 //! ```
 //!
-//! While frozen, no page is dropped: one that is the file's may become the program's copy at any moment. It is told as kept
-//! in every interval. Nothing is promised to private memory that the kernel could refuse (`MAP_NORESERVE`), and the limits
-//! of the program do not count; if a mapping cannot be made private all the same, the child does not begin ([`Tracer::forked`]).
+//! While frozen, no page is dropped: one that is the file's may become the program's copy at any moment. It is told as
+//! kept in every interval. Nothing is promised to private memory that the kernel could refuse (`MAP_NORESERVE`), and
+//! the limits of the program do not count; if a mapping cannot be made private all the same, the child does not begin
+//! ([`Tracer::forked`]).
 //!
 //! [`Tracer::forked`]: crate::Tracer
 //!
@@ -27,11 +28,11 @@ use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
 
 use crate::Granule;
-use crate::ask::{self, Question};
-use crate::convert::{OURS, guard, protection, watch_all};
 use crate::copy::copy_run;
 use crate::inject::{Injection, refused};
-use crate::process::Process;
+use crate::layout::{OURS, guard, protection, watch_all};
+use crate::process::{Process, Words};
+use crate::question::{self, Question};
 
 const MMAP: i64 = 9;
 const MUNMAP: i64 = 11;
@@ -44,13 +45,6 @@ const FIXED: i64 = 0x10;
 const ANONYMOUS: i64 = 0x20;
 const MADVISE: i64 = 28;
 
-/// Words that the kernel writes at a fork, by address and with what they held before.
-#[derive(Debug, Default)]
-pub(crate) struct Words {
-    child: Vec<(u64, u32)>,
-    parent: Vec<(u64, u32)>,
-}
-
 impl Process {
     /// A thread is about to fork: notes what the kernel will write.
     pub(crate) fn note_words(&mut self, question: &Question) {
@@ -59,8 +53,8 @@ impl Process {
         const CHILD: u64 = 0x0100_0000;
         let [first, _, third, fourth, ..] = question.argument;
         let (flags, pidfd, child, parent) = match question.number {
-            ask::CLONE => (first, third, fourth, third),
-            ask::CLONE3 => {
+            question::CLONE => (first, third, fourth, third),
+            question::CLONE3 => {
                 let mut bytes = [0; 32];
                 if process_vm::read(self.pid, first, &mut bytes).is_err() {
                     return;
@@ -142,8 +136,8 @@ impl Process {
         }
     }
 
-    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings: what keeps the
-    /// child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]).
+    /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings: what keeps
+    /// the child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]).
     pub(crate) fn part(
         &mut self,
         linux: &Linux,
@@ -213,7 +207,7 @@ impl Process {
                 }
                 let start = (mapping.start + (first - mapping.offset)) as i64;
                 let length = (last - first) as i64;
-                if advice == ask::DONT_FORK {
+                if advice == question::DONT_FORK {
                     calls.push([MUNMAP, start, length, 0, 0, 0, 0]);
                 } else {
                     let kind = PRIVATE | FIXED | ANONYMOUS;

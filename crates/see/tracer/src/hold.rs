@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::resident;
 
-use crate::ask;
-use crate::follow::Tracer;
+use crate::SOON;
+use crate::question::NO_SUCH_CALL;
+use crate::tracer::{Thread, Tracer};
 
-/// How long threads are waited for that ought to stop at once.
-pub(crate) const SOON: Duration = Duration::from_millis(20);
 /// A fork that has not happened by then has failed, or its thread was killed.
 const FORK: Duration = Duration::from_millis(300);
 
@@ -25,8 +24,8 @@ fn in_our_code(thread: u32) -> bool {
     ptrace::registers(thread).is_ok_and(|registers| ours.contains(&registers.rip))
 }
 
-/// A thread that was asked to stop and is in our code may have begun to map memory as its process did until now, and has
-/// what others wait for: it goes on for a moment and is asked again. Whether it is one.
+/// A thread that was asked to stop and is in our code may have begun to map memory as its process did until now, and
+/// has what others wait for: it goes on for a moment and is asked again. Whether it is one.
 pub(crate) fn comes_out(thread: u32) -> bool {
     let inside = in_our_code(thread);
     if inside {
@@ -40,7 +39,7 @@ pub(crate) fn comes_out(thread: u32) -> bool {
 /// A thread that has come back from a system call without having made it makes it again.
 fn again(thread: u32) {
     if let Ok(mut registers) = ptrace::registers(thread)
-        && registers.rax as i64 == ask::NO_SUCH_CALL
+        && registers.rax as i64 == NO_SUCH_CALL
         && registers.orig_rax as i64 >= 0
     {
         // Behind the instruction, which has two bytes.
@@ -50,10 +49,19 @@ fn again(thread: u32) {
     }
 }
 
+/// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
+/// a move to another place would spoil (rseq(2)).
+pub(crate) fn calm(threads: &[u32]) -> Option<u32> {
+    let in_call = |thread: &u32| {
+        ptrace::registers(*thread).is_ok_and(|registers| registers.orig_rax as i64 >= 0)
+    };
+    threads.iter().copied().find(in_call).or_else(|| threads.first().copied())
+}
+
 impl Tracer {
     /// The threads of a process, and of those that share its memory, but one.
     pub(crate) fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
-        let of = |(thread, state): (&u32, &crate::follow::Thread)| {
+        let of = |(thread, state): (&u32, &Thread)| {
             (state.process == pid && *thread != but).then_some(*thread)
         };
         self.threads.iter().filter_map(of).collect()

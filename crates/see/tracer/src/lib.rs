@@ -10,21 +10,31 @@
 //!  drain  the faults that BPF or perf events wrote down: who, when, which byte, reading or writing
 //! ```
 //!
+//! Each uses those above it:
+//!
 //! | module | is |
 //! |---|---|
+//! | `interval` | what a process touched |
+//! | `question` | a system call that is asked about |
+//! | `layout` | what a mapping is |
+//! | `pins` | what ties a process to its pages |
 //! | `inject` | system calls made by a stopped thread |
-//! | `convert` | the change of a program's memory at exec |
-//! | `copy` | its bytes, copied while nobody writes them |
+//! | `copy` | the bytes of memory, copied while nobody writes them |
+//! | `events` | faults one by one, by the best way that works |
+//! | `trace` | what a trace is to be like, who takes what it finds |
 //! | `process` | a traced process: its servant, its scans |
+//! | `ask` | system calls that the mapper leaves to the tracer |
 //! | `fork` | copy on write for children, by freezing both sides |
 //! | `child` | a forked child, until its memory is its own |
-//! | `ask` | system calls that the mapper leaves to the tracer |
-//! | `hold` | threads stopped together |
-//! | `attach` | a running program taken over, and let go |
-//! | `events` | faults one by one, by the best way that works |
+//! | `convert` | the change of a program's memory at exec |
 //! | `page_out` | a running program that cannot be taken over, watched from outside |
+//! | `tracer` | what is known of all of them, and the pace of intervals |
+//! | `hold` | threads stopped together |
+//! | `adopt` | children parted from their parents, and given memory of their own |
+//! | `stops`, `answers` | what threads say, and what mappers are answered |
+//! | `outside` | the loop for what is watched from outside |
+//! | `attach` | a running program taken over, and let go |
 //! | `follow` | the loop: stops, questions, ticks |
-//! | `trace` | what a trace is to be like, who takes what it finds |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
 //! | `exact` | another way: every access, by an emulator |
 //!
@@ -37,7 +47,9 @@
 #![forbid(unsafe_code)]
 #![cfg(target_arch = "x86_64")]
 
+mod adopt;
 pub mod advise;
+mod answers;
 mod ask;
 mod attach;
 mod child;
@@ -49,16 +61,24 @@ mod follow;
 mod fork;
 mod hold;
 mod inject;
+mod interval;
+mod layout;
+mod outside;
 mod page_out;
+mod pins;
 mod process;
-mod trace;
+mod question;
 
-pub use convert::not_traced;
+mod stops;
+mod trace;
+mod tracer;
+
 pub use events::Rung;
-pub use follow::Tracer;
+pub use interval::{Interval, Pages};
+pub use layout::not_traced;
 pub use pagemill_kernel::bpf::accesses::Access;
-pub use process::{Interval, Pages};
 pub use trace::{Ended, Options, Sink, Stopped, Untraced};
+pub use tracer::Tracer;
 
 use std::time::Duration;
 
@@ -79,6 +99,9 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(90);
 
 /// How long the tracer waits for code of its own in a program before it takes it for dead.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long threads are waited for that ought to stop at once.
+const SOON: Duration = Duration::from_millis(20);
 
 /// What a test asks of a build for tests: seconds without a sign of life, and after how many seconds to hang.
 fn for_test(variable: &str) -> Option<Duration> {

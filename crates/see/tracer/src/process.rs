@@ -4,52 +4,44 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::resident::{self, Control, Shared};
+use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Linux, Result, scheduling, signal};
+use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
 
-use crate::ask::Question;
-use crate::convert::own_file;
-use crate::fork::Words;
 use crate::inject::refused;
-use crate::{Granule, PATIENCE, Untraced};
-
-/// Pages side by side: first address and first address after them.
-pub type Pages = (u64, u64);
-
-/// What a process touched between two ticks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
-    /// Process.
-    pub process: u32,
-    /// Its number, from 0 for each process.
-    pub number: u64,
-    /// When it began, ns of CLOCK_MONOTONIC.
-    pub began: u64,
-    /// When its scan began.
-    pub scanned: u64,
-    /// When the next interval began.
-    pub ended: u64,
-    /// Pages touched, in address order, none twice.
-    pub touched: Vec<Pages>,
-    /// Pages written, of all that may be written to, in address order, none twice; `None` where the page tables
-    /// do not say.
-    pub written: Option<Vec<Pages>>,
-    /// Where the heap lay at its end: what `brk` gave the program.
-    pub heap: Pages,
-    /// Pages that may be in `touched` without having been touched in this interval, for their entries cannot be dropped:
-    /// private memory since a fork, and private writable mappings of files.
-    pub kept: u64,
-}
+use crate::interval::{Interval, Pages, normal};
+use crate::layout::own_file;
+use crate::question::Question;
+use crate::trace::Untraced;
+use crate::{Granule, PATIENCE};
 
 /// `process_madvise` on the caller itself.
 const MYSELF: i64 = -10_001;
 const PROCESS_MADVISE: i64 = 440;
 const DONTNEED_LOCKED: i64 = 24;
+
+/// Words that the kernel writes at a fork, by address and with what they held before.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    pub(crate) child: Vec<(u64, u32)>,
+    pub(crate) parent: Vec<(u64, u32)>,
+}
+
+/// What a child takes over from its parent.
+#[derive(Debug)]
+pub(crate) struct Inherited {
+    pub(crate) memory: File,
+    pub(crate) inode: u64,
+    pub(crate) heap: Pages,
+    pub(crate) images: Vec<Image>,
+    /// Where the descriptors of ours are in the parent.
+    pub(crate) own_fds: u32,
+}
 
 /// A process whose memory is ours to drop.
 #[derive(Debug)]
@@ -103,6 +95,34 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// What a child takes over.
+    pub(crate) fn inherited(&self) -> Result<Inherited> {
+        Ok(Inherited {
+            memory: cloned(&self.memory)?,
+            inode: self.inode,
+            heap: self.heap(),
+            images: self.control.images(),
+            own_fds: self.own_fds,
+        })
+    }
+
+    /// What its mapper asks, if it does.
+    pub(crate) fn question(&self) -> Option<Question> {
+        if self.control.asks() { self.received() } else { None }
+    }
+
+    /// The call that its mapper received last, unless it is done with.
+    pub(crate) fn received(&self) -> Option<Question> {
+        let notification = &self.control.notification;
+        let question = Question {
+            id: notification.id.load(Acquire),
+            thread: notification.pid.load(Relaxed),
+            number: notification.number.load(Relaxed),
+            argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
+        };
+        (question.id != 0).then_some(question)
+    }
+
     /// A fresh part of the memory file for `length` bytes.
     pub(crate) fn fresh(&self, length: u64) -> u64 {
         fresh(&self.control, length)
@@ -157,7 +177,7 @@ impl Process {
 
     /// Whether its memory is private at the moment, because children read the file.
     pub(crate) fn frozen(&self) -> bool {
-        self.control.frozen.load(std::sync::atomic::Ordering::Relaxed) != 0
+        self.control.frozen.load(Relaxed) != 0
     }
 
     /// Ends the interval: what was touched; and drops exactly that, unless this is the last scan.
@@ -194,8 +214,7 @@ impl Process {
     }
 
     fn heap(&self) -> Pages {
-        let word =
-            |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
+        let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
         (word(&self.control.break_start), word(&self.control.break_end))
     }
 
@@ -206,8 +225,8 @@ impl Process {
         self.left(logged);
         let mut drop = Vec::new();
         let mut all = 0;
-        // A page of the program's own is one of a file or of shared memory, the memory file's above all; or it is a copy,
-        // where memory is private.
+        // A page of the program's own is one of a file or of shared memory, the memory file's above all; or it is a
+        // copy, where memory is private.
         let private = self.frozen() || self.own_files;
         let mask = if private { pagemap::PRESENT } else { pagemap::PRESENT | pagemap::FILE };
         let asked = pagemap::PRESENT | pagemap::FILE;
@@ -284,7 +303,7 @@ impl Process {
     /// A mapping whose page table entries are to stay, or is gone.
     pub(crate) fn tell_apart(&self) {
         let count = self.apart.len() as u32;
-        self.control.apart.store(count, std::sync::atomic::Ordering::Relaxed);
+        self.control.apart.store(count, Relaxed);
     }
 
     /// Pages that left the address space.
@@ -369,7 +388,7 @@ impl Process {
 
     /// What its calls mapped that is not traced.
     pub(crate) fn untraced(&self) -> Option<Untraced> {
-        let bytes = self.control.untraced.load(std::sync::atomic::Ordering::Relaxed);
+        let bytes = self.control.untraced.load(Relaxed);
         let why = format!(
             "{} KiB that it mapped: huge pages, memory that grows down by itself, or of files that cannot be read",
             bytes / 1024
@@ -397,12 +416,14 @@ impl Process {
     }
 }
 
+pub(crate) fn cloned(file: &File) -> Result<File> {
+    file.try_clone().map_err(|error| Error::io("duplicate", "the memory file", error))
+}
+
 /// A fresh part of a memory file; twin of `fresh` in resident.c.
 pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
     const STRIDE: u64 = 1 << 36;
-    control
-        .next_offset
-        .fetch_add(length.next_multiple_of(STRIDE), std::sync::atomic::Ordering::Relaxed)
+    control.next_offset.fetch_add(length.next_multiple_of(STRIDE), Relaxed)
 }
 
 /// The parts of `pages` that are not in `holes`; both in order, without overlap.
@@ -426,19 +447,6 @@ fn without(pages: Vec<Pages>, holes: impl Iterator<Item = Pages>) -> Vec<Pages> 
         }
     }
     left
-}
-
-/// Sorted, without overlap.
-pub(crate) fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
-    pages.sort_unstable();
-    pages.dedup_by(|next, before| {
-        let joins = next.0 <= before.1;
-        if joins {
-            before.1 = before.1.max(next.1);
-        }
-        joins
-    });
-    pages
 }
 
 #[cfg(test)]
@@ -471,10 +479,5 @@ mod tests {
                 assert_eq!(within(&left, page), expected, "{pages:?} {holes:?} {left:?} {page}");
             }
         }
-    }
-
-    #[test]
-    fn pages_that_overlap_or_touch_become_one_run() {
-        assert_eq!(normal(vec![(8, 9), (1, 4), (4, 6), (2, 3)]), [(1, 6), (8, 9)]);
     }
 }

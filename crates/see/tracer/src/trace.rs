@@ -8,7 +8,7 @@ use pagemill_kernel::maps::Mapping;
 
 use crate::Granule;
 use crate::events::Rung;
-use crate::process::Interval;
+use crate::interval::Interval;
 
 /// What a trace is to be like.
 #[derive(Clone, Debug)]

@@ -156,8 +156,8 @@ for k in range(3):
     );
 }
 
-/// A private writable mapping of a file becomes one of the memory file: the same bytes, zeros behind the file's end, and
-/// what is written does not reach the file. The program may run on as many processors as natively.
+/// A private writable mapping of a file becomes one of the memory file: the same bytes, zeros behind the file's end,
+/// and what is written does not reach the file. The program may run on as many processors as natively.
 #[test]
 fn private_mappings_of_files_hold_what_the_files_do() {
     same_output(

@@ -1,5 +1,5 @@
-//! Blocked units on their way into groups, and the ranges that they make: what lies side by side in the address space and in the
-//! image is frozen and mapped in one call.
+//! Blocked units on their way into groups, and the ranges that they make: what lies side by side in the address space
+//! and in the image is frozen and mapped in one call.
 
 use super::Bits;
 use crate::plan::Geometry;

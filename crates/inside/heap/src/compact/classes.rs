@@ -23,7 +23,8 @@ const SAMPLE_SPANS: usize = 512;
 /// Units planned then with each size: each is tried against up to 512 others.
 const SAMPLE_UNITS: usize = 1024;
 
-/// Units of one key planned in a pass, so that what is not cut into slices stays short; the rest waits for the next pass.
+/// Units of one key planned in a pass, so that what is not cut into slices stays short; the rest waits for the next
+/// pass.
 const UNITS_MAX: usize = 1 << 15;
 
 /// Units whose live slots are noted in one slice, and steps of grouping in one.
@@ -130,8 +131,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         Some(Step::Fill { at: 0 })
     }
 
-    /// Begins to plan a sample with the next unit size, from `at` on, that a span is long enough for; after the last one, the
-    /// class with the best. `None` if none is worth it.
+    /// Begins to plan a sample with the next unit size, from `at` on, that a span is long enough for; after the last
+    /// one, the class with the best. `None` if none is worth it.
     fn try_size(&mut self, at: usize) -> Option<Step> {
         let pages = self.plan.shape?.pages;
         let trial = self.plan.trial.as_mut()?;
@@ -179,8 +180,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
     }
 
-    /// Collects units of the class's spans that have the next of its keys (phase and length), of a sample of the spans in a
-    /// trial. `None` if there is no such key, nothing to group, or no memory.
+    /// Collects units of the class's spans that have the next of its keys (phase and length), of a sample of the spans
+    /// in a trial. `None` if there is no such key, nothing to group, or no memory.
     fn fill(&mut self, from: usize) -> Option<Step> {
         if from == 0 {
             self.plan.units.clear();

@@ -1,4 +1,5 @@
-//! The engine: gives free pages back, plans, and commits a group or a batch at a time, by what scans have found (`scan.rs`).
+//! The engine: gives free pages back, plans, and commits a group or a batch at a time, by what scans have found
+//! (`scan.rs`).
 //!
 //! A **pass** goes through the stages below, one [`Compactor::step`] at a time; a step ends when
 //! its budget is used up, and the caller decides when the next one begins.
@@ -15,8 +16,8 @@
 //! group or batch, and after each the time is read. So is a scan.
 //!
 //! Properties: a step exceeds its budget by one slice at most; what is planned does not depend on how the steps are cut
-//! (tested); what a step blocks it has merged or unblocked when it returns; no lock is held over a system call (the heap's are
-//! taken inside [`Spans`] only).
+//! (tested); what a step blocks it has merged or unblocked when it returns; no lock is held over a system call (the
+//! heap's are taken inside [`Spans`] only).
 
 use core::sync::atomic::Ordering::Relaxed;
 

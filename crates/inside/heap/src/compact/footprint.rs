@@ -27,8 +27,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         note.counted |= pages;
     }
 
-    /// Pages behind merged units (images, what the program has written since, and what waits for `ksmd`), and how many ordinary
-    /// pages `ksmd` has merged too: it looks at all of what it was offered.
+    /// Pages behind merged units (images, what the program has written since, and what waits for `ksmd`), and how many
+    /// ordinary pages `ksmd` has merged too: it looks at all of what it was offered.
     fn behind_units(&self) -> (u64, u64) {
         let groups = &self.groups;
         if self.backend != Backend::Ksm {
@@ -65,7 +65,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.stats.merged_bytes.store(self.groups.merged_pages * page, Relaxed);
         self.stats.saved_bytes.store(saved * page, Relaxed);
         if self.backend == Backend::Remap {
-            // Nearly: neighbours that follow each other in an image are one mapping, and what leaves the middle of one makes two.
+            // Nearly: neighbours that follow each other in an image are one mapping, and what leaves the middle of one
+            // makes two.
             self.stats.vmas.store(self.groups.mappings, Relaxed);
             self.stats.vma_budget.store(self.settings.mappings as u64, Relaxed);
         }

@@ -199,12 +199,12 @@ pub trait Kernel {
     /// Both ranges are private anonymous mappings, `to` is unpopulated, and both are registered.
     unsafe fn move_pages(&self, to: usize, from: usize, len: usize) -> usize;
 
-    /// How many began to wait for a page that is write-protected or moved since the last call, at least (messages of the
-    /// userfaultfd, read without waiting).
+    /// How many began to wait for a page that is write-protected or moved since the last call, at least (messages of
+    /// the userfaultfd, read without waiting).
     fn waiters(&self) -> usize;
 
-    /// Waits until nobody holds the address space in a way that would make [`Kernel::map_image`] wait, `own` being a page of
-    /// the engine's: who reads the memory use of a large mapping holds it for milliseconds, and waiting is
+    /// Waits until nobody holds the address space in a way that would make [`Kernel::map_image`] wait, `own` being a
+    /// page of the engine's: who reads the memory use of a large mapping holds it for milliseconds, and waiting is
     /// better done before pages are frozen than meanwhile.
     fn wait_for_space(&self, own: usize);
 
@@ -284,7 +284,8 @@ pub trait Kernel {
     /// As the call: `EINVAL` where the kernel has no KSM.
     fn mergeable(&self, start: usize, len: usize) -> Sys<()>;
 
-    /// Pages of this process that `ksmd` has merged (`/proc/<pid>/ksm_merging_pages`); `None` if the kernel does not say.
+    /// Pages of this process that `ksmd` has merged (`/proc/<pid>/ksm_merging_pages`); `None` if the kernel does not
+    /// say.
     fn ksm_merged(&self) -> Option<u64> {
         None
     }

@@ -1,6 +1,6 @@
 //! What the models that the engine is tested on have in common: an operating system whose memory is the standard
-//! allocator's, and a kernel that copies what it would map. Macros, because the locks around them are loom's in one test
-//! and the standard library's in the other, and this file is part of both.
+//! allocator's, and a kernel that copies what it would map. Macros, because the locks around them are loom's in one
+//! test and the standard library's in the other, and this file is part of both.
 
 /// What an `Os` does with memory; pages of `PAGE` bytes, a clock that stands.
 macro_rules! os_on_memory {
@@ -48,7 +48,8 @@ macro_rules! os_on_memory {
     };
 }
 
-/// What a `Kernel` does whose images are `self.images`, vectors of bytes, and that maps by copying unless `self.maps` says no.
+/// What a `Kernel` does whose images are `self.images`, vectors of bytes, and that maps by copying unless `self.maps`
+/// says no.
 macro_rules! kernel_on_memory {
     () => {
         fn cpu_ns(&self) -> u64 {

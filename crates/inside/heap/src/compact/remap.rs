@@ -1,7 +1,8 @@
 //! The `remap` back end: units of a group become private mappings of one image in a memfd.
 //!
 //! Groups are committed in **batches**, so that the question whether something may have pinned pages is asked once
-//! for several groups. What lies side by side in the address space and in the image is frozen and mapped as one **range**:
+//! for several groups. What lies side by side in the address space and in the image is frozen and mapped as one
+//! **range**:
 //!
 //! ```text
 //!  address space   |  span C   |a| b |a|   |  span C   |a| b |       units: C, a, b, a; each has a record of its own
@@ -35,7 +36,8 @@ use super::{Able, Errno, Kernel, Registration, Spans, Sys};
 use crate::os::Os;
 use crate::stats::{Barrier, degraded, pause_bucket};
 
-/// How many times as long as intended a batch may be frozen before the groups that are left are let go, to be tried again.
+/// How many times as long as intended a batch may be frozen before the groups that are left are let go, to be tried
+/// again.
 const LATE: u64 = 2;
 
 /// The same for the rest of a group of which two ranges are mapped, which is not tried again in this pass.
@@ -117,7 +119,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     + work * u64::from(self.settings.work_price)
     }
 
-    /// Freezes the batch, copies and maps its groups, and wakes the waiters. Returns the first group that was let go, if any.
+    /// Freezes the batch, copies and maps its groups, and wakes the waiters. Returns the first group that was let go,
+    /// if any.
     fn freeze(&mut self, batch: &mut Batch<S::Ref>) -> Option<u32> {
         let protects = matches!(self.able, Able::WriteProtect { .. });
         let mut ranges = 0;

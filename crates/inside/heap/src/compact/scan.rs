@@ -1,7 +1,8 @@
 //! Looking at spans: what each has to give, and which take part in merging.
 //!
-//! A **scan** looks at every span, notes what it found for the next one (a page is given back when two scans saw it free, a span
-//! merged when its live slots have **settled**), lists the spans that take part in merging by class, and adds up what could be gained.
+//! A **scan** looks at every span, notes what it found for the next one (a page is given back when two scans saw it
+//! free, a span merged when its live slots have **settled**), lists the spans that take part in merging by class, and
+//! adds up what could be gained.
 //!
 //! Properties: a scan changes nothing but notes; it is made in slices, between which the program goes on.
 

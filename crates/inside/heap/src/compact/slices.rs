@@ -294,7 +294,8 @@ fn a_pause_in_which_nobody_waits_is_no_stall() {
     }
 }
 
-/// What a pass over many sparse spans saves and how long its longest pause is, in nanoseconds, where a mapping takes `slow`.
+/// What a pass over many sparse spans saves and how long its longest pause is, in nanoseconds, where a mapping takes
+/// `slow`.
 fn slowed(slow: u64) -> (u64, u64) {
     let world = World::new(&[(0, 30); 60], &mut random(5));
     world.slow.set(slow);

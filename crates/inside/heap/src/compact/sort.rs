@@ -3,7 +3,8 @@
 /// Where sorting left off.
 #[derive(Clone, Copy)]
 pub(super) struct Sorting {
-    /// Values from here on are above their children, unless it is 0: then the greatest of those before `end` comes first.
+    /// Values from here on are above their children, unless it is 0: then the greatest of those before `end` comes
+    /// first.
     root: usize,
     /// Values from here on are in place.
     end: usize,

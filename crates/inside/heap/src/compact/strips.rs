@@ -14,8 +14,8 @@
 //! Only spans so sparse that a whole strip of them has a fair chance to fit others take part, and only strips that
 //! free several pages for their mapping; what is left is for the units of single classes.
 //!
-//! Properties: the units of a strip are whole spans of slots smaller than a page; a strip lies in one chunk; live bytes of a group are disjoint, which is
-//! checked again with what is live when the units are blocked.
+//! Properties: the units of a strip are whole spans of slots smaller than a page; a strip lies in one chunk; live bytes
+//! of a group are disjoint, which is checked again with what is live when the units are blocked.
 
 use core::ops::Range;
 
@@ -210,7 +210,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         Some(if end < self.plan.strips.len() { Step::Mark { at: end } } else { Step::Pack })
     }
 
-    /// Blocks the spans of at most `room` strips of a planned group that still fit together. Those that do not are left.
+    /// Blocks the spans of at most `room` strips of a planned group that still fit together. Those that do not are
+    /// left.
     pub(super) fn block_strips(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
         let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
         let mut union = [0u64; WORDS];

@@ -73,8 +73,8 @@ impl Packing {
     /// grouping is given the same bitmaps and limits, and what the last one left in the scratch and in `group`.
     ///
     /// # Panics
-    /// If `unions` has fewer elements than [`Packing::unions_needed`] says, or another slice of the scratch or `group` is
-    /// shorter than `bits`.
+    /// If `unions` has fewer elements than [`Packing::unions_needed`] says, or another slice of the scratch or `group`
+    /// is shorter than `bits`.
     pub fn step<const W: usize>(
         &mut self,
         bits: &[[u64; W]],

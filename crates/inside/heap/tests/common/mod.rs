@@ -28,9 +28,9 @@ pub struct FakeOs {
 
 impl FakeOs {
     pub fn new(page: usize) -> Self {
-        // Or the C library raises the size from which it maps memory, what comes from here is partly of its heap, gigabytes away,
-        // and each 4 GiB in use cost the page map 8 MiB of what may be mapped.
-        // SAFETY: the call takes numbers only.
+        // Or the C library raises the size from which it maps memory, what comes from here is partly of its heap,
+        // gigabytes away, and each 4 GiB in use cost the page map 8 MiB of what may be mapped. SAFETY: the call takes
+        // numbers only.
         #[cfg(not(miri))]
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10)

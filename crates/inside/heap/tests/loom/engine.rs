@@ -1,9 +1,9 @@
 //! The planner and the engine, as they run, beside a thread that takes a slot, writes it and frees another one.
 //!
-//! Two sparse spans whose live slots fit together: the engine plans to merge them, and what it saw may be out of date when it
-//! blocks them. Memory is real and the kernel a model: what would be mapped is copied, and who writes to a
-//! frozen page waits. If the engine merged by its plan alone, without looking again at what is live once the spans are blocked,
-//! the slot that was taken meanwhile would have two owners and one of them the other's bytes.
+//! Two sparse spans whose live slots fit together: the engine plans to merge them, and what it saw may be out of date
+//! when it blocks them. Memory is real and the kernel a model: what would be mapped is copied, and who writes to a
+//! frozen page waits. If the engine merged by its plan alone, without looking again at what is live once the spans are
+//! blocked, the slot that was taken meanwhile would have two owners and one of them the other's bytes.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -62,8 +62,8 @@ struct World {
     refuses: bool,
 }
 
-// SAFETY: loom runs one thread at a time; what is shared without a lock is the heap's memory, which this test is about, and the
-// images, which only the engine's thread touches.
+// SAFETY: loom runs one thread at a time; what is shared without a lock is the heap's memory, which this test is about,
+// and the images, which only the engine's thread touches.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}

@@ -1,9 +1,9 @@
 //! The helper thread: refreshes the statistics, gives free memory back, compacts.
 //!
-//! It is a raw `clone` that the C library knows nothing of: an address space and signal dispositions shared, a descriptor table of
-//! its own, all signals blocked, no thread-local storage (it must not call the library's own functions, nor libc's). It
-//! starts when the heap has grown past `PAGEMILL_HELPER_MIN`, in configurations that compact, and again in a forked
-//! child when that child's heap grows.
+//! It is a raw `clone` that the C library knows nothing of: an address space and signal dispositions shared, a
+//! descriptor table of its own, all signals blocked, no thread-local storage (it must not call the library's own
+//! functions, nor libc's). It starts when the heap has grown past `PAGEMILL_HELPER_MIN`, in configurations that
+//! compact, and again in a forked child when that child's heap grows.
 //!
 //! ```text
 //!  off ──heap grows──► starting ──set up──► running ──program confines all its threads──► failed

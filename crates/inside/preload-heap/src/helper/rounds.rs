@@ -23,8 +23,8 @@ pub(crate) type Engine<O> = Compactor<'static, HeapSpans, kernel::Linux, O>;
 /// Longest slice of compaction.
 const SLICE_NS: u64 = 500_000;
 
-/// Least sleep between two slices. A thread that sleeps often is not preempted in the middle of a slice, while pages are
-/// frozen and the program may wait for them.
+/// Least sleep between two slices. A thread that sleeps often is not preempted in the middle of a slice, while pages
+/// are frozen and the program may wait for them.
 const BREATH_NS: u64 = 150_000;
 
 /// Niceness that the helper asks for where it may not be a real-time thread.
@@ -77,8 +77,8 @@ pub(crate) struct Rounds<O: Os + 'static> {
     /// When the last pass ended, and the bytes that were saved then.
     ended: u64,
     kept: u64,
-    /// What of the merged memory that has died the last pass could not give back, once it was looked at; nothing is known
-    /// about it right after a pass.
+    /// What of the merged memory that has died the last pass could not give back, once it was looked at; nothing is
+    /// known about it right after a pass.
     dead_left: u64,
     /// CPU time that the last look at every span took.
     looked: u64,
@@ -127,14 +127,14 @@ fn choose_backend() -> Backend {
 }
 
 impl<O: Os> Rounds<O> {
-    /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can be
-    /// restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
+    /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can
+    /// be restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
     /// alone for ever.
     pub(crate) fn new(place: &'static mut Option<Engine<O>>, os: &'static O, copied: bool) -> Self {
         let machine = kernel::Linux::open(os.page_size());
-        // Its bursts are short, and whoever waits for frozen pages waits for it. To a real-time thread that waits for the address space
-        // the kernel hands it over; from others whoever reads the memory use takes it again and again, for 4 ms.
-        // Without the right to either the helper runs as the program does.
+        // Its bursts are short, and whoever waits for frozen pages waits for it. To a real-time thread that waits for
+        // the address space the kernel hands it over; from others whoever reads the memory use takes it again and
+        // again, for 4 ms. Without the right to either the helper runs as the program does.
         if !confine::filtered() && !sys::set_real_time() {
             let _ = sys::set_niceness(NICENESS);
         }
@@ -403,7 +403,8 @@ impl<O: Os> Rounds<O> {
         self.kept = self.engine.saved_bytes();
     }
 
-    /// Notes that KSM is asked for and nobody runs `ksmd`: a `run --ksm` that has borrowed it starts it when it is time.
+    /// Notes that KSM is asked for and nobody runs `ksmd`: a `run --ksm` that has borrowed it starts it when it is
+    /// time.
     fn await_ksmd(&mut self) {
         let waits = self.backend == Backend::Ksm
             && pagemill_stats.ksm_pending.load(Relaxed) > 0
@@ -420,7 +421,8 @@ impl<O: Os> Rounds<O> {
     /// Has the program's next thread say what the engine has found to be missing.
     fn tell(&mut self) {
         let found = pagemill_stats.degraded.load(Relaxed);
-        // Memory that was refused the program is told by malloc, and whoever asks by the statistics; a setting was told at once.
+        // Memory that was refused the program is told by malloc, and whoever asks by the statistics; a setting was told
+        // at once.
         let news = found & !self.said & !(degraded::NO_MEMORY | degraded::BAD_CONFIG);
         self.said = found;
         if news != 0 {

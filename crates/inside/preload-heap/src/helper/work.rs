@@ -79,8 +79,8 @@ fn leave() -> ! {
     sys::exit_thread()
 }
 
-/// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not within `patience`
-/// nanoseconds: it may wait for a lock of the thread that forks.
+/// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not within
+/// `patience` nanoseconds: it may wait for a lock of the thread that forks.
 pub(crate) fn lock(patience: u64) -> bool {
     FORKS.fetch_add(1, Ordering::AcqRel);
     let taken = WORK.take_within(patience);

@@ -1,0 +1,162 @@
+//! Children: parted from their parents at the fork, and given memory of their own once they have lived for a while.
+
+use std::time::{Duration, Instant};
+
+use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
+
+use crate::child::Child;
+use crate::convert::{Origin, convert};
+use crate::hold::calm;
+use crate::interval::now;
+use crate::pins::pins;
+use crate::trace::{Sink, Untraced};
+use crate::tracer::Tracer;
+use crate::{PATIENCE, SOON};
+
+/// Bytes of data up to which a child's memory is copied, with all its threads stopped.
+const LARGEST: u64 = 256 << 20;
+
+impl Tracer {
+    /// A child was forked by a thread of `parent`; both are stopped. Memory that it cannot have for its own it does not
+    /// get to see: it would write its parent's.
+    pub(crate) fn forked(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
+        let Err(error) = self.part(parent, (forker, child)) else { return Ok(()) };
+        let _ = signal::send(child, 9);
+        let why = format!("a forked child, which was killed before it began: {error}");
+        self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
+        Ok(())
+    }
+
+    /// Parts the memory of a child from its parent's.
+    fn part(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
+        // A child of a child that is not adopted yet reads the same file.
+        let owner = self.reads.get(&parent).copied().unwrap_or(parent);
+        let (from, watched) = if let Some(elder) = self.children.get(&parent) {
+            (elder.inherited()?, None)
+        } else if let Some(process) = self.processes.get_mut(&owner) {
+            // Until it has ended the memory is not shared again, whatever fails.
+            process.sharers.push(child);
+            self.reads.insert(child, owner);
+            let granule = self.options.granule;
+            let (watched, frozen) = process.part(&self.linux, (forker, child), granule)?;
+            if let Err(error) = frozen {
+                if process.awake() {
+                    return Err(error);
+                }
+                // Its servant was killed. Another does it, started by the thread that forks, at the end of its call;
+                // what becomes of the recording is for the next look to say.
+                ptrace::resume_to_system_call(forker, 0)?;
+                ptrace::wait_for(forker, PATIENCE)?;
+                self.unanswered.extend(process.dismiss(&self.linux));
+                process.revive(forker)?;
+                process.freeze(&self.linux)?;
+            }
+            (process.inherited()?, watched)
+        } else {
+            return Ok(());
+        };
+        if let Some(process) = self.processes.get_mut(&owner) {
+            if !process.sharers.contains(&child) {
+                process.sharers.push(child);
+            }
+            self.reads.insert(child, owner);
+        }
+        self.events.follow(child)?;
+        let age = 2 * self.options.interval;
+        let fresh = Child::new(&self.linux, child, from, watched, age)?;
+        self.children.insert(child, fresh);
+        self.parents.push((parent, child));
+        Ok(())
+    }
+
+    /// Gives children that have lived for two intervals memory of their own.
+    pub(crate) fn adopt(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        let now = Instant::now();
+        let old = |child: &&Child| !child.stays && now >= child.due;
+        let ready: Vec<(u32, Duration)> =
+            self.children.values().filter(old).map(|child| (child.pid, child.patience)).collect();
+        for (pid, patience) in ready {
+            let threads = self.siblings(pid, 0);
+            let stopped = self.hold(&threads, patience)
+                && !self.deferred.iter().any(|(thread, _)| threads.contains(thread));
+            // One that asks something just now, or does not get a processor, is adopted later.
+            if !stopped && let Some(child) = self.children.get_mut(&pid) {
+                child.patience = (2 * patience).min(Duration::from_secs(1));
+                child.due = Instant::now() + child.patience;
+            }
+            if stopped && let Err(error) = self.adopt_stopped(pid, &threads, sink) {
+                if let Some(child) = self.children.get_mut(&pid) {
+                    child.stays = true;
+                }
+                let why = format!("a forked child, all of whose life is one interval: {error}");
+                self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+            }
+            self.release(pid);
+        }
+        Ok(())
+    }
+
+    fn adopt_stopped(&mut self, pid: u32, threads: &[u32], sink: &mut dyn Sink) -> Result<()> {
+        // One that only shares the memory may have other descriptors.
+        let own = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.group == pid);
+        let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+        let Some(thread) = calm(&own) else { return Ok(()) };
+        let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
+        let data = child.data(&self.linux)?;
+        if data > LARGEST {
+            let why = format!("{} MiB are too much to copy", data >> 20);
+            return Err(Error::new(Kind::Unsupported, "adopt", format_args!("process {pid}"), why));
+        }
+        if let Some(why) = pins(&self.linux, pid, Some(child.own_fds))? {
+            let object = format!("process {pid}");
+            return Err(Error::new(Kind::Unsupported, "adopt", object, why));
+        }
+        let _ = sink.interval(child.interval(true)?);
+        let number = child.number;
+        // Its mappings are to be registered with its own.
+        child.watched = None;
+        let origin = Origin::Forked(child.inherited()?);
+        let how = self.how();
+        let mut process = convert(
+            &self.linux,
+            &mut self.session,
+            (pid, thread),
+            &origin,
+            how,
+            &mut self.untraced,
+        )?;
+        process.original.clear();
+        (process.intervals, process.began) = (number, now());
+        self.processes.insert(pid, process);
+        self.tell_keeper();
+        self.children.remove(&pid);
+        self.no_longer_reads(pid)
+    }
+
+    /// A child does not read its parent's file any more: the parent may write it again.
+    pub(crate) fn no_longer_reads(&mut self, child: u32) -> Result<()> {
+        let Some(parent) = self.reads.remove(&child) else { return Ok(()) };
+        let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
+        process.sharers.retain(|sharer| *sharer != child);
+        if !process.sharers.is_empty() || !process.frozen() {
+            return Ok(());
+        }
+        // Somebody forks just now: then its child reads the file next.
+        if self.forking.values().any(|(process, _)| *process == parent) {
+            return Ok(());
+        }
+        // Nor are pages replaced that the kernel holds: the memory stays frozen.
+        if !matches!(pins(&self.linux, parent, Some(process.own_fds)), Ok(None)) {
+            return Ok(());
+        }
+        let threads = self.siblings(parent, 0);
+        if self.hold(&threads, SOON)
+            && let Some(process) = self.processes.get_mut(&parent)
+        {
+            process.thaw(&self.linux)?;
+        }
+        // One that could not be stopped keeps the memory frozen until the next child has gone.
+        self.release(parent);
+        Ok(())
+    }
+}

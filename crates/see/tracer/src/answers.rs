@@ -1,0 +1,144 @@
+//! Answers to the questions of mappers, and of programs that have none.
+
+use pagemill_kernel::resident::Decided;
+use pagemill_kernel::seccomp::{self, Answer};
+use pagemill_kernel::{Error, Kind, Result, poll};
+
+use crate::interval::now;
+use crate::question::{self, Question};
+use crate::trace::{Sink, Untraced};
+use crate::tracer::{HELPERS, Tracer};
+
+impl Tracer {
+    /// Whether the tracer receives calls itself, because no mapper does.
+    pub(crate) fn receives(&self) -> bool {
+        !self.released && self.processes.values().all(|process| process.mapper.is_none())
+    }
+
+    /// Receives the calls that wait.
+    pub(crate) fn receive(&mut self) {
+        if !self.receives() {
+            return;
+        }
+        let Some((listener, _)) = &self.session.listener else { return };
+        while let (true, _) = seccomp::waits(listener) {
+            // Its caller may be gone.
+            self.unanswered.extend(seccomp::receive(listener).as_ref().map(Question::of));
+        }
+    }
+
+    pub(crate) fn questions(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        for question in std::mem::take(&mut self.unanswered) {
+            if question.number != question::LOG && !self.question(None, &question, sink)? {
+                self.unanswered.push(question);
+            }
+        }
+        let asking: Vec<(u32, Question)> = self
+            .processes
+            .iter()
+            .filter_map(|(pid, process)| Some((*pid, process.question()?)))
+            .collect();
+        for (pid, question) in asking {
+            if self.question(Some(pid), &question, sink)? {
+                self.answered(pid);
+            }
+        }
+        for process in self.processes.values() {
+            poll::clear(&process.wake);
+        }
+        Ok(())
+    }
+
+    /// Answers what the mapper of `asked` asks, or one that was ended; `false`: not now. Any mapper may
+    /// receive the calls of every process.
+    fn question(
+        &mut self,
+        asked: Option<u32>,
+        question: &Question,
+        sink: &mut dyn Sink,
+    ) -> Result<bool> {
+        let caller = self.threads.get(&question.thread);
+        // One that shares the memory is none of the process that its mapper knows.
+        let shares = caller.is_some_and(|thread| thread.group != thread.process);
+        let caller = caller.map(|thread| thread.process);
+        let own = if question.number == question::LOG { asked } else { caller.or(asked) };
+        let pid = own.unwrap_or(0);
+        if (asked != Some(pid) || shares)
+            && question.number != question::LOG
+            && let Some(process) = self.processes.get(&pid)
+        {
+            match process.decide(question, false)? {
+                Decided::Busy => return Ok(false),
+                Decided::Answered => return Ok(true),
+                Decided::Left => {}
+            }
+        }
+        let forks = self.processes.get(&pid).is_some_and(|process| process.forks(question));
+        if forks {
+            // The child's memory could not be parted from its parent's.
+            if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
+                self.unanswered.push(*question);
+                let object = format!("process {pid}");
+                return Err(Error::new(Kind::Gone, "trace", object, HELPERS));
+            }
+            self.hold_others(pid, question.thread);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.note_words(question);
+            }
+        }
+        let own_fds = u64::from(self.session.own_fds);
+        let answer = match self.processes.get_mut(&pid) {
+            // The listener must survive until the child executes. Programs that are told so close one by
+            // one, which the filter lets them do with all descriptors but ours.
+            None if question.number == question::CLOSE_RANGE && question.argument[1] >= own_fds => {
+                Answer::Return(question::NO_SUCH_CALL)
+            }
+            None => match self.children.get_mut(&pid) {
+                Some(child) => child.answer(&self.linux, question)?,
+                None => Answer::GoOn,
+            },
+            Some(process) => match question.number {
+                question::LOG => {
+                    let logged = process.control.take_log();
+                    process.left(logged);
+                    Answer::GoOn
+                }
+                question::MMAP | question::MREMAP => match process.own_file(question)? {
+                    Decided::Busy => return Ok(false),
+                    Decided::Answered => return Ok(true),
+                    Decided::Left => {
+                        let (answer, untraced) = process.map_apart(question)?;
+                        self.untraced.extend(untraced);
+                        answer
+                    }
+                },
+                question::MPROTECT => process.protect(question)?,
+                question::MADVISE => process.advise(question)?,
+                question::EXECVE | question::EXECVEAT if shares => Answer::GoOn,
+                question::EXECVE | question::EXECVEAT => {
+                    // Its memory is about to go. If the call fails, this was a short interval.
+                    let _ = sink.interval(process.tick(now, false)?);
+                    Answer::GoOn
+                }
+                question::PTRACE | question::USERFAULTFD => {
+                    let what =
+                        if question.number == question::PTRACE { "ptrace" } else { "userfaultfd" };
+                    let why = format!("the program uses {what} itself");
+                    self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+                    Answer::GoOn
+                }
+                _ => Answer::GoOn,
+            },
+        };
+        if let Some((listener, _)) = &self.session.listener {
+            question.answer(listener, answer)?;
+        }
+        Ok(true)
+    }
+
+    fn answered(&self, asked: u32) {
+        if let Some(process) = self.processes.get(&asked) {
+            process.control.answered();
+        }
+    }
+}
