@@ -99,7 +99,7 @@ fn without_cargo_and_without_a_build_rust_is_asked_for() {
     let checkout = Checkout::new();
     let (code, out, err) = checkout.launch(&["doctor"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
-    assert!(err.contains("install Rust 1.90 or newer"), "{err}");
+    assert!(err.contains("Rust 1.90 or newer") && err.contains("sh.rustup.rs"), "{err}");
     // The tests are always built.
     checkout.build(Duration::ZERO);
     assert_eq!(checkout.launch(&["test"]).0, Some(2));

@@ -138,6 +138,12 @@ impl Tracer {
         let Some(parent) = self.reads.remove(&child) else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
         process.sharers.retain(|sharer| *sharer != child);
+        self.thaw_unread(parent)
+    }
+
+    /// Shares the memory of a process again that no child reads.
+    pub(crate) fn thaw_unread(&mut self, parent: u32) -> Result<()> {
+        let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
         if !process.sharers.is_empty() || !process.frozen() {
             return Ok(());
         }

@@ -77,13 +77,16 @@ impl Tracer {
         if forks {
             // The child's memory could not be parted from its parent's.
             if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
-                self.unanswered.push(*question);
-                let object = format!("process {pid}");
-                return Err(Error::new(Kind::Gone, "trace", object, HELPERS));
+                return self.helpers_are_gone(pid, *question);
             }
             self.hold_others(pid, question.thread);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.note_words(question);
+                // Before there is a child: whatever becomes of us then, neither writes the other's memory. What cannot be
+                // done now is tried again when there is one, which does not begin without it.
+                if process.freeze(&self.linux).is_err() && !process.awake() {
+                    return self.helpers_are_gone(pid, *question);
+                }
             }
         }
         let own_fds = u64::from(self.session.own_fds);
@@ -134,6 +137,12 @@ impl Tracer {
             question.answer(listener, answer)?;
         }
         Ok(true)
+    }
+
+    /// A call that nobody can answer is to be made again.
+    fn helpers_are_gone(&mut self, pid: u32, question: Question) -> Result<bool> {
+        self.unanswered.push(question);
+        Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS))
     }
 
     fn answered(&self, asked: u32) {

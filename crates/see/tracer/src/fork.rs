@@ -2,8 +2,8 @@
 //! shared mappings of one file.
 //!
 //! ```text
-//!  freeze   at the fork, while both are stopped: every mapping of the memory file becomes private, in both
-//!           ──► nobody writes the file; writes copy, as after any fork; nothing is copied now
+//!  freeze   before the fork, while the others are stopped: every mapping of the memory file becomes private,
+//!           and so they are in the child ──► nobody writes the file; writes copy, as after any fork
 //!  thaw     when no child reads the file any more (it executed a program, or ended): the parent's copies
 //!           are written back and its mappings are shared again
 //! ```
@@ -15,9 +15,10 @@
 //!
 //! [`Tracer::forked`]: crate::Tracer
 //!
-//! Between the fork and the freeze the kernel writes: the child's number into the child's memory, as every C
-//! library asks for, and numbers into the parent's. Through memory that is still shared either would reach the
-//! other side. So the words are noted when the fork is asked for, and put right in the freeze.
+//! What could not be made private by then, or was mapped meanwhile, is parted when the child has stopped for the first time
+//! ([`Process::part`]). By then the kernel has written: the child's number into the child's memory, as every C library asks
+//! for, and numbers into the parent's. Through memory that is still shared either reaches the other side. So the words are
+//! noted when the fork is asked for, and put right.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -144,15 +145,12 @@ impl Process {
         (forker, child): (u32, u32),
         granule: Granule,
     ) -> Result<(Option<Watched>, Result<()>)> {
-        // The entries go with the shared mappings, and their protection.
-        self.collect()?;
-        self.protected.clear();
         let words = self.fork_words.remove(&forker).unwrap_or_default();
+        self.about_to_freeze()?;
         let _alone = self.control.alone();
-        self.control.frozen.store(1, Relaxed);
         let of_child = self.shared(linux, child)?;
         let words = self.separate(&words, &of_child)?;
-        let advised = self.at_fork(&of_child);
+        let advised = self.at_fork(&self.mappings(linux, child)?);
         let of_child = self.remaps(&of_child, PRIVATE);
         let mut in_child = of_child.clone();
         in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
@@ -175,8 +173,17 @@ impl Process {
         Ok((watched, self.freeze_alone(linux)))
     }
 
+    /// The entries go with the shared mappings, and their protection.
+    fn about_to_freeze(&mut self) -> Result<()> {
+        self.collect()?;
+        self.protected.clear();
+        self.control.frozen.store(1, Relaxed);
+        Ok(())
+    }
+
     /// Makes its mappings private. May be done again if it fails.
-    pub(crate) fn freeze(&self, linux: &Linux) -> Result<()> {
+    pub(crate) fn freeze(&mut self, linux: &Linux) -> Result<()> {
+        self.about_to_freeze()?;
         let _alone = self.control.alone();
         self.freeze_alone(linux)
     }

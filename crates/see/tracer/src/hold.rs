@@ -67,13 +67,11 @@ impl Tracer {
         self.threads.iter().filter_map(of).collect()
     }
 
-    /// Stops every other thread of a process, so that nobody writes between a fork and its freeze.
+    /// Stops every other thread of a process for the time of a fork.
     pub(crate) fn hold_others(&mut self, pid: u32, forker: u32) {
         let others = self.siblings(pid, forker);
-        if !others.is_empty() {
-            self.forking.insert(forker, (pid, Instant::now()));
-            self.hold(&others, SOON);
-        }
+        self.forking.insert(forker, (pid, Instant::now()));
+        self.hold(&others, SOON);
     }
 
     /// Stops threads; whether all are. One that waits for its mapper cannot stop, and cannot write either.

@@ -88,8 +88,19 @@ impl Tracer {
                 self.go_on(thread, 0);
                 Ok(())
             }
+            // Its fork has failed, or it would have said so.
+            Stop::Interrupted if self.forking.contains_key(&thread) => {
+                let state = self.threads.get_mut(&thread);
+                let pid = state.map_or(0, |state| {
+                    state.held = true;
+                    state.process
+                });
+                self.forking.remove(&thread);
+                self.thaw_unread(pid)?;
+                self.release(pid);
+                Ok(())
+            }
             Stop::Interrupted => {
-                self.fork_is_over(thread);
                 let pid = self.threads.get(&thread).map_or(0, |state| state.process);
                 // It could not stop when the others were held.
                 let late = self.forking.values().any(|(process, _)| *process == pid);

@@ -74,7 +74,8 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
                     let blocks = (0..BLOCKS).map(|_| block(&mut random)).collect();
                     let mut lane = Lane { blocks, random, damaged: 0 };
                     let mut handovers = 0_u64;
-                    while Instant::now() < deadline {
+                    // One at least, however late it is.
+                    while handovers == 0 || Instant::now() < deadline {
                         let worker = scope.spawn(move || serve(lane, deadline, replaced));
                         lane = worker.join().expect("a worker does not panic");
                         handovers += 1;
