@@ -169,6 +169,7 @@ unsafe impl Spans for &World {
             pages: PAGES as u8,
             live: this.live_bits(),
             blocked: this.blocked_bits(),
+            resident: this.resident(),
             generation: this.generation(),
         })
     }
