@@ -75,14 +75,26 @@ pub fn variable(name: &str) -> Option<String> {
     value.map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The name of the configuration that the flag asks for, or else the environment, checked.
+/// Configurations that have a name in words.
+const WORDS: [(&str, &str); 5] = [
+    ("plain", "0n"),
+    ("shuffle", "2n"),
+    ("compact", "1y"),
+    ("compact-shuffle", "2y"),
+    ("hardened", "h"),
+];
+
+/// The name of the configuration that the flag asks for, in words or as published, or else the environment, checked.
 pub fn configuration(flag: Option<String>) -> Result<String> {
     let name = flag.or_else(|| variable("PAGEMILL_MESH"));
     let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
+    let named = WORDS.iter().find(|(word, _)| *word == name);
+    let name = named.map_or(name, |(_, name)| (*name).to_owned());
     anyhow::ensure!(
         Config::parse(name.as_bytes()).is_some(),
-        "unknown configuration {name:?} (choose one of: {})",
-        NAMES.join(" ")
+        "unknown configuration {name:?} (choose one of: {}; or in words: {})",
+        NAMES.join(" "),
+        WORDS.map(|(word, _)| word).join(" ")
     );
     Ok(name)
 }
@@ -91,4 +103,19 @@ pub fn configuration(flag: Option<String>) -> Result<String> {
 pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     eprintln!("pagemill: cannot execute {}: {error}", path.display());
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_in_words_is_one_that_the_library_knows() {
+        for (word, name) in WORDS {
+            assert_eq!(configuration(Some(word.to_owned())).unwrap(), name);
+            assert_eq!(configuration(Some(name.to_owned())).unwrap(), name);
+        }
+        let why = configuration(Some("compat".to_owned())).unwrap_err().to_string();
+        assert!(why.contains("0n") && why.contains("compact-shuffle"), "{why}");
+    }
 }

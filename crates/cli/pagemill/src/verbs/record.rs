@@ -124,7 +124,7 @@ pub struct Arguments {
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000))]
     overhead: Option<u32>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
-    #[arg(long, value_name = "CONFIG", conflicts_with = "pid")]
+    #[arg(long, visible_alias = "heap", value_name = "CONFIG", conflicts_with = "pid")]
     mesh: Option<String>,
     /// Attach to a running process.
     #[arg(short, long, value_name = "PID", value_parser = values::process)]
