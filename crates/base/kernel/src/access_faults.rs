@@ -7,7 +7,7 @@
 //! | `perf-software` | the software event `page-faults`; for users, outside system calls only | byte, instruction; not whether it wrote |
 //!
 //! ```text
-//!  tracepoint  identifier 8 | process 4, thread 4 | time 8 | cpu 4, 0 4 | size 4 | common 8, address 8, ip 8, error code 8 | …
+//!  tracepoint  identifier 8 | process 4, thread 4 | time 8 | cpu 4, 0 4 | size 4 | common 8, address 8, ip 8, error …
 //!  software    identifier 8 | ip 8 | process 4, thread 4 | time 8 | address 8 | cpu 4, 0 4
 //! ```
 //!

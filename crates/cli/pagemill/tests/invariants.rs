@@ -9,6 +9,7 @@
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
 //! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
+//! | pages and comments have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
@@ -600,5 +601,73 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
         );
         let own = places.iter().filter(|place| place.starts_with("steer/policy/src/")).count();
         assert_eq!(own, 1, "{name}: {places:?}");
+    }
+}
+
+/// All files below a folder whose names end so, builds and histories left out.
+fn files_below(root: &Path, ends: &str) -> Vec<std::path::PathBuf> {
+    let (mut open, mut found) = (vec![root.to_owned()], Vec::new());
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                open.push(path);
+            } else if name.ends_with(ends) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The text of a page without what stands between fences.
+fn prose(page: &str) -> String {
+    page.split("```").step_by(2).collect()
+}
+
+/// The name by which a heading is linked to.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let too_wide = |line: &&str| line.chars().count() > 120;
+    for path in files_below(&root, ".md") {
+        let page = fs::read_to_string(&path).unwrap();
+        let shown = path.display();
+        let summary = path.ends_with("docs/SUMMARY.md");
+        let wide: Vec<&str> = page.lines().filter(too_wide).filter(|_| !summary).collect();
+        assert!(wide.is_empty(), "{shown}: {wide:?}");
+        let text = prose(&page);
+        let short = path.ends_with("../../../README.md") || shown.to_string().contains("/guide/");
+        assert!(!short || text.split_whitespace().count() <= 600, "{shown} is long");
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") || link.contains(' ') {
+                continue;
+            }
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{shown}: {link}");
+            if !part.is_empty() {
+                let target = fs::read_to_string(target).unwrap();
+                let headings = target.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+                assert!(anchors.any(|anchor| anchor == part), "{shown}: {link}");
+            }
+        }
+    }
+    // Tables and drawings are what they are.
+    let drawn =
+        |line: &str| line.contains("//! |") || line.trim_start()[3..].trim().contains("   ");
+    for path in files_below(&root.join("crates"), ".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+        let wide: Vec<&str> = comments.filter(too_wide).filter(|line| !drawn(line)).collect();
+        assert!(wide.is_empty(), "{}: {wide:?}", path.display());
     }
 }

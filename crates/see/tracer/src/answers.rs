@@ -82,8 +82,8 @@ impl Tracer {
             self.hold_others(pid, question.thread);
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.note_words(question);
-                // Before there is a child: whatever becomes of us then, neither writes the other's memory. What cannot be
-                // done now is tried again when there is one, which does not begin without it.
+                // Before there is a child: whatever becomes of us then, neither writes the other's memory. What cannot
+                // be done now is tried again when there is one, which does not begin without it.
                 if process.freeze(&self.linux).is_err() && !process.awake() {
                     return self.helpers_are_gone(pid, *question);
                 }

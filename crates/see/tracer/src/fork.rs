@@ -15,10 +15,10 @@
 //!
 //! [`Tracer::forked`]: crate::Tracer
 //!
-//! What could not be made private by then, or was mapped meanwhile, is parted when the child has stopped for the first time
-//! ([`Process::part`]). By then the kernel has written: the child's number into the child's memory, as every C library asks
-//! for, and numbers into the parent's. Through memory that is still shared either reaches the other side. So the words are
-//! noted when the fork is asked for, and put right.
+//! What could not be made private by then, or was mapped meanwhile, is parted when the child has stopped for the first
+//! time ([`Process::part`]). By then the kernel has written: the child's number into the child's memory, as every C
+//! library asks for, and numbers into the parent's. Through memory that is still shared either reaches the other side.
+//! So the words are noted when the fork is asked for, and put right.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;

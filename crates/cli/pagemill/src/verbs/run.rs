@@ -53,8 +53,8 @@ executed; 127 it was not found.";
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// Configuration of the heap: 0n 1n 2n do not compact, 0y 1y 2y do (the digit is the degree of
-    /// randomisation), h is hardened; in words plain (0n), shuffle (2n), compact (1y), compact-shuffle (2y), hardened (h)
-    /// [default: $PAGEMILL_MESH or 1y]
+    /// randomisation), h is hardened; in words plain (0n), shuffle (2n), compact (1y), compact-shuffle (2y), hardened
+    /// (h) [default: $PAGEMILL_MESH or 1y]
     #[arg(long, visible_alias = "heap", value_name = "CONFIG")]
     mesh: Option<String>,
 
