@@ -662,8 +662,10 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
         }
     }
     // Tables and drawings are what they are.
-    let drawn =
-        |line: &str| line.contains("//! |") || line.trim_start()[3..].trim().contains("   ");
+    let drawn = |line: &str| {
+        let body = line.trim_start().trim_start_matches(['/', '!']).trim();
+        body.starts_with('|') || body.contains("   ") || body.contains("──►")
+    };
     for path in files_below(&root.join("crates"), ".rs") {
         let text = fs::read_to_string(&path).unwrap();
         let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
