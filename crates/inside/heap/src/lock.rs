@@ -88,30 +88,29 @@ impl Lock {
         if self.is_mine(os) {
             return;
         }
-        let mut unowned_until = u64::MAX;
-        for look in 0_u32.. {
+        for _ in 0..SPINS {
             if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return self.own(os.thread() | FOR_FORK);
             }
-            if look < SPINS {
-                core::hint::spin_loop();
-                continue;
-            }
+            core::hint::spin_loop();
+        }
+        let mut unowned_until = u64::MAX;
+        // From here on as a waiter does: others may sleep, too, of whom this one, woken in their place, knows nothing.
+        // Whoever gives the lock up has to wake them.
+        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
             let now = os.now_ns();
             unowned_until = match self.owner.load(Ordering::Relaxed) {
                 0 => unowned_until.min(now.saturating_add(UNOWNED_NS)),
                 _ => u64::MAX,
             };
             if now >= deadline.min(unowned_until) {
-                return;
-            }
-            // As a waiter does: whoever gives the lock up has to wake it.
-            if self.word.swap(CONTENDED, Ordering::Acquire) == FREE {
-                return self.own(os.thread() | FOR_FORK);
+                // The lock may have been given up to this one.
+                return os.wake(&self.word);
             }
             os.wait_at_most(&self.word, CONTENDED, LOOK_NS);
         }
+        self.own(os.thread() | FOR_FORK);
     }
 
     /// After a fork, in the parent: gives up a lock that was taken for it.

@@ -55,6 +55,19 @@ fn handlers_allocate_and_fork_wherever_they_find_the_program() {
     }
 }
 
+/// A fork that had slept for a lock made it look as if nobody else did: who slept, slept for ever (half of the runs).
+#[test]
+fn threads_that_wait_for_a_lock_are_woken_after_a_fork_that_waited_for_it_too() {
+    let _machine = shared();
+    let Some(forks) = program("forks_among_threads.c") else { return };
+    for config in ["0n", "1y", "2y", "h"] {
+        for _ in 0..5 {
+            let run = Run::new(&forks).args(["3", "100"]);
+            run.on(Heap { config, ..REMAP }).limit(120).outcome().succeeded();
+        }
+    }
+}
+
 #[test]
 fn vfork_and_posix_spawn() {
     let _machine = shared();
