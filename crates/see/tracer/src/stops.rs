@@ -11,6 +11,7 @@ use crate::convert::{Origin, convert};
 use crate::hold::comes_out;
 use crate::interval::now;
 use crate::layout::{OURS, in_resident};
+use crate::process::Process;
 use crate::trace::{Ended, Sink, Untraced};
 use crate::tracer::{Thread, Tracer};
 
@@ -96,7 +97,10 @@ impl Tracer {
                     state.process
                 });
                 self.forking.remove(&thread);
-                self.thaw_unread(pid)?;
+                // Who would do it may have been killed, which is for the next look to say.
+                if self.processes.get(&pid).is_some_and(Process::awake) {
+                    self.thaw_unread(pid)?;
+                }
                 self.release(pid);
                 Ok(())
             }
