@@ -112,13 +112,6 @@ impl Process {
         Ok(maps)
     }
 
-    /// Those of them that are shared.
-    fn shared(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
-        let mut mappings = self.mappings(linux, pid)?;
-        mappings.retain(|mapping| mapping.shared);
-        Ok(mappings)
-    }
-
     /// Calls that map the memory file anew where these mappings are.
     fn remaps(&self, mappings: &[Mapping], kind: i64) -> Vec<[i64; 7]> {
         let remap = |mapping: &Mapping| {
@@ -148,9 +141,10 @@ impl Process {
         let words = self.fork_words.remove(&forker).unwrap_or_default();
         self.about_to_freeze()?;
         let _alone = self.control.alone();
-        let of_child = self.shared(linux, child)?;
+        let mut of_child = self.mappings(linux, child)?;
+        let advised = self.at_fork(&of_child);
+        of_child.retain(|mapping| mapping.shared);
         let words = self.separate(&words, &of_child)?;
-        let advised = self.at_fork(&self.mappings(linux, child)?);
         let of_child = self.remaps(&of_child, PRIVATE);
         let mut in_child = of_child.clone();
         in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
@@ -190,7 +184,11 @@ impl Process {
 
     /// The same where nothing that runs in the program maps or unmaps meanwhile: memory that went would come back.
     fn freeze_alone(&self, linux: &Linux) -> Result<()> {
-        let own = self.shared(linux, self.pid)?;
+        let mut own = self.mappings(linux, self.pid)?;
+        own.retain(|mapping| mapping.shared);
+        if own.is_empty() {
+            return Ok(());
+        }
         let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
         let calls = self.remaps(&own, PRIVATE);
         self.mapped("make the memory private of", &calls, &self.serve(&calls)?)?;
