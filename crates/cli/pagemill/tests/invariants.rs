@@ -566,15 +566,10 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
     let mut found = BTreeMap::<&str, BTreeSet<String>>::new();
     for (wing, rooms) in LADDER {
         for room in rooms {
-            let mut open = vec![crates.join(wing).join(room).join("src")];
-            while let Some(at) = open.pop() {
-                if at.is_dir() {
-                    open.extend(fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().path()));
-                    continue;
-                }
+            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
                 let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
                 let figures = place.starts_with("lab/experiments");
-                if figures || place.ends_with("tests.rs") || !place.ends_with(".rs") {
+                if figures || place.ends_with("tests.rs") {
                     continue;
                 }
                 let text = fs::read_to_string(&at).unwrap();
