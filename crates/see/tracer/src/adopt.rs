@@ -1,5 +1,7 @@
-//! Children: parted from their parents at the fork, and given memory of their own once they have lived for a while.
+//! Children: parted from their parents at the fork, and given memory of their own once they have lived for a while; at
+//! once where the kernel holds pages of the parent's ([`pins`]), whose memory can then not become private.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
@@ -31,6 +33,7 @@ impl Tracer {
     fn part(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
         // A child of a child that is not adopted yet reads the same file.
         let owner = self.reads.get(&parent).copied().unwrap_or(parent);
+        let mut stays_shared = false;
         let (from, watched) = if let Some(elder) = self.children.get(&parent) {
             (elder.inherited()?, None)
         } else if let Some(process) = self.processes.get_mut(&owner) {
@@ -38,7 +41,9 @@ impl Tracer {
             process.sharers.push(child);
             self.reads.insert(child, owner);
             let granule = self.options.granule;
-            let (watched, frozen) = process.part(&self.linux, (forker, child), granule)?;
+            stays_shared = process.stays_shared()?;
+            let ids = (forker, child);
+            let (watched, frozen) = process.part(&self.linux, ids, granule, stays_shared)?;
             if let Err(error) = frozen {
                 if process.awake() {
                     return Err(error);
@@ -66,7 +71,14 @@ impl Tracer {
         let fresh = Child::new(&self.linux, child, from, watched, age)?;
         self.children.insert(child, fresh);
         self.parents.push((parent, child));
-        Ok(())
+        if !stays_shared {
+            return Ok(());
+        }
+        let done = self.own_memory(child, child);
+        if let Some(process) = self.processes.get_mut(&owner) {
+            process.control.frozen.store(0, Relaxed);
+        }
+        done
     }
 
     /// Gives children that have lived for two intervals memory of their own.
@@ -112,6 +124,12 @@ impl Tracer {
             return Err(Error::new(Kind::Unsupported, "adopt", object, why));
         }
         let _ = sink.interval(child.interval(true)?);
+        self.own_memory(pid, thread)
+    }
+
+    /// Copies the memory of a child, all of whose threads are stopped, into a file of its own.
+    fn own_memory(&mut self, pid: u32, thread: u32) -> Result<()> {
+        let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
         let number = child.number;
         // Its mappings are to be registered with its own.
         child.watched = None;

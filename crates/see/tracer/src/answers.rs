@@ -84,7 +84,8 @@ impl Tracer {
                 process.note_words(question);
                 // Before there is a child: whatever becomes of us then, neither writes the other's memory. What cannot
                 // be done now is tried again when there is one, which does not begin without it.
-                if process.freeze(&self.linux).is_err() && !process.awake() {
+                let stays = process.stays_shared().unwrap_or(false);
+                if !stays && process.freeze(&self.linux).is_err() && !process.awake() {
                     return self.helpers_are_gone(pid, *question);
                 }
             }

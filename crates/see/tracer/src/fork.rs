@@ -19,6 +19,9 @@
 //! time ([`Process::part`]). By then the kernel has written: the child's number into the child's memory, as every C
 //! library asks for, and numbers into the parent's. Through memory that is still shared either reaches the other side.
 //! So the words are noted when the fork is asked for, and put right.
+//!
+//! Pages that the kernel holds (buffers of an io_uring) are to stay where they are: a parent that has such keeps its
+//! shared memory, and the child gets a copy of all of it before either goes on.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,6 +35,7 @@ use crate::Granule;
 use crate::copy::copy_run;
 use crate::inject::{Injection, refused};
 use crate::layout::{OURS, guard, protection, watch_all};
+use crate::pins::pins;
 use crate::process::{Process, Words};
 use crate::question::{self, Question};
 
@@ -131,12 +135,14 @@ impl Process {
     }
 
     /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings: what keeps
-    /// the child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]).
+    /// the child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]). Where the parent's
+    /// memory `stays_shared`, the child is to be given memory of its own before either goes on.
     pub(crate) fn part(
         &mut self,
         linux: &Linux,
         (forker, child): (u32, u32),
         granule: Granule,
+        stays_shared: bool,
     ) -> Result<(Option<Watched>, Result<()>)> {
         let words = self.fork_words.remove(&forker).unwrap_or_default();
         self.about_to_freeze()?;
@@ -164,7 +170,12 @@ impl Process {
         for (address, value) in words {
             process_vm::write(child, address, &value.to_ne_bytes())?;
         }
-        Ok((watched, self.freeze_alone(linux)))
+        Ok((watched, if stays_shared { Ok(()) } else { self.freeze_alone(linux) }))
+    }
+
+    /// Whether its memory may not become private at a fork: the kernel holds pages of it, which are to stay.
+    pub(crate) fn stays_shared(&self) -> Result<bool> {
+        Ok(!self.frozen() && pins(&self.linux, self.pid, Some(self.own_fds))?.is_some())
     }
 
     /// The entries go with the shared mappings, and their protection.
