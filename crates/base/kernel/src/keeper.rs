@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!  we give no sign of life for long      ──► it says so and ends us: the kernel lets the programs go
+//!     stopped with our parent, by a key  ──► it waits
 //!  we have ended, or let all go, and
 //!     a mapper lives                     ──► it leaves the answers to that, which knows the memory
 //!     none does                          ──► it answers: the call goes on as it is
@@ -115,14 +116,16 @@ impl Keeper {
 /// What the keeper does.
 fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duration) -> ! {
     let (listener, tracer) = alone(listener, tracer);
+    let parent = Linux::live().stat(pid).map_or(0, |stat| stat.parent);
     let mut seen = (told.beats.load(Ordering::Relaxed), Instant::now());
     let mut died = false;
     while told.released.load(Ordering::Acquire) == 0 && !died {
         died = readable(tracer.as_raw_fd(), LOOK);
         end_if_unused(&listener);
         let beats = told.beats.load(Ordering::Relaxed);
-        // Who was stopped by its user is to go on.
-        let stopped = Linux::live().stat(pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't'));
+        // Whom the terminal stops, and so our parent and our program, is to go on; and whom a debugger holds.
+        let state = |pid| Linux::live().stat(pid).map_or('X', |stat| stat.state);
+        let stopped = state(pid) == 't' || state(pid) == 'T' && state(parent) == 'T';
         if beats != seen.0 || stopped || beats == 0 {
             seen = (beats, Instant::now());
         } else if seen.1.elapsed() >= patience {

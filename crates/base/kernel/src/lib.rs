@@ -63,6 +63,7 @@ pub mod seccomp;
 pub mod shared_words;
 pub mod signal;
 pub mod smaps;
+pub mod supervised;
 pub mod thp;
 pub mod tier_latency;
 pub mod touch;

@@ -110,7 +110,8 @@ impl Tracer {
             }
             poll::sleep(&descriptors, wait)?;
             let over = |limit: Duration| began.elapsed() >= limit;
-            let mut stop = self.full || self.options.duration.is_some_and(over);
+            let deserted = self.deserted();
+            let mut stop = deserted || self.full || self.options.duration.is_some_and(over);
             while let Some(received) = signals.wait(Duration::ZERO)? {
                 if self.attached {
                     stop |= signal::ENDS.contains(&received.signal);
@@ -124,11 +125,17 @@ impl Tracer {
                 if let Err(error) = self.let_go(sink) {
                     self.abandon(&error, sink);
                 }
-                if self.attached {
-                    return Ok(Ended::LetGo);
-                }
+            }
+            // Whose status could be passed on, to nobody.
+            if self.released && (deserted || stop && self.attached) {
+                return Ok(Ended::LetGo);
             }
         }
+    }
+
+    /// Who supervises us was killed.
+    pub(crate) fn deserted(&self) -> bool {
+        self.options.supervisor.is_some_and(|supervisor| !supervisor.lives())
     }
 
     /// What has come to be done meanwhile.

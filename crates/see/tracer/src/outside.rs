@@ -52,7 +52,8 @@ impl Tracer {
         let _ = sink.process(pid, &self.linux.maps(pid)?);
         loop {
             let over = |limit: Duration| began.elapsed() >= limit;
-            let mut stop = self.full || self.options.duration.is_some_and(over);
+            let over = self.options.duration.is_some_and(over);
+            let mut stop = self.deserted() || self.full || over;
             while let Some(received) = signals.wait(Duration::ZERO)? {
                 stop |= signal::ENDS.contains(&received.signal);
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pagemill_kernel::Linux;
 use pagemill_kernel::bpf::accesses::Access;
 use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::supervised::Supervisor;
 
 use crate::Granule;
 use crate::events::Rung;
@@ -23,6 +24,8 @@ pub struct Options {
     pub granule: Granule,
     /// Let the program go after this long.
     pub duration: Option<Duration>,
+    /// Let the program go, and end, when this one has ended.
+    pub supervisor: Option<Supervisor>,
     /// Why the memory of a program that a process has just executed may not be changed, if it may not.
     pub refuse: Option<fn(&Linux, u32) -> Option<String>>,
 }
@@ -35,6 +38,7 @@ impl Default for Options {
             events: None,
             granule: Granule::Page,
             duration: None,
+            supervisor: None,
             refuse: None,
         }
     }

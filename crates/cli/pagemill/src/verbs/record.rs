@@ -236,7 +236,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     // The program is never left behind because recording it failed: it ends in its own time.
     let status = match &recorded {
         Ok(Some(status)) => *status,
-        _ => supervise(&signals, &mut child)?,
+        _ => supervise(&signals, child.id(), || child.try_wait())?,
     };
     if let Err(error) = recorded {
         eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
@@ -537,7 +537,10 @@ fn wait(
             }
             Some(received) => match child {
                 // The terminal has sent its keys to the program too.
-                Some(child) if !received.from_kernel => pass_on(child, received.signal),
+                // It may have ended a moment ago; then there is nobody to tell.
+                Some(child) if !received.from_kernel => {
+                    let _ = signal::send(child.id(), received.signal);
+                }
                 Some(_) => {}
                 None if ends(received.signal) => return Ok(true),
                 None => {}
@@ -563,24 +566,24 @@ fn amount(recorders: &Recorders) -> String {
     recorders.iter().map(|recorder| recorder.amount()).collect::<Vec<_>>().join(", ")
 }
 
-/// Waits for the program, passing signals on.
-fn supervise(signals: &Signals, child: &mut Child) -> Result<ExitStatus> {
+/// Waits for a child, passing signals on.
+fn supervise(
+    signals: &Signals,
+    child: u32,
+    mut try_wait: impl FnMut() -> std::io::Result<Option<ExitStatus>>,
+) -> Result<ExitStatus> {
     loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+        if let Some(status) = try_wait().context("cannot wait for the program")? {
             return Ok(status);
         }
         match signals.wait(Duration::from_secs(1))? {
             Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
-                pass_on(child, received.signal);
+                // It may have ended a moment ago; then there is nobody to tell.
+                let _ = signal::send(child, received.signal);
             }
             _ => {}
         }
     }
-}
-
-fn pass_on(child: &Child, signal: i32) {
-    // It may have ended a moment ago; then there is nobody to tell.
-    let _ = signal::send(child.id(), signal);
 }
 
 /// Whether a signal asks a recorder to stop, rather than telling it of the terminal.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::process::{Capability, Stat};
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::supervised::{self, Side, Supervisor};
 use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
@@ -32,14 +33,24 @@ fn refused<T>(why: &str, code: u8) -> Or<T> {
     Ok(Err(Exit::Code(code)))
 }
 
-/// Traces the accesses of a command or of a running process.
+/// Traces the accesses of a command or of a running process: in a child, so that whoever kills or stops the process that
+/// they started does not do so to the tracer, in the middle of a change of the program's memory.
 pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
-    match recorded(arguments, signals)? {
+    let supervisor = match supervised::split() {
+        Ok(Side::Parent(tracer)) => {
+            let status = super::supervise(signals, tracer.id(), || tracer.try_wait())?;
+            return Ok(super::exit_of(status));
+        }
+        Ok(Side::Child(supervisor)) => Some(supervisor),
+        // Then it is done here: there may be no more processes.
+        Err(_) => None,
+    };
+    match recorded(arguments, signals, supervisor)? {
         Ok(exit) | Err(exit) => Ok(exit),
     }
 }
 
-fn recorded(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
+fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervisor>) -> Or<Exit> {
     let misused = wrong_usage(arguments);
     if arguments.with.len() > 1 {
         return refused("accesses are recorded by themselves (run it once for each)", misused);
@@ -58,6 +69,7 @@ fn recorded(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
         events: arguments.access_events.map(AccessEvents::rung),
         granule,
         duration: arguments.duration.map(Duration::from),
+        supervisor,
         refuse: Some(no_room),
     };
     let begun = match arguments.pid {
