@@ -53,6 +53,31 @@ pub struct Stat {
     pub started: u64,
 }
 
+/// Where the parts of a program stand in its memory, as `/proc/PID/stat` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramLayout {
+    code: [u64; 2],
+    data: [u64; 2],
+    heap: u64,
+    stack: u64,
+    /// The words that it was started with: start and end of its arguments, start and end of its environment.
+    pub words: [u64; 4],
+}
+
+impl ProgramLayout {
+    /// As `prctl(PR_SET_MM, PR_SET_MM_MAP)` takes it (struct prctl_mm_map), with the end of the heap; the auxiliary
+    /// vector and the file that was executed stay what they are.
+    pub fn to_bytes(&self, heap_end: u64) -> Vec<u8> {
+        let heap = [self.heap, heap_end, self.stack];
+        let words = self.code.iter().chain(&self.data).chain(&heap).chain(&self.words);
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.extend(0_u64.to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        bytes.extend(u32::MAX.to_ne_bytes());
+        bytes
+    }
+}
+
 /// What `/proc/PID/status` says of a process: memory high-water mark and permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -90,6 +115,14 @@ impl Linux {
     pub fn stat(&self, pid: u32) -> Result<Stat> {
         let text = self.read_of(pid, "stat")?;
         parse_stat(&text).ok_or_else(|| {
+            Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
+        })
+    }
+
+    /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
+    pub fn layout(&self, pid: u32) -> Result<ProgramLayout> {
+        let text = self.read_of(pid, "stat")?;
+        parse_layout(&text).ok_or_else(|| {
             Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
         })
     }
@@ -257,6 +290,19 @@ fn parse_stat(text: &str) -> Option<Stat> {
         threads: number(20)?,
         stack: number(28).unwrap_or(0),
         started: number(22)?,
+    })
+}
+
+fn parse_layout(text: &str) -> Option<ProgramLayout> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(ProgramLayout {
+        code: [number(26)?, number(27)?],
+        data: [number(45)?, number(46)?],
+        heap: number(47)?,
+        stack: number(28)?,
+        words: [number(48)?, number(49)?, number(50)?, number(51)?],
     })
 }
 

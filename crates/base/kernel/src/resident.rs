@@ -32,6 +32,10 @@ pub const CONTROL: u64 = CODE + CONTROL_OFFSET;
 pub const CONTROL_OFFSET: u64 = 0x1_0000;
 /// First address after the stacks.
 pub const END: u64 = CONTROL + CONTROL_BYTES;
+/// Where a copy of the words that the program was started with may stand.
+pub const ARGUMENTS: u64 = CODE + (1 << 28);
+/// First address after that.
+pub const ARGUMENTS_END: u64 = ARGUMENTS + (16 << 20);
 /// First address after what is kept free for memory of ours: the ring of allocations stands in it.
 pub const OURS_END: u64 = CODE + (1 << 32);
 /// Bytes of the control page and the stacks behind it.

@@ -200,6 +200,91 @@ fn transfers_into_registered_buffers_arrive() {
     }
 }
 
+/// Forks while the kernel holds registered buffers: what is written to them afterwards is what it transfers, and the child
+/// sees none of it.
+const FIXED: &str = r#"
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { BYTES = 65536 };
+static struct io_uring ring;
+static int transfer(int file, char *at, int number) {
+    struct io_uring_sqe *entry = io_uring_get_sqe(&ring);
+    struct io_uring_cqe *done;
+    if (number) io_uring_prep_read_fixed(entry, file, at, BYTES, 0, number);
+    else io_uring_prep_write_fixed(entry, file, at, BYTES, 0, number);
+    io_uring_submit(&ring);
+    if (io_uring_wait_cqe(&ring, &done) || done->res != BYTES) return 0;
+    io_uring_cqe_seen(&ring, done);
+    return 1;
+}
+static int all(const char *at, char value) {
+    for (int i = 0; i < BYTES; i++) if (at[i] != value) return 0;
+    return 1;
+}
+int main(int count, char **words) {
+    char *buffers[2];
+    for (int i = 0; i < 2; i++) buffers[i] = mmap(0, BYTES, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec vector[2] = {{buffers[0], BYTES}, {buffers[1], BYTES}};
+    if (io_uring_queue_init(8, &ring, 0) || io_uring_register_buffers(&ring, vector, 2)) return 77;
+    int file = open(words[1], O_RDWR | O_CREAT | O_TRUNC, 0600), tell[2];
+    char *other = malloc(BYTES);
+    for (int round = 1; round < 100; round++) {
+        memset(buffers[0], round, BYTES);
+        memset(other, round, BYTES);
+        pid_t child = 0;
+        if (round % 10 == 0) {
+            if (pipe(tell)) return 1;
+            child = fork();
+            if (!child) {
+                char word;
+                close(tell[1]);
+                if (read(tell[0], &word, 1)) _exit(2);
+                if (!all(buffers[0], round) || !all(buffers[1], round - 1) || !all(other, round)) _exit(3);
+                memset(buffers[0], 99, BYTES);
+                memset(other, 99, BYTES);
+                _exit(all(buffers[0], 99) && all(other, 99) ? 0 : 4);
+            }
+            close(tell[0]);
+            memset(buffers[0], -round, BYTES);
+            memset(other, -round, BYTES);
+        }
+        char value = child ? -round : round;
+        if (!transfer(file, buffers[0], 0) || !transfer(file, buffers[1], 1)) return 5;
+        if (!all(buffers[1], value)) return printf("round %d: the kernel has other pages\n", round), 6;
+        if (!child) continue;
+        int status;
+        close(tell[1]);
+        if (waitpid(child, &status, 0) != child || status) return printf("child %x\n", status), 7;
+        if (!all(other, value)) return 8;
+        memset(buffers[1], round, BYTES);
+    }
+    puts("ok");
+    return 5;
+}
+"#;
+
+#[test]
+fn registered_buffers_stay_where_they_are_when_their_owner_forks() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "fixed", FIXED, &["-O1", "-luring"]) else { return };
+    let file = room.path().join("file");
+    let words = [text(&program), text(&file)];
+    let native = ran(Command::new(words[0]).arg(words[1]));
+    if native.code() == Some(77) || !can_trace(&room) {
+        let _: Option<()> = skip("this user or kernel has no such ring");
+        return;
+    }
+    assert_eq!((native.code(), native.out.as_str()), (Some(5), "ok\n"), "{native:?}");
+    let run = ran(&mut recorder(&[], &room.path().join("rec"), &words));
+    assert_eq!((run.code(), run.out.as_str()), (Some(5), "ok\n"), "{run:?}");
+}
+
 /// A hard limit of descriptors below ours, which only CAP_SYS_RESOURCE may lift, and other users: the next program
 /// slept for ever in its first call that a filter notifies.
 #[test]
@@ -356,6 +441,7 @@ int main(int count, char **words) {
 struct AtWork {
     room: TempDir,
     recorder: Child,
+    tracer: u32,
     program: u32,
     /// Its servant and its mapper.
     helpers: [u32; 2],
@@ -396,16 +482,18 @@ impl AtWork {
             std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == file)
         };
         let program_file = program.canonicalize().unwrap();
-        let program = children(recorder.id()).into_iter().find(|pid| executes(pid, &program_file));
+        // What traces is the recorder's child, its program that one's.
+        let tracer = children(recorder.id()).first().copied().unwrap_or(0);
+        let program = children(tracer).into_iter().find(|pid| executes(pid, &program_file));
         let Some(program) = program else {
             // The recorder has ended, which is for the test to judge.
-            return Some(Self { room, recorder, program: 0, helpers: [0; 2] });
+            return Some(Self { room, recorder, tracer, program: 0, helpers: [0; 2] });
         };
         // Forked children are traced, and come and go; these are the first.
         let mut helpers = children(program);
         helpers.sort_unstable();
         let &[servant, mapper, ..] = helpers.as_slice() else { panic!("{helpers:?}") };
-        Some(Self { room, recorder, program, helpers: [servant, mapper] })
+        Some(Self { room, recorder, tracer, program, helpers: [servant, mapper] })
     }
 
     /// Has the program end; how the recorder ended, and what it said.
@@ -468,12 +556,54 @@ fn a_recorder_may_be_stopped_and_continued() {
     assert_eq!(run.end().0, Some(7));
 }
 
+/// What traces goes on without the recorder, to let the program go and finish the recording.
 #[test]
-fn a_killed_recorder_leaves_the_program_as_it_is() {
+fn a_killed_recorder_leaves_the_program_as_it_is_and_a_whole_recording() {
     let Some(run) = AtWork::start(&[]) else { return };
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", run.program)).unwrap();
+    assert!(maps().contains("/memfd:pagemill"), "{}", maps());
     send("-KILL", run.recorder.id());
+    until("the program's memory to be its own", || !maps().contains("/memfd:pagemill"));
+    until("the tracer to end", || std::fs::read_link(format!("/proc/{}/exe", run.tracer)).is_err());
+    let recorded = report(&run.room.path().join("rec"));
+    assert!(recorded["accesses"]["intervals"].as_u64().unwrap() > 0, "{recorded}");
+    assert_eq!(run.end().0, None);
+}
+
+#[test]
+fn a_killed_tracer_leaves_the_program_as_it_is() {
+    let Some(run) = AtWork::start(&[]) else { return };
+    send("-KILL", run.tracer);
     a_while();
     assert_eq!(run.end().0, None);
+}
+
+#[test]
+fn a_recorder_that_stays_stopped_holds_up_nobody() {
+    let Some(run) = AtWork::start(&[]) else { return };
+    send("-STOP", run.recorder.id());
+    std::fs::write(run.room.path().join("stop"), "").unwrap();
+    let said = run.room.path().join("said");
+    until("the program to end", || {
+        std::fs::read_to_string(&said).is_ok_and(|said| !said.is_empty())
+    });
+    send("-CONT", run.recorder.id());
+    assert_eq!(run.end().0, Some(7));
+}
+
+/// Without its parent, which a stop key would stop, too.
+#[test]
+fn a_tracer_that_stays_stopped_is_ended_and_the_program_goes_on() {
+    if cfg!(not(debug_assertions)) {
+        let _: Option<()> = skip("only a build for tests has a patience of its own");
+        return;
+    }
+    let Some(mut run) = AtWork::start(&[("PAGEMILL_TEST_PATIENCE", "6")]) else { return };
+    send("-STOP", run.tracer);
+    until("the recorder to be ended", || run.recorder.try_wait().unwrap().is_some());
+    let (code, said) = run.end();
+    assert_eq!(code, None, "{said}");
+    assert!(said.contains("no sign of life"), "{said}");
 }
 
 /// Nothing in it goes on any more, so nothing in it can let the program go: its keeper ends it.
@@ -662,4 +792,69 @@ fn a_program_of_thread_sanitizer_is_refused_or_left_alone() {
         assert_eq!((run.code(), run.out.as_str()), (Some(3), "1\n1\n"), "{run:?}");
         assert!(untraced(&recording).contains("ThreadSanitizer"), "{}", untraced(&recording));
     }
+}
+
+/// Its options are in `/proc/self/environ`, which the kernel shows of anonymous memory only; and its library wants to be
+/// the first.
+#[test]
+fn a_program_of_address_sanitizer_runs_with_its_options() {
+    const LEAKS: &str = r#"
+#include <stdlib.h>
+int main(void) { volatile char *leak = malloc(5000); leak[4000] = 1; leak = 0; return 3; }
+"#;
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "leaks", LEAKS, &["-fsanitize=address"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    let (recording, program) = (room.path().join("rec"), text(&program));
+    let options = "ASAN_OPTIONS=detect_leaks=0";
+    for words in [&["env", options, program][..], &["env", options, "sh", "-c", program]] {
+        for with in ["accesses", "sites"] {
+            let mut command = pagemill();
+            command.args(["record", "-f", "--with", with, "-o", text(&recording), "--"]);
+            let run = ran(command.args(words));
+            assert_eq!(run.code(), Some(3), "{with}: {words:?}: {run:?}");
+        }
+    }
+    let mut direct = recorder(&[], &recording, &[program]);
+    let run = ran(direct.env("ASAN_OPTIONS", "detect_leaks=0"));
+    assert_eq!(run.code(), Some(3), "{run:?}");
+}
+
+/// Others see its command line and its environment, its children's, too, and after it was let go.
+#[test]
+fn a_traced_program_shows_its_arguments() {
+    const SHOWS: &str = r#"
+read_all() { tr '\0' ' ' <"/proc/$1/$2"; }
+words() { read_all $1 cmdline; read_all $1 environ | grep -o 'SHOWN=[0-9]*'; }
+words $$
+sleep 60 >/dev/null & child=$!
+( sleep 1; words $BASHPID )
+kill $child
+echo $$ >"$1.pid"
+until [ -e "$1" ]; do sleep 0.1; done
+words $$
+exit 3
+"#;
+    let room = tempfile::tempdir().unwrap();
+    if !can_trace(&room) {
+        return;
+    }
+    let (let_go, recording) = (room.path().join("go"), room.path().join("rec"));
+    let mut command = pagemill();
+    command.args(["record", "--with", "accesses", "--for", "2s", "-o", text(&recording), "--"]);
+    command.args(["bash", "-c", SHOWS, "word", text(&let_go)]);
+    let running = command.env("SHOWN", "17").stdout(Stdio::piped()).spawn().unwrap();
+    until("the program to be let go", || {
+        let number = std::fs::read_to_string(let_go.with_extension("pid")).unwrap_or_default();
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", number.trim()));
+        maps.is_ok_and(|maps| !maps.contains("/memfd:pagemill"))
+    });
+    std::fs::write(&let_go, "").unwrap();
+    let done = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert_eq!(said.matches("SHOWN=17").count(), 3, "{said}");
+    assert_eq!(said.matches("bash -c").count(), 3, "{said}");
 }

@@ -458,6 +458,14 @@ pub unsafe extern "C" fn munmap(address: Pointer, length: usize) -> c_int {
     }
 }
 
+/// AddressSanitizer's library asks for its options by this name, and ends a program in which it was not loaded first,
+/// unless it is told that nobody minds: what is loaded before it here passes every call on to it. A program's own
+/// options of that name come before ours; such a one is to be started with `--no-names`.
+#[unsafe(no_mangle)]
+pub extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
 /// Looks whether the recorder's code is in this program: it may have been executed after the trace ended.
 fn find_inside(address: usize) {
     const MINCORE: usize = 27;

@@ -340,6 +340,9 @@ impl Process {
             }
         }
         self.serve(&advice)?;
+        if let Some(arguments) = self.arguments {
+            arguments.put_back(linux, self.pid, |calls| self.serve(calls));
+        }
         let close =
             |fd: &std::sync::atomic::AtomicI32| [CLOSE, i64::from(fd.load(Relaxed)), 0, 0, 0, 0, 0];
         let control = &self.control;

@@ -24,6 +24,7 @@ use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, memfd, page_size, resident};
 
 use crate::SOON;
+use crate::arguments::Arguments;
 use crate::interval::{Interval, Pages, normal, now};
 use crate::layout::OURS;
 use crate::process::{Inherited, cloned};
@@ -49,6 +50,7 @@ pub(crate) struct Child {
     heap: Pages,
     /// What of the file is of its program's image.
     images: Vec<Image>,
+    arguments: Option<Arguments>,
     /// Where the descriptors of ours are that it has from its parent.
     pub(crate) own_fds: u32,
     /// Pages in its page tables from the beginning.
@@ -66,7 +68,7 @@ impl Child {
         age: Duration,
     ) -> Result<Self> {
         let pagemap = Pagemap::open(linux, pid)?;
-        let Inherited { memory, inode, heap, images, own_fds } = from;
+        let Inherited { memory, inode, heap, images, arguments, own_fds } = from;
         let mut child = Self {
             pid,
             memory,
@@ -80,6 +82,7 @@ impl Child {
             patience: SOON,
             heap,
             images,
+            arguments,
             own_fds,
             kept: 0,
             stays: false,
@@ -99,13 +102,14 @@ impl Child {
             inode: self.inode,
             heap: self.heap,
             images: self.images.clone(),
+            arguments: self.arguments,
             own_fds: self.own_fds,
         })
     }
 
     /// Adds what is in the page tables of a range to what was touched.
     fn see(&mut self, start: u64, end: u64) -> Result<()> {
-        for (low, high) in [(0, resident::CODE), (resident::END, 0x7fff_ffff_f000)] {
+        for (low, high) in [(0, resident::CODE), (resident::OURS_END, 0x7fff_ffff_f000)] {
             let (start, end) = (start.max(low), end.min(high));
             if start < end {
                 let pending = &mut self.pending;

@@ -33,6 +33,7 @@ use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
 
+use crate::arguments::Arguments;
 use crate::copy::{copy, copy_data};
 use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
@@ -256,6 +257,7 @@ impl Conversion<'_> {
             written: Vec::new(),
             protected: Vec::new(),
             apart: changed.apart,
+            arguments: changed.arguments,
             original: changed.original,
             intervals: 0,
             began: 0,
@@ -333,6 +335,12 @@ impl Conversion<'_> {
             Origin::Executed => Vec::new(),
             Origin::Running | Origin::Forked(_) => pagemap.guards(0, 0x7fff_ffff_f000),
         };
+        let arguments = match self.origin {
+            Origin::Forked(parent) => parent.arguments,
+            Origin::Executed | Origin::Running => {
+                Arguments::keep(self.linux, self.pid, |calls| self.injection.list(control, calls))
+            }
+        };
         self.mappings(control, &memory, own.memory, &pagemap, &usages)?;
         self.injection.list(control, &guard(&guards))?;
         let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
@@ -355,6 +363,7 @@ impl Conversion<'_> {
             fork_advice,
             own_files,
             apart,
+            arguments,
             original: usages
                 .into_iter()
                 .map(|usage| usage.mapping)
@@ -766,6 +775,7 @@ struct Changed {
     fork_advice: Vec<(u64, u64, u64)>,
     own_files: bool,
     apart: Vec<Mapping>,
+    arguments: Option<Arguments>,
     original: Vec<Mapping>,
 }
 

@@ -81,5 +81,5 @@ pub(crate) fn guard(pages: &[Pages]) -> Vec<[i64; 7]> {
 }
 
 pub(crate) fn in_resident(mapping: &Mapping) -> bool {
-    mapping.start < resident::END && mapping.end > resident::CODE
+    mapping.start < resident::ARGUMENTS_END && mapping.end > resident::CODE
 }

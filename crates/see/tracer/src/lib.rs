@@ -50,6 +50,7 @@
 mod adopt;
 pub mod advise;
 mod answers;
+mod arguments;
 mod ask;
 mod attach;
 mod child;

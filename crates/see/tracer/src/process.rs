@@ -13,6 +13,7 @@ use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
 
+use crate::arguments::Arguments;
 use crate::inject::refused;
 use crate::interval::{Interval, Pages, normal};
 use crate::layout::own_file;
@@ -39,6 +40,7 @@ pub(crate) struct Inherited {
     pub(crate) inode: u64,
     pub(crate) heap: Pages,
     pub(crate) images: Vec<Image>,
+    pub(crate) arguments: Option<Arguments>,
     /// Where the descriptors of ours are in the parent.
     pub(crate) own_fds: u32,
 }
@@ -88,6 +90,8 @@ pub(crate) struct Process {
     pub(crate) protected: Vec<Pages>,
     /// Mappings whose page table entries stay as they are: huge pages and memory of drivers.
     pub(crate) apart: Vec<Mapping>,
+    /// Where the words that it was started with stood, if they stand elsewhere.
+    pub(crate) arguments: Option<Arguments>,
     /// Its mappings when it began, by the names that they had.
     pub(crate) original: Vec<Mapping>,
     pub(crate) intervals: u64,
@@ -102,6 +106,7 @@ impl Process {
             inode: self.inode,
             heap: self.heap(),
             images: self.control.images(),
+            arguments: self.arguments,
             own_fds: self.own_fds,
         })
     }
