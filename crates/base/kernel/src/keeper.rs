@@ -10,6 +10,8 @@
 //!  we have ended, or let all go, and
 //!     a mapper lives                     ──► it leaves the answers to that, which knows the memory
 //!     none does                          ──► it answers: the call goes on as it is
+//!     a call stays unanswered all the    ──► so do calls that were received by one that died before it answered: they
+//!     same                                   are found by their numbers, which the kernel gives in a row
 //!  nobody has the filter any more        ──► it ends
 //! ```
 //!
@@ -37,6 +39,8 @@ struct Told {
     /// All was let go.
     released: AtomicU32,
     count: AtomicU32,
+    /// Number of a call that was received not long ago; 0: of none.
+    latest: AtomicU64,
     mappers: [AtomicU32; MAPPERS],
 }
 
@@ -107,6 +111,13 @@ impl Keeper {
         self.0.count.store(count, Ordering::Release);
     }
 
+    /// The number of a call that was received a moment ago.
+    pub fn note(&self, call: u64) {
+        if call != 0 {
+            self.0.latest.store(call, Ordering::Relaxed);
+        }
+    }
+
     /// All was let go.
     pub fn release(&self) {
         self.0.released.store(1, Ordering::Release);
@@ -148,6 +159,7 @@ fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duratio
         mappers.filter_map(|mapper| Some((mapper, pidfd::open(mapper).ok()?))).collect();
     if died {
         std::thread::sleep(SERVANTS);
+        end_waits(&listener, told.latest.load(Ordering::Acquire));
     }
     loop {
         if !readable(listener.as_raw_fd(), Duration::from_secs(3600)) {
@@ -167,6 +179,23 @@ fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duratio
         {
             let _ = seccomp::answer(&listener, notified.id, answer(&notified));
         }
+    }
+}
+
+/// Lets the calls go on that somebody received and died without answering: those that are under way for longer than
+/// anybody who lives takes.
+fn end_waits(listener: &OwnedFd, latest: u64) {
+    /// Numbers before and after the latest that is known.
+    const BEFORE: u64 = 1 << 12;
+    const AFTER: u64 = 1 << 18;
+    if latest == 0 {
+        return;
+    }
+    let window = (0..BEFORE + AFTER).map(|more| latest.wrapping_sub(BEFORE).wrapping_add(more));
+    let waiting: Vec<u64> = window.filter(|&id| seccomp::is_under_way(listener, id)).collect();
+    std::thread::sleep(SERVANTS);
+    for id in waiting {
+        let _ = seccomp::answer(listener, id, Answer::GoOn);
     }
 }
 

@@ -349,6 +349,11 @@ impl Control {
         self.forward.load(Ordering::Acquire) == 1
     }
 
+    /// The number of the call that the mapper or the servant answered last; 0: none.
+    pub fn answered_last(&self) -> u64 {
+        self.response[0].load(Ordering::Relaxed)
+    }
+
     /// Lets the mapper go on.
     pub fn answered(&self) {
         self.forward.store(2, Ordering::Release);

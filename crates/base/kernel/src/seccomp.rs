@@ -217,6 +217,8 @@ struct Response {
     flags: u32,
 }
 
+// _IOW('!', 2, __u64)
+const ID_VALID: libc::Ioctl = 0x4008_2102;
 // _IOWR('!', 1, struct seccomp_notif_resp)
 const SEND: libc::Ioctl =
     (3 << 30 | (size_of::<Response>() as u64) << 16 | 0x21 << 8 | 1) as libc::Ioctl;
@@ -284,6 +286,12 @@ pub fn answer(listener: &OwnedFd, id: u64, answer: Answer) -> Result<()> {
     }
     let error = Error::last("answer", "a system call of the program");
     if error.errno() == Some(libc::ENOENT) { Ok(()) } else { Err(error) }
+}
+
+/// Whether notification `id` was received and is not answered yet.
+pub fn is_under_way(listener: &OwnedFd, id: u64) -> bool {
+    // SAFETY: the kernel reads one number, which lives through the call.
+    unsafe { libc::ioctl(listener.as_raw_fd(), ID_VALID, &raw const id) == 0 }
 }
 
 #[cfg(test)]

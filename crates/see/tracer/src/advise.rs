@@ -450,7 +450,7 @@ impl Command<'_> {
             // Refused only where the program has the range otherwise mapped by now.
             injection.step(&call, registers.rip - 2)?;
         }
-        injection.finish()
+        Ok(())
     }
 
     /// The chosen chunks of a range, side by side as one.
@@ -516,7 +516,6 @@ impl Command<'_> {
                 advice(start, end - start, HUGEPAGE)?;
             }
         }
-        injection.finish()?;
         done.rax = at;
         ptrace::set_registers(thread, &done)
     }
@@ -547,7 +546,6 @@ impl Command<'_> {
             // Too much to ask for: exactly what the program wants, or nothing.
             let injection = Injection::begin(thread)?;
             let got = injection.step(&[BRK as i64, wanted as i64, 0, 0, 0, 0, 0], done.rip - 2)?;
-            injection.finish()?;
             now.mapped = got as u64;
             now.end = if now.mapped == wanted { wanted } else { heap.end };
         } else if kept < heap.end {
@@ -557,7 +555,6 @@ impl Command<'_> {
                 let injection = Injection::begin(thread)?;
                 let call = [MADVISE, kept as i64, length as i64, DONTNEED, 0, 0, 0];
                 injection.step(&call, done.rip - 2)?;
-                injection.finish()?;
             }
         }
         if let Some(image) = self.images.get_mut(&process) {

@@ -45,6 +45,9 @@ impl Tracer {
         }
         for process in self.processes.values() {
             poll::clear(&process.wake);
+            if let Some(keeper) = &self.session.keeper {
+                keeper.note(process.control.answered_last());
+            }
         }
         Ok(())
     }

@@ -31,7 +31,9 @@ use pagemill_kernel::process::Lifted;
 use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp};
+use pagemill_kernel::{
+    Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp, signal,
+};
 
 use crate::arguments::Arguments;
 use crate::copy::{copy, copy_data};
@@ -148,10 +150,9 @@ pub(crate) fn convert(
         arm,
         injection: injected,
         untraced,
+        started: None,
     };
-    let done = conversion.run(&site);
-    injection.finish()?;
-    done
+    conversion.run(&site)
 }
 
 /// Starts servant and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers
@@ -187,7 +188,6 @@ impl Process {
         self.control.begin_again();
         let injection = Injection::begin(thread)?;
         let started = start(&self.linux, self.pid, &injection, &self.control);
-        injection.finish()?;
         (self.servant, self.mapper) = started?;
         self.servant_on.set(None);
         self.revived = true;
@@ -205,6 +205,8 @@ struct Conversion<'a> {
     arm: bool,
     injection: &'a Injection,
     untraced: &'a mut Vec<Untraced>,
+    /// Servant and mapper.
+    started: Option<(u32, Option<u32>)>,
 }
 
 impl Conversion<'_> {
@@ -220,9 +222,14 @@ impl Conversion<'_> {
                 if matches!(self.origin, Origin::Running) {
                     // Its calls are filtered from now on: somebody must answer, and lets it go at once.
                     control.abandon();
-                    let _ = self.start(&control);
-                }
-                if matches!(self.origin, Origin::Executed) {
+                    if self.started.is_none() {
+                        let _ = self.start(&control);
+                    }
+                } else {
+                    let (servant, mapper) = self.started.unzip();
+                    for helper in servant.into_iter().chain(mapper.flatten()) {
+                        let _ = signal::send(helper, 9);
+                    }
                     self.undo(&own)?;
                 }
                 Err(error)
@@ -275,7 +282,8 @@ impl Conversion<'_> {
         start(self.linux, self.pid, self.injection, control)
     }
 
-    /// What was changed of a program that has not begun: private again, over the file that nobody else has.
+    /// What was changed of a program that has not begun, or of a child: private again, over the file that nobody else
+    /// has.
     fn undo(&self, own: &Own) -> Result<()> {
         for mapping in self.linux.maps(self.pid)? {
             if mapping.shared && mapping.name.starts_with(OURS) && !in_resident(&mapping) {
@@ -341,6 +349,8 @@ impl Conversion<'_> {
                 Arguments::keep(self.linux, self.pid, |calls| self.injection.list(control, calls))
             }
         };
+        // Were we killed from here on, they would make private what is shared by then.
+        let (servant, mapper) = *self.started.insert(self.start(control)?);
         self.mappings(control, &memory, own.memory, &pagemap, &usages)?;
         self.injection.list(control, &guard(&guards))?;
         let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
@@ -350,7 +360,6 @@ impl Conversion<'_> {
         if self.granule == Granule::Page {
             watch_all(self.linux, self.pid, (&watched, self.arm), &apart)?;
         }
-        let (servant, mapper) = self.start(control)?;
         Ok(Changed {
             memory,
             inode: metadata.ino(),

@@ -164,7 +164,6 @@ impl Process {
             injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
             Ok((results, watched?))
         });
-        injection.finish()?;
         let (results, watched) = done?;
         self.mapped("make the memory private of a fork of", &of_child, &results)?;
         for (address, value) in words {

@@ -1,7 +1,8 @@
 //! System calls made by a stopped thread, as if the program had made them.
 //!
-//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. Registers and
-//! blocked signals are put back when the [`Injection`] is finished.
+//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. After each call,
+//! or list of them, registers and blocked signals are put back, and the thread stands where a stop was asked for: if the
+//! tracer is killed it goes on as if nothing had been. (Out of the stop for the trap it would go on with that signal.)
 
 use pagemill_kernel::ptrace::{self, Registers, Stop};
 use pagemill_kernel::resident::{self, Control};
@@ -21,16 +22,30 @@ impl Injection {
     /// Takes over `thread`, which must be stopped outside a system call or at the exit of one.
     pub(crate) fn begin(thread: u32) -> Result<Self> {
         let (registers, mask) = (ptrace::registers(thread)?, ptrace::signal_mask(thread)?);
-        // A blocked trap would cost the program its handler of that signal.
-        const TRAP: u64 = 1 << 4;
-        ptrace::set_signal_mask(thread, !TRAP)?;
         Ok(Self { thread, registers, mask })
     }
 
-    /// Puts everything back; the thread stays stopped.
-    pub(crate) fn finish(self) -> Result<()> {
+    /// Makes the thread go on at another place, by `go`, and waits until it has come back; what `rax` held then.
+    fn run(&self, registers: &Registers, go: fn(u32) -> Result<()>) -> Result<i64> {
+        // A blocked trap would cost the program its handler of that signal.
+        const TRAP: u64 = 1 << 4;
+        ptrace::set_signal_mask(self.thread, !TRAP)?;
+        ptrace::set_registers(self.thread, registers)?;
+        go(self.thread)?;
+        let result = self.trapped(go)?;
         ptrace::set_registers(self.thread, &self.registers)?;
-        ptrace::set_signal_mask(self.thread, self.mask)
+        ptrace::set_signal_mask(self.thread, self.mask)?;
+        ptrace::interrupt(self.thread)?;
+        resume(self.thread)?;
+        match ptrace::wait_for(self.thread, PATIENCE)? {
+            Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => Err(self.killed()),
+            _ => Ok(result),
+        }
+    }
+
+    fn killed(&self) -> Error {
+        let object = format!("thread {}", self.thread);
+        Error::new(Kind::Gone, "change", object, "it was killed meanwhile")
     }
 
     fn call(&self, call: &[i64; 7], instruction: u64) -> Registers {
@@ -47,9 +62,7 @@ impl Injection {
 
     /// One system call at a `syscall` instruction of the program itself, before our code is there.
     pub(crate) fn step(&self, call: &[i64; 7], instruction: u64) -> Result<i64> {
-        ptrace::set_registers(self.thread, &self.call(call, instruction))?;
-        ptrace::step(self.thread)?;
-        self.trapped(ptrace::step)
+        self.run(&self.call(call, instruction), ptrace::step)
     }
 
     /// Waits for the trap; what `rax` holds then. After another stop it goes on by `go`.
@@ -57,15 +70,7 @@ impl Injection {
         loop {
             match ptrace::wait_for(self.thread, PATIENCE)? {
                 Stop::Signal(5) => return Ok(ptrace::registers(self.thread)?.rax as i64),
-                Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => {
-                    let object = format!("thread {}", self.thread);
-                    return Err(Error::new(
-                        Kind::Gone,
-                        "change",
-                        object,
-                        "it was killed meanwhile",
-                    ));
-                }
+                Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => return Err(self.killed()),
                 // The call is one that a filter points out, or it was asked to stop twice.
                 _ => go(self.thread)?,
             }
@@ -74,9 +79,7 @@ impl Injection {
 
     /// One system call, at our own instruction.
     pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
-        ptrace::set_registers(self.thread, &self.call(call, resident::SYSCALL))?;
-        resume(self.thread)?;
-        self.trapped(resume)
+        self.run(&self.call(call, resident::SYSCALL), resume)
     }
 
     /// System calls in a row, each result; as many as are wanted.
@@ -88,9 +91,7 @@ impl Injection {
             registers.orig_rax = u64::MAX;
             registers.rip = resident::LIST;
             registers.rsp = resident::LIST_STACK;
-            ptrace::set_registers(self.thread, &registers)?;
-            resume(self.thread)?;
-            self.trapped(resume)?;
+            self.run(&registers, resume)?;
             results.extend(control.list_results(calls.len()));
         }
         Ok(results)
@@ -104,9 +105,7 @@ impl Injection {
         let stack = if mapper { resident::MAPPER_STACK } else { resident::SERVANT_STACK };
         let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], resident::CLONE);
         registers.r12 = u64::from(mapper);
-        ptrace::set_registers(self.thread, &registers)?;
-        resume(self.thread)?;
-        let pid = self.trapped(resume)?;
+        let pid = self.run(&registers, resume)?;
         u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))
     }
 }

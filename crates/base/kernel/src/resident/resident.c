@@ -372,9 +372,10 @@ static i64 foreign(int by_tracer)
 	return what;
 }
 
+/* What the tracer wants done holds while threads stand still that it has stopped: they do not any more if it has died. */
 static void run(struct command *commands, u32 count)
 {
-	for (u32 i = 0; i < count; i++) {
+	for (u32 i = 0; i < count && (!load(&control->tracer) || tracer_lives()); i++) {
 		i64 *a = commands[i].argument;
 		commands[i].result = a[0] == DECIDE || a[0] == DECIDE_NOW ? foreign(a[0] == DECIDE_NOW) : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 	}
@@ -410,6 +411,25 @@ static int traced(void)
 	return !load(&control->orphan) && tracer_lives();
 }
 
+/* The mapper ends with the program. A call of another process that it has just received would wait for ever: it goes on as
+ * the keeper would have it. */
+static void end_mapper(void)
+{
+	struct notification *received = &control->notification;
+	if (!control->mapper_process)
+		return;
+	call3(__NR_kill, control->mapper_process, 9, 0);
+	/* It may not have had a processor to die on yet. */
+	for (u32 i = 0; i < 50; i++) {
+		i64 moment[2] = { 0, 20000000 };
+		u64 id = __atomic_load_n(&received->id, __ATOMIC_ACQUIRE);
+		if (id)
+			respond(id, received->number == __NR_madvise && load(&control->orphan) == KEPT ? -EINVAL : 0,
+				received->number != __NR_madvise || load(&control->orphan) != KEPT);
+		call3(__NR_nanosleep, moment, 0, 0);
+	}
+}
+
 __attribute__((used)) void servant(void)
 {
 	u32 last = load(&control->request);
@@ -423,8 +443,7 @@ __attribute__((used)) void servant(void)
 				continue;
 			/* The program has ended, without a tracer, and only we keep its memory. */
 			if (call3(__NR_getppid, 0, 0, 0) != control->process) {
-				if (control->mapper_process)
-					call3(__NR_kill, control->mapper_process, 9, 0);
+				end_mapper();
 				call3(__NR_exit_group, 0, 0, 0);
 			}
 			/* In another PID namespace there is no mapper that would. */
