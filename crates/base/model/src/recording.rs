@@ -12,28 +12,30 @@
 //! Always true: a file under its final name is whole, so a killed run keeps all but its last rows;
 //! `meta.json` says `recording` until the writer has finished, so a reader knows that the end is
 //! missing; it counts the finished parts and their rows, so a reader knows which are gone; a part
-//! whose content does not match the checksum in its name is refused before it is decoded; nothing that is not a
-//! recording is ever removed.
+//! whose content does not match the checksum in its name is refused before it is decoded, and so are header and
+//! summary by theirs ([`seal`]); nothing that is not a recording is ever removed.
 
 mod buffer;
 mod meta;
 mod reader;
 mod redact;
+mod seal;
 mod writer;
 
 pub(crate) use buffer::{Buffer, Rows};
 pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
 pub use reader::{Missing, Reader};
+pub use seal::keep_summary;
 pub use writer::Writer;
 
 /// Name of the file that makes a directory a recording.
 pub(crate) const META: &str = "meta.json";
 
 /// Name of the file in which what millions of events add up to is kept, so that they are read once.
-pub const SUMMARY: &str = "summary.json";
+pub(crate) const SUMMARY: &str = "summary.json";
 
 /// Checksum of a part (XXH3, 64 bits): against damage, not against malice.
-pub fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     twox_hash::XxHash3_64::oneshot(bytes)
 }
 

@@ -1,13 +1,15 @@
 //! `pagemill tier` from the outside, on machines that are snapshots. On real nodes: `guest`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start its subject should panic")]
 
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use pagemill_model::Nanos;
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierView};
 use pagemill_policy::tier::compose;
-use pagemill_policy::tier::live::Live;
+use support::daemon::{record, record_with};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../base/kernel/tests/fixtures").join(name)
@@ -118,42 +120,6 @@ fn status_shows_the_nodes_where_no_daemon_runs() {
     let text = said(&output);
     assert!(text.contains("\npagemill_tier_daemons 0\n"), "{text}");
     assert!(text.contains("\npagemill_tier_node_firmware_latency_ns{node=\"1\"} 135\n"), "{text}");
-}
-
-/// What a daemon would have recorded: 16 pages, those of the second half hot and then not.
-fn record(path: &Path, policy: &str, spoil: bool) {
-    record_with(path, policy, spoil, Meta::default());
-}
-
-fn record_with(path: &Path, policy: &str, spoil: bool, meta: Meta) {
-    let mut live = Live::named(policy).unwrap();
-    let mut writer = Writer::create(path, meta, false, None).unwrap();
-    for quantum in 0..20_u64 {
-        let hot = |page: u64| (page >= 8) == (quantum < 10);
-        let mut view = TierView {
-            time: Nanos(quantum * 1_000_000_000),
-            quantum: Some(quantum),
-            length: Some(Nanos(1_000_000_000)),
-            latency: Some(vec![100_000 + quantum * 20_000, 140_000]),
-            page_size: Some(Bytes(2 << 20)),
-            room: Some(vec![0, 4]),
-            limit: Some(4),
-            page: Some((0..16).collect()),
-            page_pid: Some(vec![7; 16]),
-            page_address: Some((0..16).map(|page| page << 21).collect()),
-            page_tier: Some((0..16).map(|page| u64::from(page >= 8)).collect()),
-            page_samples: Some((0..16).map(|page| if hot(page) { 9 } else { 0 }).collect()),
-            ..TierView::default()
-        };
-        let mut decision = live.decide(&view);
-        if spoil && quantum == 5 {
-            view.limit = Some(0);
-            decision.why = Some("no reason".into());
-        }
-        writer.event(&Event::TierView(Box::new(view))).unwrap();
-        writer.event(&Event::TierDecision(Box::new(decision))).unwrap();
-    }
-    writer.finish(Nanos(20_000_000_000)).unwrap();
 }
 
 #[test]

@@ -19,8 +19,8 @@ use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{HeatFold, HeatView};
 use pagemill_model::access::Access;
-use pagemill_model::recording::{Reader, SUMMARY, State, checksum};
-use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
+use pagemill_model::recording::{Reader, State, keep_summary};
+use pagemill_model::{Event, Fold as _, Nanos, Source as _};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
@@ -296,31 +296,18 @@ fn keep(recording: &Path, reader: &Reader, summary: &Summary) {
 }
 
 fn write(recording: &Path, summary: &Summary) -> Result<()> {
-    let temporary = recording.join(format!(".{SUMMARY}.{}", std::process::id()));
-    let written = serde_json::to_vec(summary).context("the summary").and_then(|text| {
-        let mut file = format!("{:016x}\n", checksum(&text)).into_bytes();
-        file.extend(text);
-        std::fs::write(&temporary, file)?;
-        Ok(std::fs::rename(&temporary, recording.join(SUMMARY))?)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
+    let text = serde_json::to_vec(summary).context("the summary")?;
+    Ok(keep_summary(recording, &text)?)
 }
 
 /// The summary that is kept in a recording, if it is of what is there now; the reader then passes over what it was
 /// made of.
-pub fn read(recording: &Path, reader: &mut Reader) -> Option<Summary> {
+pub fn read(reader: &mut Reader) -> Option<Summary> {
     // What is kept names everything.
     if reader.is_redacted() {
         return None;
     }
-    let file = whole::read(&recording.join(SUMMARY), whole::DATA).ok()?;
-    let (sum, text) = file.split_at_checked(16)?;
-    let text = text.strip_prefix(b"\n")?;
-    let summary: Summary = (*sum == *format!("{:016x}", checksum(text)).as_bytes())
-        .then(|| serde_json::from_slice(text).ok())??;
+    let summary: Summary = serde_json::from_slice(&reader.take_summary()?).ok()?;
     // What it was made of may have been changed since; then reading says so.
     let fits = summary.version == VERSION
         && summary.fingerprint == reader.fingerprint()
@@ -367,7 +354,7 @@ impl Drop for Progress {
 /// The summary of a recording: the kept one, or a new one that is kept.
 pub fn of(recording: &Path) -> Result<Summary> {
     let mut reader = Reader::open(recording)?;
-    if let Some(kept) = read(recording, &mut reader) {
+    if let Some(kept) = read(&mut reader) {
         return Ok(kept);
     }
     let mut folds = Folds::new(&reader);
@@ -452,10 +439,14 @@ mod tests {
         let path = writer.finish(Nanos(4_000_000)).unwrap();
         let mut folded = live.finish(&path).unwrap();
         assert_eq!((folded.heat.accesses, folded.accesses.total.pages), (300, 300));
-        let kept = read(&path, &mut Reader::open(&path).unwrap()).unwrap();
+        let kept = read(&mut Reader::open(&path).unwrap()).unwrap();
         assert_eq!(kept.heat, folded.heat);
-        std::fs::remove_file(path.join(SUMMARY)).unwrap();
-        let mut again = of(&path).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        let mut folds = Folds::new(&reader);
+        while let Some(event) = reader.next_event().unwrap() {
+            folds.event(&event);
+        }
+        let mut again = folds.summary();
         // Threads have other numbers, by which of the processes was folded first.
         for summary in [&mut folded, &mut again] {
             let heat = &mut summary.heat;

@@ -67,6 +67,9 @@ pub struct Meta {
     /// The most threads that its processes were seen to have together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u64>,
+    /// Whether a summary is kept beside the parts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub summary: bool,
     /// Exit status of the command as a shell shows it; `None` if it was attached to or is unknown.
     pub exit_status: Option<u64>,
     /// Signal that ended the command, if one did.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use super::redact::Redactor;
-use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_part_name};
+use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_part_name, seal};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, buffers};
 use crate::flow::Source;
@@ -20,6 +20,7 @@ use crate::whole;
 #[derive(Debug)]
 pub struct Reader {
     meta: Meta,
+    summary: Option<Vec<u8>>,
     datasets: Vec<Dataset>,
     last: Option<Nanos>,
     redactor: Option<Redactor>,
@@ -83,13 +84,14 @@ impl Reader {
             }
             Err(error) => return Err(Error::io("read", &meta_path, error)),
         };
-        let meta = parse_meta(path, &meta_path, &text)?;
+        let (meta, checked) = parse_meta(path, &meta_path, &text)?;
+        let summary = seal::summary(path, &meta, checked)?;
         let mut datasets = Vec::new();
         for rows in buffers() {
             let counted = meta.parts.get(rows.dataset()).copied().unwrap_or_default();
             datasets.push(Dataset::open(path, rows, counted)?);
         }
-        Ok(Self { meta, datasets, last: None, redactor: None })
+        Ok(Self { meta, summary, datasets, last: None, redactor: None })
     }
 
     /// From here on header and events do not say whose they are: commands, names of processes and paths are neutral
@@ -108,6 +110,11 @@ impl Reader {
     /// The header.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// The text of the summary that is kept beside the parts, once.
+    pub fn take_summary(&mut self) -> Option<Vec<u8>> {
+        self.summary.take()
     }
 
     /// Passes over the rows of a dataset: what is known of them already need not be read again.
@@ -261,8 +268,8 @@ fn no_recording(path: &Path, why: &str) -> Error {
 }
 
 /// Understands `meta.json`. The version is looked at first: a newer one may mean other things by
-/// the same words.
-fn parse_meta(path: &Path, meta_path: &Path, text: &[u8]) -> Result<Meta> {
+/// the same words. With it, whether it has a checksum, as those of earlier recordings have not.
+fn parse_meta(path: &Path, meta_path: &Path, text: &[u8]) -> Result<(Meta, bool)> {
     let value: serde_json::Value =
         serde_json::from_slice(text).map_err(|error| Error::damaged(meta_path, error))?;
     match value.get("pagemill_recording").and_then(serde_json::Value::as_u64) {
@@ -274,6 +281,10 @@ fn parse_meta(path: &Path, meta_path: &Path, text: &[u8]) -> Result<Meta> {
                 path.display()
             ),
         )),
-        Some(_) => serde_json::from_value(value).map_err(|error| Error::damaged(meta_path, error)),
+        Some(_) => {
+            let checked = seal::check(&value).map_err(|why| Error::damaged(meta_path, why))?;
+            let meta = serde_json::from_value(value);
+            Ok((meta.map_err(|error| Error::damaged(meta_path, error))?, checked))
+        }
     }
 }

@@ -5,10 +5,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, parse_part_name, part_name};
+use super::{Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, parse_part_name, part_name, seal};
 use crate::error::{Error, Kind, Result};
 use crate::event::{DATASETS, Event, buffers};
 use crate::units::{Bytes, Nanos};
+
+/// Ends the name of a file in the making.
+const TEMPORARY: &str = ".tmp";
 
 /// Parts are closed when one holds this many rows …
 const PART_ROWS: usize = 16_384;
@@ -224,7 +227,7 @@ impl Writer {
             }
             let number = self.meta.parts.get(dataset).map_or(0, |parts| parts.next);
             let name = part_name(number, &bytes);
-            self.replace(&directory, &name, &bytes)?;
+            seal::replace(&directory, &name, TEMPORARY, &bytes)?;
             let counted = self.meta.parts.entry(dataset.to_owned()).or_default();
             counted.next += 1;
             counted.rows += rows;
@@ -272,22 +275,9 @@ impl Writer {
     }
 
     fn write_meta(&self) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(&self.meta)
-            .map_err(|error| Error::damaged(&self.path.join(META), error))?;
-        text.push('\n');
-        self.replace(&self.path, META, text.as_bytes())
-    }
-
-    /// Puts a whole file in place: written under a temporary name, then renamed.
-    fn replace(&self, directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-        let temporary = directory.join(format!(".{name}.tmp"));
-        let target = directory.join(name);
-        let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &target));
-        written.map_err(|error| {
-            // Nobody would miss half a file.
-            let _ = fs::remove_file(&temporary);
-            Error::io("write", &target, error)
-        })
+        let text =
+            seal::text(&self.meta).map_err(|error| Error::damaged(&self.path.join(META), error))?;
+        seal::replace(&self.path, META, TEMPORARY, &text)
     }
 }
 
@@ -304,7 +294,7 @@ fn make_room(path: &Path, force: bool) -> Result<()> {
         let Ok(entries) = fs::read_dir(&dataset) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
+            let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(TEMPORARY));
             if parse_part_name(part.unwrap_or(&name)).is_some() {
                 remove(entry.path())?;
             }

@@ -67,7 +67,7 @@ struct Side {
 
 fn look(path: &Path) -> Result<Side> {
     let mut reader = pagemill_launch::context::recording(path)?;
-    let known = summary::read(path, &mut reader);
+    let known = summary::read(&mut reader);
     let meta = reader.meta().clone();
     let mut heap = HeapFold::default();
     let mut faults = meta.faults.as_ref().map(|setup| FaultFold::new(setup, meta.started));

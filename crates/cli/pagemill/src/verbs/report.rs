@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut decisions = DecisionFold::default();
     let access_setup = reader.meta().accesses.clone();
     let page = reader.meta().page_size.0;
-    let known = kept::read(&arguments.recording, &mut reader);
+    let known = kept::read(&mut reader);
     let folds = access_setup.is_some() && known.is_none();
     let mut accesses = folds.then(|| kept::Folds::new(&reader));
     let mut progress = kept::Progress::new(&reader);

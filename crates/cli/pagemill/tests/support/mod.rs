@@ -3,6 +3,8 @@
 
 #![expect(dead_code, reason = "each test file is a program of its own and uses a part of this")]
 
+pub mod daemon;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
