@@ -33,9 +33,12 @@ pub fn meta(linux: &Linux) -> Meta {
 }
 
 /// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like
-/// the whole that is not.
-pub fn recording(path: &Path) -> Result<Reader> {
-    let reader = Reader::open(path)?;
+/// the whole that is not. `redact`: it is not to say whose it is.
+pub fn recording(path: &Path, redact: bool) -> Result<Reader> {
+    let mut reader = Reader::open(path)?;
+    if redact {
+        reader.redact();
+    }
     if let Some(missing) = reader.missing() {
         eprintln!(
             "pagemill: {}: {} gone since it was written; what follows is of the rest",

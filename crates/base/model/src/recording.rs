@@ -25,6 +25,7 @@ mod writer;
 pub(crate) use buffer::{Buffer, Rows};
 pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
 pub use reader::{Missing, Reader};
+pub use redact::Redactor;
 pub use seal::keep_summary;
 pub use writer::Writer;
 

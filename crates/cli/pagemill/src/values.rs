@@ -64,6 +64,14 @@ pub struct Printed {
     csv: Option<String>,
 }
 
+/// Whether a recording's answer is to be passed on.
+#[derive(Debug, clap::Args)]
+pub struct Redact {
+    /// Leave out whose it is: command, process name, paths outside of the system, and names of what is in files there
+    #[arg(long)]
+    pub redact: bool,
+}
+
 /// A parser of one of these choices: its name, what it is, and the value.
 pub fn one_of<T: Copy + Send + Sync>(
     choices: &'static [(&'static str, &'static str, T)],

@@ -94,7 +94,7 @@ impl Redactor {
     }
 
     /// A text with paths in it.
-    fn text(&mut self, text: &str) -> String {
+    pub fn text(&mut self, text: &str) -> String {
         let ends = |c: char| c.is_whitespace() || "\"'`(),;=:".contains(c);
         let mut redacted = String::with_capacity(text.len());
         let mut rest = text;

@@ -40,6 +40,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PERCENT")]
     tolerance: Option<f64>,
     #[command(flatten)]
+    redact: crate::values::Redact,
+    #[command(flatten)]
     printed: crate::values::Printed,
 }
 
@@ -65,8 +67,8 @@ struct Side {
     objects: Vec<Object>,
 }
 
-fn look(path: &Path) -> Result<Side> {
-    let mut reader = pagemill_launch::context::recording(path)?;
+fn look(path: &Path, redact: bool) -> Result<Side> {
+    let mut reader = pagemill_launch::context::recording(path, redact)?;
     let known = summary::read(&mut reader);
     let meta = reader.meta().clone();
     let mut heap = HeapFold::default();
@@ -168,7 +170,10 @@ fn value(value: f64, unit: &str) -> String {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let (before, after) = (look(&arguments.before)?, look(&arguments.after)?);
+    let (before, after) = (
+        look(&arguments.before, arguments.redact.redact)?,
+        look(&arguments.after, arguments.redact.redact)?,
+    );
     let figures = pairs(&before, &after);
     let objects = changes(&before, &after);
     let grown: Vec<&str> = match arguments.tolerance {

@@ -32,9 +32,8 @@ pub struct Arguments {
     /// File to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Leave out whose it is: paths outside of the system, and names of what is in files there.
-    #[arg(long)]
-    redact: bool,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     /// Overwrite FILE.
     #[arg(short, long)]
     force: bool,
@@ -64,10 +63,8 @@ enum Format {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let mut reader = pagemill_launch::context::recording(&arguments.recording)?;
-    if arguments.redact {
-        reader.redact();
-    }
+    let mut reader =
+        pagemill_launch::context::recording(&arguments.recording, arguments.redact.redact)?;
     let recording = arguments.recording.display();
     if arguments.format != Format::Pftrace {
         if reader.meta().accesses.is_none() && arguments.format != Format::Perfetto {

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::hugepages::HugePageFold;
 use pagemill_kernel::{Error, Kind, clock};
+use pagemill_model::recording::{Meta, Redactor};
 use pagemill_model::{Event, Fold as _};
 use serde_json::json;
 
@@ -33,6 +34,8 @@ pub struct Arguments {
     #[arg(short, long, value_name = "PID", value_parser = crate::values::process)]
     pid: Option<u32>,
     #[command(flatten)]
+    redact: crate::values::Redact,
+    #[command(flatten)]
     printed: crate::values::Printed,
 }
 
@@ -41,11 +44,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut fold = HugePageFold::default();
     let whose = match (&arguments.recording, arguments.pid) {
         (Some(path), _) => {
-            let mut reader = pagemill_launch::context::recording(path)?;
+            let mut reader = pagemill_launch::context::recording(path, arguments.redact.redact)?;
             fold.drain(&mut reader)?;
             format!("{} ({})", reader.meta().comm, reader.meta().pid)
         }
-        (None, Some(pid)) => match look(pid, &mut fold) {
+        (None, Some(pid)) => match look(pid, &mut fold, arguments.redact.redact) {
             Ok(comm) => format!("{comm} ({pid})"),
             Err(error) if error.kind() == Kind::Permission => {
                 eprintln!("pagemill: {error}");
@@ -75,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// One look at a running process; its name.
-fn look(pid: u32, fold: &mut HugePageFold) -> Result<String, Error> {
+fn look(pid: u32, fold: &mut HugePageFold, redact: bool) -> Result<String, Error> {
     let linux = pagemill_launch::context::machine();
     let gone = |error: Error| match error.kind() {
         Kind::Gone | Kind::NotFound => {
@@ -84,11 +87,15 @@ fn look(pid: u32, fold: &mut HugePageFold) -> Result<String, Error> {
         }
         _ => error,
     };
-    let comm = linux.stat(pid).map_err(gone)?.comm;
+    let mut meta = Meta { comm: linux.stat(pid).map_err(gone)?.comm, ..Meta::default() };
     let entries = linux.smaps(pid).map_err(gone)?;
     let now = Nanos::from(clock::monotonic());
+    let mut redactor = redact.then(Redactor::default);
+    redactor.iter_mut().for_each(|redactor| redactor.meta(&mut meta));
     for entry in &entries {
-        fold.event(&Event::Mapping(Box::new(with_usage(now, pid, entry))));
+        let mut event = Event::Mapping(Box::new(with_usage(now, pid, entry)));
+        redactor.iter_mut().for_each(|redactor| redactor.event(&mut event));
+        fold.event(&event);
     }
-    Ok(comm)
+    Ok(meta.comm)
 }

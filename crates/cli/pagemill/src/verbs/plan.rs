@@ -12,6 +12,7 @@ use clap::Args;
 use pagemill_analysis::regions::RegionFold;
 use pagemill_analysis::walks::WalkFold;
 use pagemill_kernel::Linux;
+use pagemill_model::recording::Redactor;
 use pagemill_model::{Event, Fold as _, Source as _};
 use pagemill_policy::huge::Unit;
 use pagemill_policy::huge::profile::Profile;
@@ -68,6 +69,8 @@ pub struct Arguments {
     #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
     walk_cycles: Option<u64>,
     #[command(flatten)]
+    redact: crate::values::Redact,
+    #[command(flatten)]
     printed: crate::values::Printed,
     /// Decide what was decided in the recording again, with the same policy, and show what differs; exit 1 if anything
     /// does.
@@ -119,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return arguments.rewrite(input);
     }
     if arguments.replay {
-        return replay(input, arguments.printed.json);
+        return replay(input, arguments);
     }
     arguments.advise(input)
 }
@@ -157,7 +160,7 @@ impl Arguments {
 
     /// Says where huge pages or eager paging would pay.
     fn advise(&self, input: &Path) -> Result<Exit> {
-        let mut reader = pagemill_launch::context::recording(input)?;
+        let mut reader = pagemill_launch::context::recording(input, self.redact.redact)?;
         let (mut fold, mut walks) = (RegionFold::default(), WalkFold::default());
         while let Some(event) = reader.next_event()? {
             fold.event(&event);
@@ -254,8 +257,11 @@ fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
 }
 
 /// Decides all that was decided in a recording again.
-fn replay(path: &Path, as_json: bool) -> Result<Exit> {
-    let mut reader = pagemill_launch::context::recording(path)?;
+fn replay(path: &Path, arguments: &Arguments) -> Result<Exit> {
+    // What was decided is compared as it was; only what is told of it is redacted.
+    let mut reader = pagemill_launch::context::recording(path, false)?;
+    let as_json = arguments.printed.json;
+    let mut redactor = arguments.redact.redact.then(Redactor::default);
     let (mut decisions, mut different) = (0_u64, Vec::new());
     while let Some(event) = reader.next_event()? {
         let Event::Huge(row) = event else { continue };
@@ -264,6 +270,11 @@ fn replay(path: &Path, as_json: bool) -> Result<Exit> {
         match told.map_err(|why| anyhow::anyhow!("decision {decisions}: {why}"))? {
             None => {}
             Some(difference) => {
+                let difference = difference.to_string();
+                let difference = match &mut redactor {
+                    Some(redactor) => redactor.text(&difference),
+                    None => difference,
+                };
                 let address = row.address.unwrap_or(0);
                 if !as_json {
                     println!("decision {decisions} at {address:#x}: {difference}");
@@ -271,7 +282,7 @@ fn replay(path: &Path, as_json: bool) -> Result<Exit> {
                 different.push(json!({
                     "decision": decisions,
                     "address": address,
-                    "difference": difference.to_string(),
+                    "difference": difference,
                 }));
             }
         }

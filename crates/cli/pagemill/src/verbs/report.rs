@@ -45,9 +45,8 @@ pub struct Arguments {
     /// Directory that `pagemill record` wrote, or a .pftrace file of CBMM's kernel.
     #[arg(value_name = "REC")]
     recording: PathBuf,
-    /// Leave out whose it is: command, process name, paths outside of the system, and names of what is in files there
-    #[arg(long)]
-    redact: bool,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     #[command(flatten)]
     printed: crate::values::Printed,
     /// Write one self-contained HTML file instead of text.
@@ -98,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return pftrace::run(arguments);
     }
     let mut reader = Reader::open(&arguments.recording)?;
-    if arguments.redact {
+    if arguments.redact.redact {
         reader.redact();
     }
     let mut heap = HeapFold::default();

@@ -320,7 +320,7 @@ impl Arguments {
         }
         let meta = Reader::open(path)?.meta().clone();
         let mut last = meta.started;
-        let mut reader = pagemill_launch::context::recording(path)?;
+        let mut reader = pagemill_launch::context::recording(path, false)?;
         let mut tids = BTreeSet::new();
         while let Some(event) = reader.next_event()? {
             last = event.time();

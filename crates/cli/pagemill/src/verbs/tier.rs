@@ -373,7 +373,7 @@ struct Replayed {
 }
 
 fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
-    let mut reader = pagemill_launch::context::recording(path)?;
+    let mut reader = pagemill_launch::context::recording(path, false)?;
     let mut live = name.map(policy).transpose()?;
     let mut waiting: Option<TierDecision> = None;
     let mut views = Vec::new();

@@ -168,8 +168,8 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
 
 /// Holds the two recordings in `directory` against each other.
 fn validate(directory: &Path) -> Result<ValidationView> {
-    let mut exact = pagemill_launch::context::recording(&directory.join(EXACT))?;
-    let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS))?;
+    let mut exact = pagemill_launch::context::recording(&directory.join(EXACT), false)?;
+    let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS), false)?;
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {
         eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");

@@ -185,7 +185,7 @@ impl Options {
     /// First touches in the order of the recording's faults, and the program's own time between them, of the process
     /// with most of them.
     fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
-        let mut reader = pagemill_launch::context::recording(path)?;
+        let mut reader = pagemill_launch::context::recording(path, false)?;
         let mut fold = RegionFold::default();
         // Page, when the fault began, when it ended.
         let mut by_process: BTreeMap<u64, Vec<(u64, u64, u64)>> = BTreeMap::new();
