@@ -54,6 +54,8 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unicode_width::UnicodeWidthStr as _;
+
 /// Whether something that was to be read later is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
 
@@ -92,9 +94,57 @@ fn standard_output() -> io::Stdout {
     io::stdout()
 }
 
-/// Writes text to standard output.
+/// Whether what is written is for programs, which count on its lines.
+static VERBATIM: AtomicBool = AtomicBool::new(false);
+
+/// What is written to standard output from here on is no text for people: it stays as it is on a terminal, too.
+pub fn is_verbatim() {
+    VERBATIM.store(true, Ordering::Relaxed);
+}
+
+/// Writes text to standard output. On a terminal its lines are as wide as it at the most.
 pub fn stdout(text: &str) {
-    note(standard_output().write_all(printable(text).as_bytes()));
+    note(standard_output().write_all(fitting(&printable(text)).as_bytes()));
+}
+
+fn fitting(text: &str) -> Cow<'_, str> {
+    match terminal().flatten() {
+        Some(width) if !VERBATIM.load(Ordering::Relaxed) => wrapped(text, width.into()),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// The text with lines of at most so many columns, broken at spaces. What follows a line's label goes on below what
+/// stood beside the label. A word that is longer stays whole, for who copies it.
+fn wrapped(text: &str, width: usize) -> Cow<'_, str> {
+    if text.lines().all(|line| line.width() <= width) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    for line in text.split_inclusive('\n') {
+        let (mut rest, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let begins = rest.len() - rest.trim_start().len();
+        let label = rest[begins..].find("  ").map(|at| begins + at);
+        let beside =
+            label.map_or(begins, |at| at + rest[at..].len() - rest[at..].trim_start().len());
+        let indent = rest[..beside].width();
+        let indent = if indent > width / 2 { begins.min(width / 2) } else { indent };
+        let mut room = width;
+        while rest.width() > room {
+            let after_a_word = |at: &usize| !rest[..*at].trim().is_empty();
+            let mut places = rest.match_indices(' ').map(|(at, _)| at).filter(after_a_word);
+            let Some(first) = places.next() else { break };
+            let at = places.take_while(|at| rest[..*at].width() <= room).last().unwrap_or(first);
+            out.push_str(rest[..at].trim_end());
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            rest = rest[at..].trim_start();
+            room = width - indent;
+        }
+        out.push_str(rest);
+        out.push_str(end);
+    }
+    Cow::Owned(out)
 }
 
 /// Writes text to standard error. Where nobody can be told, nobody is.
@@ -117,7 +167,7 @@ pub fn erase() {
 pub fn frame(text: &str, clears: bool) -> bool {
     let mut out = standard_output().lock();
     let before = if clears && out.is_terminal() { SCREEN } else { "" };
-    let written = out.write_all(format!("{before}{}", printable(text)).as_bytes());
+    let written = out.write_all(format!("{before}{}", fitting(&printable(text))).as_bytes());
     let outcome = written.and_then(|()| out.flush());
     let read = outcome.is_ok();
     note(outcome);
@@ -127,7 +177,9 @@ pub fn frame(text: &str, clears: bool) -> bool {
 /// Whether standard output is a terminal, and then its width, if that is known.
 pub fn terminal() -> Option<Option<u16>> {
     let out = standard_output();
-    out.is_terminal().then(|| Some(terminal_size::terminal_size_of(&out)?.0.0))
+    // `stty cols 60` where nobody has told the height leaves that 0.
+    let width = || rustix::termios::tcgetwinsize(&out).ok().map(|size| size.ws_col);
+    out.is_terminal().then(|| width().filter(|width| *width > 0))
 }
 
 /// Whether what was said is of a part of what there was.
@@ -174,7 +226,29 @@ mod tests {
         assert_eq!(printable("\r\u{9b}2J\u{202e}x\x7f"), "\\u000d\\u009b2J\\u202ex\\u007f");
     }
 
+    #[test]
+    fn long_lines_end_at_a_space_and_go_on_below_what_stood_beside_the_label() {
+        let text = "length  one two three four\n\n  five six seven eight nine\nshort\n";
+        let expected = "length  one two\n        three\n        four\n\n  five six seven\n  eight nine\nshort\n";
+        assert_eq!(wrapped(text, 16), expected);
+        assert_eq!(
+            wrapped("see /a/path/that/nobody/breaks now", 12),
+            "see\n/a/path/that/nobody/breaks\nnow"
+        );
+    }
+
     proptest! {
+        #[test]
+        fn wrapping_keeps_every_word_and_only_a_word_alone_is_too_long(
+            text in "([a-zü…]{0,9}[ ]{1,3}){0,12}\n?([a-z]{1,30} ){0,9}\n?", width in 1..40_usize
+        ) {
+            let out = wrapped(&text, width).into_owned();
+            prop_assert!(out.split_whitespace().eq(text.split_whitespace()));
+            for line in out.lines().filter(|line| line.trim_end().width() > width) {
+                prop_assert_eq!(line.split_whitespace().count(), 1, "{:?} of {:?}", line, &out);
+            }
+        }
+
         #[test]
         fn nothing_printable_changes_and_json_stays_what_it_says(text: String) {
             let json = serde_json::to_string(&text).unwrap();

@@ -51,6 +51,7 @@ pub fn named(layout: &str, value: Value) -> Value {
 
 /// As [`named`], as text with a line for each member; or a table of it as CSV, where that was asked for.
 pub fn text(layout: &str, value: Value) -> Result<String> {
+    pagemill_launch::stdio::is_verbatim();
     let answer = named(layout, value);
     let Some(table) = CSV.get() else { return Ok(format!("{answer:#}\n")) };
     csv(layout, &answer, table, true)
@@ -58,6 +59,7 @@ pub fn text(layout: &str, value: Value) -> Result<String> {
 
 /// As [`text`], on one line; of tables after the first without their header.
 pub fn line(layout: &str, value: Value, first: bool) -> Result<String> {
+    pagemill_launch::stdio::is_verbatim();
     let answer = named(layout, value);
     let Some(table) = CSV.get() else { return Ok(format!("{answer}\n")) };
     csv(layout, &answer, table, first)

@@ -11,9 +11,12 @@ use crate::verbs;
 use pagemill_control::tier::daemon;
 use pagemill_launch::exit::Exit;
 
+/// Columns of help, at most.
+const WIDEST: usize = 100;
+
 /// See, score and steer how Linux programs use memory, without changing them.
 #[derive(Debug, Parser)]
-#[command(name = "pagemill", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "pagemill", version, propagate_version = true, max_term_width = WIDEST)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,7 +29,11 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line, and how answers are to be printed.
     pub fn read() -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches()?;
+        let mut command = Self::command();
+        if let Some(width) = pagemill_launch::stdio::terminal().flatten() {
+            command = command.term_width(usize::from(width).min(WIDEST));
+        }
+        let matches = command.try_get_matches()?;
         let mut verb = &matches;
         while let Some((_, inner)) = verb.subcommand() {
             verb = inner;

@@ -118,13 +118,10 @@ fn a_full_disk_is_told_by_the_help_of_every_verb() {
     }
 }
 
-/// `report`, `compare`, `frag show` and others ended with 0 and nothing said.
-#[test]
-fn a_full_disk_is_told_by_every_verb_that_prints() {
+/// Calls that print: at least one of every verb that does, by the command line's own list.
+fn calls(pid: &str) -> Vec<Vec<&str>> {
     let recordings = recordings();
     let faults = recordings.faults.to_str().unwrap();
-    let sleeping = Sleeping::on_heap();
-    let pid = sleeping.pid();
     let mut calls: Vec<Vec<&str>> = vec![
         vec!["doctor"],
         vec!["doctor", "--json"],
@@ -136,8 +133,8 @@ fn a_full_disk_is_told_by_every_verb_that_prints() {
         vec!["hugepages", faults],
         vec!["hugepages", faults, "--json"],
         vec!["counters", "--runs", "1", "--", "true"],
-        vec!["heap", &pid],
-        vec!["heap", &pid, "--json"],
+        vec!["heap", pid],
+        vec!["heap", pid, "--json"],
         vec!["frag", "show"],
         vec!["frag", "show", "--json"],
         vec!["frag", "induce", "--dry-run", "--target", "0.5"],
@@ -157,23 +154,15 @@ fn a_full_disk_is_told_by_every_verb_that_prints() {
         calls.push(vec!["report", accesses.to_str().unwrap()]);
         calls.push(vec!["validate", "--", "true"]);
     }
-    let mut seen: BTreeSet<String> = BTreeSet::new();
-    for call in &calls {
+    let known = verbs();
+    let verb = |call: &Vec<&str>| {
         let words: Vec<&str> =
             call.iter().copied().take_while(|word| !word.starts_with('-')).collect();
-        let known = verbs();
         let named =
             [words.get(..2), words.get(..1)].into_iter().flatten().map(|words| words.join(" "));
-        seen.extend(named.filter(|name| known.contains(name)).take(1));
-        let run = to_full(call);
-        let there = Command::new(pagemill().get_program()).args(call).output().unwrap();
-        // A verb that has nothing to print here says why, and that is no loss.
-        if there.stdout.is_empty() {
-            assert_ne!(run.code(), Some(0), "{call:?} prints nothing and says nothing: {run:?}");
-            continue;
-        }
-        is_told(call);
-    }
+        named.into_iter().find(|name| known.contains(name))
+    };
+    let seen: BTreeSet<String> = calls.iter().filter_map(verb).collect();
     let silent = PRINT_NOTHING.map(|(verb, _)| verb.to_owned());
     let forgotten: Vec<String> = verbs()
         .into_iter()
@@ -183,6 +172,62 @@ fn a_full_disk_is_told_by_every_verb_that_prints() {
         .filter(|verb| verb != "validate" || recordings.accesses.is_some())
         .collect();
     assert!(forgotten.is_empty(), "verbs that no call above is of: {forgotten:?}");
+    calls
+}
+
+/// `report`, `compare`, `frag show` and others ended with 0 and nothing said.
+#[test]
+fn a_full_disk_is_told_by_every_verb_that_prints() {
+    let sleeping = Sleeping::on_heap();
+    let pid = sleeping.pid();
+    let calls = calls(&pid);
+    for call in &calls {
+        let run = to_full(call);
+        let there = Command::new(pagemill().get_program()).args(call).output().unwrap();
+        // A verb that has nothing to print here says why, and that is no loss.
+        if there.stdout.is_empty() {
+            assert_ne!(run.code(), Some(0), "{call:?} prints nothing and says nothing: {run:?}");
+            continue;
+        }
+        is_told(call);
+    }
+}
+
+/// Lines of `report` were 122 columns wide on a terminal of 60.
+#[test]
+fn the_text_of_every_verb_fits_the_terminal() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script(1), which gives a terminal, is not installed").unwrap_or(());
+    }
+    let sleeping = Sleeping::on_heap();
+    let pid = sleeping.pid();
+    let plain = pagemill();
+    let mut printed = 0;
+    for width in [60, 80] {
+        for call in calls(&pid) {
+            let data = |word: &&str| ["--json", "bash", "man", "--print-machine"].contains(word);
+            if call.iter().any(data) {
+                continue;
+            }
+            let quoted: Vec<String> = call.iter().map(|word| format!("'{word}'")).collect();
+            let program = plain.get_program().to_str().unwrap();
+            let script =
+                format!("stty cols {width}; exec {program} {} 2> /dev/null", quoted.join(" "));
+            let mut command = Command::new("script");
+            command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let run = ran(command.args(["-qec", &script, "/dev/null"]).env("SHELL", "/bin/sh"));
+            let wide = |line: &&str| {
+                // A word that is longer by itself is not broken.
+                let words = line.split_whitespace().count();
+                line.chars().count() > width && words > 1
+            };
+            let text = run.out.replace('\r', "");
+            printed += text.lines().count();
+            let lines: Vec<&str> = text.lines().filter(wide).collect();
+            assert!(lines.is_empty(), "{call:?} on {width} columns: {lines:#?}");
+        }
+    }
+    assert!(printed > 200, "{printed} lines");
 }
 
 fn entries(directory: &Path) -> Vec<String> {

@@ -75,6 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         Target::Fish => clap_complete::generate(Shell::Fish, &mut command, "pagemill", &mut text),
     }
+    pagemill_launch::stdio::is_verbatim();
     print!("{}", String::from_utf8_lossy(&text));
     Ok(Exit::Ok)
 }

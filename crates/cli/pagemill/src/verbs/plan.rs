@@ -228,6 +228,7 @@ impl Arguments {
     /// Writes a file, or to standard output.
     fn write(&self, text: &str) -> Result<()> {
         let Some(path) = &self.output else {
+            pagemill_launch::stdio::is_verbatim();
             print!("{text}");
             return Ok(());
         };

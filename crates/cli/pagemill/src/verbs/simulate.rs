@@ -145,6 +145,7 @@ impl Arguments {
     /// Runs the verb.
     pub fn run(self) -> Result<Exit> {
         if self.print_machine {
+            pagemill_launch::stdio::is_verbatim();
             print!("{ICELAKE}");
             return Ok(Exit::Ok);
         }

@@ -172,6 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Some(Look::Status { printed: Printed { json, .. }, prometheus }) => {
             let daemons = status::all(&loan::directory(&linux));
             if *prometheus {
+                pagemill_launch::stdio::is_verbatim();
                 print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
             } else {
                 show::status(&linux.memory_nodes()?, &daemons, *json)?;

@@ -48,6 +48,10 @@ pub fn chart(series: &[Series], unit: &str, x_unit: &str, width: usize, height: 
         return String::new();
     }
     let (top, span) = (if top > 0.0 { top } else { 1.0 }, if end > 0.0 { end } else { 1.0 });
+    let labels = [number(top), number(top / 2.0), number(0.0)];
+    let margin = labels.iter().map(String::len).max().unwrap_or(0);
+    let beside = pagemill_launch::stdio::terminal().flatten().map_or(usize::MAX, usize::from);
+    let width = width.min(beside.saturating_sub(margin + 2)).max(2);
     let mut grid = vec![vec![' '; width]; height];
     for (index, series) in series.iter().enumerate() {
         let mut columns = vec![(0.0, 0u32); width];
@@ -63,8 +67,6 @@ pub fn chart(series: &[Series], unit: &str, x_unit: &str, width: usize, height: 
             }
         }
     }
-    let labels = [number(top), number(top / 2.0), number(0.0)];
-    let margin = labels.iter().map(String::len).max().unwrap_or(0);
     let mut text = format!("{unit}\n");
     for (row, line) in grid.iter().enumerate() {
         let label = match row {
