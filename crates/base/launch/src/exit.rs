@@ -9,7 +9,9 @@
 //! | 4 | permission |
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
 //!
-//! A wrapper otherwise ends as its child did: same code, or 128 + signal.
+//! A wrapper otherwise ends as its child did: same code, or 128 + signal. A verb is a wrapper where its line names a
+//! command whose status is passed on (`run`; `record` and `frag induce` with `-- CMD`); then what is wrong before that
+//! has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
 
 use std::process::ExitCode;
 
@@ -28,6 +30,17 @@ pub enum Exit {
     Code(u8),
     /// As a wrapper's child did, which this signal killed.
     Signal(i32),
+}
+
+/// The outcome of a verb that `wraps` a command: our own error is 125.
+pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
+    match outcome {
+        Err(error) if wraps => {
+            eprintln!("pagemill: {error:#}");
+            Ok(Exit::Code(125))
+        }
+        outcome => outcome,
+    }
 }
 
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.

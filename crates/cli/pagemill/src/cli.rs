@@ -134,7 +134,10 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
     let wraps = match words.next() {
         Some(verb) if verb == "run" => true,
         // Without a command it attaches to a process and wraps nothing.
-        Some(verb) if verb == "record" || verb == "frag" => words.any(|word| word == "--"),
+        Some(verb) if verb == "record" => words.any(|word| word == "--"),
+        Some(verb) if verb == "frag" => {
+            words.next().is_some_and(|verb| verb == "induce") && words.any(|word| word == "--")
+        }
         _ => false,
     };
     match (error.use_stderr(), wraps) {

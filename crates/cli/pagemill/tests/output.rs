@@ -230,6 +230,44 @@ fn the_text_of_every_verb_fits_the_terminal() {
     assert!(printed > 200, "{printed} lines");
 }
 
+/// 2 where there is no command, 125 where 2 may be the command's: for every verb, and for whatever is wrong.
+#[test]
+fn wrong_usage_is_2_and_125_where_there_is_a_command_to_run() {
+    for verb in verbs() {
+        let words: Vec<&str> = verb.split(' ').collect();
+        let code = |rest: &[&str]| pagemill_with(&[&words[..], rest].concat()).code();
+        let wrapper = ["run", "record", "frag induce"].contains(&verb.as_str());
+        let alone = if verb == "run" { 125 } else { 2 };
+        assert_eq!(code(&["--no-such-flag"]), Some(alone), "{verb}");
+        let with_command = if wrapper { 125 } else { 2 };
+        assert_eq!(code(&["--no-such-flag", "--", "true"]), Some(with_command), "{verb}");
+    }
+    for wrong in [
+        "--with nosuch",
+        "--interval 0ms",
+        "--interval soon",
+        "-o",
+        "--backend exact",
+        "--with accesses,heap",
+        "--with accesses --granule 8K",
+        "--with heap --mesh 9q",
+        "-o /dev/null/rec",
+        "--import /dev/null/file",
+    ] {
+        let words: Vec<&str> = ["record"].into_iter().chain(wrong.split(' ')).collect();
+        let with = |rest: &[&str]| pagemill_with(&[&words, rest].concat());
+        let run = with(&["--", "true"]);
+        assert_eq!(run.code(), Some(125), "{wrong}: {run:?}");
+        let run = with(&["-p", "1"]);
+        // The heap's configuration is for a command.
+        assert!(run.code() == Some(2) || wrong.contains("--mesh"), "{wrong}: {run:?}");
+    }
+    let run = pagemill_with(&["frag", "induce", "--target", "7", "--", "true"]);
+    assert_eq!(run.code(), Some(125), "{run:?}");
+    let run = pagemill_with(&["frag", "induce", "--target", "0.5", "--order", "60", "--", "true"]);
+    assert_eq!(run.code(), Some(125), "{run:?}");
+}
+
 fn entries(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

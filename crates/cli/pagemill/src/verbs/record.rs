@@ -30,7 +30,7 @@ use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, HeapSample, Nanos};
 
 use crate::values::{self, AccessEvents};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_record::recorders::Recorder;
 use pagemill_record::recorders::faults::{self, BackEnd, Faults, Target};
@@ -179,6 +179,10 @@ fn factor(text: &str) -> std::result::Result<f64, String> {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    of_wrapper(!arguments.command.is_empty(), recorded(arguments))
+}
+
+fn recorded(arguments: &Arguments) -> Result<Exit> {
     if let Some(file) = &arguments.import {
         return import::import(arguments, file);
     }

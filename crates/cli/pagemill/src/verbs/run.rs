@@ -23,7 +23,7 @@ use pagemill_control::governor::{self, Governor, Start};
 use pagemill_control::huge::launcher::{Launcher, Options};
 use pagemill_control::huge::sites::Sites;
 use pagemill_control::plan;
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_launch::library;
 use pagemill_launch::prepare::{Prepared, cannot_execute, configuration, plain, prepare, variable};
 use pagemill_launch::program::{self, Verdict};
@@ -129,13 +129,7 @@ impl Backend {
 
 /// Runs the program. A failure of our own is 125, as for any wrapper.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    match prepare_and_run(arguments) {
-        Err(error) => {
-            eprintln!("pagemill: {error:#}");
-            Ok(Exit::Code(125))
-        }
-        outcome => outcome,
-    }
+    of_wrapper(true, prepare_and_run(arguments))
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {

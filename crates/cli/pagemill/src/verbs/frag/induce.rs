@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{check_order, order, score, tables};
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal, Outcome, TOLERANCE};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_record::free_memory::FreeMemory;
 
 const EXAMPLES: &str = "\
@@ -65,6 +65,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    of_wrapper(!arguments.command.is_empty(), induced(arguments))
+}
+
+fn induced(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let before = FreeMemory::take(&linux)?;
     check_order(arguments.order, before.orders())?;
