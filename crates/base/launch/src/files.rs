@@ -52,12 +52,14 @@ impl NewFile {
     }
 
     /// Another handle of it, for who takes one for good.
-    pub fn handle(&self) -> Result<File> {
+    pub fn handle(&self) -> Result<Handle> {
         let file = match &self.to {
             To::Beside(file) => file.as_file(),
             To::There(file) => file,
         };
-        file.try_clone().with_context(|| format!("cannot write {}", self.path.display()))
+        let file = file.try_clone();
+        let file = file.with_context(|| format!("cannot write {}", self.path.display()))?;
+        Ok(Handle { file, path: self.path.clone() })
     }
 
     /// Puts it in its place.
@@ -69,6 +71,34 @@ impl NewFile {
         let put =
             if self.replaces { file.persist(&target) } else { file.persist_noclobber(&target) };
         put.map(drop).map_err(|error| error.error).with_context(cannot)
+    }
+}
+
+/// A file in the making whose errors name it, whatever is between it and who reports them.
+#[derive(Debug)]
+pub struct Handle {
+    file: File,
+    path: PathBuf,
+}
+
+impl Handle {
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+impl Write for Handle {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.file.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => return written.map_err(|error| self.named(&error)),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| self.named(&error))
     }
 }
 

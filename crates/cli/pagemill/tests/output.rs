@@ -312,6 +312,39 @@ fn a_limit_on_the_size_of_files_is_an_error_and_leaves_no_part_of_one() {
     assert!(limited(&calls[0]).err.contains("File too large"), "a page has more than 1 KiB");
 }
 
+/// "No space left on device", and nobody knew where.
+#[test]
+fn an_export_that_cannot_be_written_names_its_file_in_every_format() {
+    let recordings = recordings();
+    let faults = recordings.faults.to_str().unwrap();
+    let help = pagemill_with(&["export", "--help"]).out;
+    let listed = help.split("Possible values:").nth(1).unwrap();
+    let formats = listed
+        .lines()
+        .filter_map(|line| Some(line.trim().strip_prefix("- ")?.split_once(':')?.0.to_owned()));
+    let formats: Vec<String> = formats.collect();
+    assert!(formats.len() >= 7, "{formats:?}");
+    let room = tempfile::tempdir().unwrap();
+    let plain = pagemill();
+    for format in &formats {
+        let accesses = recordings.accesses.as_deref().and_then(Path::to_str);
+        let Some(recording) = (if format == "pftrace" { Some(faults) } else { accesses }) else {
+            continue;
+        };
+        let call = ["export", recording, "-f", "--format", format, "-o"];
+        let run = pagemill_with(&[&call[..], &["/dev/full"]].concat());
+        assert_eq!(run.code(), Some(2), "{format}: {run:?}");
+        assert!(run.err.contains("/dev/full: No space"), "{format}: {run:?}");
+        let mut command = Command::new("bash");
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program());
+        let run = ran(command.args(call).arg("out.file").current_dir(room.path()));
+        assert_eq!(run.code(), Some(2), "{format}: {run:?}");
+        assert!(run.err.contains("out.file: File too large"), "{format}: {run:?}");
+        assert!(entries(room.path()).is_empty(), "{format}");
+    }
+}
+
 #[test]
 fn a_program_that_is_started_finds_the_signal_of_that_limit_as_it_was() {
     let program = "#include <signal.h>\nint main(void) { struct sigaction now; sigaction(SIGXFSZ, 0, &now);\n\
