@@ -17,6 +17,10 @@
 //!   It needs no descriptor that was not there at the take, so a borrower that has used up its own can.
 //! - *recover*: restores if a journal without a living holder is left over.
 //!
+//! Locks and marks, which somebody waits for or asks about by `flock`, are their owner's (0600). Journals and the
+//! directory are everybody's to read, whatever the borrower's umask: the library in any user's program asks whether
+//! `ksmd` is on loan, `doctor` and `tier status` what is. Nobody locks them, so who reads them can hold nobody up.
+//!
 //! What is borrowed is a [`Settings`]: [`Files`], each with one value, or a type that knows how its
 //! settings hang together ([`crate::ksm_loan`]).
 //!
@@ -402,6 +406,7 @@ impl<S: Settings> Journal<S> {
         let fresh = path.with_extension("new");
         let write = || -> std::io::Result<()> {
             let mut file = File::create(&fresh)?;
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&fresh, &path)
@@ -418,6 +423,15 @@ impl<S: Settings> Journal<S> {
     }
 }
 
+/// A directory that all may look into; one that is there stays as its maker has it.
+fn make(directory: &Path) -> std::io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+}
+
 /// Holds the lock of a name until dropped.
 pub(crate) struct Lock {
     _file: File,
@@ -426,7 +440,7 @@ pub(crate) struct Lock {
 impl Lock {
     pub(crate) fn take(directory: &Path, name: &str) -> Result<Self> {
         let advice = "run as root: the system's settings are root's to change";
-        fs::create_dir_all(directory)
+        make(directory)
             .map_err(|error| Error::io("create", directory.display(), error).advise(advice))?;
         let path = directory.join(format!("{name}.lock"));
         let failed = |error| Error::io("lock", path.display(), error).advise(advice);
@@ -568,6 +582,39 @@ mod tests {
         assert_eq!(now(&linux, PROACTIVENESS), "20");
         assert!(!Journal::<Files>::path(&directory, "frag").exists());
         drop(stuck);
+    }
+
+    /// A root shell with umask 077 hid from the library of other users that `ksmd` was on loan.
+    #[test]
+    fn what_others_read_is_readable_and_what_is_locked_is_not_whatever_the_umask() {
+        const NAME: &str = "loan::tests::what_others_read_is_readable_and_what_is_locked_is_not_whatever_the_umask";
+        if std::env::var_os("PAGEMILL_TEST_UMASK").is_none() {
+            // The umask is the process's, and other tests are in it.
+            for umask in ["077", "000"] {
+                let mut shell = std::process::Command::new("sh");
+                shell.arg("-c").arg(format!("umask {umask}; exec \"$0\" --exact {NAME}"));
+                shell.arg(std::env::current_exe().unwrap()).env("PAGEMILL_TEST_UMASK", umask);
+                let done = shell.output().unwrap();
+                let said = String::from_utf8_lossy(&done.stdout);
+                assert!(done.status.success() && said.contains("1 passed"), "{umask}: {said}");
+            }
+            return;
+        }
+        let (root, linux, _) = machine();
+        let directory = root.path().join("run/pagemill");
+        let loan = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o755);
+        let mut kinds = std::collections::BTreeSet::new();
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.extension().unwrap().to_str().unwrap().to_owned();
+            let expected = if kind == "settings" { 0o644 } else { 0o600 };
+            assert_eq!(mode(&path), expected, "{path:?}");
+            kinds.insert(kind);
+        }
+        assert_eq!(kinds.len(), 3, "journal, lock and mark: {kinds:?}");
+        loan.give_back().unwrap();
     }
 
     #[test]
