@@ -80,6 +80,32 @@ fn the_committed_reference_is_what_the_command_line_and_the_rows_say() {
 }
 
 #[test]
+fn the_version_comes_from_one_place() {
+    let version = concat!("pagemill ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(pagemill_with(&["--version"]).out.trim(), version);
+    let manual = pagemill_with(&["generate", "man"]).out;
+    assert!(manual.contains(&format!("\"{version}\"")), "{:?}", manual.lines().nth(2));
+    let room = tempfile::tempdir().unwrap();
+    let to = room.path().join("made");
+    let run =
+        pagemill_with(&["generate", "recording", "--events", "10", "-o", to.to_str().unwrap()]);
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let meta = std::fs::read_to_string(to.join("meta.json")).unwrap();
+    let meta: serde_json::Value = serde_json::from_str(&meta).unwrap();
+    assert_eq!(meta["tool"], version);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    for wing in std::fs::read_dir(root.join("crates")).unwrap().flatten() {
+        for member in std::fs::read_dir(wing.path()).unwrap().flatten() {
+            let manifest = std::fs::read_to_string(member.path().join("Cargo.toml")).unwrap();
+            assert!(manifest.contains("version.workspace = true"), "{}", member.path().display());
+        }
+    }
+    let changes = std::fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let heading = format!("## {}", env!("CARGO_PKG_VERSION"));
+    assert!(changes.lines().any(|line| line == heading), "CHANGELOG.md has no {heading}");
+}
+
+#[test]
 fn an_unknown_target_lists_the_known_ones() {
     let run = pagemill_with(&["generate", "tcsh"]);
     assert_eq!(run.code(), Some(2));
