@@ -641,6 +641,12 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
         let text = prose(&page);
         let short = path.ends_with("../../../README.md") || shown.to_string().contains("/guide/");
         assert!(!short || text.split_whitespace().count() <= 600, "{shown} is long");
+        let last = page.trim_end().rsplit("\n\n").next().unwrap();
+        let guide = shown.to_string().contains("/guide/");
+        assert!(
+            !guide || last.starts_with("Next: "),
+            "{shown} does not end with what to type next"
+        );
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             if link.starts_with("http") || link.contains(' ') {
                 continue;

@@ -20,7 +20,11 @@ pub fn pages(command: &Command) -> Vec<(String, String)> {
         .map(|verb| {
             let mut page = MADE.to_owned();
             section(&mut page, verb, "#");
-            (format!("{}.md", verb.get_name()), page)
+            let name = verb.get_name();
+            page.push_str(&format!(
+                "\nWhat it does, and its limits: [{name}](../verbs/{name}.md).\n"
+            ));
+            (format!("{name}.md"), page)
         })
         .collect();
     pages.push(("columns.md".into(), columns()));
@@ -85,7 +89,9 @@ fn argument(page: &mut String, arg: &Arg) {
         Some(_) => format!("`-{short}`"),
         None => format!("`-{short}{value}`"),
     });
-    let names: Vec<String> = short.into_iter().chain(long).collect();
+    let aliases = arg.get_visible_aliases().unwrap_or_default();
+    let aliases = aliases.into_iter().map(|alias| format!("`--{alias}{value}`"));
+    let names: Vec<String> = short.into_iter().chain(long).chain(aliases).collect();
     let name = if names.is_empty() { format!("`{values}`") } else { names.join(", ") };
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
