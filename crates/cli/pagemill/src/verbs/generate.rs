@@ -73,10 +73,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             for (name, page) in reference::pages(&without_help(command)) {
                 match &arguments.output {
                     Some(directory) => put(directory, &name, &page)?,
-                    None => println!("{page}"),
+                    None => text.extend(page.into_bytes()),
                 }
             }
-            return Ok(Exit::Ok);
         }
         Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),
         Target::Zsh => clap_complete::generate(Shell::Zsh, &mut command, "pagemill", &mut text),
