@@ -10,6 +10,7 @@
 //! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
 //! | pages and comments have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
+//! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
@@ -647,6 +648,11 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
             !guide || last.starts_with("Next: "),
             "{shown} does not end with what to type next"
         );
+        let evidence = shown.to_string().contains("/evidence/") && !path.ends_with("index.md");
+        let concludes = page.lines().nth(2).is_some_and(|line| line.starts_with("**"));
+        let mut words = page.split(|c: char| !c.is_ascii_digit() && c != '-');
+        let dated = words.any(|word| word.len() == "2026-11-23".len() && word.starts_with("20"));
+        assert!(!evidence || concludes && dated, "{shown}: no conclusion first, or no date");
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             if link.starts_with("http") || link.contains(' ') {
                 continue;
