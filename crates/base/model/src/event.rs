@@ -1,7 +1,7 @@
 //! What happened: one type for each dataset of a recording.
 
 use crate::access::{Access, Allocation, Touched};
-use crate::dataset::{Row, row};
+use crate::dataset::{Column, Row, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::frag::FragSample;
 use crate::huge::HugeDecision;
@@ -43,6 +43,13 @@ macro_rules! events {
             }
         })*
 
+        /// What a recording may hold: the dataset of each kind, in their order.
+        pub const SCHEMA: &[Dataset] = &[$(Dataset {
+            name: $row::DATASET,
+            about: concat!($($about),+),
+            columns: $row::COLUMNS,
+        }),*];
+
         /// Names of the datasets, in the order of the kinds.
         pub const DATASETS: &[&str] = &[$($row::DATASET),*];
 
@@ -51,6 +58,17 @@ macro_rules! events {
             vec![$(Box::new(Rows::<$row>::default())),*]
         }
     };
+}
+
+/// A dataset as its page in the documentation describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Dataset {
+    /// Its directory in a recording.
+    pub name: &'static str,
+    /// What a row is.
+    pub about: &'static str,
+    /// Its columns, in file order.
+    pub columns: &'static [Column],
 }
 
 /// A row that is an event.

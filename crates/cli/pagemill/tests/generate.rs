@@ -49,6 +49,62 @@ fn every_page_that_a_manual_page_cites_is_written() {
     assert!(cited > 20, "{cited}");
 }
 
+/// Pages of the reference are never edited by hand, so none can be stale.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_committed_reference_is_what_the_command_line_and_the_rows_say() {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::{fs, path::Path};
+    let pages = |directory: &Path| -> BTreeMap<String, String> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let read = |path: std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        };
+        entries.map(read).filter(|(_, page)| page.starts_with("<!-- Made by: ")).collect()
+    };
+    let room = tempfile::tempdir().unwrap();
+    let run = pagemill_with(&["generate", "reference", "-o", room.path().to_str().unwrap()]);
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let made = pages(room.path());
+    assert!(made.len() > 15, "{:?}", made.keys());
+    let committed = pages(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference"));
+    let names = made.keys().chain(committed.keys());
+    let stale: BTreeSet<&String> =
+        names.filter(|name| made.get(*name) != committed.get(*name)).collect();
+    assert!(
+        stale.is_empty(),
+        "docs/reference is not what is made now: {stale:?} (run: ./pagemill generate reference -o docs/reference; \
+         remove what is no verb any more)"
+    );
+}
+
+#[test]
+fn the_version_comes_from_one_place() {
+    let version = concat!("pagemill ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(pagemill_with(&["--version"]).out.trim(), version);
+    let manual = pagemill_with(&["generate", "man"]).out;
+    assert!(manual.contains(&format!("\"{version}\"")), "{:?}", manual.lines().nth(2));
+    let room = tempfile::tempdir().unwrap();
+    let to = room.path().join("made");
+    let run =
+        pagemill_with(&["generate", "recording", "--events", "10", "-o", to.to_str().unwrap()]);
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let meta = std::fs::read_to_string(to.join("meta.json")).unwrap();
+    let meta: serde_json::Value = serde_json::from_str(&meta).unwrap();
+    assert_eq!(meta["tool"], version);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    for wing in std::fs::read_dir(root.join("crates")).unwrap().flatten() {
+        for member in std::fs::read_dir(wing.path()).unwrap().flatten() {
+            let manifest = std::fs::read_to_string(member.path().join("Cargo.toml")).unwrap();
+            assert!(manifest.contains("version.workspace = true"), "{}", member.path().display());
+        }
+    }
+    let changes = std::fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let heading = format!("## {}", env!("CARGO_PKG_VERSION"));
+    assert!(changes.lines().any(|line| line == heading), "CHANGELOG.md has no {heading}");
+}
+
 #[test]
 fn an_unknown_target_lists_the_known_ones() {
     let run = pagemill_with(&["generate", "tcsh"]);

@@ -200,8 +200,8 @@ fn transfers_into_registered_buffers_arrive() {
     }
 }
 
-/// Forks while the kernel holds registered buffers: what is written to them afterwards is what it transfers, and the child
-/// sees none of it.
+/// Forks while the kernel holds registered buffers: what is written to them afterwards is what it transfers, and the
+/// child sees none of it.
 const FIXED: &str = r#"
 #include <fcntl.h>
 #include <liburing.h>
@@ -794,8 +794,8 @@ fn a_program_of_thread_sanitizer_is_refused_or_left_alone() {
     }
 }
 
-/// Its options are in `/proc/self/environ`, which the kernel shows of anonymous memory only; and its library wants to be
-/// the first.
+/// Its options are in `/proc/self/environ`, which the kernel shows of anonymous memory only; and its library wants to
+/// be the first.
 #[test]
 fn a_program_of_address_sanitizer_runs_with_its_options() {
     const LEAKS: &str = r#"

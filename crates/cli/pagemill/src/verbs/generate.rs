@@ -1,15 +1,18 @@
-//! `pagemill generate`: man pages and shell completions, from the same description of the command
+//! `pagemill generate`: man pages, shell completions and the reference, from the same description of the command
 //! line that parses it; and recordings of any size, for who tries readers on them.
 
-use std::io;
-use std::path::PathBuf;
+mod reference;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
 use pagemill_launch::exit::Exit;
+use pagemill_launch::files::NewFile;
 use pagemill_record::synthetic;
 
 const EXAMPLES: &str = "\
@@ -19,6 +22,7 @@ Examples:
   pagemill generate fish >~/.config/fish/completions/pagemill.fish
   pagemill generate man -o ~/.local/share/man/man1      # pagemill.1, pagemill-run.1, …
   pagemill generate man | man -l -                      # all of them, at once
+  pagemill generate reference -o docs/reference         # Markdown: a page a verb, and the columns of recordings
 ";
 
 /// What to print.
@@ -30,7 +34,7 @@ pub struct Arguments {
     /// A recording: how many accesses.
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
-    /// Directory to write: of a recording, or of manual pages, one file each.
+    /// Directory to write: of a recording, or of manual pages or the reference, one file each.
     #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"))]
     output: Option<PathBuf>,
 }
@@ -39,6 +43,8 @@ pub struct Arguments {
 enum Target {
     /// Manual pages: with -o a file each, otherwise one after the other
     Man,
+    /// The reference in Markdown: what each verb takes, and what the columns of a recording mean
+    Reference,
     Bash,
     Zsh,
     Fish,
@@ -52,11 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut text = Vec::new();
     match arguments.target {
         Target::Man => {
-            // Without the verb help, which would have a page for each verb again.
-            command = command
-                .disable_help_subcommand(true)
-                .mut_subcommands(|verb| verb.disable_help_subcommand(true));
-            command.build();
+            command = without_help(command);
             if let Some(directory) = &arguments.output {
                 std::fs::create_dir_all(directory)
                     .and_then(|()| clap_mangen::generate_to(command, directory))
@@ -66,6 +68,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 return Ok(Exit::Ok);
             }
             man(&command, &mut text).context("cannot write the manual page")?;
+        }
+        Target::Reference => {
+            for (name, page) in reference::pages(&without_help(command)) {
+                match &arguments.output {
+                    Some(directory) => put(directory, &name, &page)?,
+                    None => text.extend(page.into_bytes()),
+                }
+            }
         }
         Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),
         Target::Zsh => clap_complete::generate(Shell::Zsh, &mut command, "pagemill", &mut text),
@@ -80,7 +90,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn man(command: &clap::Command, text: &mut Vec<u8>) -> io::Result<()> {
+/// Without the verb help, which would have a page for each verb again.
+fn without_help(command: Command) -> Command {
+    let mut command = command
+        .disable_help_subcommand(true)
+        .mut_subcommands(|verb| verb.disable_help_subcommand(true));
+    command.build();
+    command
+}
+
+fn put(directory: &Path, name: &str, page: &str) -> Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let mut file = NewFile::create(&directory.join(name), true)?;
+    file.write_all(page.as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    file.finish()
+}
+
+fn man(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     clap_mangen::Man::new(command.clone()).render(text)?;
     for verb in
         command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
