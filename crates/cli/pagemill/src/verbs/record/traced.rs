@@ -33,8 +33,8 @@ fn refused<T>(why: &str, code: u8) -> Or<T> {
     Ok(Err(Exit::Code(code)))
 }
 
-/// Traces the accesses of a command or of a running process: in a child, so that whoever kills or stops the process that
-/// they started does not do so to the tracer, in the middle of a change of the program's memory.
+/// Traces the accesses of a command or of a running process: in a child, so that whoever kills or stops the process
+/// that they started does not do so to the tracer, in the middle of a change of the program's memory.
 pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let supervisor = match supervised::split() {
         Ok(Side::Parent(tracer)) => {
