@@ -1,7 +1,7 @@
 //! The words that a program was started with, kept readable for others: `/proc/PID/cmdline` and `environ`.
 //!
-//! The kernel shows them from the stack, and only from memory that is anonymous (`FOLL_ANON`); a converted stack is not.
-//! Sanitizers read their own options there, `ps` and `pgrep -f` a command line. So a copy of the words is put into
+//! The kernel shows them from the stack, and only from memory that is anonymous (`FOLL_ANON`); a converted stack is
+//! not. Sanitizers read their own options there, `ps` and `pgrep -f` a command line. So a copy of the words is put into
 //! anonymous memory in our part of the address space, and the kernel told that they stand there (`PR_SET_MM_MAP`); when
 //! the program is let go, that they stand where they stood. What the program writes over them meanwhile (a title) is
 //! not shown.
