@@ -135,8 +135,8 @@ impl Process {
     }
 
     /// Gives the child, stopped at its first instruction like its parent, and the parent private mappings: what keeps
-    /// the child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]). Where the parent's
-    /// memory `stays_shared`, the child is to be given memory of its own before either goes on.
+    /// the child's faults from mapping neighbours, and whether the parent has them ([`Self::freeze`]). Where the
+    /// parent's memory `stays_shared`, the child is to be given memory of its own before either goes on.
     pub(crate) fn part(
         &mut self,
         linux: &Linux,

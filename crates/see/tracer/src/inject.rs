@@ -1,8 +1,9 @@
 //! System calls made by a stopped thread, as if the program had made them.
 //!
-//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. After each call,
-//! or list of them, registers and blocked signals are put back, and the thread stands where a stop was asked for: if the
-//! tracer is killed it goes on as if nothing had been. (Out of the stop for the trap it would go on with that signal.)
+//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. After each
+//! call, or list of them, registers and blocked signals are put back, and the thread stands where a stop was asked for:
+//! if the tracer is killed it goes on as if nothing had been. (Out of the stop for the trap it would go on with that
+//! signal.)
 
 use pagemill_kernel::ptrace::{self, Registers, Stop};
 use pagemill_kernel::resident::{self, Control};

@@ -372,7 +372,7 @@ static i64 foreign(int by_tracer)
 	return what;
 }
 
-/* What the tracer wants done holds while threads stand still that it has stopped: they do not any more if it has died. */
+/* What the tracer wants done holds while threads stand still that it has stopped: not any more if it has died. */
 static void run(struct command *commands, u32 count)
 {
 	for (u32 i = 0; i < count && (!load(&control->tracer) || tracer_lives()); i++) {
@@ -411,8 +411,8 @@ static int traced(void)
 	return !load(&control->orphan) && tracer_lives();
 }
 
-/* The mapper ends with the program. A call of another process that it has just received would wait for ever: it goes on as
- * the keeper would have it. */
+/* The mapper ends with the program. A call of another process that it has just received would wait for ever: it goes on
+ * as the keeper would have it. */
 static void end_mapper(void)
 {
 	struct notification *received = &control->notification;
