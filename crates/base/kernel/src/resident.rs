@@ -403,9 +403,12 @@ impl Control {
     /// Keeps mapper and threads from mapping and unmapping, for as long as this lives. `None` where whoever does so now
     /// does not end soon: it was killed, or waits for us.
     pub fn alone(&self) -> Option<Alone<'_>> {
-        (0..400).find_map(|_| match self.lock.swap(1, Ordering::Acquire) {
-            0 => Some(Alone(&self.lock)),
-            _ => {
+        // Who finds this and us dead may take it.
+        const TRACER: u32 = 2;
+        let take = || self.lock.compare_exchange(0, TRACER, Ordering::Acquire, Ordering::Relaxed);
+        (0..400).find_map(|_| match take() {
+            Ok(_) => Some(Alone(&self.lock)),
+            Err(_) => {
                 std::thread::sleep(Duration::from_micros(50));
                 None
             }

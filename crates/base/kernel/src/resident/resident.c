@@ -352,9 +352,21 @@ static void punch_put_off(void)
 
 #include "calls.h"
 
-/* One of mapper, servant and threads at a time: they share the log and the end of the heap. */
-static int take(void) { return !__atomic_exchange_n(&control->lock, 1, __ATOMIC_ACQUIRE); }
-static void leave_off(void) { __atomic_store_n(&control->lock, 0, __ATOMIC_RELEASE); }
+/* One of mapper, servant, threads and tracer at a time: they share the log and the end of the heap. */
+enum { NOBODY, SOMEBODY, TRACER };
+static int take(void)
+{
+	u32 nobody = NOBODY;
+	return __atomic_compare_exchange_n(&control->lock, &nobody, SOMEBODY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+static void leave_off(void) { __atomic_store_n(&control->lock, NOBODY, __ATOMIC_RELEASE); }
+/* The tracer died with it. */
+static void take_from_the_dead(void)
+{
+	u32 tracer = TRACER;
+	if (load(&control->lock) == TRACER && !tracer_lives())
+		__atomic_compare_exchange_n(&control->lock, &tracer, NOBODY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
 
 /* A notification of this process that another one's mapper received. */
 static i64 foreign(int by_tracer)
@@ -482,6 +494,8 @@ __attribute__((used)) void mapper(void)
 					call3(__NR_sched_yield, 0, 0, 0);
 				else
 					call3(__NR_nanosleep, moment, 0, 0);
+				if (tries % 1024 == 1023)
+					take_from_the_dead();
 			}
 			take_address_limit(1);
 			what = decide(&copy, &result, 0);
