@@ -520,3 +520,16 @@ const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
 const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
 const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
 const _: () = assert!(size_of::<Control>() == 324_984);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without it every test of the tracer would be skipped.
+    #[test]
+    fn the_code_is_built_where_there_is_a_compiler() {
+        if let (true, Err(error)) = (cfg!(target_arch = "x86_64"), code()) {
+            assert!(error.to_string().contains("cannot be executed"), "{error}");
+        }
+    }
+}

@@ -497,6 +497,17 @@ impl Conversion<'_> {
             return Err(Error::new(Kind::Unsupported, "trace", object, why)
                 .advise("start it from another shell, or use --backend sample"));
         }
+        // Calls are filtered from now on, and somebody must answer if we are killed.
+        let fresh_listener = match &self.session.listener {
+            None => {
+                let fd = self.check("filter the system calls of", results[results.len() - 1])?;
+                let listener = pidfd::descriptor(process, fd as i32)?;
+                let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
+                self.session.keeper = Some(Keeper::start(&listener, patience)?);
+                Some((fd, listener))
+            }
+            Some(_) => None,
+        };
         let limit = self.raise_limit(control)?;
         let own = i64::from(limit.first);
         const DUPLICATE: i64 = 0;
@@ -504,19 +515,12 @@ impl Conversion<'_> {
         let mut calls: Vec<[i64; 7]> =
             opened.iter().map(|&fd| [FCNTL, fd, DUPLICATE_CLOEXEC, own, 0, 0, 0]).collect();
         // The listener stays open over exec: the next program inherits the filter.
-        let fresh_listener = match &self.session.listener {
-            None => {
-                let fd = self.check("filter the system calls of", results[results.len() - 1])?;
-                calls.push([FCNTL, fd, DUPLICATE, own, 0, 0, 0]);
-                Some(fd)
-            }
-            Some(_) => None,
-        };
+        calls.extend(fresh_listener.iter().map(|(fd, _)| [FCNTL, *fd, DUPLICATE, own, 0, 0, 0]));
         let duplicates = self.injection.list(control, &calls)?;
         let closes: Vec<[i64; 7]> = opened
             .iter()
             .copied()
-            .chain(fresh_listener)
+            .chain(fresh_listener.iter().map(|(fd, _)| *fd))
             .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
             .collect();
         self.injection.list(control, &closes)?;
@@ -532,12 +536,8 @@ impl Conversion<'_> {
                 Err(Error::new(Kind::Busy, "trace", format_args!("process {}", self.pid), why))
             })
             .collect::<Result<_>>()?;
-        if fresh_listener.is_some() {
-            let number = moved[moved.len() - 1];
-            let listener = pidfd::descriptor(process, number as i32)?;
-            let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
-            self.session.keeper = Some(Keeper::start(&listener, patience)?);
-            self.session.listener = Some((listener, number));
+        if let Some((_, listener)) = fresh_listener {
+            self.session.listener = Some((listener, moved[moved.len() - 1]));
         }
         let listener = self.session.listener.as_ref().map_or(-1, |(_, number)| *number);
         let [memory, userfault, pagemap, maps, wake] = moved[..5] else {
