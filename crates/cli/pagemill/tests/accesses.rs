@@ -268,8 +268,14 @@ fn data_structures_are_named_by_their_variable_or_by_who_asked_for_them() {
     assert_eq!(block["threads"], 1);
     // Callers further out may stand in another page of the stack.
     assert!(block["detail"][0].as_str().unwrap().starts_with("make_block"), "{block}");
-    // Damaged or gone, the summary is made again.
-    std::fs::write(recording.join("summary.json"), "{").unwrap();
+    // Damaged, the summary is told, and not made again: names in it may be found nowhere else.
+    let summary = recording.join("summary.json");
+    let whole = std::fs::read(&summary).unwrap();
+    std::fs::write(&summary, "{").unwrap();
+    let refused = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(refused.err.contains("summary.json"), "{refused:?}");
+    std::fs::write(&summary, whole).unwrap();
     let again = ran(pagemill().args(["report", "--json"]).arg(&recording));
     let again: Value = serde_json::from_str(&again.out).unwrap();
     assert_eq!(again["accesses"]["objects"], report["accesses"]["objects"]);
