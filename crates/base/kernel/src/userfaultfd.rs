@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a descriptor was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum OpenMethod {
     /// The system call; holds user and kernel writers.
     SystemCall,
     /// `/dev/userfaultfd`; holds user and kernel writers.
@@ -119,13 +119,13 @@ struct MoveArgument {
 #[derive(Debug)]
 pub struct Userfaultfd {
     fd: OwnedFd,
-    way: Way,
+    way: OpenMethod,
     features: Features,
 }
 
 impl Userfaultfd {
     /// Opens one by this way.
-    pub fn open(linux: &Linux, way: Way) -> Result<Self> {
+    pub fn open(linux: &Linux, way: OpenMethod) -> Result<Self> {
         // The handshake can be made once only, so the question goes to a descriptor of its own.
         let features = Features(handshake(&descriptor(linux, way)?, 0)?);
         let fd = descriptor(linux, way)?;
@@ -134,7 +134,7 @@ impl Userfaultfd {
     }
 
     /// How it was opened.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> OpenMethod {
         self.way
     }
 
@@ -270,10 +270,10 @@ fn kernel_write(address: u64) -> bool {
     reader.read_exact(byte).is_ok()
 }
 
-fn descriptor(linux: &Linux, way: Way) -> Result<OwnedFd> {
+fn descriptor(linux: &Linux, way: OpenMethod) -> Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     let fd = match way {
-        Way::Device => {
+        OpenMethod::Device => {
             let path = linux.path("/dev/userfaultfd");
             let device =
                 OpenOptions::new().read(true).write(true).open(&path).map_err(|error| {
@@ -283,8 +283,8 @@ fn descriptor(linux: &Linux, way: Way) -> Result<OwnedFd> {
             // SAFETY: `device` is open; the request takes the flags by value.
             unsafe { libc::ioctl(device.as_raw_fd(), NEW as _, flags) }
         }
-        Way::SystemCall | Way::UserModeOnly => {
-            let only = if way == Way::UserModeOnly { UFFD_USER_MODE_ONLY } else { 0 };
+        OpenMethod::SystemCall | OpenMethod::UserModeOnly => {
+            let only = if way == OpenMethod::UserModeOnly { UFFD_USER_MODE_ONLY } else { 0 };
             // SAFETY: the system call takes the flags by value and returns a descriptor or -1.
             let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | only) };
             // A descriptor fits `int`; -1 stays -1.
@@ -375,7 +375,7 @@ pub fn unprivileged(linux: &Linux) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn open(way: Way) -> Option<Userfaultfd> {
+    fn open(way: OpenMethod) -> Option<Userfaultfd> {
         match Userfaultfd::open(&Linux::live(), way) {
             Ok(fd) => Some(fd),
             Err(error) => {
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn write_protection_holds_the_program_and_the_kernel() {
-        for way in [Way::SystemCall, Way::Device] {
+        for way in [OpenMethod::SystemCall, OpenMethod::Device] {
             let Some(fd) = open(way).filter(|fd| fd.features().write_protect()) else { continue };
             assert!(fd.holds(Writer::Program).unwrap(), "{way:?}");
             assert!(fd.holds(Writer::Kernel).unwrap(), "{way:?}");
@@ -396,7 +396,8 @@ mod tests {
 
     #[test]
     fn in_user_mode_only_the_kernel_is_not_held() {
-        let Some(fd) = open(Way::UserModeOnly).filter(|fd| fd.features().write_protect()) else {
+        let Some(fd) = open(OpenMethod::UserModeOnly).filter(|fd| fd.features().write_protect())
+        else {
             return;
         };
         assert!(fd.holds(Writer::Program).unwrap());
@@ -405,7 +406,8 @@ mod tests {
 
     #[test]
     fn a_page_can_be_moved_where_the_kernel_says_so() {
-        let Some(fd) = open(Way::UserModeOnly).filter(|fd| fd.features().move_pages()) else {
+        let Some(fd) = open(OpenMethod::UserModeOnly).filter(|fd| fd.features().move_pages())
+        else {
             return;
         };
         assert!(fd.moves().unwrap());
@@ -414,7 +416,7 @@ mod tests {
     #[test]
     fn a_missing_device_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let error = Userfaultfd::open(&Linux::at(root.path()), Way::Device).unwrap_err();
+        let error = Userfaultfd::open(&Linux::at(root.path()), OpenMethod::Device).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.to_string().contains("/dev/userfaultfd"), "{error}");
     }

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
 use pagemill_model::Nanos;
 #[cfg(target_arch = "x86_64")]
-use pagemill_tracer::Rung;
+use pagemill_tracer::FaultSource;
 
 /// How long something lasts: `30s`, `1m30s`; a number without a unit is seconds, as timeout(1) and sleep(1) have it.
 pub fn length(text: &str) -> Result<Nanos, String> {
@@ -97,12 +97,12 @@ pub enum AccessEvents {
 
 #[cfg(target_arch = "x86_64")]
 impl AccessEvents {
-    pub fn rung(self) -> Rung {
+    pub fn rung(self) -> FaultSource {
         match self {
-            Self::Bpf => Rung::Bpf,
-            Self::PerfTracepoint => Rung::PerfTracepoint,
-            Self::PerfSoftware => Rung::PerfSoftware,
-            Self::Scan => Rung::Scan,
+            Self::Bpf => FaultSource::Bpf,
+            Self::PerfTracepoint => FaultSource::PerfTracepoint,
+            Self::PerfSoftware => FaultSource::PerfSoftware,
+            Self::Scan => FaultSource::Scan,
         }
     }
 }

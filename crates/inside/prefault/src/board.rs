@@ -35,7 +35,7 @@ pub enum Head {
     /// [`VERSION`].
     Version,
     /// The launcher's last sign of life, ns of CLOCK_MONOTONIC.
-    Beat,
+    Heartbeat,
     /// Order for a region that the launcher has not looked at yet.
     First,
     /// Thousandths of its resident memory that may lie provided and untouched in a program.
@@ -57,7 +57,7 @@ pub enum Head {
 /// Words of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Of {
+pub enum ProcessWord {
     /// Process id; 0: free.
     Pid,
     /// Bits of [`degraded`].
@@ -112,7 +112,7 @@ pub enum Of {
 /// Words of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum At {
+pub enum RegionWord {
     /// Odd while it changes; 0: never used.
     Generation,
     /// First address.
@@ -210,7 +210,7 @@ pub mod degraded {
     pub const LIMITED: u64 = 1 << 5;
 }
 
-const PROCESS_WORDS: usize = Of::Words as usize + REGIONS * At::Words as usize;
+const PROCESS_WORDS: usize = ProcessWord::Words as usize + REGIONS * RegionWord::Words as usize;
 
 /// Words of a whole board.
 pub const WORDS: usize = Head::Words as usize + PROCESSES * PROCESS_WORDS;
@@ -261,7 +261,7 @@ impl<'a> Board<'a> {
     /// The number of a place for the process `pid`, which has none; `None` if the board is full.
     pub fn join(&self, pid: u64) -> Option<usize> {
         let number = self.processes().position(|process| {
-            process.0[Of::Pid as usize].compare_exchange(0, pid, Relaxed, Relaxed).is_ok()
+            process.0[ProcessWord::Pid as usize].compare_exchange(0, pid, Relaxed, Relaxed).is_ok()
         })?;
         self.process(number).clear();
         Some(number)
@@ -275,30 +275,30 @@ pub struct Process<'a>(&'a [AtomicU64]);
 impl<'a> Process<'a> {
     /// Forgets everything but whose place it is.
     pub fn clear(&self) {
-        for word in &self.0[Of::Degraded as usize..] {
+        for word in &self.0[ProcessWord::Degraded as usize..] {
             word.store(0, Relaxed);
         }
     }
 
     /// A word.
-    pub fn get(&self, word: Of) -> u64 {
+    pub fn get(&self, word: ProcessWord) -> u64 {
         self.0[word as usize].load(Relaxed)
     }
 
     /// Sets a word.
-    pub fn set(&self, word: Of, value: u64) {
+    pub fn set(&self, word: ProcessWord, value: u64) {
         self.0[word as usize].store(value, Relaxed);
     }
 
     /// Adds to a word that only the caller writes.
-    pub fn add(&self, word: Of, more: u64) {
+    pub fn add(&self, word: ProcessWord, more: u64) {
         self.set(word, self.get(word).wrapping_add(more));
     }
 
     /// Moves a word that only the caller writes an eighth of the way to `value`; the first value is taken whole. One
     /// that is more than twice what came before counts as twice: the one page for which a host took long says little of
     /// the next.
-    pub fn smooth(&self, word: Of, value: u64) {
+    pub fn smooth(&self, word: ProcessWord, value: u64) {
         let before = self.get(word);
         let told = value.min(before.saturating_mul(2));
         self.set(word, if before == 0 { value } else { before - before / 8 + told / 8 });
@@ -306,18 +306,18 @@ impl<'a> Process<'a> {
 
     /// The order for regions of this process that the launcher has not looked at, if it has said one.
     pub fn first(&self) -> Option<Order> {
-        self.get(Of::First).checked_sub(1).map(Order::from_word)
+        self.get(ProcessWord::First).checked_sub(1).map(Order::from_word)
     }
 
     /// Says which order that is.
     pub fn begin_with(&self, order: Order) {
-        self.set(Of::First, order as u64 + 1);
+        self.set(ProcessWord::First, order as u64 + 1);
     }
 
     /// The region with this number.
     pub fn region(&self, number: usize) -> Region<'a> {
-        let words = At::Words as usize;
-        let first = Of::Words as usize + number.min(REGIONS - 1) * words;
+        let words = RegionWord::Words as usize;
+        let first = ProcessWord::Words as usize + number.min(REGIONS - 1) * words;
         Region(&self.0[first..first + words])
     }
 
@@ -334,19 +334,19 @@ pub struct Region<'a>(&'a [AtomicU64]);
 
 impl Region<'_> {
     /// A word.
-    pub fn get(&self, word: At) -> u64 {
+    pub fn get(&self, word: RegionWord) -> u64 {
         self.0[word as usize].load(Relaxed)
     }
 
     /// Sets a word.
-    pub fn set(&self, word: At, value: u64) {
+    pub fn set(&self, word: RegionWord, value: u64) {
         self.0[word as usize].store(value, Relaxed);
     }
 
     /// The launcher's order, or `first` if there is none for this generation yet.
     pub fn order(&self, first: Order) -> Order {
-        if self.get(At::For) == self.get(At::Generation) {
-            Order::from_word(self.get(At::Order))
+        if self.get(RegionWord::For) == self.get(RegionWord::Generation) {
+            Order::from_word(self.get(RegionWord::Order))
         } else {
             first
         }
@@ -354,8 +354,8 @@ impl Region<'_> {
 
     /// Gives an order for the generation that the launcher has looked at.
     pub fn give(&self, order: Order, generation: u64) {
-        self.set(At::Order, order as u64);
-        self.set(At::For, generation);
+        self.set(RegionWord::Order, order as u64);
+        self.set(RegionWord::For, generation);
     }
 }
 
@@ -384,15 +384,15 @@ mod tests {
         let words = words();
         let board = Board::new(&words).unwrap();
         for number in 0..PROCESSES {
-            board.process(number).set(Of::Rounds, number as u64 + 1);
+            board.process(number).set(ProcessWord::Rounds, number as u64 + 1);
             for (index, region) in board.process(number).regions().enumerate() {
-                region.set(At::For, (number * REGIONS + index) as u64);
+                region.set(RegionWord::For, (number * REGIONS + index) as u64);
             }
         }
         for (number, process) in board.processes().enumerate() {
-            assert_eq!(process.get(Of::Rounds), number as u64 + 1);
+            assert_eq!(process.get(ProcessWord::Rounds), number as u64 + 1);
             for (index, region) in process.regions().enumerate() {
-                assert_eq!(region.get(At::For), (number * REGIONS + index) as u64);
+                assert_eq!(region.get(RegionWord::For), (number * REGIONS + index) as u64);
             }
         }
     }
@@ -406,24 +406,24 @@ mod tests {
         }
         assert!(board.join(999).is_none());
         let left = board.process(7);
-        left.set(Of::Late, 3);
-        left.set(Of::Pid, 0);
+        left.set(ProcessWord::Late, 3);
+        left.set(ProcessWord::Pid, 0);
         let place = board.process(board.join(999).unwrap());
-        assert_eq!((place.get(Of::Pid), place.get(Of::Late)), (999, 0));
+        assert_eq!((place.get(ProcessWord::Pid), place.get(ProcessWord::Late)), (999, 0));
     }
 
     #[test]
     fn a_cost_follows_what_lasts_and_not_what_happens_once() {
         let words = words();
         let process = Board::new(&words).unwrap().process(0);
-        process.smooth(Of::HugeNs, 80_000);
-        assert_eq!(process.get(Of::HugeNs), 80_000);
-        process.smooth(Of::HugeNs, 40_000_000);
-        assert_eq!(process.get(Of::HugeNs), 90_000);
+        process.smooth(ProcessWord::HugeNs, 80_000);
+        assert_eq!(process.get(ProcessWord::HugeNs), 80_000);
+        process.smooth(ProcessWord::HugeNs, 40_000_000);
+        assert_eq!(process.get(ProcessWord::HugeNs), 90_000);
         for _ in 0..100 {
-            process.smooth(Of::HugeNs, 5_000_000);
+            process.smooth(ProcessWord::HugeNs, 5_000_000);
         }
-        assert!(process.get(Of::HugeNs) > 4_000_000, "all of them take long now");
+        assert!(process.get(ProcessWord::HugeNs) > 4_000_000, "all of them take long now");
     }
 
     #[test]
@@ -441,11 +441,11 @@ mod tests {
     fn an_order_is_for_the_generation_that_it_names() {
         let words = words();
         let region = Board::new(&words).unwrap().process(0).region(0);
-        region.set(At::Generation, 2);
+        region.set(RegionWord::Generation, 2);
         assert_eq!(region.order(Order::Base), Order::Base);
         region.give(Order::Huge, 2);
         assert_eq!(region.order(Order::Base), Order::Huge);
-        region.set(At::Generation, 4);
+        region.set(RegionWord::Generation, 4);
         assert_eq!(region.order(Order::Nothing), Order::Nothing);
     }
 }

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::ffi::CStr;
 use core::fmt::Write;
 
-use pagemill_heap::compact::{Able, Errno, Image, Kernel, Registration, Sys};
+use pagemill_heap::compact::{BarrierSupport, Errno, Image, Kernel, Registration, Sys};
 
 use crate::line::Line;
 use crate::sys;
@@ -123,9 +123,13 @@ impl Kernel for Linux {
         sys::clock(sys::CLOCK_THREAD_CPUTIME_ID)
     }
 
-    fn barrier(&self) -> Able {
+    fn barrier(&self) -> BarrierSupport {
         self.rings.set(maps_may_pin());
-        if self.uffd.is_some() { Able::WriteProtect { moves: self.moves } } else { Able::Nothing }
+        if self.uffd.is_some() {
+            BarrierSupport::WriteProtect { moves: self.moves }
+        } else {
+            BarrierSupport::Nothing
+        }
     }
 
     fn register(&self, start: usize, len: usize, how: Registration) -> Sys<()> {

@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use pagemill_prefault::board::{Board, Of, PROCESSES, Process, WORDS};
+use pagemill_prefault::board::{Board, PROCESSES, Process, ProcessWord, WORDS};
 
 use crate::{kernel, sys};
 
@@ -64,11 +64,11 @@ pub(crate) fn mine() -> Option<Process<'static>> {
     let board = whole_board()?;
     let pid = u64::from(sys::pid());
     let number = NUMBER.load(Ordering::Relaxed);
-    if number < PROCESSES && board.process(number).get(Of::Pid) == pid {
+    if number < PROCESSES && board.process(number).get(ProcessWord::Pid) == pid {
         return Some(board.process(number));
     }
     // After exec the process is on the board already.
-    let place = (0..PROCESSES).find(|&number| board.process(number).get(Of::Pid) == pid);
+    let place = (0..PROCESSES).find(|&number| board.process(number).get(ProcessWord::Pid) == pid);
     let number = match place {
         Some(number) => {
             board.process(number).clear();

@@ -11,7 +11,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use pagemill_prefault::board::{Of, degraded};
+use pagemill_prefault::board::{ProcessWord, degraded};
 
 use crate::regions::Regions;
 use crate::{board, confine, kernel, notes, sys};
@@ -43,7 +43,7 @@ pub(crate) fn start() {
     }
     let Some(process) = board::mine() else { return STATE.store(FAILED, Ordering::Release) };
     if kernel::has_limited_address_space() {
-        process.set(Of::Degraded, degraded::LIMITED);
+        process.set(ProcessWord::Degraded, degraded::LIMITED);
         return STATE.store(FAILED, Ordering::Release);
     }
     let started = stack().is_some_and(|top| {
@@ -54,7 +54,7 @@ pub(crate) fn start() {
         !sys::failed(thread)
     });
     if !started {
-        process.set(Of::Degraded, degraded::NO_THREAD);
+        process.set(ProcessWord::Degraded, degraded::NO_THREAD);
         STATE.store(FAILED, Ordering::Release);
     }
 }
@@ -143,7 +143,7 @@ pub(crate) fn refuse() {
     notes::keep_quiet();
     STATE.store(FAILED, Ordering::Release);
     if let Some(process) = board::mine() {
-        process.set(Of::Degraded, degraded::NO_THREAD);
+        process.set(ProcessWord::Degraded, degraded::NO_THREAD);
     }
 }
 
@@ -152,7 +152,7 @@ fn end_for(why: u64) {
     if end() {
         STATE.store(FAILED, Ordering::Release);
         if let Some(process) = board::mine() {
-            process.set(Of::Degraded, process.get(Of::Degraded) | why);
+            process.set(ProcessWord::Degraded, process.get(ProcessWord::Degraded) | why);
         }
     } else {
         // None is started later.
@@ -202,14 +202,14 @@ extern "C" fn run() -> ! {
     confine::note_filters();
     let Some(mut regions) = Regions::new(process) else { fail() };
     confine::confine();
-    process.set(Of::Running, 1);
+    process.set(ProcessWord::Running, 1);
     STATE.store(RUNNING, Ordering::Release);
     let mut looked = 0;
     loop {
         let bell = BELL.load(Ordering::Acquire);
         if STATE.load(Ordering::Acquire) == ENDING {
             drop(regions);
-            process.set(Of::Running, 0);
+            process.set(ProcessWord::Running, 0);
             THREAD.store(0, Ordering::Relaxed);
             sys::exit_thread();
         }
@@ -234,8 +234,9 @@ extern "C" fn run() -> ! {
 fn fail() -> ! {
     notes::advise_small(false);
     if let Some(process) = board::mine() {
-        process.set(Of::Degraded, process.get(Of::Degraded) | degraded::NO_THREAD);
-        process.set(Of::Running, 0);
+        process
+            .set(ProcessWord::Degraded, process.get(ProcessWord::Degraded) | degraded::NO_THREAD);
+        process.set(ProcessWord::Running, 0);
     }
     STATE.store(FAILED, Ordering::Release);
     THREAD.store(0, Ordering::Relaxed);

@@ -14,7 +14,7 @@
 //!
 //! `plain` holds base pages on their way. The pool is not inherited by children and not part of core dumps.
 
-use pagemill_prefault::board::{Of, Process};
+use pagemill_prefault::board::{Process, ProcessWord};
 use pagemill_prefault::frontier::{Grain, Outcome, Pages, Piece, SEED};
 use pagemill_prefault::{HUGE, PAGE};
 
@@ -95,12 +95,12 @@ impl Pool {
         let began = sys::clock(sys::CLOCK_MONOTONIC);
         let made = kernel::populate(slot, HUGE) && linux.is_huge(slot);
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-        counters.smooth(Of::HugeNs, took);
-        counters.set(Of::HugeMostNs, counters.get(Of::HugeMostNs).max(took));
+        counters.smooth(ProcessWord::HugeNs, took);
+        counters.set(ProcessWord::HugeMostNs, counters.get(ProcessWord::HugeMostNs).max(took));
         if made {
             self.ready |= 1 << number;
         } else {
-            counters.add(Of::Refused, 1);
+            counters.add(ProcessWord::Refused, 1);
             empty(slot, HUGE);
         }
         made
@@ -138,13 +138,13 @@ impl Pool {
             }
             let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
             if piece.grain == Grain::Base {
-                counters.smooth(Of::BaseNs, took * 512 / (len / PAGE).max(1));
+                counters.smooth(ProcessWord::BaseNs, took * 512 / (len / PAGE).max(1));
             }
-            counters.add(Of::BasePages, len / PAGE);
+            counters.add(ProcessWord::BasePages, len / PAGE);
             return Delivery::Tried(Outcome::Provided);
         }
         if linux.first_run(first, piece.end).is_some() {
-            counters.add(Of::Late, 1);
+            counters.add(ProcessWord::Late, 1);
             return Delivery::Tried(Outcome::Late);
         }
         let began = sys::clock(sys::CLOCK_MONOTONIC);
@@ -153,13 +153,13 @@ impl Pool {
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
         if linux.is_huge(first) {
-            counters.smooth(Of::HugeNs, took);
-            counters.set(Of::HugeMostNs, counters.get(Of::HugeMostNs).max(took));
-            counters.add(Of::HugePages, 1);
+            counters.smooth(ProcessWord::HugeNs, took);
+            counters.set(ProcessWord::HugeMostNs, counters.get(ProcessWord::HugeMostNs).max(took));
+            counters.add(ProcessWord::HugePages, 1);
         } else {
             // There was no block, or the program came in between: base pages are there now.
-            counters.add(Of::Refused, 1);
-            counters.add(Of::BasePages, len / PAGE);
+            counters.add(ProcessWord::Refused, 1);
+            counters.add(ProcessWord::BasePages, len / PAGE);
         }
         Delivery::Tried(Outcome::Provided)
     }
@@ -175,8 +175,8 @@ impl Pool {
             return Delivery::Gone;
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-        counters.smooth(Of::BaseNs, took * (HUGE / SEED));
-        counters.add(Of::Seeds, 1);
+        counters.smooth(ProcessWord::BaseNs, took * (HUGE / SEED));
+        counters.add(ProcessWord::Seeds, 1);
         Delivery::Tried(Outcome::Provided)
     }
 
@@ -198,7 +198,7 @@ impl Pool {
             let delivery = deliver(linux, first, source, len);
             if delivery == Delivery::Tried(Outcome::Provided) {
                 self.ready &= !(1 << number);
-                counters.add(Of::HugePages, 1);
+                counters.add(ProcessWord::HugePages, 1);
             } else if !linux.is_huge(source) {
                 // Moved in part: the rest is of no use.
                 self.ready &= !(1 << number);
@@ -214,10 +214,10 @@ impl Pool {
             return Delivery::Tried(Outcome::Late);
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-        counters.smooth(Of::BaseNs, took * 512 / (len / PAGE).max(1));
+        counters.smooth(ProcessWord::BaseNs, took * 512 / (len / PAGE).max(1));
         let delivery = deliver(linux, first, source, len);
         if delivery == Delivery::Tried(Outcome::Provided) {
-            counters.add(Of::BasePages, len / PAGE);
+            counters.add(ProcessWord::BasePages, len / PAGE);
         } else {
             empty(source, len);
         }
@@ -235,7 +235,7 @@ impl Drop for Pool {
 
 fn count_late(delivery: Delivery, counters: Process<'_>) {
     if delivery == Delivery::Tried(Outcome::Late) {
-        counters.add(Of::Late, 1);
+        counters.add(ProcessWord::Late, 1);
     }
 }
 
@@ -252,11 +252,11 @@ fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
         return false;
     }
     kernel::want_huge(piece.start, piece.end - piece.start);
-    counters.add(Of::MediumChunks, 1);
+    counters.add(ProcessWord::MediumChunks, 1);
     let began = sys::clock(sys::CLOCK_MONOTONIC);
     let made = kernel::populate(head, piece.end - head);
     let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-    counters.smooth(Of::MediumNs, took * SEED / (piece.end - head));
+    counters.smooth(ProcessWord::MediumNs, took * SEED / (piece.end - head));
     made
 }
 

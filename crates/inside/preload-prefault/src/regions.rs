@@ -7,7 +7,9 @@
 //! Most programs are short or small, and nothing is gained by looking at those. So all of this begins when a program
 //! has or maps [much](notes::is_much) anonymous memory; until then its size is looked at now and then.
 
-use pagemill_prefault::board::{At, Board, Head, Kind, Of, Order, Process, REGIONS, degraded};
+use pagemill_prefault::board::{
+    Board, Head, Kind, Order, Process, ProcessWord, REGIONS, RegionWord, degraded,
+};
 use pagemill_prefault::frontier::{Frontier, Grain, Outcome, Pages, SEED};
 use pagemill_prefault::{HUGE, PAGE};
 
@@ -98,7 +100,7 @@ impl Regions {
     pub(crate) fn new(process: Process<'static>) -> Option<Self> {
         let board = board::whole_board()?;
         let (linux, missing) = Linux::open();
-        process.set(Of::Degraded, process.get(Of::Degraded) | missing);
+        process.set(ProcessWord::Degraded, process.get(ProcessWord::Degraded) | missing);
         Some(Self {
             linux,
             pool: Pool::new()?,
@@ -120,13 +122,13 @@ impl Regions {
 
     /// One round; returns how long to sleep after it.
     pub(crate) fn round(&mut self, now: u64) -> u64 {
-        self.process.add(Of::Rounds, 1);
+        self.process.add(ProcessWord::Rounds, 1);
         if !self.able {
             notes::acted(u64::MAX >> 33);
             self.collapse_one();
             return 100_000_000;
         }
-        let silent = now.saturating_sub(self.board.get(Head::Beat)) > SILENCE_NS;
+        let silent = now.saturating_sub(self.board.get(Head::Heartbeat)) > SILENCE_NS;
         let first = if silent { Order::Nothing } else { self.first() };
         // No huge page fits into a small mapping, and pages of 64 KiB are there only if some policy has them.
         notes::advise_small(first != Order::Nothing);
@@ -140,7 +142,7 @@ impl Regions {
             self.mapped(start, start + len, now);
         }
         (self.resident, _) = self.linux.resident();
-        self.process.set(Of::Resident, self.resident);
+        self.process.set(ProcessWord::Resident, self.resident);
         if self.queries {
             self.look_around(now);
         }
@@ -169,8 +171,8 @@ impl Regions {
         }
         self.keep_store(pool, allowance, now);
         self.collapse_one();
-        self.process.set(Of::Untouched, self.untouched());
-        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        self.process.set(ProcessWord::Untouched, self.untouched());
+        self.process.set(ProcessWord::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
         self.pause(now, rate, ahead)
     }
 
@@ -182,9 +184,9 @@ impl Regions {
     /// Whether there is reason to look at the program's memory, from now on.
     fn wake(&mut self, first: Order) -> bool {
         let (resident, anonymous) = self.linux.resident();
-        self.process.set(Of::Resident, resident);
-        self.process.set(Of::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
-        let asked = is_ahead(first) || self.process.get(Of::CollapseAt) != 0;
+        self.process.set(ProcessWord::Resident, resident);
+        self.process.set(ProcessWord::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        let asked = is_ahead(first) || self.process.get(ProcessWord::CollapseAt) != 0;
         self.awake = asked || notes::is_much(anonymous) || notes::is_much(notes::noted());
         notes::let_wait(!self.awake);
         self.awake
@@ -236,8 +238,8 @@ impl Regions {
         let (start, end) = (slot.frontier.start(), slot.frontier.end());
         if !matches!(order, Order::Nothing | Order::Base) {
             if notes::is_refused_everywhere() {
-                let before = self.process.get(Of::Degraded);
-                self.process.set(Of::Degraded, before | degraded::REFUSED_BY_PROGRAM);
+                let before = self.process.get(ProcessWord::Degraded);
+                self.process.set(ProcessWord::Degraded, before | degraded::REFUSED_BY_PROGRAM);
             }
             if notes::is_refused(start, end) {
                 return Order::Base;
@@ -372,21 +374,21 @@ impl Regions {
             let wanted = (allowance / HUGE / 4).min(MOST);
             while self.pool.store() < wanted && self.pool.make(&self.linux, self.process) {}
         }
-        self.process.set(Of::Pool, self.pool.store());
+        self.process.set(ProcessWord::Pool, self.pool.store());
     }
 
     /// Does what the launcher has asked for.
     fn collapse_one(&mut self) {
-        let chunk = self.process.get(Of::CollapseAt);
+        let chunk = self.process.get(ProcessWord::CollapseAt);
         if chunk == 0 || !chunk.is_multiple_of(HUGE) {
             return;
         }
         let began = sys::clock(sys::CLOCK_MONOTONIC);
         let done = !notes::is_refused(chunk, chunk + HUGE) && kernel::collapse(chunk);
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-        self.process.smooth(Of::CollapseNs, took);
-        self.process.add(if done { Of::Collapsed } else { Of::NotCollapsed }, 1);
-        self.process.set(Of::CollapseAt, 0);
+        self.process.smooth(ProcessWord::CollapseNs, took);
+        self.process.add(if done { ProcessWord::Collapsed } else { ProcessWord::NotCollapsed }, 1);
+        self.process.set(ProcessWord::CollapseAt, 0);
     }
 
     /// How long until something may be due.
@@ -397,7 +399,7 @@ impl Regions {
         const IDLE_NS: u64 = 20_000_000;
         /// What a program has just mapped it mostly touches at once.
         const YOUNG_NS: u64 = 50_000_000;
-        if self.process.get(Of::CollapseAt) != 0 {
+        if self.process.get(ProcessWord::CollapseAt) != 0 {
             return MOST_NS;
         }
         if rate > 0 && now < self.grown_ns + KEEP_NS {
@@ -552,21 +554,21 @@ impl Regions {
         let frontier = Frontier::new(start, end, now).at_rate(rate);
         self.slots[number] = Slot { live: true, frontier, kind, seen: true, ..Slot::default() };
         let place = self.process.region(number);
-        let generation = place.get(At::Generation);
-        place.set(At::Generation, generation | 1);
+        let generation = place.get(RegionWord::Generation);
+        place.set(RegionWord::Generation, generation | 1);
         for (word, value) in [
-            (At::Start, start),
-            (At::End, end),
-            (At::Kind, kind as u64),
-            (At::Touched, start),
-            (At::Provided, start),
-            (At::Rate, 0),
-            (At::Jumps, 0),
-            (At::Since, now),
+            (RegionWord::Start, start),
+            (RegionWord::End, end),
+            (RegionWord::Kind, kind as u64),
+            (RegionWord::Touched, start),
+            (RegionWord::Provided, start),
+            (RegionWord::Rate, 0),
+            (RegionWord::Jumps, 0),
+            (RegionWord::Since, now),
         ] {
             place.set(word, value);
         }
-        place.set(At::Generation, (generation | 1) + 1);
+        place.set(RegionWord::Generation, (generation | 1) + 1);
         Some(number)
     }
 
@@ -596,21 +598,21 @@ impl Regions {
         let slot = &mut self.slots[number];
         let place = self.process.region(number);
         if !slot.live {
-            if place.get(At::End) != 0 {
-                place.set(At::End, 0);
+            if place.get(RegionWord::End) != 0 {
+                place.set(RegionWord::End, 0);
             }
             return;
         }
         let now = (slot.frontier.end(), slot.frontier.touched(), slot.frontier.provided());
         if slot.told != now {
             slot.told = now;
-            place.set(At::Start, slot.frontier.start());
-            place.set(At::End, now.0);
-            place.set(At::Kind, slot.kind as u64);
-            place.set(At::Touched, now.1);
-            place.set(At::Provided, now.2);
-            place.set(At::Jumps, slot.frontier.jumps());
+            place.set(RegionWord::Start, slot.frontier.start());
+            place.set(RegionWord::End, now.0);
+            place.set(RegionWord::Kind, slot.kind as u64);
+            place.set(RegionWord::Touched, now.1);
+            place.set(RegionWord::Provided, now.2);
+            place.set(RegionWord::Jumps, slot.frontier.jumps());
         }
-        place.set(At::Rate, slot.frontier.rate(sys::clock(sys::CLOCK_MONOTONIC_COARSE)));
+        place.set(RegionWord::Rate, slot.frontier.rate(sys::clock(sys::CLOCK_MONOTONIC_COARSE)));
     }
 }

@@ -5,7 +5,7 @@ use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, poll};
 
 use crate::interval::now;
-use crate::question::{self, Question};
+use crate::question::{self, SyscallNotification};
 use crate::trace::{Sink, Untraced};
 use crate::tracer::{HELPERS, Tracer};
 
@@ -23,7 +23,8 @@ impl Tracer {
         let Some((listener, _)) = &self.session.listener else { return };
         while let (true, _) = seccomp::waits(listener) {
             // Its caller may be gone.
-            self.unanswered.extend(seccomp::receive(listener).as_ref().map(Question::of));
+            self.unanswered
+                .extend(seccomp::receive(listener).as_ref().map(SyscallNotification::of));
         }
     }
 
@@ -33,7 +34,7 @@ impl Tracer {
                 self.unanswered.push(question);
             }
         }
-        let asking: Vec<(u32, Question)> = self
+        let asking: Vec<(u32, SyscallNotification)> = self
             .processes
             .iter()
             .filter_map(|(pid, process)| Some((*pid, process.question()?)))
@@ -57,7 +58,7 @@ impl Tracer {
     fn question(
         &mut self,
         asked: Option<u32>,
-        question: &Question,
+        question: &SyscallNotification,
         sink: &mut dyn Sink,
     ) -> Result<bool> {
         let caller = self.threads.get(&question.thread);
@@ -144,7 +145,7 @@ impl Tracer {
     }
 
     /// A call that nobody can answer is to be made again.
-    fn helpers_are_gone(&mut self, pid: u32, question: Question) -> Result<bool> {
+    fn helpers_are_gone(&mut self, pid: u32, question: SyscallNotification) -> Result<bool> {
         self.unanswered.push(question);
         Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS))
     }

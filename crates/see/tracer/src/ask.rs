@@ -13,7 +13,7 @@ use crate::copy::copy;
 use crate::layout::{OURS, of_image, protection, stays};
 use crate::process::Process;
 use crate::question::{
-    CLONE, CLONE3, DONT_FORK, FORK, MMAP, MPROTECT, MREMAP, Question, WIPE_ON_FORK,
+    CLONE, CLONE3, DONT_FORK, FORK, MMAP, MPROTECT, MREMAP, SyscallNotification, WIPE_ON_FORK,
 };
 use crate::trace::Untraced;
 
@@ -25,13 +25,13 @@ const KEEP_ON_FORK: u64 = 19;
 impl Process {
     /// Has its servant decide a call of its own that another process's mapper received, or, `now`, one that is the
     /// tracer's to answer.
-    pub(crate) fn decide(&self, question: &Question, now: bool) -> Result<Decided> {
-        let Question { id, thread, number, argument } = *question;
+    pub(crate) fn decide(&self, question: &SyscallNotification, now: bool) -> Result<Decided> {
+        let SyscallNotification { id, thread, number, argument } = *question;
         self.control.decide(id, thread, number, argument, now, |calls| self.serve(calls))
     }
 
     /// Whether a call forks: makes a process with a copy of the memory.
-    pub(crate) fn forks(&self, question: &Question) -> bool {
+    pub(crate) fn forks(&self, question: &SyscallNotification) -> bool {
         const SHARE_MEMORY: u64 = 0x100;
         match question.number {
             FORK | CLONE => true,
@@ -46,14 +46,17 @@ impl Process {
 
     /// Private writable memory of a file is about to be: mapped or moved by the servant, while the tracer looks at no
     /// page table. Whether it is done.
-    pub(crate) fn own_file(&mut self, question: &Question) -> Result<Decided> {
+    pub(crate) fn own_file(&mut self, question: &SyscallNotification) -> Result<Decided> {
         self.own_files = true;
         self.decide(question, true)
     }
 
     /// A mapping of something else than a plain file, made between two looks at the page tables; and if it is a
     /// driver's memory, or huge pages, never looked at. What is not traced of it.
-    pub(crate) fn map_apart(&mut self, question: &Question) -> Result<(Answer, Vec<Untraced>)> {
+    pub(crate) fn map_apart(
+        &mut self,
+        question: &SyscallNotification,
+    ) -> Result<(Answer, Vec<Untraced>)> {
         let call: [i64; 7] = std::array::from_fn(|index| match index {
             0 => i64::from(question.number),
             _ => question.argument[index - 1] as i64,
@@ -86,7 +89,7 @@ impl Process {
     }
 
     /// Write access to private mappings of files: parts of programs' images become part of the memory file.
-    pub(crate) fn protect(&mut self, question: &Question) -> Result<Answer> {
+    pub(crate) fn protect(&mut self, question: &SyscallNotification) -> Result<Answer> {
         let [start, length, access, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         let maps = self.linux.maps(self.pid)?;
@@ -129,7 +132,7 @@ impl Process {
 
     /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image
     /// are to come back.
-    pub(crate) fn advise(&mut self, question: &Question) -> Result<Answer> {
+    pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<Answer> {
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         for part in self.parts(start, end)? {

@@ -28,7 +28,7 @@ use crate::arguments::Arguments;
 use crate::interval::{Interval, Pages, normal, now};
 use crate::layout::OURS;
 use crate::process::{Inherited, cloned};
-use crate::question::{self, Question};
+use crate::question::{self, SyscallNotification};
 
 /// A child that is still to be adopted.
 #[derive(Debug)]
@@ -164,7 +164,11 @@ impl Child {
 
     /// What it asks: all goes on as it would, but what leaves is seen before, and memory that is to
     /// read as zeros does not read as its parent's.
-    pub(crate) fn answer(&mut self, linux: &Linux, question: &Question) -> Result<Answer> {
+    pub(crate) fn answer(
+        &mut self,
+        linux: &Linux,
+        question: &SyscallNotification,
+    ) -> Result<Answer> {
         const DONT_NEED: u64 = 4;
         const FREE: u64 = 8;
         const REMOVE: u64 = 9;

@@ -71,6 +71,14 @@ const PRLIMIT: i64 = 302;
 /// RLIMIT_NOFILE.
 const DESCRIPTORS: i64 = 7;
 const CLOEXEC: i64 = 0o2_000_000;
+/// What is opened in a program.
+const OPENED: [&str; 5] = [
+    "create a memory file in",
+    "open a userfaultfd in",
+    "open the pagemap of",
+    "open the maps of",
+    "create an eventfd in",
+];
 
 /// Where a program stands that is to be changed.
 #[derive(Debug)]
@@ -441,6 +449,39 @@ impl Conversion<'_> {
 
     /// Opens what our code in the program needs, at numbers that the program does not use.
     fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
+        self.close_parents(control)?;
+        let results = self.open(control)?;
+        let opened: Vec<i64> = OPENED
+            .iter()
+            .zip(&results)
+            .map(|(what, &result)| self.check(what, result))
+            .collect::<Result<_>>()?;
+        // Calls are filtered from now on, and somebody must answer if we are killed.
+        let fresh_listener = match &self.session.listener {
+            None => {
+                let fd = self.filtered(results[results.len() - 1])?;
+                let listener = pidfd::descriptor(process, fd as i32)?;
+                let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
+                self.session.keeper = Some(Keeper::start(&listener, patience)?);
+                Some((fd, listener))
+            }
+            Some(_) => None,
+        };
+        let (first, moved) =
+            self.move_up(control, &opened, fresh_listener.as_ref().map(|(fd, _)| *fd))?;
+        if let Some((_, listener)) = fresh_listener {
+            self.session.listener = Some((listener, moved[moved.len() - 1]));
+        }
+        let listener = self.session.listener.as_ref().map_or(-1, |(_, number)| *number);
+        let [memory, userfault, pagemap, maps, wake] = moved[..OPENED.len()] else {
+            let (object, why) = ("descriptors in the program", "some are missing");
+            return Err(Error::new(Kind::Other, "open", object, why));
+        };
+        Ok(Own { first, memory, userfault, pagemap, maps, wake, listener })
+    }
+
+    /// A child has its parent's.
+    fn close_parents(&self, control: &Control) -> Result<()> {
         if let (Origin::Forked(parent), Some((_, listener))) = (self.origin, &self.session.listener)
         {
             let own = i64::from(parent.own_fds);
@@ -450,6 +491,12 @@ impl Conversion<'_> {
                 .collect();
             self.injection.list(control, &closes)?;
         }
+        Ok(())
+    }
+
+    /// Opens them, as [`OPENED`] says, and filters the calls of a program that has no filter yet: what each call
+    /// returned.
+    fn open(&self, control: &Control) -> Result<Vec<i64>> {
         // Texts for system calls stand where ranges will.
         let text = |slot: u64, text: &str| -> Result<i64> {
             let address = Control::ranges_address() + 64 * slot;
@@ -477,37 +524,28 @@ impl Conversion<'_> {
             }
             calls.push([SECCOMP, 1, seccomp::INSTALL_FLAGS as i64, program as i64, 0, 0, 0]);
         }
-        let results = self.injection.list(control, &calls)?;
-        const WHAT: [&str; 5] = [
-            "create a memory file in",
-            "open a userfaultfd in",
-            "open the pagemap of",
-            "open the maps of",
-            "create an eventfd in",
-        ];
-        let opened: Vec<i64> = WHAT
-            .iter()
-            .zip(&results)
-            .map(|(what, &result)| self.check(what, result))
-            .collect::<Result<_>>()?;
+        self.injection.list(control, &calls)
+    }
+
+    /// The listener of the filter that was asked for.
+    fn filtered(&self, result: i64) -> Result<i64> {
         const BUSY: i64 = -16;
-        if self.session.listener.is_none() && results.last() == Some(&BUSY) {
+        if result == BUSY {
             let object = format!("process {}", self.pid);
             let why = "its system calls are answered by another process already: what started it was recorded with -p, or it is in a sandbox";
             return Err(Error::new(Kind::Unsupported, "trace", object, why)
                 .advise("start it from another shell, or use --backend sample"));
         }
-        // Calls are filtered from now on, and somebody must answer if we are killed.
-        let fresh_listener = match &self.session.listener {
-            None => {
-                let fd = self.check("filter the system calls of", results[results.len() - 1])?;
-                let listener = pidfd::descriptor(process, fd as i32)?;
-                let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
-                self.session.keeper = Some(Keeper::start(&listener, patience)?);
-                Some((fd, listener))
-            }
-            Some(_) => None,
-        };
+        self.check("filter the system calls of", result)
+    }
+
+    /// Moves them to numbers that the program does not use: the first of them, and each.
+    fn move_up(
+        &self,
+        control: &Control,
+        opened: &[i64],
+        listener: Option<i64>,
+    ) -> Result<(u32, Vec<i64>)> {
         let limit = self.raise_limit(control)?;
         let own = i64::from(limit.first);
         const DUPLICATE: i64 = 0;
@@ -515,14 +553,10 @@ impl Conversion<'_> {
         let mut calls: Vec<[i64; 7]> =
             opened.iter().map(|&fd| [FCNTL, fd, DUPLICATE_CLOEXEC, own, 0, 0, 0]).collect();
         // The listener stays open over exec: the next program inherits the filter.
-        calls.extend(fresh_listener.iter().map(|(fd, _)| [FCNTL, *fd, DUPLICATE, own, 0, 0, 0]));
+        calls.extend(listener.map(|fd| [FCNTL, fd, DUPLICATE, own, 0, 0, 0]));
         let duplicates = self.injection.list(control, &calls)?;
-        let closes: Vec<[i64; 7]> = opened
-            .iter()
-            .copied()
-            .chain(fresh_listener.iter().map(|(fd, _)| *fd))
-            .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
-            .collect();
+        let closes: Vec<[i64; 7]> =
+            opened.iter().copied().chain(listener).map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0]).collect();
         self.injection.list(control, &closes)?;
         limit.restore(self.pid, self.injection, control)?;
         let moved: Vec<i64> = duplicates
@@ -536,19 +570,7 @@ impl Conversion<'_> {
                 Err(Error::new(Kind::Busy, "trace", format_args!("process {}", self.pid), why))
             })
             .collect::<Result<_>>()?;
-        if let Some((_, listener)) = fresh_listener {
-            self.session.listener = Some((listener, moved[moved.len() - 1]));
-        }
-        let listener = self.session.listener.as_ref().map_or(-1, |(_, number)| *number);
-        let [memory, userfault, pagemap, maps, wake] = moved[..5] else {
-            return Err(Error::new(
-                Kind::Other,
-                "open",
-                "descriptors in the program",
-                "some are missing",
-            ));
-        };
-        Ok(Own { first: limit.first, memory, userfault, pagemap, maps, wake, listener })
+        Ok((limit.first, moved))
     }
 
     /// Lets the program have descriptors as high as ours. Where its hard limit is lower and may not be raised (without

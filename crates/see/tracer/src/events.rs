@@ -16,7 +16,7 @@ use pagemill_kernel::{Error, Kind, Linux, Result};
 
 /// A way to be told of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum FaultSource {
     /// BPF programs on the page fault tracepoints.
     Bpf,
     /// Samples of these tracepoints.
@@ -27,7 +27,7 @@ pub enum Rung {
     Scan,
 }
 
-impl Rung {
+impl FaultSource {
     /// All, best first.
     pub const LADDER: [Self; 4] = [Self::Bpf, Self::PerfTracepoint, Self::PerfSoftware, Self::Scan];
 
@@ -56,25 +56,29 @@ pub(crate) enum Events {
 
 impl Events {
     /// Takes the best rung that works, from `first` on down; why the ones above it do not.
-    pub(crate) fn best(linux: &Linux, first: Rung) -> (Self, Rung, Vec<String>) {
+    pub(crate) fn best(linux: &Linux, first: FaultSource) -> (Self, FaultSource, Vec<String>) {
         let mut not_used = Vec::new();
-        for rung in Rung::LADDER.into_iter().filter(|rung| *rung >= first) {
+        for rung in FaultSource::LADDER.into_iter().filter(|rung| *rung >= first) {
             let found = match rung {
-                Rung::Bpf if !linux.in_first_pid_namespace() => {
+                FaultSource::Bpf if !linux.in_first_pid_namespace() => {
                     let why = "BPF programs are told the numbers of processes in the first one";
                     Err(Error::new(Kind::Unsupported, "use", "BPF in a PID namespace", why))
                 }
-                Rung::Bpf => Accesses::load().map(|accesses| Self::Bpf(Box::new(accesses))),
-                Rung::PerfTracepoint => Faults::prepare(linux, Source::Tracepoint).map(Self::Perf),
-                Rung::PerfSoftware => Faults::prepare(linux, Source::Software).map(Self::Perf),
-                Rung::Scan => Ok(Self::None),
+                FaultSource::Bpf => Accesses::load().map(|accesses| Self::Bpf(Box::new(accesses))),
+                FaultSource::PerfTracepoint => {
+                    Faults::prepare(linux, Source::Tracepoint).map(Self::Perf)
+                }
+                FaultSource::PerfSoftware => {
+                    Faults::prepare(linux, Source::Software).map(Self::Perf)
+                }
+                FaultSource::Scan => Ok(Self::None),
             };
             match found {
                 Ok(events) => return (events, rung, not_used),
                 Err(error) => not_used.push(format!("{}: {error}", rung.name())),
             }
         }
-        (Self::None, Rung::Scan, not_used)
+        (Self::None, FaultSource::Scan, not_used)
     }
 
     /// Tells of `process` from now on.

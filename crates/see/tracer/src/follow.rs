@@ -13,7 +13,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, heartbeat, poll};
 
 use crate::PATIENCE;
-use crate::events::Rung;
+use crate::events::FaultSource;
 use crate::interval::now;
 use crate::process::Process;
 use crate::trace::{Ended, Options, Sink};
@@ -196,7 +196,7 @@ impl Tracer {
 
     fn tick(&mut self, sink: &mut dyn Sink) -> Result<()> {
         let began = Instant::now();
-        let complete = self.rung != Rung::Scan;
+        let complete = self.rung != FaultSource::Scan;
         let mut pages = 0;
         let mut intervals = Vec::new();
         for process in self.processes.values_mut() {

@@ -37,7 +37,7 @@ use crate::inject::{Injection, refused};
 use crate::layout::{OURS, guard, protection, watch_all};
 use crate::pins::pins;
 use crate::process::{Process, Words};
-use crate::question::{self, Question};
+use crate::question::{self, SyscallNotification};
 
 const MMAP: i64 = 9;
 const MUNMAP: i64 = 11;
@@ -52,7 +52,7 @@ const MADVISE: i64 = 28;
 
 impl Process {
     /// A thread is about to fork: notes what the kernel will write.
-    pub(crate) fn note_words(&mut self, question: &Question) {
+    pub(crate) fn note_words(&mut self, question: &SyscallNotification) {
         const PIDFD: u64 = 0x1000;
         const PARENT: u64 = 0x0010_0000;
         const CHILD: u64 = 0x0100_0000;

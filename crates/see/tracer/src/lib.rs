@@ -74,7 +74,7 @@ mod stops;
 mod trace;
 mod tracer;
 
-pub use events::Rung;
+pub use events::FaultSource;
 pub use interval::{Interval, Pages};
 pub use layout::not_traced;
 pub use pagemill_kernel::bpf::accesses::Access;

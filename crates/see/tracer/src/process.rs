@@ -17,7 +17,7 @@ use crate::arguments::Arguments;
 use crate::inject::refused;
 use crate::interval::{Interval, Pages, normal};
 use crate::layout::own_file;
-use crate::question::Question;
+use crate::question::SyscallNotification;
 use crate::trace::Untraced;
 use crate::{Granule, PATIENCE};
 
@@ -112,14 +112,14 @@ impl Process {
     }
 
     /// What its mapper asks, if it does.
-    pub(crate) fn question(&self) -> Option<Question> {
+    pub(crate) fn question(&self) -> Option<SyscallNotification> {
         if self.control.asks() { self.received() } else { None }
     }
 
     /// The call that its mapper received last, unless it is done with.
-    pub(crate) fn received(&self) -> Option<Question> {
+    pub(crate) fn received(&self) -> Option<SyscallNotification> {
         let notification = &self.control.notification;
-        let question = Question {
+        let question = SyscallNotification {
             id: notification.id.load(Acquire),
             thread: notification.pid.load(Relaxed),
             number: notification.number.load(Relaxed),
@@ -403,7 +403,7 @@ impl Process {
 
     /// Ends what runs for us in the program. The call that its mapper had received and not answered, which
     /// may be another process's.
-    pub(crate) fn dismiss(&self, linux: &Linux) -> Option<Question> {
+    pub(crate) fn dismiss(&self, linux: &Linux) -> Option<SyscallNotification> {
         let here = scheduling::this_processor();
         for process in [Some(self.servant), self.mapper].into_iter().flatten() {
             if let Some(processor) = here {

@@ -30,7 +30,7 @@ pub(crate) const WIPE_ON_FORK: u64 = 18;
 
 /// A question of a mapper.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
+pub(crate) struct SyscallNotification {
     pub(crate) id: u64,
     /// Thread that makes the call.
     pub(crate) thread: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Question {
     pub(crate) argument: [u64; 6],
 }
 
-impl Question {
+impl SyscallNotification {
     /// A call that the tracer received itself.
     pub(crate) fn of(notified: &seccomp::Notified) -> Self {
         let seccomp::Notified { id, thread, number, argument, .. } = *notified;

@@ -8,7 +8,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::supervised::Supervisor;
 
 use crate::Granule;
-use crate::events::Rung;
+use crate::events::FaultSource;
 use crate::interval::Interval;
 
 /// What a trace is to be like.
@@ -19,7 +19,7 @@ pub struct Options {
     /// At most this much slower, by longer intervals; `None`: intervals stay what they are.
     pub budget: Option<f64>,
     /// How faults are told one by one; `None`: the best way that works.
-    pub events: Option<Rung>,
+    pub events: Option<FaultSource>,
     /// What one fault brings into view.
     pub granule: Granule,
     /// Let the program go after this long.

@@ -10,10 +10,10 @@ use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use crate::Granule;
 use crate::child::Child;
 use crate::convert::{Session, own_descriptors};
-use crate::events::{Events, Rung};
+use crate::events::{Events, FaultSource};
 use crate::page_out::PagedOut;
 use crate::process::Process;
-use crate::question::Question;
+use crate::question::SyscallNotification;
 use crate::trace::{Ended, Options, Sink, Untraced};
 
 /// What one fault costs the program, for counting useful time, until more is known.
@@ -68,7 +68,7 @@ pub struct Tracer {
     /// Stops of threads that were to be held, to be looked at when they no longer are.
     pub(crate) deferred: Vec<(u32, Stop)>,
     /// Calls that a mapper had received when it was ended, and those that the tracer received itself.
-    pub(crate) unanswered: Vec<Question>,
+    pub(crate) unanswered: Vec<SyscallNotification>,
     /// Threads that come back from a call of theirs, asked to stop, and are to make it again.
     pub(crate) again: BTreeSet<u32>,
     /// Threads that a failure left stopped in the middle of a fork.
@@ -88,7 +88,7 @@ pub struct Tracer {
     /// Processes that were looked at because all their threads end.
     pub(crate) ending: BTreeSet<u32>,
     pub(crate) events: Events,
-    pub(crate) rung: Rung,
+    pub(crate) rung: FaultSource,
     /// Better ways to be told of faults, and why they are not used.
     pub(crate) not_used: Vec<String>,
     pub(crate) untraced: Vec<Untraced>,
@@ -111,7 +111,8 @@ impl Tracer {
     /// A tracer of nothing yet.
     pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
         own_processes(&linux)?;
-        let (events, rung, not_used) = Events::best(&linux, options.events.unwrap_or(Rung::Bpf));
+        let (events, rung, not_used) =
+            Events::best(&linux, options.events.unwrap_or(FaultSource::Bpf));
         let privileged =
             linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
         let session =
@@ -165,7 +166,7 @@ impl Tracer {
     }
 
     /// How faults are told.
-    pub fn rung(&self) -> Rung {
+    pub fn rung(&self) -> FaultSource {
         self.rung
     }
 

@@ -17,7 +17,7 @@ use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::process::{Capability, Status as ProcessStatus};
 use pagemill_kernel::psi::{Resource, Trigger, Who};
 use pagemill_kernel::thp::{self as thp_of_process, Disabled};
-use pagemill_kernel::userfaultfd::{self, Userfaultfd, Way, Writer};
+use pagemill_kernel::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
 use pagemill_kernel::yama::PtraceScope;
 use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm, scheduling};
 use serde::Serialize;
@@ -285,7 +285,9 @@ fn ksm(linux: &Linux) -> Found {
 /// The strongest userfaultfd that this user gets, or why there is none.
 fn best_userfaultfd(linux: &Linux) -> Result<Userfaultfd, Error> {
     let open = |way| Userfaultfd::open(linux, way);
-    open(Way::SystemCall).or_else(|_| open(Way::Device)).or_else(|_| open(Way::UserModeOnly))
+    open(OpenMethod::SystemCall)
+        .or_else(|_| open(OpenMethod::Device))
+        .or_else(|_| open(OpenMethod::UserModeOnly))
 }
 
 const FULL_USERFAULTFD: &str =
@@ -300,9 +302,11 @@ fn userfaultfd(linux: &Linux) -> Found {
     };
     match best_userfaultfd(linux) {
         Ok(fd) => match fd.way() {
-            Way::SystemCall => Found::ok(format!("by system call, kernel faults too{open_to_all}")),
-            Way::Device => Found::ok("by /dev/userfaultfd, kernel faults too"),
-            Way::UserModeOnly => Found::degraded(
+            OpenMethod::SystemCall => {
+                Found::ok(format!("by system call, kernel faults too{open_to_all}"))
+            }
+            OpenMethod::Device => Found::ok("by /dev/userfaultfd, kernel faults too"),
+            OpenMethod::UserModeOnly => Found::degraded(
                 "user-mode faults only: system calls cannot be held, so nothing is merged by remap",
                 FULL_USERFAULTFD,
             ),
@@ -502,7 +506,7 @@ fn fragmentation(linux: &Linux) -> Found {
 
 fn prefault(linux: &Linux) -> Found {
     const MOVE: &str = "boot kernel 6.8 or newer, or allow userfaultfd(2) in the seccomp profile";
-    let moves = Userfaultfd::open(linux, Way::UserModeOnly)
+    let moves = Userfaultfd::open(linux, OpenMethod::UserModeOnly)
         .and_then(|fd| if fd.features().move_pages() { fd.moves() } else { Ok(false) });
     match moves {
         Ok(true) => {}
@@ -615,7 +619,10 @@ fn seccomp(linux: &Linux) -> Found {
         Some(_) => {
             let calls = [
                 ("memfd_create", refused(memfd::create(c"pagemill-doctor").map(drop))),
-                ("userfaultfd", refused(Userfaultfd::open(linux, Way::UserModeOnly).map(drop))),
+                (
+                    "userfaultfd",
+                    refused(Userfaultfd::open(linux, OpenMethod::UserModeOnly).map(drop)),
+                ),
                 ("process_vm_readv", refused(read_a_child())),
                 ("madvise", refused(ksm::try_to_offer())),
             ];

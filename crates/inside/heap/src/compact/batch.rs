@@ -57,7 +57,7 @@ impl<R> Frozen<R> {
 
 /// Pages to freeze and to map in one call.
 #[derive(Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct PageRun {
     pub(super) start: usize,
     pub(super) len: usize,
     /// Page of the image that it begins with.
@@ -97,11 +97,11 @@ impl<R: Copy> Batch<R> {
         from: usize,
         to: usize,
         page_size: usize,
-    ) -> impl Iterator<Item = Stretch> + '_ {
+    ) -> impl Iterator<Item = PageRun> + '_ {
         let mut at = from;
         core::iter::from_fn(move || {
             let first = self.units[at..to].first()?.as_ref()?;
-            let mut stretch = Stretch {
+            let mut stretch = PageRun {
                 start: first.start,
                 len: 0,
                 image_page: first.image_page,

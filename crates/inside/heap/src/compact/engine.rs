@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::pass::Stage;
 use super::state::{Compactor, Progress, add};
-use super::{Able, Kernel, Spans};
+use super::{BarrierSupport, Kernel, Spans};
 use crate::os::Os;
 use crate::stats::{Backend, Barrier, degraded};
 
@@ -35,16 +35,17 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Finds out what can stop writers now, and says in the statistics what compacts.
     pub fn survey(&mut self) {
-        self.able = if self.imageless { Able::Nothing } else { self.kernel.barrier() };
+        self.able = if self.imageless { BarrierSupport::Nothing } else { self.kernel.barrier() };
         let barrier = match (self.backend, self.able) {
-            (Backend::Remap, Able::Alone) => Barrier::SingleThread,
-            (Backend::Remap, Able::WriteProtect { .. }) => Barrier::WriteProtect,
+            (Backend::Remap, BarrierSupport::Alone) => Barrier::SingleThread,
+            (Backend::Remap, BarrierSupport::WriteProtect { .. }) => Barrier::WriteProtect,
             _ => Barrier::None,
         };
         self.stats.barrier.store(barrier as u64, Relaxed);
         let backend = if self.can_merge() { self.backend } else { Backend::None };
         self.stats.backend.store(backend as u64, Relaxed);
-        if self.backend == Backend::Remap && self.able == Able::Nothing && !self.imageless {
+        if self.backend == Backend::Remap && self.able == BarrierSupport::Nothing && !self.imageless
+        {
             self.degrade(degraded::NO_BARRIER);
         }
     }

@@ -148,7 +148,7 @@ pub mod pagemap {
 
 /// What barrier the kernel and the process's rights allow; see [`Kernel::barrier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Able {
+pub enum BarrierSupport {
     /// No userfaultfd that stops kernel writers: nothing may be remapped unless the process has one
     /// thread and that thread is the one that compacts.
     Nothing,
@@ -171,7 +171,7 @@ pub trait Kernel {
     fn cpu_ns(&self) -> u64;
 
     /// What can stop writers. Asked once a pass.
-    fn barrier(&self) -> Able;
+    fn barrier(&self) -> BarrierSupport;
 
     /// `UFFDIO_REGISTER`.
     ///

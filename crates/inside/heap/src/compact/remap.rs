@@ -28,11 +28,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{BATCH, Batch, Frozen, IMAGE_PAGES, Stretch, UNITS};
+use super::batch::{BATCH, Batch, Frozen, IMAGE_PAGES, PageRun, UNITS};
 use super::copy::{copy, runs};
 use super::groups::{END, Merged};
 use super::state::{Compactor, add};
-use super::{Able, Errno, Kernel, Registration, Spans, Sys};
+use super::{BarrierSupport, Errno, Kernel, Registration, Spans, Sys};
 use crate::os::Os;
 use crate::stats::{Barrier, degraded, pause_bucket};
 
@@ -122,7 +122,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Freezes the batch, copies and maps its groups, and wakes the waiters. Returns the first group that was let go,
     /// if any.
     fn freeze(&mut self, batch: &mut Batch<S::Ref>) -> Option<u32> {
-        let protects = matches!(self.able, Able::WriteProtect { .. });
+        let protects = matches!(self.able, BarrierSupport::WriteProtect { .. });
         let mut ranges = 0;
         for stretch in batch.stretches(0, batch.len, self.page) {
             ranges += 1;
@@ -230,7 +230,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let place = self.compose(units, image_pages);
         let (mut group, mut mapped_ranges) = (END, 0);
         for stretch in batch.stretches(from, to, self.page) {
-            let Stretch { start, len, image_page, .. } = stretch;
+            let PageRun { start, len, image_page, .. } = stretch;
             let frozen_ns = self.kernel.now_ns().wrapping_sub(begin);
             if mapped_ranges >= 2 && frozen_ns > TOO_LATE * self.settings.pause_ns {
                 self.let_go(batch, stretch.from, to);
@@ -359,7 +359,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Moves the pages of `batch[from..to]` aside, so that neither a device nor a thread can reach them.
     /// If one cannot be moved (pinned, or shared with a child), all are moved back: `false`.
     fn move_aside(&mut self, batch: &mut Batch<S::Ref>, from: usize, to: usize) -> bool {
-        if !matches!(self.able, Able::WriteProtect { moves: true }) || !self.aside_area() {
+        if !matches!(self.able, BarrierSupport::WriteProtect { moves: true }) || !self.aside_area()
+        {
             self.degrade(degraded::PINS);
             return false;
         }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::copy::{copy, runs};
 use super::groups::{END, Merged};
 use super::state::{Compactor, add};
-use super::{Able, Kernel, SpanView, Spans, pagemap};
+use super::{BarrierSupport, Kernel, SpanView, Spans, pagemap};
 use crate::os::Os;
 use crate::plan::{self, Geometry};
 use crate::stats::{Backend, degraded};
@@ -217,7 +217,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     self.degrade(degraded::VMA_BUDGET);
                     return false;
                 }
-                if matches!(self.able, Able::WriteProtect { .. }) {
+                if matches!(self.able, BarrierSupport::WriteProtect { .. }) {
                     // Lets the mapping join its neighbours; `protect` mends it if this fails.
                     let how = super::Registration::WriteProtect;
                     let _ = self.kernel.register(start, len, how);
@@ -235,8 +235,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // The page is its own as soon as it is written; until then the kernel shares it.
             return true;
         }
-        let protects = matches!(self.able, Able::WriteProtect { .. });
-        if self.able == Able::Nothing {
+        let protects = matches!(self.able, BarrierSupport::WriteProtect { .. });
+        if self.able == BarrierSupport::Nothing {
             return false;
         }
         let start = view.start + usize::from(unit.page) * self.page;

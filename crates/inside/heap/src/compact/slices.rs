@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proptest::prelude::*;
 
 use super::{
-    Able, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys, pagemap,
+    BarrierSupport, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys,
+    pagemap,
 };
 use crate::os::{Misuse, Os};
 use crate::stats::{Backend, StatsPage};
@@ -225,8 +226,8 @@ impl Kernel for &World {
         self.clock.get()
     }
 
-    fn barrier(&self) -> Able {
-        Able::Alone
+    fn barrier(&self) -> BarrierSupport {
+        BarrierSupport::Alone
     }
 
     fn write_protect(&self, _: usize, _: usize, _: bool) -> Sys<()> {

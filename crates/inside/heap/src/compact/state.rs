@@ -8,7 +8,7 @@ use super::groups::Groups;
 use super::offers::Offered;
 use super::pass::{Plan, Stage};
 use super::table::Table;
-use super::{Able, CHUNK, Kernel, Registration, SpanView, Spans};
+use super::{BarrierSupport, CHUNK, Kernel, Registration, SpanView, Spans};
 use crate::os::Os;
 use crate::plan::{self, Geometry};
 use crate::stats::{Backend, StatsPage};
@@ -71,7 +71,7 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Bounds and prices; may be changed between steps.
     pub settings: Settings,
     pub(crate) backend: Backend,
-    pub(crate) able: Able,
+    pub(crate) able: BarrierSupport,
     pub(crate) page: usize,
     pub(super) stage: Stage,
     pub(crate) pass: u32,
@@ -126,7 +126,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     ///
     /// # Safety
     /// `kernel` works on this process, and nobody else remaps or decommits pages that are blocked in
-    /// `spans`. If the kernel says [`Able::Alone`], every call of [`Compactor::step`] is made by the
+    /// `spans`. If the kernel says [`BarrierSupport::Alone`], every call of [`Compactor::step`] is made by the
     /// process's only thread with all signals blocked.
     pub unsafe fn new(
         spans: S,
@@ -142,7 +142,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             stats,
             settings: Settings::DEFAULT,
             backend,
-            able: Able::Nothing,
+            able: BarrierSupport::Nothing,
             page: os.page_size(),
             stage: Stage::Idle,
             pass: 0,
@@ -195,7 +195,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         match self.backend {
             Backend::None => false,
             Backend::Ksm => true,
-            Backend::Remap => self.able != Able::Nothing,
+            Backend::Remap => self.able != BarrierSupport::Nothing,
         }
     }
 
@@ -219,7 +219,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                 self.chunks[place..].rotate_right(1);
                 self.kernel.settle(chunk, CHUNK);
                 // The unit alone is registered where the whole chunk cannot be.
-                if let (Backend::Remap, Able::WriteProtect { .. }) = (self.backend, self.able) {
+                if let (Backend::Remap, BarrierSupport::WriteProtect { .. }) =
+                    (self.backend, self.able)
+                {
                     let _ = self.kernel.register(chunk, CHUNK, Registration::WriteProtect);
                 }
             }

@@ -12,8 +12,8 @@ use std::ptr::with_exposed_provenance_mut as pointer;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use pagemill_heap::compact::{
-    Able, Bits, Compactor, Errno, Image, Kernel, Progress, Registration, SpanView, Spans, Sys,
-    pagemap,
+    BarrierSupport, Bits, Compactor, Errno, Image, Kernel, Progress, Registration, SpanView, Spans,
+    Sys, pagemap,
 };
 use pagemill_heap::model::{Batch, Central, Span};
 use pagemill_heap::os::Os;
@@ -194,8 +194,8 @@ impl Kernel for &World {
         0
     }
 
-    fn barrier(&self) -> Able {
-        Able::WriteProtect { moves: false }
+    fn barrier(&self) -> BarrierSupport {
+        BarrierSupport::WriteProtect { moves: false }
     }
 
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Mutex, OnceLock};
 
 use pagemill_heap::compact::{
-    Able, Bits, Errno, Image, Kernel, Registration, SpanView, Spans, Sys,
+    BarrierSupport, Bits, Errno, Image, Kernel, Registration, SpanView, Spans, Sys,
 };
 use pagemill_heap::os::{Misuse, Os};
 
@@ -194,11 +194,11 @@ impl Kernel for &LibcKernel {
         clock(libc::CLOCK_THREAD_CPUTIME_ID)
     }
 
-    fn barrier(&self) -> Able {
+    fn barrier(&self) -> BarrierSupport {
         if self.alone.load(Relaxed) {
-            return Able::Alone;
+            return BarrierSupport::Alone;
         }
-        Able::WriteProtect { moves: self.moves }
+        BarrierSupport::WriteProtect { moves: self.moves }
     }
 
     fn register(&self, start: usize, len: usize, how: Registration) -> Sys<()> {

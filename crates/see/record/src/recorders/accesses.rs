@@ -18,7 +18,9 @@ use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, MappingSample, Nanos};
-use pagemill_tracer::{Ended, Granule, Interval, Options, Pages, Rung, Sink, Stopped, Tracer};
+use pagemill_tracer::{
+    Ended, FaultSource, Granule, Interval, Options, Pages, Sink, Stopped, Tracer,
+};
 
 use super::allocations::Allocations;
 use super::code::{Code, LONGEST};
@@ -147,7 +149,8 @@ impl Traced {
             let what = "allocations: which code asked for memory".into();
             writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
         }
-        let live = Live::begin(writer.meta_mut().started, page, self.tracer.rung() != Rung::Scan);
+        let live =
+            Live::begin(writer.meta_mut().started, page, self.tracer.rung() != FaultSource::Scan);
         let mut sink = Writing {
             live,
             allocations: self.allocations.as_mut().ok(),
@@ -189,7 +192,7 @@ impl Traced {
 }
 
 /// Traces a program that ends at once. How its accesses were told, and why not better.
-pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(Rung, Vec<String>)> {
+pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String>)> {
     struct Nothing;
     impl Sink for Nothing {
         fn access(&mut self, _: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {

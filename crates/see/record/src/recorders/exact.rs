@@ -19,7 +19,7 @@ use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Event, Nanos};
-use pagemill_tracer::exact::{self, Collector, Emulator, Told, Use};
+use pagemill_tracer::exact::{self, Collector, Emulator, EmulatorEvent, Use};
 use tempfile::TempDir;
 
 use super::accesses::{OURS, runs};
@@ -159,9 +159,9 @@ impl<'a> Exact<'a> {
     }
 
     /// Takes in what the emulator tells.
-    pub fn take(&mut self, told: Told) {
+    pub fn take(&mut self, told: EmulatorEvent) {
         match told {
-            Told::Use(one) => {
+            EmulatorEvent::Use(one) => {
                 let number = one.last.saturating_sub(self.began) / self.interval;
                 self.waiting.entry(number).or_default().push(one);
                 let held = HELD.div_ceil(self.interval).max(2);
@@ -172,20 +172,20 @@ impl<'a> Exact<'a> {
                     self.close(number, uses);
                 }
             }
-            Told::Range { process, start, end, protection } => {
+            EmulatorEvent::Range { process, start, end, protection } => {
                 let known = self.processes.entry(process).or_default();
                 known.put(start, end, protection);
             }
-            Told::Heap { process, start, end } => {
+            EmulatorEvent::Heap { process, start, end } => {
                 let known = self.processes.entry(process).or_default();
                 known.heap = (start, end);
                 known.put(start, end, 3);
             }
-            Told::Stack { process, address } => {
+            EmulatorEvent::Stack { process, address } => {
                 let known = self.processes.entry(process).or_default();
                 known.stack = address;
             }
-            Told::Names { process, mappings } => {
+            EmulatorEvent::Names { process, mappings } => {
                 let known = self.processes.entry(process).or_default();
                 let overlaps =
                     |new: &Mapping, old: &Mapping| new.start < old.end && old.start < new.end;
@@ -200,7 +200,7 @@ impl<'a> Exact<'a> {
                 known.names.extend(ours.into_iter().filter(fresh).map(unnamed));
                 known.names.sort_by_key(|mapping| mapping.start);
             }
-            Told::NotFollowed { process } => {
+            EmulatorEvent::NotFollowed { process } => {
                 self.not_followed.insert(process);
             }
         }

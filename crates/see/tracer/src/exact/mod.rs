@@ -72,7 +72,7 @@ pub struct Use {
 
 /// What the emulator tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum EmulatorEvent {
     /// Accesses.
     Use(Use),
     /// Memory of the program, from address to address.
@@ -171,7 +171,7 @@ impl Emulator {
         let status = loop {
             let ended = child.try_wait().map_err(failed)?;
             collector.read(|told| {
-                if let Told::Use(Use { access: Access::Write, address, .. }) = told {
+                if let EmulatorEvent::Use(Use { access: Access::Write, address, .. }) = told {
                     written.insert(address / 4096);
                 }
             })?;
@@ -306,7 +306,7 @@ impl Collector {
     }
 
     /// Hands on what has come, at most about a mebibyte of each process.
-    pub fn read(&mut self, mut each: impl FnMut(Told)) -> Result<()> {
+    pub fn read(&mut self, mut each: impl FnMut(EmulatorEvent)) -> Result<()> {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
@@ -337,7 +337,7 @@ const MANY: usize = 1 << 16;
 
 impl Connection {
     /// Whether it goes on.
-    fn read(&mut self, each: &mut impl FnMut(Told)) -> bool {
+    fn read(&mut self, each: &mut impl FnMut(EmulatorEvent)) -> bool {
         let mut piece = [0_u8; 1 << 16];
         for _ in 0..16 {
             match self.stream.read(&mut piece) {
@@ -359,7 +359,7 @@ impl Connection {
 }
 
 /// Hands on what is whole in `bytes`, and says how much of them that was; `None` if they are no plugin's.
-fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(Told)) -> Option<usize> {
+fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent)) -> Option<usize> {
     let mut at = 0;
     loop {
         let rest = bytes.get(at..)?;
@@ -386,12 +386,12 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(Told)) -> Optio
             let whole = String::from_utf8_lossy(text).into_owned();
             text.clear();
             let mappings = whole.lines().filter_map(Mapping::parse).collect();
-            each(Told::Names { process, mappings });
+            each(EmulatorEvent::Names { process, mappings });
         }
     }
 }
 
-fn told(process: u32, thread: u32, record: &[u8]) -> Option<Told> {
+fn told(process: u32, thread: u32, record: &[u8]) -> Option<EmulatorEvent> {
     let long = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
     let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let (address, second, third) = (long(0)?, long(8)?, long(16)?);
@@ -400,13 +400,20 @@ fn told(process: u32, thread: u32, record: &[u8]) -> Option<Told> {
         1 => Access::Write,
         2 => Access::Execute,
         20 => Access::Futex,
-        16 => return Some(Told::Range { process, start: address, end: second, protection: third }),
-        17 => return Some(Told::Heap { process, start: address, end: second }),
-        18 => return Some(Told::Stack { process, address }),
-        19 => return Some(Told::NotFollowed { process }),
+        16 => {
+            return Some(EmulatorEvent::Range {
+                process,
+                start: address,
+                end: second,
+                protection: third,
+            });
+        }
+        17 => return Some(EmulatorEvent::Heap { process, start: address, end: second }),
+        18 => return Some(EmulatorEvent::Stack { process, address }),
+        19 => return Some(EmulatorEvent::NotFollowed { process }),
         _ => return None,
     };
-    Some(Told::Use(Use {
+    Some(EmulatorEvent::Use(Use {
         process,
         thread,
         access,
@@ -434,7 +441,7 @@ mod tests {
         longs.chain([3_u32, kind].iter().flat_map(|word| word.to_ne_bytes())).collect()
     }
 
-    fn all(bytes: &[u8]) -> (Option<usize>, Vec<Told>) {
+    fn all(bytes: &[u8]) -> (Option<usize>, Vec<EmulatorEvent>) {
         let (mut text, mut told) = (Vec::new(), Vec::new());
         let used = parse(bytes, &mut text, &mut |one| told.push(one));
         (used, told)
@@ -460,7 +467,10 @@ mod tests {
             last: 20,
             count: 3,
         };
-        assert_eq!(told, [Told::Use(expected), Told::Stack { process: 7, address: 0x1234 }]);
+        assert_eq!(
+            told,
+            [EmulatorEvent::Use(expected), EmulatorEvent::Stack { process: 7, address: 0x1234 }]
+        );
     }
 
     #[test]
@@ -471,7 +481,7 @@ mod tests {
         let (used, told) = all(&bytes);
         assert_eq!((used, told.len()), (Some(bytes.len()), 0));
         let (_, told) = all(&[bytes, block(NAMES, 0, b"")].concat());
-        let Told::Names { process: 7, mappings } = &told[0] else { panic!("{told:?}") };
+        let EmulatorEvent::Names { process: 7, mappings } = &told[0] else { panic!("{told:?}") };
         assert_eq!(
             (mappings[0].start, mappings[0].end, mappings[0].name.as_str()),
             (0x1000, 0x3000, "[heap]")

@@ -145,13 +145,17 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
 /// Traces a program that ends at once.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn accesses(linux: &Linux) -> Found {
-    use pagemill_tracer::Rung;
+    use pagemill_tracer::FaultSource;
     match pagemill_record::recorders::accesses::try_out(linux.clone()) {
-        Ok((Rung::Bpf, _)) => Found::ok("a program was traced, each first access told by BPF"),
+        Ok((FaultSource::Bpf, _)) => {
+            Found::ok("a program was traced, each first access told by BPF")
+        }
         Ok((rung, better)) => {
             let told = match rung {
-                Rung::Scan => "touched and written pages of each interval, but not who was first",
-                Rung::PerfSoftware => {
+                FaultSource::Scan => {
+                    "touched and written pages of each interval, but not who was first"
+                }
+                FaultSource::PerfSoftware => {
                     "a program was traced, first accesses outside system calls told by perf events"
                 }
                 _ => "a program was traced, each first access told by perf events",

@@ -36,7 +36,7 @@ use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::{Action, Figure, Moment, PAGES, Policy, REGION, Section, View};
 use pagemill_prefault::board::{
-    At, Board, Head, Of, Order, Process, REGIONS, Region, WORDS, degraded,
+    Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
 
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ impl Member {
     /// How fast the process grows, bytes a millisecond of a window.
     fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
         const WINDOW: Duration = Duration::from_millis(40);
-        let resident = process.get(Of::Resident);
+        let resident = process.get(ProcessWord::Resident);
         let (then, before) = *self.resident.get_or_insert((now, resident));
         if now >= then + WINDOW {
             let passed = (now - then).as_millis() as u64;
@@ -141,17 +141,17 @@ impl Member {
     fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (Fresh, bool) {
         if !self.known {
             self.known = true;
-            let maps = linux.maps(process.get(Of::Pid) as u32);
+            let maps = linux.maps(process.get(ProcessWord::Pid) as u32);
             self.top = top_of_mappings(&maps.unwrap_or_default());
         }
-        let base = process.get(Of::BasePages) + process.get(Of::Seeds);
-        if process.get(Of::HugePages) != self.huge {
-            (self.huge, self.made) = (process.get(Of::HugePages), now);
+        let base = process.get(ProcessWord::BasePages) + process.get(ProcessWord::Seeds);
+        if process.get(ProcessWord::HugePages) != self.huge {
+            (self.huge, self.made) = (process.get(ProcessWord::HugePages), now);
         }
         if base != self.base {
             (self.base, self.touched) = (base, now);
         }
-        let resident = process.get(Of::Resident);
+        let resident = process.get(ProcessWord::Resident);
         let grew = resident.abs_diff(self.seen_at) >= GROWN;
         if grew {
             self.seen_at = resident;
@@ -183,9 +183,9 @@ impl Asking<'_> {
         top: u64,
         decided: &mut Decided,
     ) -> Option<(Action, HugeDecision)> {
-        let (options, pid) = (self.options, self.process.get(Of::Pid));
-        let generation = region.get(At::Generation);
-        if generation == 0 || generation % 2 == 1 || region.get(At::End) == 0 {
+        let (options, pid) = (self.options, self.process.get(ProcessWord::Pid));
+        let generation = region.get(RegionWord::Generation);
+        if generation == 0 || generation % 2 == 1 || region.get(RegionWord::End) == 0 {
             return None;
         }
         let due = decided.generation != generation || decided.at + STANDS <= self.now;
@@ -193,7 +193,7 @@ impl Asking<'_> {
         for &moment in options.policy.means().growth {
             let mut view = self.machine.of(self.process, region, moment, self.fresh);
             if let Some(profile) = &options.profile {
-                let at = view.address.max(region.get(At::Start));
+                let at = view.address.max(region.get(RegionWord::Start));
                 let site = self.sites.and_then(|sites| sites.at(pid, at));
                 view::profiled(&mut view, profile, region, top, site);
             }
@@ -339,14 +339,14 @@ impl Launcher {
         board.set(Head::Headroom, headroom);
         board.set(Head::Filters, filters);
         board.set(Head::First, order as u64);
-        board.set(Head::Beat, clock::monotonic().as_nanos() as u64);
+        board.set(Head::Heartbeat, clock::monotonic().as_nanos() as u64);
         board.found();
     }
 
     /// CPU time of the agents' threads, those of ended programs apart.
     fn helpers(&self) -> Duration {
-        let living = self.board().processes().filter(|process| process.get(Of::Pid) != 0);
-        Duration::from_nanos(living.map(|process| process.get(Of::HelperNs)).sum())
+        let living = self.board().processes().filter(|process| process.get(ProcessWord::Pid) != 0);
+        Duration::from_nanos(living.map(|process| process.get(ProcessWord::HelperNs)).sum())
     }
 
     /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
@@ -389,7 +389,7 @@ impl Launcher {
         if now >= self.next_look {
             self.look_around(now);
         }
-        self.board().set(Head::Beat, now.as_nanos() as u64);
+        self.board().set(Head::Heartbeat, now.as_nanos() as u64);
         if let Some(sites) = &mut self.sites {
             sites.look(&self.linux);
         }
@@ -428,8 +428,8 @@ impl Launcher {
         let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let mut rows = Vec::new();
-        for process in board.processes().filter(|process| process.get(Of::Pid) != 0) {
-            let member = members.entry(process.get(Of::Pid)).or_default();
+        for process in board.processes().filter(|process| process.get(ProcessWord::Pid) != 0) {
+            let member = members.entry(process.get(ProcessWord::Pid)).or_default();
             let (fresh, grew) = member.seen(linux, process, now);
             if grew {
                 *grown = now;
@@ -574,13 +574,13 @@ impl Launcher {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
                 let mut processes = self.board().processes();
-                match processes.find(|process| process.get(Of::Pid) == pid) {
+                match processes.find(|process| process.get(ProcessWord::Pid) == pid) {
                     None => Err(error.to_string()),
-                    Some(busy) if busy.get(Of::CollapseAt) != 0 => {
+                    Some(busy) if busy.get(ProcessWord::CollapseAt) != 0 => {
                         Err("left for later: the agent has one to collapse".to_owned())
                     }
                     Some(free) => {
-                        free.set(Of::CollapseAt, chunk);
+                        free.set(ProcessWord::CollapseAt, chunk);
                         Ok(())
                     }
                 }
@@ -594,10 +594,10 @@ impl Launcher {
     fn leave_the_dead(&mut self) {
         let mut gone = Vec::new();
         for process in self.board().processes() {
-            let pid = process.get(Of::Pid);
+            let pid = process.get(ProcessWord::Pid);
             if pid != 0 && !self.linux.process_file(pid as u32, "stat").exists() {
                 gone.push((pid, counters(process)));
-                process.set(Of::Pid, 0);
+                process.set(ProcessWord::Pid, 0);
             }
         }
         for (pid, counters) in gone {
@@ -610,8 +610,10 @@ impl Launcher {
 
     /// Says once what the agents lack.
     fn say_what_is_missing(&mut self) {
-        let found =
-            self.board().processes().fold(0, |bits, process| bits | process.get(Of::Degraded));
+        let found = self
+            .board()
+            .processes()
+            .fold(0, |bits, process| bits | process.get(ProcessWord::Degraded));
         for (bit, what) in [
             (
                 degraded::NO_MOVE,
@@ -679,7 +681,7 @@ impl Launcher {
     /// What all agents have counted.
     fn told(&self) -> Value {
         let board = self.board();
-        let living = board.processes().filter(|process| process.get(Of::Pid) != 0);
+        let living = board.processes().filter(|process| process.get(ProcessWord::Pid) != 0);
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
         json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
     }
@@ -713,23 +715,23 @@ impl Companion for Launcher {
 fn counters(process: Process<'_>) -> Value {
     let get = |word| process.get(word);
     json!({
-        "pid": get(Of::Pid),
-        "degraded": get(Of::Degraded),
-        "resident_bytes": get(Of::Resident),
-        "helper_cpu_ns": get(Of::HelperNs),
-        "huge_pages": get(Of::HugePages),
-        "base_pages": get(Of::BasePages),
-        "late": get(Of::Late),
-        "refused": get(Of::Refused),
-        "huge_ns": get(Of::HugeNs),
-        "huge_most_ns": get(Of::HugeMostNs),
-        "base_512_ns": get(Of::BaseNs),
-        "collapsed": get(Of::Collapsed),
-        "untouched_bytes": get(Of::Untouched),
-        "rounds": get(Of::Rounds),
-        "medium_chunks": get(Of::MediumChunks),
-        "medium_ns": get(Of::MediumNs),
-        "seeds": get(Of::Seeds),
+        "pid": get(ProcessWord::Pid),
+        "degraded": get(ProcessWord::Degraded),
+        "resident_bytes": get(ProcessWord::Resident),
+        "helper_cpu_ns": get(ProcessWord::HelperNs),
+        "huge_pages": get(ProcessWord::HugePages),
+        "base_pages": get(ProcessWord::BasePages),
+        "late": get(ProcessWord::Late),
+        "refused": get(ProcessWord::Refused),
+        "huge_ns": get(ProcessWord::HugeNs),
+        "huge_most_ns": get(ProcessWord::HugeMostNs),
+        "base_512_ns": get(ProcessWord::BaseNs),
+        "collapsed": get(ProcessWord::Collapsed),
+        "untouched_bytes": get(ProcessWord::Untouched),
+        "rounds": get(ProcessWord::Rounds),
+        "medium_chunks": get(ProcessWord::MediumChunks),
+        "medium_ns": get(ProcessWord::MediumNs),
+        "seeds": get(ProcessWord::Seeds),
     })
 }
 

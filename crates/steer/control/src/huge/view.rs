@@ -17,7 +17,7 @@ use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_policy::huge::profile::{self, Mapping, Profile};
 use pagemill_policy::huge::{Figure, Moment, PAGES, REGION, Section, View};
-use pagemill_prefault::board::{At, Kind, Of, Process, Region};
+use pagemill_prefault::board::{Kind, Process, ProcessWord, Region, RegionWord};
 
 use crate::costs;
 
@@ -134,7 +134,7 @@ impl Machine {
         fresh: Fresh,
     ) -> View {
         let mut view = self.next(process, section(region), moment, fresh);
-        view.address = region.get(At::Touched) / REGION * REGION;
+        view.address = region.get(RegionWord::Touched) / REGION * REGION;
         view
     }
 
@@ -148,34 +148,35 @@ impl Machine {
     ) -> View {
         let mut view = self.typical(moment, section);
         let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);
-        if let Some(huge) = measured(Of::HugeNs).filter(|_| fresh.huge) {
+        if let Some(huge) = measured(ProcessWord::HugeNs).filter(|_| fresh.huge) {
             view.costs.huge = huge;
             // Whatever it waited for is in that.
             view.costs.stall = Figure::Measured(0);
         }
-        if let Some(base) = Some(process.get(Of::BaseNs) / PAGES).filter(|ns| *ns > 0 && fresh.base)
+        if let Some(base) =
+            Some(process.get(ProcessWord::BaseNs) / PAGES).filter(|ns| *ns > 0 && fresh.base)
         {
             view.costs.base = Figure::Measured(base);
         }
-        if let Some(medium) = measured(Of::MediumNs).filter(|_| fresh.base) {
+        if let Some(medium) = measured(ProcessWord::MediumNs).filter(|_| fresh.base) {
             view.costs.medium = medium;
         }
         if fresh.growth != Figure::Absent {
             view.growth = fresh.growth;
         }
-        if let Some(collapse) = measured(Of::CollapseNs) {
+        if let Some(collapse) = measured(ProcessWord::CollapseNs) {
             view.costs.collapse = collapse;
         }
-        view.stock = Figure::Measured(process.get(Of::Pool));
-        let resident = process.get(Of::Resident).max(1);
-        view.bloat = Figure::Measured(process.get(Of::Untouched) * 1000 / resident);
+        view.stock = Figure::Measured(process.get(ProcessWord::Pool));
+        let resident = process.get(ProcessWord::Resident).max(1);
+        view.bloat = Figure::Measured(process.get(ProcessWord::Untouched) * 1000 / resident);
         view
     }
 }
 
 /// The section that a region lies in.
 pub fn section(region: Region<'_>) -> Section {
-    match Kind::from_word(region.get(At::Kind)) {
+    match Kind::from_word(region.get(RegionWord::Kind)) {
         Kind::Heap => Section::Heap,
         Kind::Mapping => Section::Mmap,
     }
@@ -190,7 +191,7 @@ pub fn profiled(
     top: u64,
     site: Option<String>,
 ) {
-    let (start, end) = (region.get(At::Start), region.get(At::End));
+    let (start, end) = (region.get(RegionWord::Start), region.get(RegionWord::End));
     let base = if view.section == Section::Heap { start } else { top };
     profiled_in(
         view,

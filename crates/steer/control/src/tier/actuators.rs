@@ -40,7 +40,7 @@ impl<A: Actuator<Decision = TierDecision, Outcome = TierOutcome>> Acts for A {}
 /// Why a page did not move, as `page_kept` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
-pub enum Kept {
+pub enum SkipReason {
     /// It moved.
     No = 0,
     /// The rate limit.
@@ -57,7 +57,7 @@ pub enum Kept {
     Other = 6,
 }
 
-/// The words for [`Kept`], by its number.
+/// The words for [`SkipReason`], by its number.
 pub const KEPT: [&str; 7] =
     ["moved", "rate limit", "shared", "gone or locked", "no room", "busy", "other"];
 
@@ -81,7 +81,7 @@ fn outcome(decision: &TierDecision, actuator: &str) -> TierOutcome {
     }
 }
 
-fn push(outcome: &mut TierOutcome, page: u64, moved: u64, kept: Kept) {
+fn push(outcome: &mut TierOutcome, page: u64, moved: u64, kept: SkipReason) {
     for (list, value) in
         [(&mut outcome.page, page), (&mut outcome.moved, moved), (&mut outcome.kept, kept as u64)]
     {
@@ -98,9 +98,9 @@ fn add(sum: &mut Option<Bytes>, bytes: u64) {
 fn filtered(
     inner: &mut impl Acts,
     decision: &TierDecision,
-    mut keep: impl FnMut(u64) -> Option<Kept>,
+    mut keep: impl FnMut(u64) -> Option<SkipReason>,
 ) -> TierOutcome {
-    let verdicts: Vec<(u64, u64, Option<Kept>)> =
+    let verdicts: Vec<(u64, u64, Option<SkipReason>)> =
         moves(decision).map(|(page, to)| (page, to, keep(page))).collect();
     if verdicts.iter().all(|(.., kept)| kept.is_none()) {
         return inner.apply(decision);
@@ -122,7 +122,7 @@ fn filtered(
     for (page, _, kept) in verdicts {
         let (moved, kept) = match kept {
             Some(kept) => (0, kept as u64),
-            None => results.next().unwrap_or((0, Kept::Other as u64)),
+            None => results.next().unwrap_or((0, SkipReason::Other as u64)),
         };
         whole.page.get_or_insert_default().push(page);
         whole.moved.get_or_insert_default().push(moved);
@@ -180,7 +180,7 @@ impl Actuator for MovePages {
             let place =
                 self.pages.borrow().get(number).map(|page| (page.pid, page.start, page.end));
             let Some((pid, start, end)) = place else {
-                push(&mut outcome, number, 0, Kept::Gone);
+                push(&mut outcome, number, 0, SkipReason::Gone);
                 continue;
             };
             let (moved, kept) = move_range(pid, start, end, self.tiers.0[to]);
@@ -191,9 +191,9 @@ impl Actuator for MovePages {
                     add(&mut outcome.ping_pong, moved);
                 }
             }
-            if kept == Kept::Shared {
+            if kept == SkipReason::Shared {
                 self.pages.borrow_mut().give_up(number);
-            } else if moved == 0 && kept == Kept::Other {
+            } else if moved == 0 && kept == SkipReason::Other {
                 self.pages.borrow_mut().refused(number);
             }
             push(&mut outcome, number, moved, kept);
@@ -205,10 +205,10 @@ impl Actuator for MovePages {
 }
 
 /// Moves what there is of a range to a node: bytes that moved, and what kept the rest.
-fn move_range(pid: u32, start: u64, end: u64, node: u32) -> (u64, Kept) {
+fn move_range(pid: u32, start: u64, end: u64, node: u32) -> (u64, SkipReason) {
     let size = pagemill_kernel::page_size() as u64;
     let addresses: Vec<u64> = (start..end).step_by(size as usize).collect();
-    let Ok(before) = move_pages::locate(pid, &addresses) else { return (0, Kept::Gone) };
+    let Ok(before) = move_pages::locate(pid, &addresses) else { return (0, SkipReason::Gone) };
     let elsewhere = |place: &Place| matches!(place, Place::Node(at) if *at != node);
     let candidates: Vec<u64> = addresses
         .iter()
@@ -217,24 +217,30 @@ fn move_range(pid: u32, start: u64, end: u64, node: u32) -> (u64, Kept) {
         .map(|(address, _)| *address)
         .collect();
     if candidates.is_empty() {
-        return (0, if before.contains(&Place::Node(node)) { Kept::No } else { Kept::Gone });
+        return (
+            0,
+            if before.contains(&Place::Node(node)) { SkipReason::No } else { SkipReason::Gone },
+        );
     }
-    let Ok(after) = move_pages::migrate(pid, &candidates, node) else { return (0, Kept::Other) };
+    let Ok(after) = move_pages::migrate(pid, &candidates, node) else {
+        return (0, SkipReason::Other);
+    };
     let moved = after.iter().filter(|place| **place == Place::Node(node)).count() as u64;
-    let mut reasons: BTreeMap<Kept, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<SkipReason, usize> = BTreeMap::new();
     for place in after {
         let reason = match place {
             Place::Node(at) if at == node => continue,
-            Place::Node(_) | Place::Busy => Kept::Busy,
-            Place::Absent => Kept::Gone,
-            Place::Shared => Kept::Shared,
-            Place::NoRoom => Kept::NoRoom,
-            Place::Refused(_) => Kept::Other,
+            Place::Node(_) | Place::Busy => SkipReason::Busy,
+            Place::Absent => SkipReason::Gone,
+            Place::Shared => SkipReason::Shared,
+            Place::NoRoom => SkipReason::NoRoom,
+            Place::Refused(_) => SkipReason::Other,
         };
         *reasons.entry(reason).or_default() += 1;
     }
     let most = reasons.into_iter().max_by_key(|(_, count)| *count);
-    let kept = most.filter(|(_, count)| *count as u64 > moved).map_or(Kept::No, |(why, _)| why);
+    let kept =
+        most.filter(|(_, count)| *count as u64 > moved).map_or(SkipReason::No, |(why, _)| why);
     (moved * size, kept)
 }
 
@@ -263,14 +269,14 @@ impl Actuator for DryRun {
         for (number, to) in moves(decision) {
             let page = self.pages.borrow().get(number).map(|page| (page.pid, page.start, page.end));
             let Some((pid, start, end)) = page else {
-                push(&mut outcome, number, 0, Kept::Gone);
+                push(&mut outcome, number, 0, SkipReason::Gone);
                 continue;
             };
             let said = self.said.insert(number, (pid, start, to));
             let size = if said == Some((pid, start, to)) { 0 } else { end - start };
             add(if to == 0 { &mut outcome.promoted } else { &mut outcome.demoted }, size);
             self.pages.borrow_mut().count(number, usize::from(to != 0), size, false);
-            push(&mut outcome, number, size, Kept::No);
+            push(&mut outcome, number, size, SkipReason::No);
         }
         outcome.took = Some(Nanos(0));
         outcome.time = Nanos::from(clock::monotonic());
@@ -473,10 +479,10 @@ impl<A: Acts> Actuator for Guard<A> {
         filtered(&mut self.inner, decision, |number| {
             let pages = pages.borrow();
             let Some(page) = pages.get(number).filter(|page| page.tier.is_some()) else {
-                return Some(Kept::Gone);
+                return Some(SkipReason::Gone);
             };
             let lives = alive.entry(page.pid).or_insert_with(|| pages.lives(&linux, page.pid));
-            (!*lives).then_some(Kept::Gone)
+            (!*lives).then_some(SkipReason::Gone)
         })
     }
 }
@@ -514,7 +520,7 @@ impl<A: Acts> Actuator for RateLimit<A> {
                 *left = rest;
                 None
             }
-            None => Some(Kept::RateLimit),
+            None => Some(SkipReason::RateLimit),
         })
     }
 }
@@ -561,7 +567,7 @@ mod tests {
             let mut outcome = outcome(decision, "fake");
             for (page, _) in moves(decision) {
                 self.0.push(page);
-                push(&mut outcome, page, PAGE, Kept::No);
+                push(&mut outcome, page, PAGE, SkipReason::No);
             }
             outcome
         }
@@ -591,7 +597,7 @@ mod tests {
     fn what_is_kept_back_keeps_its_place_in_the_outcome() {
         let mut inner = Fake::default();
         let outcome = filtered(&mut inner, &decision(0, &[1, 2, 3, 4]), |page| {
-            (page % 2 == 0).then_some(Kept::Gone)
+            (page % 2 == 0).then_some(SkipReason::Gone)
         });
         assert_eq!(outcome.page.unwrap(), [1, 2, 3, 4]);
         assert_eq!(outcome.moved.unwrap(), [PAGE, 0, PAGE, 0]);
@@ -613,7 +619,10 @@ mod tests {
         let inner = DryRun::new(pages.clone());
         let mut guard = Guard::new(&Linux::live(), pages, inner);
         let outcome = guard.apply(&decision(0, &[5]));
-        assert_eq!((outcome.applied, outcome.kept.unwrap()), (Some(0), vec![Kept::Gone as u64]));
+        assert_eq!(
+            (outcome.applied, outcome.kept.unwrap()),
+            (Some(0), vec![SkipReason::Gone as u64])
+        );
     }
 
     #[test]
