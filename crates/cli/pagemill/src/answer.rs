@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// The layouts, their versions, and the table that `--csv` prints if none is named. A version changes when a member
 /// goes or changes its meaning; members are added without.
-pub const LAYOUTS: [(&str, u64, &str); 23] = [
+pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("compare", 1, "figures"),
     ("counters", 1, "metrics"),
     ("doctor", 1, "rows"),
@@ -27,6 +27,7 @@ pub const LAYOUTS: [(&str, u64, &str); 23] = [
     ("plan-replay", 1, "differ"),
     ("report", 1, ""),
     ("report-pftrace", 1, "faults.categories"),
+    ("reproduce", 1, ""),
     ("simulate", 1, "rows"),
     ("simulate-figures", 1, "cells"),
     ("simulate-huge", 1, "policies"),

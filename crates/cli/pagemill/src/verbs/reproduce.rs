@@ -322,7 +322,10 @@ impl Arguments {
         store.write(&format!("{name}.json"), &data)?;
         store.write(&format!("{name}.txt"), &text)?;
         store.write(&format!("{name}.html"), &as_html(name, title, &tables, &charts))?;
-        print!("{}", if self.json { &data } else { &text });
+        match self.json {
+            true => answer(&data)?,
+            false => print!("{text}"),
+        }
         if interrupted {
             eprintln!("pagemill: {name} was interrupted; what was measured by then is kept");
         }
@@ -360,7 +363,7 @@ impl Arguments {
         store.write("fragmentation.txt", &outcome.text())?;
         store.write("fragmentation.html", &outcome.html())?;
         if self.json && self.experiments == [fragmentation::NAME] {
-            print!("{data}");
+            answer(&data)?;
         }
         Ok(Some(outcome))
     }
@@ -382,7 +385,7 @@ impl Arguments {
         store.write("moca.csv", &outcome.csv())?;
         store.write("moca.txt", &outcome.text())?;
         if self.json && self.experiments == [moca::NAME] {
-            print!("{data}");
+            answer(&data)?;
         }
         Ok(Some(outcome))
     }
@@ -414,7 +417,7 @@ impl Arguments {
         store.write("huge-pages.txt", &outcome.text())?;
         store.write("huge-pages.html", &page.finish())?;
         if self.json && self.experiments == [huge_pages::NAME] {
-            print!("{data}");
+            answer(&data)?;
         }
         Ok(Some(outcome))
     }
@@ -534,7 +537,10 @@ impl Arguments {
         outcomes: Outcomes<'_>,
     ) -> Result<()> {
         let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
-        print!("{}", if self.json { data } else { text });
+        match self.json {
+            true => answer(&data)?,
+            false => print!("{text}"),
+        }
         if summary.interrupted {
             eprintln!("pagemill: interrupted; the runs that were finished are kept");
         }
@@ -542,6 +548,11 @@ impl Arguments {
         eprintln!("next: open {}", store.directory().join("report.html").display());
         Ok(())
     }
+}
+
+/// Prints what a file of the results says, as an answer.
+fn answer(data: &str) -> Result<()> {
+    crate::answer::print("reproduce", serde_json::from_str(data)?)
 }
 
 /// The experiment on the simulated machine.
