@@ -28,13 +28,8 @@ pub struct FakeOs {
 
 impl FakeOs {
     pub fn new(page: usize) -> Self {
-        // Or the C library raises the size from which it maps memory, what comes from here is partly of its heap,
-        // gigabytes away, and each 4 GiB in use cost the page map 8 MiB of what may be mapped. SAFETY: the call takes
-        // numbers only.
         #[cfg(not(miri))]
-        unsafe {
-            libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10)
-        };
+        keep_within_four_gib();
         Self {
             page,
             mappings: Mutex::new(BTreeMap::new()),
@@ -136,6 +131,31 @@ impl Os for FakeOs {
     fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
         panic!("{what:?} of {object:p}");
     }
+}
+
+/// Lets the C library take all that is mapped here from one part of the address space that no 4 GiB border crosses: each
+/// 4 GiB in use cost the page map 8 MiB of what may be mapped.
+#[cfg(not(miri))]
+fn keep_within_four_gib() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    const ROOM: usize = 2 << 30;
+    ONCE.call_once(|| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping replaces nothing, and only a part of it goes; the other call takes numbers only.
+        unsafe {
+            // Neither does anything come from the C library's own heaps, which lie gigabytes away.
+            libc::mallopt(libc::M_MMAP_THRESHOLD, 4096);
+            // The kernel gives addresses downwards: the next end where this one ends, or at the border below.
+            let next = libc::mmap(std::ptr::null_mut(), ROOM, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(next, libc::MAP_FAILED);
+            let border = (next.addr() + ROOM) >> 32 << 32;
+            if border <= next.addr() {
+                libc::munmap(next, ROOM);
+            } else {
+                libc::munmap(next, border - next.addr());
+            }
+        }
+    });
 }
 
 /// A mapping with four GiB of unused address space behind it.
