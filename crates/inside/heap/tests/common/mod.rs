@@ -133,8 +133,8 @@ impl Os for FakeOs {
     }
 }
 
-/// Lets the C library take all that is mapped here from one part of the address space that no 4 GiB border crosses: each
-/// 4 GiB in use cost the page map 8 MiB of what may be mapped.
+/// Lets the C library take all that is mapped here from one part of the address space that no 4 GiB border crosses:
+/// each 4 GiB in use cost the page map 8 MiB of what may be mapped.
 #[cfg(not(miri))]
 fn keep_within_four_gib() {
     static ONCE: std::sync::Once = std::sync::Once::new();
