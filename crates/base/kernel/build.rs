@@ -1,5 +1,5 @@
 //! Compiles what is not Rust: the BPF programs in `src/bpf` with clang, where there is one, and the code
-//! for traced programs in `src/resident` with the C compiler, on x86-64.
+//! for traced programs in `src/injected` with the C compiler, on x86-64.
 //!
 //! Without clang, or with one that has no BPF back end, the build succeeds all the same: the object
 //! is absent, `kernel::bpf` says so, and callers use the next way of measuring.
@@ -35,20 +35,20 @@ fn main() {
     }
     let written = fs::write(out.join("objects.rs"), text);
     assert!(written.is_ok(), "cannot write to {}: {written:?}", out.display());
-    resident(&out);
+    injected(&out);
 }
 
 /// The code for traced programs: a flat image linked at its address there.
-fn resident(out: &Path) {
-    println!("cargo:rerun-if-changed=src/resident");
+fn injected(out: &Path) {
+    println!("cargo:rerun-if-changed=src/injected");
     println!("cargo:rerun-if-env-changed=CC");
-    let image = out.join("resident.bin");
+    let image = out.join("injected.bin");
     let value = match image_of(&image) {
         Ok(()) => format!("Ok(include_bytes!({:?}))", image.display()),
         Err(why) => format!("Err({why:?})"),
     };
     let text = format!("pub(super) static CODE: Result<&[u8], &str> = {value};\n");
-    let written = fs::write(out.join("resident.rs"), text);
+    let written = fs::write(out.join("injected.rs"), text);
     assert!(written.is_ok(), "cannot write to {}: {written:?}", out.display());
 }
 
@@ -67,8 +67,8 @@ fn image_of(image: &Path) -> Result<(), String> {
             "-fcf-protection=none",
         ])
         .args(["-mno-sse", "-mno-red-zone", "-nostdlib", "-static", "-no-pie"])
-        .args(["-Wl,-T,src/resident/resident.ld", "-Wl,--build-id=none", "-Wl,--oformat=binary"])
-        .args(["src/resident/resident.c", "-o"])
+        .args(["-Wl,-T,src/injected/injected.ld", "-Wl,--build-id=none", "-Wl,--oformat=binary"])
+        .args(["src/injected/injected.c", "-o"])
         .arg(image)
         .output()
         .map_err(|error| format!("{compiler} cannot be executed: {error}"))?;

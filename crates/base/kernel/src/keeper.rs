@@ -29,8 +29,8 @@ use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
 const MAPPERS: usize = 1 << 15;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
-/// Servants without a mapper look once a second whether we live, and let their program go; by then they have.
-const SERVANTS: Duration = Duration::from_millis(2500);
+/// Injectors without a mapper look once a second whether we live, and let their program go; by then they have.
+const INJECTORS: Duration = Duration::from_millis(2500);
 
 /// What we tell it, in memory that both have.
 struct Told {
@@ -158,7 +158,7 @@ fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duratio
     let mappers: Vec<(u32, OwnedFd)> =
         mappers.filter_map(|mapper| Some((mapper, pidfd::open(mapper).ok()?))).collect();
     if died {
-        std::thread::sleep(SERVANTS);
+        std::thread::sleep(INJECTORS);
         end_waits(&listener, told.latest.load(Ordering::Acquire));
     }
     loop {
@@ -193,7 +193,7 @@ fn end_waits(listener: &OwnedFd, latest: u64) {
     }
     let window = (0..BEFORE + AFTER).map(|more| latest.wrapping_sub(BEFORE).wrapping_add(more));
     let waiting: Vec<u64> = window.filter(|&id| seccomp::is_under_way(listener, id)).collect();
-    std::thread::sleep(SERVANTS);
+    std::thread::sleep(INJECTORS);
     for id in waiting {
         let _ = seccomp::answer(listener, id, Answer::GoOn);
     }

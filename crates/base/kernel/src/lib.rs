@@ -19,10 +19,10 @@ pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
 pub mod heartbeat;
-pub mod held;
 pub mod huge_area;
 pub mod huge_costs;
 pub mod huge_pages_of;
+pub mod injected;
 pub mod keeper;
 pub mod ksm;
 pub mod ksm_loan;
@@ -56,7 +56,6 @@ pub mod process_vm;
 pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
-pub mod resident;
 #[cfg(target_arch = "x86_64")]
 pub mod scheduling;
 pub mod seccomp;
@@ -64,6 +63,7 @@ pub mod shared_words;
 pub mod signal;
 pub mod smaps;
 pub mod supervised;
+pub mod suspended;
 pub mod thp;
 pub mod tier_latency;
 pub mod touch;

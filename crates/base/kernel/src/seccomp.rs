@@ -11,7 +11,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::{Error, Result, resident};
+use crate::{Error, Result, injected};
 
 const ALLOW: u32 = 0x7fff_0000;
 const TRACE: u32 = 0x7ff0_0000;
@@ -74,7 +74,7 @@ const ADVICE: &[i32] = &[
 /// Our own code may do anything, and so may calls that are not of this machine's kind.
 const BEGINNING: [Instruction; 7] = [
     (LOAD, 0, 0, INSTRUCTION_HIGH),
-    (EQUAL, 0, 1, (resident::CODE >> 32) as u32),
+    (EQUAL, 0, 1, (injected::CODE >> 32) as u32),
     (RETURN, 0, 0, ALLOW),
     (LOAD, 0, 0, ARCHITECTURE),
     (EQUAL, 1, 0, X86_64),
@@ -90,7 +90,7 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
         code.extend([(EQUAL, 0, 1, number as u32), (RETURN, 0, 0, NOTIFY)]);
     }
     // Our code is brought into a program that has inherited the filter by a call of the program's own.
-    let home = (resident::CODE >> 32) as u32;
+    let home = (injected::CODE >> 32) as u32;
     let away = [(LOAD, 0, 0, argument(0) + 4), (EQUAL, 1, 0, home), (RETURN, 0, 0, NOTIFY)];
     let mut inspect = |number: libc::c_long, block: &[Instruction]| {
         // Skips the block, and comes out of it with the number loaded again.
@@ -342,7 +342,7 @@ mod tests {
             assert_eq!(of(number, &[]), NOTIFY, "{number}");
         }
         assert_eq!(of(libc::SYS_mmap, &[0, 4096]), NOTIFY);
-        assert_eq!(of(libc::SYS_mmap, &[resident::CODE, 4096]), ALLOW);
+        assert_eq!(of(libc::SYS_mmap, &[injected::CODE, 4096]), ALLOW);
         assert_eq!(of(libc::SYS_read, &[3]), ALLOW);
         assert_eq!(of(libc::SYS_mprotect, &[0, 4096, 1]), ALLOW);
         assert_eq!(of(libc::SYS_mprotect, &[0, 4096, 3]), NOTIFY);
@@ -381,6 +381,6 @@ mod tests {
 
     #[test]
     fn our_own_code_may_do_anything() {
-        assert_eq!(decide(resident::CODE + 130, libc::SYS_mmap, &[]), ALLOW);
+        assert_eq!(decide(injected::CODE + 130, libc::SYS_mmap, &[]), ALLOW);
     }
 }

@@ -44,7 +44,7 @@ const REGISTER: libc::Ioctl =
 const PROTECT: libc::Ioctl =
     (3 << 30 | (size_of::<Protect>() as u64) << 16 | 0xaa << 8 | 6) as libc::Ioctl;
 
-/// Mappings up to this size are armed when they are registered; twin of `ARMED` in resident.c. Protecting what is
+/// Mappings up to this size are armed when they are registered; twin of `ARMED` in injected.c. Protecting what is
 /// not there takes page tables: a five-hundredth of the size.
 pub const ARMED: u64 = 256 << 20;
 

@@ -443,7 +443,7 @@ struct AtWork {
     recorder: Child,
     tracer: u32,
     program: u32,
-    /// Its servant and its mapper.
+    /// Its injector and its mapper.
     helpers: [u32; 2],
 }
 
@@ -492,8 +492,8 @@ impl AtWork {
         // Forked children are traced, and come and go; these are the first.
         let mut helpers = children(program);
         helpers.sort_unstable();
-        let &[servant, mapper, ..] = helpers.as_slice() else { panic!("{helpers:?}") };
-        Some(Self { room, recorder, tracer, program, helpers: [servant, mapper] })
+        let &[injector, mapper, ..] = helpers.as_slice() else { panic!("{helpers:?}") };
+        Some(Self { room, recorder, tracer, program, helpers: [injector, mapper] })
     }
 
     /// Has the program end; how the recorder ended, and what it said.

@@ -48,7 +48,7 @@ impl Tracer {
                 if process.awake() {
                     return Err(error);
                 }
-                // Its servant was killed. Another does it, started by the thread that forks, at the end of its call;
+                // Its injector was killed. Another does it, started by the thread that forks, at the end of its call;
                 // what becomes of the recording is for the next look to say.
                 ptrace::resume_to_system_call(forker, 0)?;
                 ptrace::wait_for(forker, PATIENCE)?;

@@ -74,8 +74,8 @@ pub struct Seen {
 
 /// Who watches a run from outside, by means of its own.
 pub trait Watch {
-    /// The command is there, held before its first instruction.
-    fn held(&mut self, pid: u32) -> Result<()>;
+    /// The command is there, suspended before its first instruction.
+    fn suspended(&mut self, pid: u32) -> Result<()>;
     /// Hands on the accesses since it was last asked: process and address.
     fn accesses(&mut self, each: &mut dyn FnMut(u32, u64));
 }
@@ -85,7 +85,7 @@ pub trait Watch {
 pub struct Alone;
 
 impl Watch for Alone {
-    fn held(&mut self, _: u32) -> Result<()> {
+    fn suspended(&mut self, _: u32) -> Result<()> {
         Ok(())
     }
 
@@ -173,7 +173,7 @@ pub fn run(
     let launched = ptrace::launch(path, arguments, environment, &setup)?;
     let root = launched.pid;
     ptrace::seize(root, FOLLOW_CALLS)?;
-    watch.held(root)?;
+    watch.suspended(root)?;
     let before = resources(Whose::EndedChildren);
     launched.go()?;
     let mut command = Command {

@@ -1,6 +1,6 @@
 //! Answers to the questions of mappers, and of programs that have none.
 
-use pagemill_kernel::resident::Decided;
+use pagemill_kernel::injected::Decided;
 use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, poll};
 

@@ -6,7 +6,7 @@
 //! the program is let go, that they stand where they stood. What the program writes over them meanwhile (a title) is
 //! not shown.
 
-use pagemill_kernel::resident::{ARGUMENTS, ARGUMENTS_END, Control};
+use pagemill_kernel::injected::{ARGUMENTS, ARGUMENTS_END, Control};
 use pagemill_kernel::{Linux, Result, page_size, process_vm};
 
 const MMAP: i64 = 9;

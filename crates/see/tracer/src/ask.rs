@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use pagemill_kernel::injected::{Decided, Image};
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::resident::{Decided, Image};
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
 
@@ -23,7 +23,7 @@ const INVALID: i64 = -22;
 const DO_FORK: u64 = 11;
 const KEEP_ON_FORK: u64 = 19;
 impl Process {
-    /// Has its servant decide a call of its own that another process's mapper received, or, `now`, one that is the
+    /// Has its injector decide a call of its own that another process's mapper received, or, `now`, one that is the
     /// tracer's to answer.
     pub(crate) fn decide(&self, question: &SyscallNotification, now: bool) -> Result<Decided> {
         let SyscallNotification { id, thread, number, argument } = *question;
@@ -44,7 +44,7 @@ impl Process {
         }
     }
 
-    /// Private writable memory of a file is about to be: mapped or moved by the servant, while the tracer looks at no
+    /// Private writable memory of a file is about to be: mapped or moved by the injector, while the tracer looks at no
     /// page table. Whether it is done.
     pub(crate) fn own_file(&mut self, question: &SyscallNotification) -> Result<Decided> {
         self.own_files = true;

@@ -132,7 +132,7 @@ impl Tracer {
         process.intervals = 0;
         for child in self.linux.children(pid)? {
             // Ours are its children, too.
-            if child != process.servant && Some(child) != process.mapper {
+            if child != process.injector && Some(child) != process.mapper {
                 let why = "a child that was running already".into();
                 self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
             }
@@ -159,7 +159,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Who waits for a servant or mapper that is gone, and was asked to stop, does, and makes the call again.
+    /// Who waits for a injector or mapper that is gone, and was asked to stop, does, and makes the call again.
     fn put_back(&mut self) {
         let Some((listener, _)) = &self.session.listener else { return };
         let mut waiting = std::mem::take(&mut self.unanswered);

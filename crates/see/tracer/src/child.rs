@@ -5,7 +5,7 @@
 //!            and fill with what it touches
 //!  ...       nothing is dropped; what leaves its address space is scanned before
 //!  adopted   it has lived for two intervals: its memory goes into a file of its own (`convert`), it gets a
-//!            servant, and its parent's memory is shared again
+//!            injector, and its parent's memory is shared again
 //!  exec, end its only interval
 //! ```
 //!
@@ -16,12 +16,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::injected::Image;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::resident::Image;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Linux, Result, memfd, page_size, resident};
+use pagemill_kernel::{Error, Linux, Result, injected, memfd, page_size};
 
 use crate::SOON;
 use crate::arguments::Arguments;
@@ -109,7 +109,7 @@ impl Child {
 
     /// Adds what is in the page tables of a range to what was touched.
     fn see(&mut self, start: u64, end: u64) -> Result<()> {
-        for (low, high) in [(0, resident::CODE), (resident::OURS_END, 0x7fff_ffff_f000)] {
+        for (low, high) in [(0, injected::CODE), (injected::OURS_END, 0x7fff_ffff_f000)] {
             let (start, end) = (start.max(low), end.min(high));
             if start < end {
                 let pending = &mut self.pending;

@@ -24,11 +24,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
+use pagemill_kernel::injected::{self, Control, Image, Shared};
 use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::process::Lifted;
-use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{
@@ -163,7 +163,7 @@ pub(crate) fn convert(
     conversion.run(&site)
 }
 
-/// Starts servant and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers
+/// Starts injector and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers
 /// in its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
 pub(crate) fn start(
     linux: &Linux,
@@ -172,18 +172,18 @@ pub(crate) fn start(
     control: &Control,
 ) -> Result<(u32, Option<u32>)> {
     let nested = linux.numbers(pid)?.len() > 1;
-    let servant = by.clone(false)?;
+    let injector = by.clone(false)?;
     if !nested {
         let mapper = by.clone(true)?;
         control.mapper_process.store(mapper, Relaxed);
-        control.wait_ready(&control.servant_ready, PATIENCE)?;
+        control.wait_ready(&control.injector_ready, PATIENCE)?;
         control.wait_ready(&control.mapper_ready, PATIENCE)?;
-        return Ok((servant, Some(mapper)));
+        return Ok((injector, Some(mapper)));
     }
     control.mapper_process.store(0, Relaxed);
-    control.wait_ready(&control.servant_ready, PATIENCE)?;
+    control.wait_ready(&control.injector_ready, PATIENCE)?;
     let known_as =
-        |child: &u32| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&servant));
+        |child: &u32| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&injector));
     let found = linux.children(pid)?.into_iter().find(known_as);
     let object = format_args!("process {pid}");
     let why = "the process started beside it is not among its children";
@@ -191,13 +191,13 @@ pub(crate) fn start(
 }
 
 impl Process {
-    /// Another servant and mapper in place of those that were dismissed, by `thread`, which is stopped.
+    /// Another injector and mapper in place of those that were dismissed, by `thread`, which is stopped.
     pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
         self.control.begin_again();
         let injection = Injection::begin(thread)?;
         let started = start(&self.linux, self.pid, &injection, &self.control);
-        (self.servant, self.mapper) = started?;
-        self.servant_on.set(None);
+        (self.injector, self.mapper) = started?;
+        self.injector_on.set(None);
         self.revived = true;
         Ok(())
     }
@@ -213,7 +213,7 @@ struct Conversion<'a> {
     arm: bool,
     injection: &'a Injection,
     untraced: &'a mut Vec<Untraced>,
-    /// Servant and mapper.
+    /// Injector and mapper.
     started: Option<(u32, Option<u32>)>,
 }
 
@@ -234,8 +234,8 @@ impl Conversion<'_> {
                         let _ = self.start(&control);
                     }
                 } else {
-                    let (servant, mapper) = self.started.unzip();
-                    for helper in servant.into_iter().chain(mapper.flatten()) {
+                    let (injector, mapper) = self.started.unzip();
+                    for helper in injector.into_iter().chain(mapper.flatten()) {
                         let _ = signal::send(helper, 9);
                     }
                     self.undo(&own)?;
@@ -259,9 +259,9 @@ impl Conversion<'_> {
             arm: self.arm,
             wake: changed.wake,
             pagemap: changed.pagemap,
-            servant: changed.servant,
+            injector: changed.injector,
             revived: false,
-            servant_on: Cell::new(None),
+            injector_on: Cell::new(None),
             mapper: changed.mapper,
             lock: changed.lock,
             sharers: Vec::new(),
@@ -285,7 +285,7 @@ impl Conversion<'_> {
         Ok(process)
     }
 
-    /// Starts servant and mapper.
+    /// Starts injector and mapper.
     fn start(&self, control: &Control) -> Result<(u32, Option<u32>)> {
         start(self.linux, self.pid, self.injection, control)
     }
@@ -358,7 +358,7 @@ impl Conversion<'_> {
             }
         };
         // Were we killed from here on, they would make private what is shared by then.
-        let (servant, mapper) = *self.started.insert(self.start(control)?);
+        let (injector, mapper) = *self.started.insert(self.start(control)?);
         self.mappings(control, &memory, own.memory, &pagemap, &usages)?;
         self.injection.list(control, &guard(&guards))?;
         let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
@@ -374,7 +374,7 @@ impl Conversion<'_> {
             watched,
             wake,
             pagemap,
-            servant,
+            injector,
             mapper,
             lock,
             fork_advice,
@@ -437,10 +437,10 @@ impl Conversion<'_> {
         let map = |start: u64, bytes: u64, access: i64, offset: u64| {
             [MMAP, start as i64, bytes as i64, access, SHARED | fixed, fd, offset as i64]
         };
-        step("bring code into", &map(resident::CODE, resident::CONTROL_OFFSET, 5, 0))?;
+        step("bring code into", &map(injected::CODE, injected::CONTROL_OFFSET, 5, 0))?;
         step(
             "bring code into",
-            &map(resident::CONTROL, resident::CONTROL_BYTES, 3, resident::CONTROL_OFFSET),
+            &map(injected::CONTROL, injected::CONTROL_BYTES, 3, injected::CONTROL_OFFSET),
         )?;
         let close = self.injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
         self.check("close a file of", close)?;
@@ -799,7 +799,7 @@ struct Changed {
     watched: Watched,
     wake: OwnedFd,
     pagemap: Pagemap,
-    servant: u32,
+    injector: u32,
     mapper: Option<u32>,
     lock: File,
     /// By address.

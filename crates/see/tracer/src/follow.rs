@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::trace::{Ended, Options, Sink};
 use crate::tracer::{FAULT, HELPERS, Thread, Tracer};
 
-/// Between two looks at servants and mappers.
+/// Between two looks at injectors and mappers.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Tracer {
@@ -156,7 +156,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// A servant or mapper that has ended, while its program has not, answers nobody any more.
+    /// A injector or mapper that has ended, while its program has not, answers nobody any more.
     fn look_after_helpers(&mut self) -> Result<()> {
         let gone =
             |pid: u32| Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS));

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::injected;
 use pagemill_kernel::ptrace::{self, Stop};
-use pagemill_kernel::resident;
 
 use crate::SOON;
 use crate::question::NO_SUCH_CALL;
@@ -16,11 +16,11 @@ use crate::tracer::{Thread, Tracer};
 /// A fork that has not happened by then has failed, or its thread was killed.
 const FORK: Duration = Duration::from_millis(300);
 
-/// A call on the spot (`resident.c`) takes some microseconds.
+/// A call on the spot (`injected.c`) takes some microseconds.
 const MOMENT: Duration = Duration::from_micros(50);
 
 fn in_our_code(thread: u32) -> bool {
-    let ours = resident::CODE..resident::CONTROL;
+    let ours = injected::CODE..injected::CONTROL;
     ptrace::registers(thread).is_ok_and(|registers| ours.contains(&registers.rip))
 }
 

@@ -5,8 +5,8 @@
 //! if the tracer is killed it goes on as if nothing had been. (Out of the stop for the trap it would go on with that
 //! signal.)
 
+use pagemill_kernel::injected::{self, Control};
 use pagemill_kernel::ptrace::{self, Registers, Stop};
-use pagemill_kernel::resident::{self, Control};
 use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
 
 use crate::PATIENCE;
@@ -80,31 +80,31 @@ impl Injection {
 
     /// One system call, at our own instruction.
     pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
-        self.run(&self.call(call, resident::SYSCALL), resume)
+        self.run(&self.call(call, injected::SYSCALL), resume)
     }
 
     /// System calls in a row, each result; as many as are wanted.
     pub(crate) fn list(&self, control: &Control, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
         let mut results = Vec::with_capacity(calls.len());
-        for calls in calls.chunks(resident::COMMANDS) {
+        for calls in calls.chunks(injected::COMMANDS) {
             control.set_list(calls);
             let mut registers = self.registers;
             registers.orig_rax = u64::MAX;
-            registers.rip = resident::LIST;
-            registers.rsp = resident::LIST_STACK;
+            registers.rip = injected::LIST;
+            registers.rsp = injected::LIST_STACK;
             self.run(&registers, resume)?;
             results.extend(control.list_results(calls.len()));
         }
         Ok(results)
     }
 
-    /// Starts a process that shares the memory and runs our code: the servant or the mapper.
+    /// Starts a process that shares the memory and runs our code: the injector or the mapper.
     pub(crate) fn clone(&self, mapper: bool) -> Result<u32> {
         // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_UNTRACED, no signal at its end: an ordinary wait()
         // of the program does not see it.
         const FLAGS: i64 = 0x100 | 0x200 | 0x400 | 0x0080_0000;
-        let stack = if mapper { resident::MAPPER_STACK } else { resident::SERVANT_STACK };
-        let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], resident::CLONE);
+        let stack = if mapper { injected::MAPPER_STACK } else { injected::INJECTOR_STACK };
+        let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], injected::CLONE);
         registers.r12 = u64::from(mapper);
         let pid = self.run(&registers, resume)?;
         u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))

@@ -3,7 +3,7 @@
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Linux, Result, resident};
+use pagemill_kernel::{Linux, Result, injected};
 
 use crate::interval::Pages;
 
@@ -81,5 +81,5 @@ pub(crate) fn guard(pages: &[Pages]) -> Vec<[i64; 7]> {
 }
 
 pub(crate) fn in_resident(mapping: &Mapping) -> bool {
-    mapping.start < resident::ARGUMENTS_END && mapping.end > resident::CODE
+    mapping.start < injected::ARGUMENTS_END && mapping.end > injected::CODE
 }

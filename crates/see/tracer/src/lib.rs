@@ -22,7 +22,7 @@
 //! | `copy` | the bytes of memory, copied while nobody writes them |
 //! | `events` | faults one by one, by the best way that works |
 //! | `trace` | what a trace is to be like, who takes what it finds |
-//! | `process` | a traced process: its servant, its scans |
+//! | `process` | a traced process: its injector, its scans |
 //! | `ask` | system calls that the mapper leaves to the tracer |
 //! | `fork` | copy on write for children, by freezing both sides |
 //! | `child` | a forked child, until its memory is its own |

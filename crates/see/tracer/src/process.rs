@@ -1,4 +1,4 @@
-//! A traced process: its memory file, its servant, and the scan of an interval.
+//! A traced process: its memory file, its injector, and the scan of an interval.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
+use pagemill_kernel::injected::{self, Control, Image, Shared};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::resident::{self, Control, Image, Shared};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
 
@@ -64,14 +64,14 @@ pub(crate) struct Process {
     pub(crate) arm: bool,
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
-    pub(crate) servant: u32,
+    pub(crate) injector: u32,
     /// They are not the first.
     pub(crate) revived: bool,
-    /// The processor that the servant is kept on: the tracer's when it was asked last.
-    pub(crate) servant_on: Cell<Option<usize>>,
+    /// The processor that the injector is kept on: the tracer's when it was asked last.
+    pub(crate) injector_on: Cell<Option<usize>>,
     /// `None` where the program is in another PID namespace.
     pub(crate) mapper: Option<u32>,
-    /// Tells servant and mapper that the tracer lives.
+    /// Tells injector and mapper that the tracer lives.
     #[expect(dead_code, reason = "what counts is that it is open")]
     pub(crate) lock: File,
     /// Children that still read `memory`, until when nobody may write it.
@@ -144,24 +144,24 @@ impl Process {
         }
     }
 
-    /// Has the servant make system calls.
+    /// Has the injector make system calls.
     pub(crate) fn serve(&self, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
         let here = scheduling::this_processor();
         if let Some(processor) = here
-            && self.servant_on.replace(here) != here
+            && self.injector_on.replace(here) != here
         {
-            scheduling::keep_on(self.servant, processor);
+            scheduling::keep_on(self.injector, processor);
         }
         let mut results = Vec::with_capacity(calls.len());
-        for calls in calls.chunks(resident::COMMANDS) {
+        for calls in calls.chunks(injected::COMMANDS) {
             results.extend(self.control.serve(calls, PATIENCE, &|| self.awake())?);
         }
         Ok(results)
     }
 
-    /// Whether servant and mapper live. One that was stopped, by a signal to all of its group, say, is set going.
+    /// Whether injector and mapper live. One that was stopped, by a signal to all of its group, say, is set going.
     pub(crate) fn awake(&self) -> bool {
-        [Some(self.servant), self.mapper].into_iter().flatten().all(|helper| {
+        [Some(self.injector), self.mapper].into_iter().flatten().all(|helper| {
             match self.linux.stat(helper).map(|stat| stat.state) {
                 Ok('Z' | 'X') | Err(_) => false,
                 Ok('T') => signal::send(helper, signal::CONTINUE).is_ok(),
@@ -170,7 +170,7 @@ impl Process {
         })
     }
 
-    /// Has the servant make one system call; a negative result is an error.
+    /// Has the injector make one system call; a negative result is an error.
     pub(crate) fn serve_one(&self, action: &'static str, call: [i64; 7]) -> Result<i64> {
         let result = self.serve(&[call])?[0];
         if (-4095..0).contains(&result) {
@@ -292,7 +292,7 @@ impl Process {
             self.tell_apart();
         }
         let mut left: Vec<Pages> = self.apart.iter().map(|map| (map.start, map.end)).collect();
-        left.push((resident::CODE, resident::OURS_END));
+        left.push((injected::CODE, injected::OURS_END));
         left.push((0x7fff_ffff_f000, u64::MAX));
         let mut at = 0;
         let mut spans = Vec::new();
@@ -352,7 +352,7 @@ impl Process {
 
     /// Drops the page table entries of these ranges.
     pub(crate) fn zap(&self, ranges: &[Pages]) -> Result<()> {
-        for ranges in ranges.chunks(resident::RANGES) {
+        for ranges in ranges.chunks(injected::RANGES) {
             for (slot, &(start, end)) in self.control.ranges.iter().zip(ranges) {
                 slot.set(start, end - start);
             }
@@ -405,7 +405,7 @@ impl Process {
     /// may be another process's.
     pub(crate) fn dismiss(&self, linux: &Linux) -> Option<SyscallNotification> {
         let here = scheduling::this_processor();
-        for process in [Some(self.servant), self.mapper].into_iter().flatten() {
+        for process in [Some(self.injector), self.mapper].into_iter().flatten() {
             if let Some(processor) = here {
                 scheduling::keep_on(process, processor);
             }
@@ -425,7 +425,7 @@ pub(crate) fn cloned(file: &File) -> Result<File> {
     file.try_clone().map_err(|error| Error::io("duplicate", "the memory file", error))
 }
 
-/// A fresh part of a memory file; twin of `fresh` in resident.c.
+/// A fresh part of a memory file; twin of `fresh` in injected.c.
 pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
     const STRIDE: u64 = 1 << 36;
     control.next_offset.fetch_add(length.next_multiple_of(STRIDE), Relaxed)

@@ -192,7 +192,7 @@ impl Tracer {
             &mut self.untraced,
         )?;
         if let Some(together) = &mut together {
-            together.also(process.servant);
+            together.also(process.injector);
             process.mapper.into_iter().for_each(|mapper| together.also(mapper));
         }
         drop(together);

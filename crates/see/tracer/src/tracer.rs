@@ -22,7 +22,7 @@ pub(crate) const FAULT: Duration = Duration::from_nanos(1300);
 /// The same where its page comes back from swap.
 const PAGED: Duration = Duration::from_nanos(6000);
 
-/// Why a program is let go whose servant or mapper has ended.
+/// Why a program is let go whose injector or mapper has ended.
 pub(crate) const HELPERS: &str = "what runs for the tracer in it was killed";
 
 /// An interval tells itself after this many times its length even if the program sleeps.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::Linux;
-use pagemill_kernel::held::Held;
 use pagemill_kernel::perf_event::{Attributes, Event, Target, What};
 use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::suspended::Suspended;
 
 /// What one run gave: name and value.
 pub type Run = Vec<(&'static str, f64)>;
@@ -28,7 +28,7 @@ const COUNTERS: [(&str, What); 6] = [
 struct Opened(Vec<(&'static str, Event)>);
 
 impl Opened {
-    /// On the held process `pid` and all that it starts, in user mode, from the program that it executes.
+    /// On the suspended process `pid` and all that it starts, in user mode, from the program that it executes.
     fn on(pid: u32) -> Self {
         let open = |(name, what): &(&'static str, What)| {
             let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
@@ -67,15 +67,15 @@ pub fn measured(
     command: Command,
     wait: impl FnOnce(&mut Child) -> Result<ExitStatus>,
 ) -> Result<io::Result<(Run, ExitStatus)>> {
-    let held = match Held::spawn(command)? {
-        Ok(held) => held,
+    let suspended = match Suspended::spawn(command)? {
+        Ok(suspended) => suspended,
         Err(error) => return Ok(Err(error)),
     };
-    let pid = held.pid();
+    let pid = suspended.pid();
     let counters = Opened::on(pid);
     let before = resources(Whose::EndedChildren);
     let begun = Instant::now();
-    let mut child = match held.release() {
+    let mut child = match suspended.release() {
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),
     };

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use pagemill_kernel::held::Held;
 use pagemill_kernel::process::Stat;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
@@ -292,7 +292,7 @@ enum Launched {
 }
 
 /// Starts the command, under the heap if that is recorded. Recorders that want its first instruction
-/// are attached while it is held.
+/// are attached while it is suspended.
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
     let prepared = if arguments.with.contains(&What::Heap) {
         prepare::configuration(arguments.mesh.clone())
@@ -321,12 +321,12 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
     let early = |what: &&What| matches!(what, What::Faults | What::Accesses);
     let early: Vec<&What> = arguments.with.iter().filter(early).collect();
     let spawned = if !early.is_empty() {
-        match Held::spawn(command) {
-            Ok(Ok(held)) => {
+        match Suspended::spawn(command) {
+            Ok(Ok(suspended)) => {
                 for what in early {
                     let recorder: Result<Box<dyn Recorder>> = match what {
-                        What::Accesses => samples(arguments, held.pid(), true),
-                        _ => fault_recorder(arguments, held.pid(), Target::Command)
+                        What::Accesses => samples(arguments, suspended.pid(), true),
+                        _ => fault_recorder(arguments, suspended.pid(), Target::Command)
                             .map(|faults| Box::new(faults) as Box<dyn Recorder>),
                     };
                     match recorder {
@@ -337,7 +337,7 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
                         }
                     }
                 }
-                held.release()
+                suspended.release()
             }
             Ok(Err(error)) => Err(error),
             Err(error) => {
@@ -384,11 +384,16 @@ fn samples(_: &Arguments, _: u32, _: bool) -> Result<Box<dyn Recorder>> {
     anyhow::bail!("accesses are sampled on x86-64 only")
 }
 
-/// Samples of the accesses of `pid`, which is `held` before its program begins.
+/// Samples of the accesses of `pid`, which is `suspended` before its program begins.
 #[cfg(target_arch = "x86_64")]
-fn samples(arguments: &Arguments, pid: u32, held: bool) -> Result<Box<dyn Recorder>> {
+fn samples(arguments: &Arguments, pid: u32, suspended: bool) -> Result<Box<dyn Recorder>> {
     let period = arguments.period.max(Nanos(10_000));
-    Ok(Box::new(AccessSamples::attach(&pagemill_launch::context::machine(), pid, period, held)?))
+    Ok(Box::new(AccessSamples::attach(
+        &pagemill_launch::context::machine(),
+        pid,
+        period,
+        suspended,
+    )?))
 }
 
 /// The process, told apart from a later one with its number; an error if there is none.
@@ -462,7 +467,7 @@ fn record(
     Ok(status)
 }
 
-/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was held.
+/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was suspended.
 fn attach(
     arguments: &Arguments,
     linux: &Linux,
@@ -479,7 +484,7 @@ fn attach(
                 meta.datasets.push(HeapSample::DATASET.into());
                 recorders.push(Box::new(heap));
             }
-            // Attached while it was held.
+            // Attached while it was suspended.
             What::Faults | What::Accesses | What::Sites if started => {}
             What::Sites => anyhow::bail!(
                 "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, resident};
+use pagemill_kernel::{Linux, injected};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
@@ -223,7 +223,7 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String
 }
 
 /// Where memory of ours stands in a program.
-const OWN: std::ops::Range<u64> = resident::CODE..resident::OURS_END;
+const OWN: std::ops::Range<u64> = injected::CODE..injected::OURS_END;
 
 /// Between two looks at mappings for the sake of an access.
 const AGAIN: Duration = Duration::from_millis(2);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::shared_words::SharedWords;
-use pagemill_kernel::{clock, resident};
+use pagemill_kernel::{clock, injected};
 use pagemill_model::{Allocation, Nanos};
 use pagemill_preload_sys::sites as layout;
 
@@ -64,7 +64,7 @@ impl Allocations {
         let library = library::find_names()?;
         let shared = SharedWords::create(&[Path::new("/dev/shm")], NAME, layout::WORDS)
             .context("the ring of allocations")?;
-        let inside = if least.is_none() { resident::INSIDE } else { 0 };
+        let inside = if least.is_none() { injected::INSIDE } else { 0 };
         shared.words()[layout::INSIDE].store(inside, Ordering::Relaxed);
         shared.words()[layout::LEAST].store(least.unwrap_or(0), Ordering::Relaxed);
         shared.words()[0].store(layout::VERSION, Ordering::Release);

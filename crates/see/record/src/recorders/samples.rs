@@ -44,11 +44,11 @@ pub struct AccessSamples {
 }
 
 impl AccessSamples {
-    /// Will sample `pid`; a program that is held, from its first instruction on.
-    pub fn attach(linux: &Linux, pid: u32, period: Nanos, held: bool) -> Result<Self> {
+    /// Will sample `pid`; a program that is suspended, from its first instruction on.
+    pub fn attach(linux: &Linux, pid: u32, period: Nanos, suspended: bool) -> Result<Self> {
         let threads = linux.threads(pid)?;
         Ok(Self {
-            samples: Samples::follow(linux, &threads, period.0, held)?,
+            samples: Samples::follow(linux, &threads, period.0, suspended)?,
             layout: Layout::new(linux.clone()),
             surroundings: Surroundings::new(linux.clone()),
             factory: InstructionInfoFactory::new(),

@@ -69,7 +69,7 @@ pub struct Sampling<'a> {
 }
 
 impl Watch for Sampling<'_> {
-    fn held(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
+    fn suspended(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
         let samples = Samples::follow(self.linux, &[pid], PERIOD, true)?;
         hardware(&samples)?;
         self.samples = Some(samples);
@@ -95,7 +95,7 @@ pub struct CountedRun<'a> {
 }
 
 impl Watch for CountedRun<'_> {
-    fn held(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
+    fn suspended(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
         self.counting = Some(self.counters.walks.open(&self.counters.linux, pid)?);
         Ok(())
     }

@@ -36,7 +36,7 @@ const TOUCHES: usize = 1000;
 /// Whether the process was started by us: then its end is known, and what it did before we looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Started by us and held.
+    /// Started by us and suspended.
     Command,
     /// Running.
     Attached,

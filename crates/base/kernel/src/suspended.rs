@@ -1,4 +1,4 @@
-//! A program that is started but held before its first instruction, so that whoever watches it misses
+//! A program that is started but suspended before its first instruction, so that whoever watches it misses
 //! nothing: the child of the fork waits in a `read(2)` just before its `execve(2)`.
 //!
 //! ```text
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 /// A started program that waits.
 #[derive(Debug)]
-pub struct Held {
+pub struct Suspended {
     pid: u32,
     release: File,
     starting: JoinHandle<io::Result<Child>>,
@@ -37,7 +37,7 @@ fn pipe() -> Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
-impl Held {
+impl Suspended {
     /// Starts `command` and holds it. The outer error means that nothing was started, the inner one
     /// is what [`Command::spawn`] would have returned.
     pub fn spawn(mut command: Command) -> Result<io::Result<Self>> {
@@ -97,26 +97,26 @@ mod tests {
         let mark = room.path().join("mark");
         let mut command = Command::new("touch");
         command.arg(&mark);
-        let held = Held::spawn(command).unwrap().unwrap();
-        let pid = held.pid();
+        let suspended = Suspended::spawn(command).unwrap().unwrap();
+        let pid = suspended.pid();
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!mark.exists());
         assert_eq!(Linux::live().stat(pid).unwrap().parent, std::process::id());
-        let mut child = held.release().unwrap();
+        let mut child = suspended.release().unwrap();
         assert_eq!(child.id(), pid);
         assert!(child.wait().unwrap().success() && mark.exists());
     }
 
     #[test]
     fn a_program_that_cannot_be_executed_says_so_on_release() {
-        let held = Held::spawn(Command::new("/no/such/program")).unwrap().unwrap();
-        assert_eq!(held.release().unwrap_err().kind(), io::ErrorKind::NotFound);
+        let suspended = Suspended::spawn(Command::new("/no/such/program")).unwrap().unwrap();
+        assert_eq!(suspended.release().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn a_program_that_is_never_released_ends() {
-        let held = Held::spawn(Command::new("true")).unwrap().unwrap();
-        let Held { release, starting, .. } = held;
+        let suspended = Suspended::spawn(Command::new("true")).unwrap().unwrap();
+        let Suspended { release, starting, .. } = suspended;
         drop(release);
         assert!(starting.join().unwrap().is_err());
     }

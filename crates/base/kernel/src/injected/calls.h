@@ -1,7 +1,7 @@
 /* The calls of the program that change its mappings, as the mapper and threads of the program make them: what is mapped
  * becomes part of the file in memory, what goes is noted and punched out of it.
  *
- * A part of resident.c, which includes it after what it knows of mappings and of pages that leave. Each `do_` takes the six
+ * A part of injected.c, which includes it after what it knows of mappings and of pages that leave. Each `do_` takes the six
  * arguments of the call and says whether it is done, with its result, is to go on as it stands, or is the tracer's to answer.
  */
 static void respond(u64 id, i64 result, int go_on)

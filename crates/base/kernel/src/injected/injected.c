@@ -1,6 +1,6 @@
 /* Code that lives in a traced program, as two processes that share its memory.
  *
- *   servant   runs system calls for the tracer: a batch at a time, handed over by a futex
+ *   injector   runs system calls for the tracer: a batch at a time, handed over by a futex
  *   mapper    answers the program's seccomp notifications: calls that change its mappings
  *
  * and as a function that threads of the program call (libpagemill_names.so): plain mmap and munmap are then done
@@ -11,8 +11,8 @@
  * page leaves the address space, the mapper writes down (`log`) that it was touched: the next scan could
  * not see it any more.
  *
- * Freestanding: no libc, no data section, no relocation. Linked at CODE (resident.ld), entered at fixed
- * offsets (entry.S below). Every structure here has its twin in resident.rs.
+ * Freestanding: no libc, no data section, no relocation. Linked at CODE (injected.ld), entered at fixed
+ * offsets (entry.S below). Every structure here has its twin in injected.rs.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -54,8 +54,8 @@ struct notification {
 struct response { u64 id; i64 value; i32 error; u32 flags; };
 
 struct control {
-	/* Servant. */
-	u32 request, done, count, servant_ready;
+	/* Injector. */
+	u32 request, done, count, injector_ready;
 	/* Mapper. */
 	u32 mapper_ready, forward;
 	i32 process, memory_fd, userfault_fd, pagemap_fd, maps_fd, listener_fd, wake_fd, own_fds;
@@ -85,10 +85,10 @@ struct control {
 	u64 stack;
 };
 
-_Static_assert(offsetof(struct control, notification) == 152, "resident.rs says so too");
-_Static_assert(offsetof(struct control, log) == 33024, "resident.rs says so too");
-_Static_assert(offsetof(struct control, commands) == 241920, "resident.rs says so too");
-_Static_assert(sizeof(struct control) == 324984, "resident.rs says so too");
+_Static_assert(offsetof(struct control, notification) == 152, "injected.rs says so too");
+_Static_assert(offsetof(struct control, log) == 33024, "injected.rs says so too");
+_Static_assert(offsetof(struct control, commands) == 241920, "injected.rs says so too");
+_Static_assert(sizeof(struct control) == 324984, "injected.rs says so too");
 
 #define control ((struct control *)CONTROL)
 
@@ -105,7 +105,7 @@ __asm__(
 	"	and $-16, %rsp\n"
 	"	test %r12, %r12\n"
 	"	jnz 2f\n"
-	"	call servant\n"
+	"	call injector\n"
 	"	ud2\n"
 	"2:	call mapper\n"
 	"	ud2\n"
@@ -352,7 +352,7 @@ static void punch_put_off(void)
 
 #include "calls.h"
 
-/* One of mapper, servant, threads and tracer at a time: they share the log and the end of the heap. */
+/* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. */
 enum { NOBODY, SOMEBODY, TRACER };
 static int take(void)
 {
@@ -442,11 +442,11 @@ static void end_mapper(void)
 	}
 }
 
-__attribute__((used)) void servant(void)
+__attribute__((used)) void injector(void)
 {
 	u32 last = load(&control->request);
-	store(&control->servant_ready, 1);
-	wake(&control->servant_ready);
+	store(&control->injector_ready, 1);
+	wake(&control->injector_ready);
 	for (;;) {
 		u32 request;
 		while ((request = load(&control->request)) == last) {

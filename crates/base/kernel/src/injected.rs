@@ -1,10 +1,10 @@
-//! Code of ours that lives in a traced program (`resident/resident.c`), and the page of memory through
+//! Code of ours that lives in a traced program (`injected/injected.c`), and the page of memory through
 //! which it is talked to.
 //!
 //! ```text
 //!  0x550000000000   code       mapped from a file in memory, execute only what is ours
 //!  0x550000010000   Control    the same file, shared with the tracer
-//!  …                stacks     at the end of it: lists, servant, mapper
+//!  …                stacks     at the end of it: lists, injector, mapper
 //! ```
 //!
 //! Always true: the layout of [`Control`] is the one of `struct control` (both sides assert it); all of
@@ -20,7 +20,7 @@ use crate::{Error, Kind, Result};
 
 mod built {
     //! What `build.rs` compiled.
-    include!(concat!(env!("OUT_DIR"), "/resident.rs"));
+    include!(concat!(env!("OUT_DIR"), "/injected.rs"));
 }
 
 /// Where the code stands in the program: below the place of position-independent programs, so that it splits neither of
@@ -44,12 +44,12 @@ pub const CONTROL_BYTES: u64 = 1 << 20;
 const STACK: u64 = 1 << 16;
 /// Stack of [`LIST`].
 pub const LIST_STACK: u64 = END - 2 * STACK - 64;
-/// Stack of the servant.
-pub const SERVANT_STACK: u64 = END - STACK - 64;
+/// Stack of the injector.
+pub const INJECTOR_STACK: u64 = END - STACK - 64;
 /// Stack of the mapper.
 pub const MAPPER_STACK: u64 = END - 64;
 
-/// Entry: clones; the child becomes the servant (`r12` is 0) or the mapper (1), the parent traps.
+/// Entry: clones; the child becomes the injector (`r12` is 0) or the mapper (1), the parent traps.
 pub const CLONE: u64 = CODE;
 /// Entry: runs the commands of the list, then traps.
 pub const LIST: u64 = CODE + 64;
@@ -170,7 +170,7 @@ impl Notification {
     }
 }
 
-/// What became of a notification that the servant decided.
+/// What became of a notification that the injector decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decided {
     /// It was answered.
@@ -184,12 +184,12 @@ pub enum Decided {
 /// The twin of `struct control`.
 #[repr(C)]
 #[derive(Debug)]
-#[expect(missing_docs, reason = "resident.c says what each is for")]
+#[expect(missing_docs, reason = "injected.c says what each is for")]
 pub struct Control {
     request: AtomicU32,
     done: AtomicU32,
     count: AtomicU32,
-    pub servant_ready: AtomicU32,
+    pub injector_ready: AtomicU32,
     pub mapper_ready: AtomicU32,
     forward: AtomicU32,
     pub process: AtomicI32,
@@ -254,7 +254,7 @@ impl Control {
         self.list.iter().take(count).map(|command| command.result.load(Ordering::Acquire)).collect()
     }
 
-    /// Has the servant make these calls (at most [`COMMANDS`]) and returns what they returned. An error
+    /// Has the injector make these calls (at most [`COMMANDS`]) and returns what they returned. An error
     /// if it does not answer within `limit`, or is not `alive`, which is asked while it is waited for.
     pub fn serve(
         &self,
@@ -286,7 +286,7 @@ impl Control {
                     continue;
                 }
             };
-            return Err(Error::new(Kind::Gone, "ask", "the servant of the program", why));
+            return Err(Error::new(Kind::Gone, "ask", "the injector of the program", why));
         }
         Ok(self
             .commands
@@ -296,7 +296,7 @@ impl Control {
             .collect())
     }
 
-    /// Has the servant decide a notification of its process that another one's mapper received; `now`: or one that is
+    /// Has the injector decide a notification of its process that another one's mapper received; `now`: or one that is
     /// the tracer's to answer, who waits meanwhile.
     pub fn decide(
         &self,
@@ -335,7 +335,7 @@ impl Control {
                 return Err(Error::new(
                     Kind::Gone,
                     "start",
-                    "the servant of the program",
+                    "the injector of the program",
                     "it does not come up",
                 ));
             }
@@ -349,7 +349,7 @@ impl Control {
         self.forward.load(Ordering::Acquire) == 1
     }
 
-    /// The number of the call that the mapper or the servant answered last; 0: none.
+    /// The number of the call that the mapper or the injector answered last; 0: none.
     pub fn answered_last(&self) -> u64 {
         self.response[0].load(Ordering::Relaxed)
     }
@@ -371,10 +371,10 @@ impl Control {
         futex_wake(&self.forward);
     }
 
-    /// Before another servant and mapper are started in place of those that have ended.
+    /// Before another injector and mapper are started in place of those that have ended.
     pub fn begin_again(&self) {
         self.notification.set(0, 0, 0, [0; 6]);
-        for word in [&self.servant_ready, &self.mapper_ready, &self.forward, &self.lock] {
+        for word in [&self.injector_ready, &self.mapper_ready, &self.forward, &self.lock] {
             word.store(0, Ordering::Release);
         }
     }
@@ -515,7 +515,7 @@ impl Drop for Shared {
 
 const _: () = assert!(size_of::<Control>() as u64 + 3 * STACK <= CONTROL_BYTES);
 const _: () = assert!(size_of::<Notification>() == 80);
-// resident.c says so too.
+// injected.c says so too.
 const _: () = assert!(std::mem::offset_of!(Control, notification) == 152);
 const _: () = assert!(std::mem::offset_of!(Control, log) == 33_024);
 const _: () = assert!(std::mem::offset_of!(Control, commands) == 241_920);
