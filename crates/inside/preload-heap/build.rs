@@ -7,5 +7,5 @@ fn main() {
     // Precompiled parts of `core` refer to the unwinder's entry on some targets. Nothing here unwinds, and a definition
     // that programs could see would take the place of their own.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--defsym=rust_eh_personality=0");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill.so");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_heap.so");
 }

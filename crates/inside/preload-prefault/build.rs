@@ -1,8 +1,8 @@
-//! Link options of the agent's library.
+//! Link options of the prefault library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // The handlers of fork point into the library: it must stay when a program closes it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_huge.so");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_prefault.so");
 }

@@ -4,5 +4,5 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // The handler of fork points into the library: it must stay when a program closes it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_names.so");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_sites.so");
 }

@@ -391,7 +391,7 @@ impl Control {
     }
 
     /// Waits until whoever was writing to the log has done so; not for long, for it may wait for us.
-    pub fn settle(&self) {
+    pub fn wait_for_writers(&self) {
         for _ in 0..100 {
             if self.lock.load(Ordering::Acquire) == 0 {
                 return;

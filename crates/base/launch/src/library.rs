@@ -1,4 +1,4 @@
-//! The preload library and the agent of `run --huge`: where they are, and how a program is told to load them.
+//! The libraries for programs (heap, prefault, sites): where they are, and how a program is told to load them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -28,47 +28,47 @@ struct Library {
     what: &'static str,
 }
 
-const PRELOAD: Library = Library {
-    name: "libpagemill.so",
+const HEAP: Library = Library {
+    name: "libpagemill_heap.so",
     variable: "PAGEMILL_LIB",
     package: "pagemill-preload-heap",
     symbol: stats_page::SYMBOL,
-    what: "preload library",
+    what: "heap library",
 };
 
-const AGENT: Library = Library {
-    name: "libpagemill_huge.so",
+const PREFAULT: Library = Library {
+    name: "libpagemill_prefault.so",
     variable: "PAGEMILL_HUGE_LIB",
     package: "pagemill-preload-prefault",
-    symbol: "pagemill_huge_version",
-    what: "agent",
+    symbol: "pagemill_prefault_version",
+    what: "prefault library",
 };
 
 #[cfg(target_arch = "x86_64")]
-const NAMES: Library = Library {
-    name: "libpagemill_names.so",
+const SITES: Library = Library {
+    name: "libpagemill_sites.so",
     variable: "PAGEMILL_NAMES_LIB",
     package: "pagemill-preload-sites",
-    symbol: "pagemill_names_version",
+    symbol: "pagemill_sites_version",
     what: "library of call sites",
 };
 
-/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the preload library
+/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the heap library
 /// would be.
 #[cfg(target_arch = "x86_64")]
-pub fn find_names() -> Result<PathBuf> {
-    NAMES.find()
+pub fn find_sites() -> Result<PathBuf> {
+    SITES.find()
 }
 
-/// The absolute path of the preload library: `$PAGEMILL_LIB`, or next to this program, or in the
+/// The absolute path of the heap library: `$PAGEMILL_LIB`, or next to this program, or in the
 /// `lib` directory beside this program's directory.
-pub fn find() -> Result<PathBuf> {
-    PRELOAD.find()
+pub fn find_heap() -> Result<PathBuf> {
+    HEAP.find()
 }
 
-/// The absolute path of the agent of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the preload library would be.
-pub fn find_agent() -> Result<PathBuf> {
-    AGENT.find()
+/// The absolute path of the library of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the heap library would be.
+pub fn find_prefault() -> Result<PathBuf> {
+    PREFAULT.find()
 }
 
 impl Library {
@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn what_was_preloaded_before_stays_behind_ours() {
-        let library = Path::new("/x/libpagemill.so");
-        assert_eq!(preload(library, None), "/x/libpagemill.so");
-        assert_eq!(preload(library, Some(OsStr::new(""))), "/x/libpagemill.so");
+        let library = Path::new("/x/libpagemill_heap.so");
+        assert_eq!(preload(library, None), "/x/libpagemill_heap.so");
+        assert_eq!(preload(library, Some(OsStr::new(""))), "/x/libpagemill_heap.so");
         assert_eq!(
             preload(library, Some(OsStr::new("/a.so /b.so"))),
-            "/x/libpagemill.so:/a.so /b.so"
+            "/x/libpagemill_heap.so:/a.so /b.so"
         );
     }
 }

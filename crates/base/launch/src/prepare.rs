@@ -39,7 +39,7 @@ pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
         }
         return Ok(Prepared::Refused(Exit::Code(code)));
     }
-    let library = library::find()?;
+    let library = library::find_heap()?;
     plain
         .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
         .env("PAGEMILL_MESH", config);

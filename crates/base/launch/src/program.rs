@@ -173,12 +173,12 @@ pub fn inspect(path: &Path, search: Option<&OsStr>) -> Inspection {
     let mut chain = vec![path.to_owned()];
     let verdict = loop {
         let file = chain.last().map_or(path, PathBuf::as_path);
-        match look(file, search) {
-            Ok(Look::Verdict(verdict)) => break verdict,
-            Ok(Look::Interpreter(_)) if chain.len() > DEEPEST_SCRIPT => {
+        match file_kind(file, search) {
+            Ok(FileKind::Verdict(verdict)) => break verdict,
+            Ok(FileKind::Interpreter(_)) if chain.len() > DEEPEST_SCRIPT => {
                 break Verdict::Refused(not_a_program("its interpreters are scripts without end"));
             }
-            Ok(Look::Interpreter(interpreter)) => chain.push(interpreter),
+            Ok(FileKind::Interpreter(interpreter)) => chain.push(interpreter),
             Err(error) => {
                 break Verdict::Unknown(format!("cannot read {}: {error}", file.display()));
             }
@@ -188,35 +188,35 @@ pub fn inspect(path: &Path, search: Option<&OsStr>) -> Inspection {
 }
 
 /// What one file says.
-enum Look {
+enum FileKind {
     Verdict(Verdict),
     Interpreter(PathBuf),
 }
 
-fn look(path: &Path, search: Option<&OsStr>) -> io::Result<Look> {
+fn file_kind(path: &Path, search: Option<&OsStr>) -> io::Result<FileKind> {
     let mut start = Vec::new();
     fs::File::open(path)?.take(256).read_to_end(&mut start)?;
     if let Some(line) = start.strip_prefix(b"#!") {
         return Ok(match interpreter(line, search) {
-            Ok(path) => Look::Interpreter(path),
-            Err(refusal) => Look::Verdict(Verdict::Refused(refusal)),
+            Ok(path) => FileKind::Interpreter(path),
+            Err(refusal) => FileKind::Verdict(Verdict::Refused(refusal)),
         });
     }
     if !start.starts_with(&elf::ELFMAG) {
         // execvp(3) gives a file without a known beginning to the shell.
         return Ok(if start.contains(&0) {
-            Look::Verdict(Verdict::Refused(not_a_program(
+            FileKind::Verdict(Verdict::Refused(not_a_program(
                 "it is neither an ELF program nor a script",
             )))
         } else {
-            Look::Interpreter(PathBuf::from("/bin/sh"))
+            FileKind::Interpreter(PathBuf::from("/bin/sh"))
         });
     }
     if let Ok(Some(gain)) = privilege::gain(path) {
-        return Ok(Look::Verdict(Verdict::Refused(privileged(path, gain))));
+        return Ok(FileKind::Verdict(Verdict::Refused(privileged(path, gain))));
     }
     let refusal = inspect_elf(&Parts::open(path)?, path);
-    Ok(Look::Verdict(refusal.map_or(Verdict::Fits, Verdict::Refused)))
+    Ok(FileKind::Verdict(refusal.map_or(Verdict::Fits, Verdict::Refused)))
 }
 
 /// The interpreter that a script's first line (after `#!`) names; for `env(1)` the program that it

@@ -51,10 +51,10 @@ row! {
         profile_eager: Option<u64> = "profile_eager",
         /// Free blocks of order 9 and above.
         free_huge: Option<u64> = "free_huge_blocks",
-        /// Zeroed huge pages in stock.
-        stock: Option<u64> = "stock_regions",
-        /// Huge pages taken from the stock of late.
-        stock_used: Option<u64> = "stock_used_regions",
+        /// Zeroed huge pages in the pool.
+        pool: Option<u64> = "stock_regions",
+        /// Huge pages taken from the pool of late.
+        pool_used: Option<u64> = "stock_used_regions",
         /// Load average of the last minute, hundredths.
         load: Option<u64> = "load_hundredths",
         /// Unusable free space index at order 9, thousandths.
@@ -79,7 +79,7 @@ row! {
         cost_huge_cold: Option<Nanos> = "cost_huge_cold_ns",
         /// Collapsing 512 base pages, ns.
         cost_collapse: Option<Nanos> = "cost_collapse_ns",
-        /// Putting a huge page of the stock in place, ns.
+        /// Putting a huge page of the pool in place, ns.
         cost_deliver: Option<Nanos> = "cost_deliver_ns",
         /// What a huge page waits for when no block is free, ns.
         cost_stall: Option<Nanos> = "cost_stall_ns",

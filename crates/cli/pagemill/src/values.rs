@@ -97,7 +97,7 @@ pub enum AccessEvents {
 
 #[cfg(target_arch = "x86_64")]
 impl AccessEvents {
-    pub fn rung(self) -> FaultSource {
+    pub fn fault_source(self) -> FaultSource {
         match self {
             Self::Bpf => FaultSource::Bpf,
             Self::PerfTracepoint => FaultSource::PerfTracepoint,

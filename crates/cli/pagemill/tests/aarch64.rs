@@ -50,7 +50,7 @@ fn library() -> PathBuf {
         .status()
         .unwrap();
     assert!(built.success(), "the preload library does not build for {TARGET}");
-    target.join(TARGET).join("preload/libpagemill.so")
+    target.join(TARGET).join("preload/libpagemill_heap.so")
 }
 
 fn program(name: &str) -> PathBuf {

@@ -30,7 +30,7 @@ fn grow(room: &TempDir) -> Option<String> {
     Some(program.to_str().unwrap().to_owned())
 }
 
-/// Runs a command under a policy; its end, and the counters of its agents.
+/// Runs a command under a policy; its end, and the counters of the library in each process.
 fn under(policy: &str, extra: &[&str], command: &[&str]) -> (Ran, Value) {
     let room = tempfile::tempdir().unwrap();
     let stats = room.path().join("stats.json");
@@ -46,7 +46,7 @@ fn sum(stats: &Value, counter: &str) -> u64 {
     processes.iter().map(|process| process[counter].as_u64().unwrap()).sum()
 }
 
-/// Why the agent cannot provide anything here, if so.
+/// Why the library cannot provide anything here, if so.
 fn unable() -> Option<String> {
     let answer = pagemill_with(&["doctor", "--json"]).out;
     let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -91,7 +91,7 @@ fn a_program_that_grows_gets_pages_before_it_touches_them() {
     let (ran, stats) = under("cbmm", &["--profile", profile.to_str().unwrap()], &command);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert!(sum(&stats, "base_pages") > 0, "{stats}");
-    // What this one does depends on both; whatever it is, the program ends well and the agent lacks nothing.
+    // What this one does depends on both; whatever it is, the program ends well and the library lacks nothing.
     let (ran, stats) = under("cbmm+", &[], &command);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert_eq!(sum(&stats, "degraded"), 0, "{stats}");

@@ -51,7 +51,7 @@ impl Checkout {
         let release = self.file("target/release");
         fs::create_dir_all(&release).unwrap();
         let built = SystemTime::now() - age;
-        for name in ["pagemill", "libpagemill.so"] {
+        for name in ["pagemill", "libpagemill_heap.so"] {
             let path = release.join(name);
             fs::write(&path, "#!/bin/sh\necho \"built $*\"\n").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

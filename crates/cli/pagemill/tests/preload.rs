@@ -21,7 +21,7 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
 }
 
-/// `libpagemill.so`, built as it is shipped, once a test run.
+/// `libpagemill_heap.so`, built as it is shipped, once a test run.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -33,7 +33,7 @@ fn library() -> &'static Path {
             .status()
             .unwrap();
         assert!(built.success(), "the preload library does not build");
-        target().join("preload/libpagemill.so")
+        target().join("preload/libpagemill_heap.so")
     })
 }
 

@@ -262,9 +262,9 @@ fn a_program_that_does_not_exist_is_127_and_a_library_that_does_not_125() {
     let (code, _, err) = record(&stand_in.library, "no-such-program");
     assert_eq!(code, Some(127));
     assert!(err.contains("no-such-program"), "{err}");
-    let (code, _, err) = record(Path::new("/nowhere/libpagemill.so"), "true");
+    let (code, _, err) = record(Path::new("/nowhere/libpagemill_heap.so"), "true");
     assert_eq!(code, Some(125));
-    assert!(err.contains("/nowhere/libpagemill.so"), "{err}");
+    assert!(err.contains("/nowhere/libpagemill_heap.so"), "{err}");
 }
 
 #[test]

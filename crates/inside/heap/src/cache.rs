@@ -78,7 +78,7 @@ pub struct Cache {
     /// Marks freed slots, see [`mark`].
     pub(crate) key: u64,
     /// The upper half of the addresses that `leaf` is for, or no address's.
-    pub(crate) near: usize,
+    pub(crate) leaf_prefix: usize,
     pub(crate) leaf: *const Leaf,
     pub(crate) rng: Rng,
     pub(crate) events: u32,
@@ -287,7 +287,7 @@ impl Cache {
         // SAFETY: the memory is valid for writes, and zero is a valid value of every field not written here.
         unsafe {
             (*cache).key = key;
-            (*cache).near = usize::MAX;
+            (*cache).leaf_prefix = usize::MAX;
             (*cache).rng = Rng::new(seed);
             let mut slots = (&raw mut (*cache).slots).cast::<*mut u8>();
             for class in 0..CLASSES {

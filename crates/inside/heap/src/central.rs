@@ -390,14 +390,14 @@ impl Central {
             let count = mask.count_ones() as u16;
             freed += count;
             this.set_live_count(this.live_count() - count);
-            self.settle(&mut lists, span, &mut given.empty);
+            self.relist(&mut lists, span, &mut given.empty);
         }
         Self::count(&self.live, -isize::from(freed as i16));
         given
     }
 
     /// Lists a span by its new count, or, if it is empty, takes it out of the class and puts it in front of `empty`.
-    fn settle(&self, lists: &mut Lists, span: SpanRef, empty: &mut *mut Span) {
+    fn relist(&self, lists: &mut Lists, span: SpanRef, empty: &mut *mut Span) {
         let this = span.get();
         lists.list(span);
         if this.live_count() != 0 || !this.is_empty() {
@@ -566,7 +566,7 @@ impl Central {
             last(this);
         }
         let mut empty = null_mut();
-        self.settle(&mut lists, span, &mut empty);
+        self.relist(&mut lists, span, &mut empty);
         Some(empty)
     }
 

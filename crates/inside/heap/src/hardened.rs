@@ -123,7 +123,7 @@ impl<O: Os> Heap<O> {
             return Some(first);
         }
         let Some(second) = take() else { return Some(first) };
-        self.settle(self.centrals[class].give_one(&self.os, span, 0));
+        self.take_back(self.centrals[class].give_one(&self.os, span, 0));
         Some(second)
     }
 
@@ -296,7 +296,7 @@ impl<O: Os> Heap<O> {
         let Some(span) = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef) else { return };
         let this = span.get();
         if let Some(slot) = central::slot_start(this, start) {
-            self.settle(self.centrals[this.class()].release(&self.os, span, slot));
+            self.take_back(self.centrals[this.class()].release(&self.os, span, slot));
         }
     }
 }

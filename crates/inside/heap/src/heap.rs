@@ -262,7 +262,7 @@ impl<O: Os> Heap<O> {
             // SAFETY: as for `allocate`.
             unsafe { self.allocate_slot(cache, size::class_of(size)) }
         };
-        self.os.between();
+        self.os.on_slow_path();
         object
     }
 
@@ -355,11 +355,11 @@ impl<O: Os> Heap<O> {
     /// As [`Heap::free`].
     #[inline(always)]
     pub unsafe fn free_cached(&self, cache: *mut Cache, object: *mut u8) -> bool {
-        // SAFETY: the caller owns the cache; `leaf` is the leaf of the addresses that `near` says, and is never
+        // SAFETY: the caller owns the cache; `leaf` is the leaf of the addresses that `leaf_prefix` says, and is never
         // unmapped.
         unsafe {
             !cache.is_null()
-                && object.addr() >> 32 == (*cache).near
+                && object.addr() >> 32 == (*cache).leaf_prefix
                 && Self::free_plain(cache, &*(*cache).leaf, object)
         }
     }
@@ -405,10 +405,10 @@ impl<O: Os> Heap<O> {
         // SAFETY: the cache is null or the calling thread's own.
         unsafe {
             if !cache.is_null()
-                && (*cache).near != high
+                && (*cache).leaf_prefix != high
                 && let Some(leaf) = self.map.leaf(object.addr())
             {
-                ((*cache).near, (*cache).leaf) = (high, leaf);
+                ((*cache).leaf_prefix, (*cache).leaf) = (high, leaf);
                 if Self::free_plain(cache, leaf, object) {
                     return;
                 }
@@ -454,14 +454,14 @@ impl<O: Os> Heap<O> {
                     unsafe { second.write(mark) };
                 }
                 if cache.is_null() || this.blocked_pages() != 0 {
-                    self.settle(self.centrals[class].give_one(&self.os, span, slot));
+                    self.take_back(self.centrals[class].give_one(&self.os, span, slot));
                     return;
                 }
                 // SAFETY: the caller owns the cache.
                 unsafe { self.push_slow(cache, class, object) };
             }
         }
-        self.os.between();
+        self.os.on_slow_path();
     }
 
     /// What is at an address.

@@ -95,7 +95,7 @@ pub trait Os: Sync {
 
     /// Called when a thread leaves the slow path of allocating or freeing, holding no lock of the heap: once every few
     /// tens of small objects, and for each large one. Must be cheap and must not allocate through the heap.
-    fn between(&self) {}
+    fn on_slow_path(&self) {}
 
     /// Unpredictable bits, for keys and seeds.
     fn entropy(&self) -> u64;

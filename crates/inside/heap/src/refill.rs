@@ -121,7 +121,7 @@ impl<O: Os> Heap<O> {
             // SAFETY: as above.
             unsafe {
                 Cache::grow(cache, class, Event::EMPTY);
-                self.look(cache, class);
+                self.trim_idle_bin(cache, class);
             }
             return true;
         }
@@ -144,7 +144,7 @@ impl<O: Os> Heap<O> {
             unsafe { bin.entries() }.reverse();
         }
         // SAFETY: as above.
-        unsafe { self.look(cache, class) };
+        unsafe { self.trim_idle_bin(cache, class) };
         true
     }
 
@@ -152,7 +152,7 @@ impl<O: Os> Heap<O> {
     ///
     /// # Safety
     /// The caller owns the cache.
-    unsafe fn look(&self, cache: *mut Cache, class: usize) {
+    unsafe fn trim_idle_bin(&self, cache: *mut Cache, class: usize) {
         // SAFETY: the caller owns the cache.
         let idle = unsafe {
             (*cache).busy[class] = true;
@@ -210,7 +210,7 @@ impl<O: Os> Heap<O> {
                 self.os.misuse(Misuse::DoubleFree, slot);
             }
         }
-        self.settle(self.centrals[class].give(&self.os, returns.words()));
+        self.take_back(self.centrals[class].give(&self.os, returns.words()));
     }
 
     /// Gives the waiting slots of a class back to their spans.
@@ -227,7 +227,7 @@ impl<O: Os> Heap<O> {
     }
 
     /// Gives empty spans to the page heap, and names a double free.
-    pub(crate) fn settle(&self, given: central::Given) {
+    pub(crate) fn take_back(&self, given: central::Given) {
         if let Some(word) = given.double {
             let (span, slot) =
                 (word.span(), 64 * word.word() + word.mask.trailing_zeros() as usize);
@@ -273,7 +273,7 @@ impl<O: Os> Heap<O> {
                 // SAFETY: as above; the bin is full, so it has that many entries.
                 unsafe { self.flush(cache, class, half) };
                 // SAFETY: as above.
-                unsafe { self.look(cache, class) };
+                unsafe { self.trim_idle_bin(cache, class) };
             }
             // SAFETY: as above; there is room now.
             unsafe { bin.push(object) };

@@ -209,7 +209,7 @@ pub struct History {
     /// Bytes that could have been saved since the last pass, times the milliseconds for which they could.
     unsaved: u128,
     /// Cost of the passes so far over their estimates, in thousandths.
-    dearness: u32,
+    cost_ratio: u32,
 }
 
 impl Default for History {
@@ -227,7 +227,7 @@ impl History {
             left_bytes: 0,
             lifetime_s: LIFETIME_PRIOR_S,
             unsaved: 0,
-            dearness: 1000,
+            cost_ratio: 1000,
         }
     }
 
@@ -247,7 +247,7 @@ impl History {
         // A pass with next to nothing to do costs a look at the heap; that says nothing of merging.
         if expected_ns >= TELLING_NS {
             let ratio = (cost_ns.saturating_mul(1000) / expected_ns).clamp(100, 10_000) as u32;
-            self.dearness = (self.dearness * 3 + ratio) / 4;
+            self.cost_ratio = (self.cost_ratio * 3 + ratio) / 4;
         }
     }
 
@@ -385,7 +385,7 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
         return gated(Gate::Resting);
     }
     let worth = history.worth(inputs.gain_bytes);
-    let cost = u128::from(inputs.cost_ns) * u128::from(history.dearness) / 1000;
+    let cost = u128::from(inputs.cost_ns) * u128::from(history.cost_ratio) / 1000;
     let (worth, cost) = if urgent {
         (worth.saturating_mul(u128::from(URGENCY)), cost)
     } else {

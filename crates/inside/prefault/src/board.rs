@@ -1,9 +1,9 @@
-//! The board: words in a shared file, written by the agents inside the programs and by their launcher.
+//! The board: words in a shared file, written by the libraries inside the programs and by their launcher.
 //!
 //! ```text
 //!  head       magic, version, orders for all          written by the launcher
-//!  process 0  pid, counters                           written by its agent
-//!    region 0   where it is, how it grows | order     agent | launcher
+//!  process 0  pid, counters                           written by its library
+//!    region 0   where it is, how it grows | order     library | launcher
 //!    …
 //!  process 63
 //! ```
@@ -12,7 +12,7 @@
 //! the other's: an unknown order is [`Order::Nothing`], and addresses that the launcher reads are only ever
 //! reported or handed back to the kernel, which checks them.
 //!
-//! A region's `generation` is odd while its agent rewrites it as another region; an order is for the generation
+//! A region's `generation` is odd while its library rewrites it as another region; an order is for the generation
 //! that it names.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -64,7 +64,7 @@ pub enum ProcessWord {
     Degraded,
     /// Resident bytes.
     Resident,
-    /// CPU time of the agent's thread, ns.
+    /// CPU time of the library's thread, ns.
     HelperNs,
     /// Huge pages delivered.
     HugePages,
@@ -90,18 +90,18 @@ pub enum ProcessWord {
     NotCollapsed,
     /// Last costs of a collapse, ns, smoothed.
     CollapseNs,
-    /// Whether the agent's thread runs: 0 not, 1 yes.
+    /// Whether the library's thread runs: 0 not, 1 yes.
     Running,
     /// Bytes provided and, as far as is known, untouched.
     Untouched,
-    /// Rounds of the agent's thread.
+    /// Rounds of the library's thread.
     Rounds,
     /// Chunks made of pages of 64 KiB, where the system gives them.
     MediumChunks,
     /// Last costs of making 64 KiB where such pages are asked for, ns, smoothed.
     MediumNs,
-    /// Chunks that got a seed, so that the program's own faults bring 64 KiB.
-    Seeds,
+    /// Chunks that got a head, so that the program's own faults bring 64 KiB.
+    Heads,
     /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the
     /// launcher.
     First,
@@ -157,7 +157,7 @@ impl Kind {
     }
 }
 
-/// What an agent does about a region.
+/// What a library does about a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Order {
@@ -170,7 +170,7 @@ pub enum Order {
     Huge = 2,
     /// Huge pages by the program's own faults (`MADV_HUGEPAGE`), once.
     Fault = 3,
-    /// Huge pages ahead of its growth, zeroed beforehand in the agent's pool and moved into place.
+    /// Huge pages ahead of its growth, zeroed beforehand in the library's pool and moved into place.
     Pool = 4,
     /// Pages of 64 KiB ahead of its growth, where the system gives them to advised memory.
     Medium = 5,
@@ -193,7 +193,7 @@ impl Order {
     }
 }
 
-/// Why an agent does less than asked.
+/// Why a library does less than asked.
 pub mod degraded {
     /// No userfaultfd that moves pages (Linux 6.8): nothing is provided ahead.
     pub const NO_MOVE: u64 = 1;

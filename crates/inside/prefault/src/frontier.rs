@@ -5,15 +5,15 @@
 //! them there instead of taking a fault for each.
 //!
 //! ```text
-//!  start            touched                wire          wire    provided                 end
+//!  start            touched                marker        marker  provided                 end
 //!    │█████████████████│▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒▒│                       │
 //!     touched           provided, perhaps touched                    nothing
 //! ```
 //!
-//! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *wires*,
-//! single base pages whose presence says that the frontier has come by. The last wire stands as far before the end of
+//! Of a page that was provided nobody can tell whether the program has touched it. So some are left out: *markers*,
+//! single base pages whose presence says that the frontier has come by. The last marker stands as far before the end of
 //! what is provided as the program may grow until somebody looks again. The end of a region has none behind that if its
-//! speed is known: the program's next mapping tells as much. A chunk with a wire is made of smaller pages; it can be
+//! speed is known: the program's next mapping tells as much. A chunk with a marker is made of smaller pages; it can be
 //! collapsed later.
 //!
 //! A program that is faster than what is being made for it would be met at each page. So what it will have passed
@@ -21,13 +21,13 @@
 //! made, parts of chunks at a region's ends are left to it as well: they would cost a helper what they cost the
 //! program.
 //!
-//! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *seed*, the
-//! first 64 KiB: no huge page fits there any more. The page behind the seed is the chunk's wire.
+//! Where the program's own faults are to bring pages of 64 KiB, all that is provided of a chunk is its *head*, the
+//! first 64 KiB: no huge page fits there any more. The page behind the head is the chunk's marker.
 //!
 //! Properties (tested):
 //! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
-//!   than the loan. Of seeds, no more than eight lie ahead.
-//! - Pieces are provided in order, none twice, none outside the region, and no wire is ever provided.
+//!   than the loan. Of heads, no more than eight lie ahead.
+//! - Pieces are provided in order, none twice, none outside the region, and no marker is ever provided.
 //! - A huge piece is one whole, aligned chunk.
 //! - The frontier never moves back.
 
@@ -37,11 +37,11 @@ use crate::{HUGE, PAGE};
 /// How far from the frontier a touch may be and still be growth.
 const SLACK: u64 = HUGE;
 
-/// Wires of a region.
-const WIRES: usize = 8;
+/// Markers of a region.
+const MARKERS: usize = 8;
 
-/// Bytes of a seed, and of the pages that the program's faults bring behind it.
-pub const SEED: u64 = 16 * PAGE;
+/// Bytes of a head, and of the pages that the program's faults bring behind it.
+pub const HEAD_BYTES: u64 = 16 * PAGE;
 
 /// The smallest piece of base pages that is worth its system calls.
 const LEAST: u64 = 16 * PAGE;
@@ -49,7 +49,7 @@ const LEAST: u64 = 16 * PAGE;
 /// The largest piece of base pages.
 const MOST: u64 = 64 * PAGE;
 
-/// Time within which the agent's thread looks again while something grows, as a lead in ns.
+/// Time within which the library's thread looks again while something grows, as a lead in ns.
 const REACTION_NS: u64 = 3_000_000;
 
 /// How long making the base pages of a chunk takes, about, and how long a huge page.
@@ -80,7 +80,7 @@ pub enum Grain {
     /// One huge page.
     Huge,
     /// The first 64 KiB of a whole chunk, in base pages; the rest is the program's to fault in.
-    Seed,
+    Head,
 }
 
 /// What to provide next.
@@ -92,8 +92,8 @@ pub struct Piece {
     pub end: u64,
     /// What it is made of.
     pub grain: Grain,
-    /// Whether the first page stays out; of a seed, the page behind it.
-    pub wire: bool,
+    /// Whether the first page stays out; of a head, the page behind it.
+    pub marker: bool,
 }
 
 /// What came of a piece.
@@ -116,9 +116,9 @@ pub struct Frontier {
     /// A page below `touched` that was there; 0: none was seen.
     known: u64,
     provided: u64,
-    wires: [u64; WIRES],
-    wired: usize,
-    last_wire: u64,
+    markers: [u64; MARKERS],
+    marked: usize,
+    last_marker: u64,
     /// The end of a chunk that has to be made of base pages.
     plain_until: u64,
     rate: u64,
@@ -137,9 +137,9 @@ impl Frontier {
             touched: start,
             known: 0,
             provided: start,
-            wires: [0; WIRES],
-            wired: 0,
-            last_wire: start,
+            markers: [0; MARKERS],
+            marked: 0,
+            last_marker: start,
             plain_until: 0,
             rate: 0,
             rated: start,
@@ -187,7 +187,7 @@ impl Frontier {
     }
 
     /// The end of what takes no huge page at the program's own faults: that of the region, or the next whole chunk that
-    /// is untouched and without a seed.
+    /// is untouched and without a head.
     pub fn plain(&self) -> u64 {
         let next = self.provided.next_multiple_of(HUGE);
         if next + HUGE <= self.end { next } else { self.end }
@@ -211,7 +211,7 @@ impl Frontier {
 
     /// Whether there is nothing left to provide or to watch.
     pub fn is_complete(&self) -> bool {
-        self.provided >= self.end && self.wired == 0
+        self.provided >= self.end && self.marked == 0
     }
 
     /// Bytes provided and, as far as is known, untouched.
@@ -239,14 +239,14 @@ impl Frontier {
     }
 
     /// Finds out how far it has grown; whether it has.
-    pub fn look(&mut self, pages: &mut impl Pages, now_ns: u64) -> bool {
-        while self.wired > 0 && pages.is_present(self.wires[0]) {
-            self.known = self.wires[0];
+    pub fn advance(&mut self, pages: &mut impl Pages, now_ns: u64) -> bool {
+        while self.marked > 0 && pages.is_present(self.markers[0]) {
+            self.known = self.markers[0];
             self.touched = self.touched.max(self.known + PAGE);
-            self.wires.copy_within(1.., 0);
-            self.wired -= 1;
+            self.markers.copy_within(1.., 0);
+            self.marked -= 1;
         }
-        if self.wired == 0 {
+        if self.marked == 0 {
             self.look_behind(pages);
         }
         let grown = self.touched - self.rated;
@@ -258,13 +258,13 @@ impl Frontier {
             self.moved_ns = now_ns;
         }
         if self.is_complete() {
-            // No wire tells of the rest.
+            // No marker tells of the rest.
             (self.touched, self.rated) = (self.end, self.end);
         }
         grown > 0
     }
 
-    /// Looks for touches behind what is provided: no wire tells of those.
+    /// Looks for touches behind what is provided: no marker tells of those.
     fn look_behind(&mut self, pages: &mut impl Pages) {
         const RUNS: usize = 16;
         for _ in 0..RUNS {
@@ -282,19 +282,19 @@ impl Frontier {
             self.known = end - PAGE;
             self.touched = end;
             self.provided = end;
-            self.last_wire = end;
+            self.last_marker = end;
         }
     }
 
     /// The next piece to provide, with `allowance` bytes that may lie untouched, or `loan` before the first touch.
     pub fn plan(&self, order: Order, allowance: u64, loan: u64, now_ns: u64) -> Option<Piece> {
-        // Of what whole chunks are made, with a wire and without.
-        let (wired, whole) = match order {
+        // Of what whole chunks are made, with a marker and without.
+        let (marked, whole) = match order {
             Order::Huge => (Grain::Medium, Grain::Huge),
             Order::Pool => (Grain::Base, Grain::Huge),
             Order::Medium => (Grain::Medium, Grain::Medium),
             Order::Base => (Grain::Base, Grain::Base),
-            Order::FaultMedium => return self.seed(loan),
+            Order::FaultMedium => return self.head(loan),
             Order::Nothing | Order::Fault => return None,
         };
         let chunks = whole != Grain::Base;
@@ -312,38 +312,38 @@ impl Frontier {
         let boundary = (at / HUGE + 1) * HUGE;
         // Of a region whose speed is not known yet, half.
         let lead = if rate == 0 { allowance / 2 } else { in_time(rate, REACTION_NS) };
-        // A wire where the last one was left far enough behind, or at the latest where the lead begins; in the last
+        // A marker where the last one was left far enough behind, or at the latest where the lead begins; in the last
         // chunk of a region whose speed is not known.
         let due = |least: u64, end: u64| {
             let lead = lead.next_multiple_of(least).max(least);
             let spacing = allowance.saturating_sub(lead) / least * least;
-            let far = at - self.last_wire >= spacing.max(least);
+            let far = at - self.last_marker >= spacing.max(least);
             let tail = if target < self.end || rate > 0 { lead } else { least };
-            let last = self.wired == 0 && end + tail > target;
-            let needed = rate == 0 || self.end - self.last_wire > lead + least;
-            self.wired < WIRES && needed && (far || last)
+            let last = self.marked == 0 && end + tail > target;
+            let needed = rate == 0 || self.end - self.last_marker > lead + least;
+            self.marked < MARKERS && needed && (far || last)
         };
         if chunks && at >= self.plain_until {
             if boundary > target {
                 return None;
             }
-            let wire = due(HUGE, boundary);
-            let grain = if wire { wired } else { whole };
-            return Some(Piece { start: at, end: boundary, grain, wire });
+            let marker = due(HUGE, boundary);
+            let grain = if marker { marked } else { whole };
+            return Some(Piece { start: at, end: boundary, grain, marker });
         }
         let end = target.min(boundary).min(at + MOST);
-        let wire = due(LEAST, end);
+        let marker = due(LEAST, end);
         let enough = end - at >= LEAST || end == self.end || end == boundary;
         let grain = Grain::Base;
-        (enough && end - at > PAGE).then_some(Piece { start: at, end, grain, wire })
+        (enough && end - at > PAGE).then_some(Piece { start: at, end, grain, marker })
     }
 
-    /// The next chunk that gets a seed; before the first touch, as long as the loan pays for it.
-    fn seed(&self, loan: u64) -> Option<Piece> {
+    /// The next chunk that gets a head; before the first touch, as long as the loan pays for it.
+    fn head(&self, loan: u64) -> Option<Piece> {
         let start = self.provided.next_multiple_of(HUGE);
-        let room = if self.grows() { WIRES as u64 } else { loan / SEED };
-        let due = (self.wired as u64) < room.min(WIRES as u64) && start + HUGE <= self.end;
-        due.then_some(Piece { start, end: start + HUGE, grain: Grain::Seed, wire: true })
+        let room = if self.grows() { MARKERS as u64 } else { loan / HEAD_BYTES };
+        let due = (self.marked as u64) < room.min(MARKERS as u64) && start + HUGE <= self.end;
+        due.then_some(Piece { start, end: start + HUGE, grain: Grain::Head, marker: true })
     }
 
     /// Where the next piece may begin so that it is there before the program is.
@@ -369,11 +369,11 @@ impl Frontier {
                 if outcome == Outcome::Late {
                     self.touched = self.touched.max(piece.start);
                 }
-                if piece.wire && outcome == Outcome::Provided && self.wired < WIRES {
-                    let seed = if piece.grain == Grain::Seed { SEED } else { 0 };
-                    self.wires[self.wired] = piece.start + seed;
-                    self.wired += 1;
-                    self.last_wire = piece.start + seed;
+                if piece.marker && outcome == Outcome::Provided && self.marked < MARKERS {
+                    let head = if piece.grain == Grain::Head { HEAD_BYTES } else { 0 };
+                    self.markers[self.marked] = piece.start + head;
+                    self.marked += 1;
+                    self.last_marker = piece.start + head;
                 }
             }
         }
@@ -414,7 +414,7 @@ mod tests {
 
     const START: u64 = 1 << 30;
 
-    /// A program that touches `step` pages a millisecond of a region of `chunks` chunks, beside an agent; the faults
+    /// A program that touches `step` pages a millisecond of a region of `chunks` chunks, beside a library; the faults
     /// that it took, and the huge pages that it got.
     fn grow(order: Order, chunks: u64, step: u64, allowance: u64, loan: u64) -> (u64, u64) {
         let end = START + chunks * HUGE;
@@ -424,22 +424,22 @@ mod tests {
         let mut pieces: Vec<Piece> = Vec::new();
         while at < end {
             let before = frontier.touched();
-            frontier.look(&mut memory, now);
+            frontier.advance(&mut memory, now);
             assert!(frontier.touched() >= before && frontier.touched() <= end);
             let told = frontier.touched() <= at.max(before) || frontier.is_complete();
             assert!(told, "what was not touched is called touched");
             while let Some(piece) = frontier.plan(order, allowance, loan, now) {
                 let room = if frontier.grows() { allowance } else { loan };
-                let seed = piece.grain == Grain::Seed;
-                let room = if seed { (1 + WIRES as u64) * HUGE } else { room };
+                let head = piece.grain == Grain::Head;
+                let room = if head { (1 + MARKERS as u64) * HUGE } else { room };
                 assert!(piece.end <= frontier.touched() + room && piece.end <= end);
                 assert!(
                     piece.grain == Grain::Base
                         || piece.start.is_multiple_of(HUGE) && piece.end - piece.start == HUGE
                 );
                 assert!(pieces.last().is_none_or(|last| last.end <= piece.start));
-                let first = piece.start + if piece.wire && !seed { PAGE } else { 0 };
-                let last = if seed { piece.start + SEED } else { piece.end };
+                let first = piece.start + if piece.marker && !head { PAGE } else { 0 };
+                let last = if head { piece.start + HEAD_BYTES } else { piece.end };
                 let late = (first..last).step_by(PAGE as usize).any(|p| memory.is_present(p));
                 memory.fill(first, last);
                 huge += u64::from(piece.grain == Grain::Huge && !late);
@@ -475,12 +475,12 @@ mod tests {
     fn a_seed_is_sown_in_each_chunk_that_a_steady_program_comes_to() {
         let (faults, huge) = grow(Order::FaultMedium, 32, 256, 0, 0);
         // The first two chunks are passed before anybody looks.
-        assert!(faults <= 32 * 512 - 29 * SEED / PAGE, "{faults} faults");
+        assert!(faults <= 32 * 512 - 29 * HEAD_BYTES / PAGE, "{faults} faults");
         assert_eq!(huge, 0);
         let frontier = Frontier::new(START, START + 64 * HUGE, 0);
         assert_eq!(frontier.plan(Order::FaultMedium, 64 << 20, 0, 1), None, "not touched yet");
-        let piece = frontier.plan(Order::FaultMedium, 0, SEED, 1).unwrap();
-        assert_eq!((piece.start, piece.end, piece.grain), (START, START + HUGE, Grain::Seed));
+        let piece = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
+        assert_eq!((piece.start, piece.end, piece.grain), (START, START + HUGE, Grain::Head));
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
             let mut memory = Memory::default();
             memory.fill(START, START + HUGE / 2);
             let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
-            assert!(frontier.look(&mut memory, took));
+            assert!(frontier.advance(&mut memory, took));
             let piece = frontier.plan(Order::Huge, 64 << 20, 0, took).unwrap();
             assert_eq!(piece.start, START + HUGE, "touched in {took} ns");
         }
@@ -525,7 +525,7 @@ mod tests {
         assert_eq!(region(START + PAGE, START + HUGE + PAGE), START + HUGE + PAGE);
         let mut frontier = Frontier::new(START, START + 3 * HUGE, 0);
         assert_eq!(frontier.plain(), START);
-        let piece = frontier.plan(Order::FaultMedium, 0, SEED, 1).unwrap();
+        let piece = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
         frontier.tried(piece, Outcome::Provided);
         assert_eq!(frontier.plain(), START + HUGE);
     }
@@ -537,7 +537,7 @@ mod tests {
             let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
             for round in 0..20 {
                 memory.fill(START + round * step, START + round * step + PAGE);
-                frontier.look(&mut memory, round * 1_000_000);
+                frontier.advance(&mut memory, round * 1_000_000);
             }
             assert_eq!(frontier.is_scattered(), scattered, "a page each {step} bytes");
         }
@@ -549,10 +549,10 @@ mod tests {
         let mut pieces = Vec::new();
         while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
             frontier.tried(piece, Outcome::Provided);
-            pieces.push((piece.start, piece.wire));
+            pieces.push((piece.start, piece.marker));
         }
-        let wires: Vec<bool> = pieces.iter().map(|(_, wire)| *wire).collect();
-        assert_eq!(wires, [false, false, false, true], "{pieces:?}");
+        let markers: Vec<bool> = pieces.iter().map(|(_, marker)| *marker).collect();
+        assert_eq!(markers, [false, false, false, true], "{pieces:?}");
         assert!(!frontier.is_complete());
     }
 
@@ -560,7 +560,7 @@ mod tests {
     fn a_region_in_which_a_program_goes_on_has_no_wire_near_its_end() {
         // 4 MiB a millisecond: 12 MiB are touched before somebody looks again.
         let rate = 4 << 20;
-        for (chunks, wires) in [(4, 0), (32, 1)] {
+        for (chunks, markers) in [(4, 0), (32, 1)] {
             let mut before = Frontier::new(START - HUGE, START, 0).at_rate(rate);
             let rate = before.hand_over_rate(1);
             let mut frontier = Frontier::new(START, START + chunks * HUGE, 1).at_rate(rate);
@@ -569,11 +569,11 @@ mod tests {
             let mut found = 0;
             while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
                 frontier.tried(piece, Outcome::Provided);
-                if piece.wire {
+                if piece.marker {
                     (found, last) = (found + 1, piece.start);
                 }
             }
-            assert_eq!((found, frontier.is_complete()), (wires, wires == 0));
+            assert_eq!((found, frontier.is_complete()), (markers, markers == 0));
             assert!(
                 frontier.end() - last <= 16 << 20,
                 "the program has {last:#x} behind it unseen"
@@ -586,7 +586,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
         memory.fill(START, START + HUGE);
-        assert!(frontier.look(&mut memory, 1_000_000));
+        assert!(frontier.advance(&mut memory, 1_000_000));
         let rate = frontier.rate(1_000_000);
         assert_eq!(rate, HUGE);
         assert!(frontier.rate(1_000_000_000) <= rate / 400);

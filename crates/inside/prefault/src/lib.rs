@@ -1,9 +1,9 @@
 //! Memory ahead of a program that grows: the pure part of `run --huge`.
 //!
 //! - [`frontier`]: where a region of address space grows and how far ahead of it pages are provided.
-//! - [`board`]: the words through which the agents inside the programs and the launcher talk.
+//! - [`board`]: the words through which the libraries inside the programs and the launcher talk.
 //!
-//! Nothing here makes a system call or allocates: the agent's thread runs inside other people's programs.
+//! Nothing here makes a system call or allocates: the library's thread runs inside other people's programs.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -246,7 +246,7 @@ impl Kernel for Linux {
 
     unsafe fn map_anonymous(&self, at: usize, len: usize) -> Sys<()> {
         // SAFETY: the caller's promise.
-        check(unsafe { sys::map_over(at, len, crate::stripe::flags(at), None) })?;
+        check(unsafe { sys::map_over(at, len, crate::vma_stripe::flags(at), None) })?;
         if self.settled.get() {
             // SAFETY: changes no byte; the range is the new mapping.
             unsafe { sys::advise(at as *mut u8, len, sys::MADV_NOHUGEPAGE) };
@@ -280,7 +280,7 @@ impl Kernel for Linux {
         }
     }
 
-    fn settle(&self, start: usize, len: usize) {
+    fn split_huge_pages(&self, start: usize, len: usize) {
         self.settled.set(true);
         // SAFETY: neither advice changes a byte.
         unsafe {

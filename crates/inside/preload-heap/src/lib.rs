@@ -1,9 +1,9 @@
-//! `libpagemill.so`: the C malloc family over the compacting heap; glue only.
+//! `libpagemill_heap.so`: the C malloc family over the compacting heap; glue only.
 //!
 //! ```text
 //!  c, cxx, report ──► thread ──► start ──► fork, exit, copied ──► settings ──► environment
 //!    └─► HEAP ──► os ──► copied, refresh, say
-//!                  └──► helper ──► helper::rounds ──► HEAP, ENGINE, kernel, pressure
+//!                  └──► helper ──► helper::housekeeping ──► HEAP, ENGINE, kernel, pressure
 //! ```
 //!
 //! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. The heap and
@@ -34,9 +34,9 @@ mod say;
 mod settings;
 mod spans;
 mod start;
-mod stripe;
 mod thread;
 mod tls;
+mod vma_stripe;
 
 use pagemill_heap::Heap;
 use pagemill_heap::stats::StatsPage;
@@ -46,7 +46,7 @@ use pagemill_preload_sys::{confine, libc, sys};
 static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());
 
 /// The one engine that compacts it.
-static ENGINE: helper::rounds::Shared<os::Linux> = helper::rounds::Shared::new();
+static ENGINE: helper::housekeeping::Shared<os::Linux> = helper::housekeeping::Shared::new();
 
 /// The statistics page, found by its name from outside; see [`StatsPage`].
 #[unsafe(no_mangle)]

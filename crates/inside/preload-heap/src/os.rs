@@ -6,7 +6,7 @@ use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
 
 use crate::helper::{self, state};
-use crate::stripe::{self, STRIPE};
+use crate::vma_stripe::{self, VMA_STRIPE};
 use crate::{HEAP, copied, pagemill_stats, refresh, say, sys, tls};
 
 /// Linux, as the heap sees it.
@@ -32,15 +32,15 @@ const READ_WRITE: usize = sys::PROT_READ | sys::PROT_WRITE;
 
 /// Bytes mapped beyond which mappings are too many to be worth it: 4,096 of them, a sixteenth of the kernel's default
 /// limit.
-const STRIPED: usize = 4096 * STRIPE;
+const STRIPED: usize = 4096 * VMA_STRIPE;
 
 /// Gives each stripe of new memory its kind. What cannot be changed (map count) stays as it is.
 fn cut_into_stripes(start: *mut u8, len: usize) {
     let (begin, end) = (start.addr(), start.addr() + len);
     let mut at = begin;
     while at < end {
-        let next = ((at / STRIPE + 1) * STRIPE).min(end);
-        let flags = stripe::flags(at);
+        let next = ((at / VMA_STRIPE + 1) * VMA_STRIPE).min(end);
+        let flags = vma_stripe::flags(at);
         if flags != 0 {
             // SAFETY: new anonymous memory that nobody knows yet becomes the same again.
             unsafe { sys::map_over(at, next - at, flags, None) };
@@ -150,7 +150,7 @@ impl Os for Linux {
     }
 
     #[inline]
-    fn between(&self) {
+    fn on_slow_path(&self) {
         if !state::works() {
             refresh::due(|| self.now_ns());
         }

@@ -1,4 +1,4 @@
-//! `libpagemill_huge.so`: provides memory ahead of a program that grows. It replaces no `malloc`, but sees what is
+//! `libpagemill_prefault.so`: provides memory ahead of a program that grows. It replaces no `malloc`, but sees what is
 //! asked of it; glue only.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!                                                 └─ board (shared with the launcher)
 //! ```
 //!
-//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill.so` (both use `preload-sys`). It
-//! has the kernel populate private anonymous memory where nothing is yet, or moves zeroed pages there: the program
-//! cannot tell either from a page that it touched for the first time itself.
+//! The helper is a raw `clone` that the C library knows nothing of, as in `libpagemill_heap.so` (both use
+//! `preload-sys`). It has the kernel populate private anonymous memory where nothing is yet, or moves zeroed pages
+//! there: the program cannot tell either from a page that it touched for the first time itself.
 //!
 //! What always holds:
 //! - Nothing here allocates, unwinds or prints; `errno` changes only as the wrapped functions change it.
@@ -35,7 +35,7 @@ use pagemill_preload_sys::{confine, libc, sys};
 
 /// Layout of the board that this library writes; also what the file is known by.
 #[unsafe(no_mangle)]
-pub static pagemill_huge_version: u64 = pagemill_prefault::board::VERSION;
+pub static pagemill_prefault_version: u64 = pagemill_prefault::board::VERSION;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

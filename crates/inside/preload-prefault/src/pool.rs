@@ -15,7 +15,7 @@
 //! `plain` holds base pages on their way. The pool is not inherited by children and not part of core dumps.
 
 use pagemill_prefault::board::{Process, ProcessWord};
-use pagemill_prefault::frontier::{Grain, Outcome, Pages, Piece, SEED};
+use pagemill_prefault::frontier::{Grain, HEAD_BYTES, Outcome, Pages, Piece};
 use pagemill_prefault::{HUGE, PAGE};
 
 use crate::kernel::{self, EAGAIN, EEXIST, Linux};
@@ -121,7 +121,7 @@ impl Pool {
         linux: &mut Linux,
         counters: Process<'_>,
     ) -> Delivery {
-        let first = piece.start + if piece.wire { PAGE } else { 0 };
+        let first = piece.start + if piece.marker { PAGE } else { 0 };
         let len = piece.end - first;
         let there = linux.mapping_from(first);
         if !there.is_some_and(|map| map.start <= first && piece.end <= map.end) {
@@ -164,19 +164,19 @@ impl Pool {
         Delivery::Tried(Outcome::Provided)
     }
 
-    /// Makes the seed of a chunk, so that no huge page fits there; the chunk is advised by the caller, after this.
+    /// Makes the head of a chunk, so that no huge page fits there; the chunk is advised by the caller, after this.
     pub(crate) fn sow(piece: Piece, linux: &Linux, counters: Process<'_>) -> Delivery {
         let there = linux.mapping_from(piece.start);
         if !there.is_some_and(|map| map.start <= piece.start && piece.end <= map.end) {
             return Delivery::Gone;
         }
         let began = sys::clock(sys::CLOCK_MONOTONIC);
-        if !kernel::populate(piece.start, SEED) {
+        if !kernel::populate(piece.start, HEAD_BYTES) {
             return Delivery::Gone;
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-        counters.smooth(ProcessWord::BaseNs, took * (HUGE / SEED));
-        counters.add(ProcessWord::Seeds, 1);
+        counters.smooth(ProcessWord::BaseNs, took * (HUGE / HEAD_BYTES));
+        counters.add(ProcessWord::Heads, 1);
         Delivery::Tried(Outcome::Provided)
     }
 
@@ -187,7 +187,7 @@ impl Pool {
         linux: &Linux,
         counters: Process<'_>,
     ) -> Delivery {
-        let first = piece.start + if piece.wire { PAGE } else { 0 };
+        let first = piece.start + if piece.marker { PAGE } else { 0 };
         let len = piece.end - first;
         if piece.grain == Grain::Huge {
             if self.ready == 0 && !self.make(linux, counters) {
@@ -243,10 +243,10 @@ fn count_late(delivery: Delivery, counters: Process<'_>) {
 /// that are there before the chunk is advised, so that no huge page fits any more; then the advice, which the system
 /// asks for.
 fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
-    let head = piece.start + SEED;
-    let first = piece.start + if piece.wire { PAGE } else { 0 };
+    let head = piece.start + HEAD_BYTES;
+    let first = piece.start + if piece.marker { PAGE } else { 0 };
     if advised {
-        kernel::want_base(piece.start, SEED);
+        kernel::want_base(piece.start, HEAD_BYTES);
     }
     if !kernel::populate(first, head - first) {
         return false;
@@ -256,7 +256,7 @@ fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
     let began = sys::clock(sys::CLOCK_MONOTONIC);
     let made = kernel::populate(head, piece.end - head);
     let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-    counters.smooth(ProcessWord::MediumNs, took * SEED / (piece.end - head));
+    counters.smooth(ProcessWord::MediumNs, took * HEAD_BYTES / (piece.end - head));
     made
 }
 

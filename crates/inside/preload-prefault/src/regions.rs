@@ -10,7 +10,7 @@
 use pagemill_prefault::board::{
     Board, Head, Kind, Order, Process, ProcessWord, REGIONS, RegionWord, degraded,
 };
-use pagemill_prefault::frontier::{Frontier, Grain, Outcome, Pages, SEED};
+use pagemill_prefault::frontier::{Frontier, Grain, HEAD_BYTES, Outcome, Pages};
 use pagemill_prefault::{HUGE, PAGE};
 
 use crate::kernel::{self, Linux, Mapping};
@@ -137,7 +137,7 @@ impl Regions {
             return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
         }
         // Before what is new, which takes over the rate of what is complete.
-        self.look(|_| true, now);
+        self.advance_frontiers(|_| true, now);
         while let Some((start, len)) = self.notes.next() {
             self.mapped(start, start + len, now);
         }
@@ -146,7 +146,7 @@ impl Regions {
         if self.queries {
             self.look_around(now);
         }
-        self.look(|slot| !slot.begun, now);
+        self.advance_frontiers(|slot| !slot.begun, now);
         let live = self.slots.iter().filter(|slot| slot.live);
         let rate = live.map(|slot| slot.frontier.rate(now)).sum();
         let allowance = self.allowance(rate);
@@ -193,9 +193,9 @@ impl Regions {
     }
 
     /// Finds out how far some of the regions have grown.
-    fn look(&mut self, which: impl Fn(&Slot) -> bool, now: u64) {
+    fn advance_frontiers(&mut self, which: impl Fn(&Slot) -> bool, now: u64) {
         for slot in self.slots.iter_mut().filter(|slot| slot.live && which(slot)) {
-            if slot.frontier.look(&mut self.linux, now) {
+            if slot.frontier.advance(&mut self.linux, now) {
                 self.grown_ns = now;
             }
         }
@@ -326,7 +326,7 @@ impl Regions {
                 Delivery::Tried(outcome) => {
                     frontier.tried(piece, outcome);
                     if outcome == Outcome::Late {
-                        frontier.look(&mut self.linux, sys::clock(sys::CLOCK_MONOTONIC));
+                        frontier.advance(&mut self.linux, sys::clock(sys::CLOCK_MONOTONIC));
                     }
                 }
             }
@@ -336,16 +336,16 @@ impl Regions {
         }
     }
 
-    /// Sows seeds ahead of a region's growth, and has the kernel use larger pages than base pages from where the
-    /// program is up to the last of them.
+    /// Makes heads of chunks ahead of a region's growth, and has the kernel use larger pages than base pages from where
+    /// the program is up to the last of them.
     fn sow(&mut self, number: usize, loan: u64, young: bool, now: u64) {
         let slot = &mut self.slots[number];
         let frontier = &slot.frontier;
         let from = frontier.touched().max(slot.advised).next_multiple_of(PAGE);
         let mut to = from;
-        // A seed for each sixteenth chunk of what was just mapped.
+        // A head for each sixteenth chunk of what was just mapped.
         let chunks = (frontier.end() - frontier.start()) / HUGE;
-        let loan = if young { loan.max((chunks / 16 + 1) * SEED) } else { loan };
+        let loan = if young { loan.max((chunks / 16 + 1) * HEAD_BYTES) } else { loan };
         while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
             match Pool::sow(piece, &self.linux, self.process) {
                 Delivery::Gone => {
@@ -359,7 +359,7 @@ impl Regions {
         if young || slot.frontier.grows() {
             to = to.max(slot.frontier.plain());
         }
-        if to >= from + SEED && advise(from, to) {
+        if to >= from + HEAD_BYTES && advise(from, to) {
             slot.advised = to;
         }
     }

@@ -1,4 +1,4 @@
-//! `libpagemill_names.so`: tells the recorder which code asks for memory. It replaces no allocator: every call goes on
+//! `libpagemill_sites.so`: tells the recorder which code asks for memory. It replaces no allocator: every call goes on
 //! to the definition that would have been used without it.
 //!
 //! ```text
@@ -30,7 +30,7 @@ use pagemill_preload_sys::{libc, sites as layout, sys};
 
 /// Layout of the ring; also what the file is known by.
 #[unsafe(no_mangle)]
-pub static pagemill_names_version: u64 = layout::VERSION;
+pub static pagemill_sites_version: u64 = layout::VERSION;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! The ring that `libpagemill_names.so` writes and `record --with accesses` reads.
+//! The ring that `libpagemill_sites.so` writes and `record --with accesses` reads.
 //!
 //! ```text
 //!  word 0       VERSION

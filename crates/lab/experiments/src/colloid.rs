@@ -20,14 +20,14 @@ use pagemill_sim::machine::Machine;
 use serde::{Deserialize, Deserializer, Serialize};
 
 mod figures;
-mod page;
+mod html;
 mod regret;
 mod sensitivity;
 mod text;
 
-use super::kept::{self, Kept};
+use super::checkpoints::{self, Checkpoints};
 use figures::Bench;
-pub use page::render as page;
+pub use html::render as page;
 
 /// The published numbers: `experiment,subject,metric,unit,value,note`.
 const PUBLISHED: &str = include_str!("../../../../experiments/published/colloid.csv");
@@ -57,13 +57,13 @@ impl Options {
     /// What is kept of a run in a results directory.
     ///
     /// # Errors
-    /// As [`Kept::new`].
-    pub fn kept(&self, results: &Path) -> Result<Kept> {
+    /// As [`Checkpoints::new`].
+    pub fn checkpoints(&self, results: &Path) -> Result<Checkpoints> {
         let mut machine = DefaultHasher::new();
         format!("{:?}", self.machine).hash(&mut machine);
         let size = if self.quick { "quick" } else { "full" };
         let of = format!("seed {}, {size}, machine {:016x}", self.seed, machine.finish());
-        Kept::new(results.join("colloid"), &of)
+        Checkpoints::new(results.join("colloid"), &of)
     }
 }
 
@@ -189,7 +189,7 @@ impl Report {
 /// For a figure that is none of [`FIGURES`]; from `finished`; where a part cannot be written.
 pub fn run(
     options: &Options,
-    kept: Option<&Kept>,
+    checkpoints: Option<&Checkpoints>,
     progress: &mut dyn FnMut(&str, f64),
     finished: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
@@ -203,7 +203,7 @@ pub fn run(
         let mut tick = |what: &str, part: f64| {
             progress(&format!("figure {figure}: {what}"), (at as f64 + part) / all);
         };
-        report.add(kept::part(kept, figure, || {
+        report.add(checkpoints::part(checkpoints, figure, || {
             let mut part = Report::default();
             match figure.as_str() {
                 "6a" => bench.gups("6a", "hemem", &mut part, &mut tick),
@@ -222,7 +222,7 @@ pub fn run(
         finished(&report)?;
     }
     if options.sensitivity {
-        sensitivity::run(options, kept, &mut report, &mut |what, part| {
+        sensitivity::run(options, checkpoints, &mut report, &mut |what, part| {
             progress(&format!("sensitivity: {what}"), (all - 1.0 + part) / all);
         })?;
     }
@@ -323,11 +323,11 @@ mod tests {
         };
         let cell = Cell::of("7", "tpp", "moves", "s to 95 %", f64::INFINITY);
         let made = Report { cells: vec![cell], ..Report::default() };
-        let of = |seed| options(seed).kept(results.path()).unwrap();
-        kept::part(Some(&of(1)), "7", || made.clone()).unwrap();
-        let again: Report = kept::part(Some(&of(1)), "7", || panic!("it was kept")).unwrap();
+        let of = |seed| options(seed).checkpoints(results.path()).unwrap();
+        checkpoints::part(Some(&of(1)), "7", || made.clone()).unwrap();
+        let again: Report = checkpoints::part(Some(&of(1)), "7", || panic!("it was kept")).unwrap();
         assert_eq!(again.cells[0].modelled, f64::INFINITY);
-        let other = kept::part(Some(&of(2)), "7", Report::default).unwrap();
+        let other = checkpoints::part(Some(&of(2)), "7", Report::default).unwrap();
         assert!(other.cells.is_empty());
     }
 }

@@ -30,7 +30,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
 use serde::{Deserialize, Serialize};
 
-use super::kept::Kept;
+use super::checkpoints::Checkpoints;
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_control::fragmentation::journals;
@@ -168,7 +168,7 @@ pub fn run(
     mut say: impl FnMut(&str),
 ) -> Result<Outcome> {
     let size = if options.quick { "quick" } else { "full" };
-    let kept = Kept::new(results.join(NAME), size)?;
+    let checkpoints = Checkpoints::new(results.join(NAME), size)?;
     let mut outcome = Outcome { states: Vec::new(), options, reads: None, interrupted: false };
     if run_cost::processor().is_err() {
         say("what page walks cost");
@@ -183,7 +183,7 @@ pub fn run(
         let part = |name: &str| format!("{mode}, {name}").replace([',', ' '], "-");
         let mut fragmenter = None;
         let mut all =
-            STATES.map(|(name, _)| kept.read::<Measured>(&part(name)).unwrap_or_default());
+            STATES.map(|(name, _)| checkpoints.read::<Measured>(&part(name)).unwrap_or_default());
         for (at, (name, published)) in STATES.into_iter().enumerate() {
             let is_left = |one: &Measured| one.next(options.repetitions).is_some();
             // Memory is compacted while it is fragmented.
@@ -222,7 +222,7 @@ pub fn run(
                 for (sum, name) in [(huge, "thp_fault_alloc"), (stalls, "compact_stall")] {
                     *sum = after.since(&before, name).map(|count| sum.unwrap_or(0) + count);
                 }
-                kept.write(&part(name), &measured)?;
+                checkpoints.write(&part(name), &measured)?;
             }
             outcome.states.push(State { thp: mode, name, published, measured });
             if outcome.interrupted {
@@ -321,13 +321,13 @@ mod tests {
     #[test]
     fn what_was_measured_is_found_again() {
         let room = tempfile::tempdir().unwrap();
-        let kept = Kept::new(room.path().join(NAME), "full").unwrap();
+        let checkpoints = Checkpoints::new(room.path().join(NAME), "full").unwrap();
         let mut measured = Measured { note: "so".to_owned(), ..Measured::default() };
         measured.programs[1].each.push(vec![("seconds".to_owned(), 1.5)]);
         measured.programs[1].stalls = Some(3);
-        kept.write("thp-on--fragmented", &measured).unwrap();
-        assert_eq!(kept.read("thp-on--fragmented"), Some(measured));
-        let quick = Kept::new(room.path().join(NAME), "quick").unwrap();
+        checkpoints.write("thp-on--fragmented", &measured).unwrap();
+        assert_eq!(checkpoints.read("thp-on--fragmented"), Some(measured));
+        let quick = Checkpoints::new(room.path().join(NAME), "quick").unwrap();
         assert_eq!(quick.read::<Measured>("thp-on--fragmented"), None);
     }
 }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is
-//! placed before its first touch: the profile alone decides, without policy and agent. `slices` is a program whose
-//! truth is known; `redis` is server and client in one command, of which the server is sliced and the time of both
-//! counts.
+//! placed before its first touch: the profile alone decides, without policy and library ahead. `slices` is a program
+//! whose truth is known; `redis` is server and client in one command, of which the server is sliced and the time of
+//! both counts.
 //!
 //! Always true: the published claim is shown and not used; runs of all profiles are interleaved.
 

@@ -3,12 +3,12 @@
 //! page policies; what measuring and tracing cost, and what huge pages are worth where.
 #![forbid(unsafe_code)]
 
+mod checkpoints;
 pub mod colloid;
 pub mod fragmentation;
 pub mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 pub mod huge_slices;
-mod kept;
 pub mod moca;
 pub mod overhead;
 pub mod reproduce;

@@ -20,13 +20,13 @@
 //! finished is on disk. Memory is proportional set size and cgroup charge, never resident set.
 
 pub mod arm;
-pub mod artifact;
 pub mod cell;
+pub mod embedded_redis;
 pub mod experiment;
+pub mod html;
 pub mod input;
 pub mod measured;
 pub mod outcome;
-pub mod page;
 pub mod plan;
 pub mod redis;
 pub mod store;

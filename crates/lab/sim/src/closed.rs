@@ -15,7 +15,7 @@
 //! Always so: in flight reads never exceed the slots; with the same seed the outcome is the same.
 
 mod cores;
-mod way;
+mod request_path;
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::stream::{Ask, Stream};
 use crate::wheel::Wheel;
 use pagemill_model::random::Random;
-use way::Split;
+use request_path::Split;
 
 /// Page table reads of a window core.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,8 +7,8 @@
 //! Among queued requests of the current direction it takes the one whose data could start first, the oldest among
 //! equals: row hits and idle banks go ahead where the bus would idle (FR-FCFS), and one older than [`STARVED`] goes
 //! first. One that would leave the bus idle is committed only when its activation is due, so that what waits for a
-//! bank holds up no other. All that bounds a request's start only ever moves on, so what an earlier look found is a
-//! lower bound that spares most of them another look. Writes wait in their own queue and are drained in runs between
+//! bank holds up no other. All that bounds a request's start only ever moves on, so what an earlier pass found is a
+//! lower bound that spares most of them another pass. Writes wait in their own queue and are drained in runs between
 //! two marks, or while no read waits. A row is closed after a burst unless another queued request wants it.
 //!
 //! *Refresh* is owed once an interval (JEDEC: tREFI) and takes the banks away for a while (tRFC). A controller may
@@ -18,7 +18,7 @@
 //! last one is postponed; then a refresh is made whoever waits. Where one rank's refresh holds up all cores, the others
 //! are idle and are refreshed meanwhile, which is most of what postponing is worth. Devices with same-bank refresh
 //! (DDR5: REFsb, tRFCsb) lose one bank of each group at a time, that much more often. Banks are precharged before. A
-//! run begins with everything postponed, as after a long load; the first idle moment makes up for all of it, as those
+//! run begins with everything postponed, as after a long load; the first idle pass makes up for all of it, as those
 //! before the run would have.
 //!
 //! Always so: bursts never overlap on the bus; a bank activates no sooner than its precharge allows;
@@ -306,9 +306,9 @@ struct Floor {
     data: u64,
 }
 
-/// A look at requests of a direction.
+/// A scheduling pass over requests of a direction.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Pass {
     now: u64,
     /// Clocks from a column command to its data.
     delay: u64,
@@ -330,31 +330,31 @@ struct Limits {
 }
 
 impl Limits {
-    const fn look(&self, now: u64, write: bool) -> Look {
+    const fn pass(&self, now: u64, write: bool) -> Pass {
         let delay = if write { self.timing.cwl } else { self.timing.cl };
-        Look { now, delay, write }
+        Pass { now, delay, write }
     }
 
     #[inline(always)]
-    fn floor(&self, rank: usize, look: &Look) -> Floor {
-        let same = rank == self.last_rank && self.last_was_write == look.write;
+    fn floor(&self, rank: usize, pass: &Pass) -> Floor {
+        let same = rank == self.last_rank && self.last_was_write == pass.write;
         let bus = self.bus_free + if same { 0 } else { self.timing.turnaround };
-        let read_from = if look.write { 0 } else { self.ranks[rank].read_from };
-        let column = look.now.max(read_from);
-        Floor { column, bus, data: bus.max(column + look.delay) }
+        let read_from = if pass.write { 0 } else { self.ranks[rank].read_from };
+        let column = pass.now.max(read_from);
+        Floor { column, bus, data: bus.max(column + pass.delay) }
     }
 
     /// When a request's row would be activated ([`OPEN`] if it is open) and its data could start, the bus apart.
     #[inline(always)]
-    fn start(&self, key: Key, look: &Look, floor: &Floor) -> (u64, u64) {
+    fn start(&self, key: Key, pass: &Pass, floor: &Floor) -> (u64, u64) {
         let bank = &self.banks[key.bank()];
         let group = &self.groups[bank.group as usize];
         let precharge = if bank.open == Key::NONE { 0 } else { self.timing.rp };
-        let activate = (look.now + precharge).max(bank.activate_from).max(group.activate_from);
+        let activate = (pass.now + precharge).max(bank.activate_from).max(group.activate_from);
         let opened = activate + self.timing.rcd;
         let hit = bank.open == key;
         let from = if hit { bank.column_from } else { opened };
-        let ready = from.max(group.column_from).max(floor.column) + look.delay;
+        let ready = from.max(group.column_from).max(floor.column) + pass.delay;
         (if hit { OPEN } else { activate }, ready)
     }
 
@@ -441,7 +441,7 @@ pub struct Channel {
     limits: Limits,
     reads: Queue,
     writes: Queue,
-    /// What holds for each rank in the present look.
+    /// What holds for each rank in the present pass.
     floors: Vec<Floor>,
     draining: bool,
     served: u64,
@@ -570,10 +570,10 @@ impl Channel {
         if let Some(planned) = &mut self.planned
             && planned.write == write
         {
-            let look = self.limits.look(request.arrived, write);
-            let floor = self.limits.floor(key.rank(), &look);
+            let pass = self.limits.pass(request.arrived, write);
+            let floor = self.limits.floor(key.rank(), &pass);
             if floor.data < planned.data {
-                let (activate, ready) = self.limits.start(key, &look, &floor);
+                let (activate, ready) = self.limits.start(key, &pass, &floor);
                 let data = ready.max(floor.bus);
                 if data < planned.data {
                     *planned = Plan { write, at, activate, data };
@@ -656,10 +656,10 @@ impl Channel {
     fn choose(&mut self, now: u64, write: bool) -> Plan {
         let (limits, slack) = (&self.limits, self.slack);
         let queue = if write { &mut self.writes } else { &mut self.reads };
-        let look = limits.look(now, write);
+        let pass = limits.pass(now, write);
         let mut first = u64::MAX;
         for (rank, floor) in self.floors.iter_mut().enumerate() {
-            *floor = limits.floor(rank, &look);
+            *floor = limits.floor(rank, &pass);
             first = first.min(floor.data);
         }
         let mut at = queue.oldest;
@@ -671,7 +671,7 @@ impl Channel {
         {
             let floor = &self.floors[entry.key.rank()];
             if entry.ready.max(floor.data) < best.data {
-                let (activate, ready) = limits.start(entry.key, &look, floor);
+                let (activate, ready) = limits.start(entry.key, &pass, floor);
                 entry.ready = ready - slack;
                 let data = ready.max(floor.bus);
                 if data < best.data {
@@ -832,7 +832,7 @@ mod tests {
                 if now >= channel.limits.next_refresh {
                     channel.limits.refresh(now);
                 }
-                // A plan does not outlive a look at the other direction, whose bounds it does not know.
+                // A plan does not outlive a pass over the other direction, whose bounds it does not know.
                 channel.planned = None;
                 for write in [false, true] {
                     if channel.queue(write).len > 0 {
@@ -843,9 +843,9 @@ mod tests {
                         let naive = by_age
                             .map(|at| {
                                 let key = queue.entries[at as usize].key;
-                                let look = channel.limits.look(now, write);
-                                let floor = channel.limits.floor(key.rank(), &look);
-                                let (activate, ready) = channel.limits.start(key, &look, &floor);
+                                let pass = channel.limits.pass(now, write);
+                                let floor = channel.limits.floor(key.rank(), &pass);
+                                let (activate, ready) = channel.limits.start(key, &pass, &floor);
                                 (at, ready.max(floor.bus), activate)
                             })
                             // The first of equals.

@@ -1,11 +1,11 @@
 //! Huge page policies on a machine of one zone: buddy allocator, compaction, TLB, a helper on another core. Modelled.
 //!
 //! ```text
-//!   program   touches a page for the first time ─► Moment::Fault ─► base page, huge page or one of the stock
+//!   program   touches a page for the first time ─► Moment::Fault ─► base page, huge page or one of the pool
 //!             reads pages                        ─► TLB: walks
 //!   helper    the region after the one touched   ─► Moment::Ahead   a window ahead, if it has time left
 //!             every 10 ms a few regions          ─► Moment::Scan    collapse, demote
-//!             when it has nothing to do          ─► Moment::Idle    stock
+//!             when it has nothing to do          ─► Moment::Idle    pool
 //! ```
 //!
 //! A synthetic workload reads between touches, and time is what faults, reads and walks take. A recorded one brings its
@@ -151,8 +151,8 @@ const SCAN_NS: u64 = 10_000_000;
 const SCAN_REGIONS: usize = 16;
 /// Base pages of 64 KiB.
 const MEDIUM: u32 = 16;
-/// Huge pages that the stock holds at most.
-const STOCK: u64 = 16;
+/// Huge pages that the pool holds at most.
+const POOL: u64 = 16;
 /// Compaction: a page moved, and a page scanned, nanoseconds; assumed.
 const MOVE_NS: u64 = 900;
 const SCANNED_NS: u64 = 4;
@@ -237,8 +237,8 @@ struct Machine {
     owners: Vec<Option<(u32, u32)>>,
     /// A synthetic workload's mapping.
     heap: Arc<Mapping>,
-    stock: Vec<u32>,
-    stock_used: u64,
+    pool: Vec<u32>,
+    pool_used: u64,
     now_ps: u64,
     helper_ns: u64,
     next_scan: u64,
@@ -301,8 +301,8 @@ impl Machine {
             due: 0,
             weight: (own / 1_000_000 * setup.workload.reads_per_ms).div_ceil(READS).max(1),
             regions: vec![Region::default(); count],
-            stock: Vec::new(),
-            stock_used: 0,
+            pool: Vec::new(),
+            pool_used: 0,
             now_ps: 0,
             helper_ns: 0,
             next_scan: SCAN_NS,
@@ -427,9 +427,9 @@ impl Machine {
                     }
                     self.cost(self.setup.costs.medium)
                 }
-                Action::Pool => match self.stock.pop() {
+                Action::Pool => match self.pool.pop() {
                     Some(frame) => {
-                        self.stock_used += 1;
+                        self.pool_used += 1;
                         self.install(at, frame);
                         self.cost(self.setup.costs.deliver)
                     }
@@ -528,8 +528,8 @@ impl Machine {
             accessed: known(region.read.min(PAGES)),
             zeros: known(if region.huge.is_some() { PAGES - region.count() } else { 0 }),
             free_huge: known(free_huge),
-            stock: known(self.stock.len() as u64),
-            stock_used: known(self.stock_used.min(1)),
+            pool: known(self.pool.len() as u64),
+            pool_used: known(self.pool_used.min(1)),
             load: known(100),
             used: known((pages - self.zone.free_pages()) * 1000 / pages),
             cold: known(0),
@@ -573,12 +573,12 @@ impl Machine {
             }
         }
         if self.helper_ns <= now
-            && self.stock.len() < STOCK as usize
+            && self.pool.len() < POOL as usize
             && self.decide(at, Moment::Idle) == Action::Prezero
         {
             let (frame, waited) = self.huge_frame(false);
             self.work(waited + self.cost(self.setup.costs.huge));
-            self.stock.extend(frame);
+            self.pool.extend(frame);
         }
         if now >= self.next_scan && self.helper_ns <= now {
             self.next_scan = now + SCAN_NS;

@@ -161,7 +161,7 @@ impl HugePageFold {
 mod tests {
     use super::*;
 
-    fn look(time: u64, start: u64, end: u64, anonymous: u64, huge: u64) -> Event {
+    fn mapping_sample(time: u64, start: u64, end: u64, anonymous: u64, huge: u64) -> Event {
         Event::Mapping(Box::new(MappingSample {
             time: Nanos(time),
             start: Some(start),
@@ -183,11 +183,11 @@ mod tests {
     fn ranges_grow_together_and_keep_the_most_of_each() {
         // A heap that grows, was half huge, and is given back in part.
         let view = fold(&[
-            look(1, 0x1000, 0x5000, 100, 50),
-            look(2, 0x1000, 0x9000, 400, 20),
-            look(2, 0x9000, 0xa000, 100, 0),
-            look(2, 0x20000, 0x30000, 500, 500),
-            look(3, 0x1000, 0x9000, 10, 0),
+            mapping_sample(1, 0x1000, 0x5000, 100, 50),
+            mapping_sample(2, 0x1000, 0x9000, 400, 20),
+            mapping_sample(2, 0x9000, 0xa000, 100, 0),
+            mapping_sample(2, 0x20000, 0x30000, 500, 500),
+            mapping_sample(3, 0x1000, 0x9000, 10, 0),
         ]);
         let ranges: Vec<_> = view
             .ranges

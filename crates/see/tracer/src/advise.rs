@@ -339,7 +339,7 @@ impl Command<'_> {
     /// A program's memory goes: what was there is told under the program's name.
     fn leave(&mut self, process: u32) -> Result<()> {
         self.accesses();
-        match self.look(process, 0, u64::MAX) {
+        match self.note_present(process, 0, u64::MAX) {
             // Killed meanwhile, it has nothing to look at; what was seen before counts.
             Err(error) if !matches!(error.kind(), Kind::Gone | Kind::NotFound) => {
                 return Err(error);
@@ -359,7 +359,7 @@ impl Command<'_> {
     }
 
     /// Which pages of private anonymous memory are there.
-    fn look(&mut self, process: u32, start: u64, end: u64) -> Result<()> {
+    fn note_present(&mut self, process: u32, start: u64, end: u64) -> Result<()> {
         let Some(image) = self.images.get_mut(&process) else { return Ok(()) };
         let pages = Pages::of(self.linux, process)?;
         for map in self.linux.maps(process)? {
@@ -392,7 +392,7 @@ impl Command<'_> {
             return Ok(());
         }
         match asked.orig_rax {
-            MUNMAP => self.look(process, asked.rdi, asked.rdi.saturating_add(asked.rsi)),
+            MUNMAP => self.note_present(process, asked.rdi, asked.rdi.saturating_add(asked.rsi)),
             MMAP => self.map(thread, process, &asked),
             MREMAP => self.remap(thread, process, &asked),
             BRK => self.grow(thread, process, &asked),
@@ -476,7 +476,7 @@ impl Command<'_> {
         {
             return Ok(());
         }
-        self.look(process, old, old.saturating_add(old_length))?;
+        self.note_present(process, old, old.saturating_add(old_length))?;
         // The call itself is left out, and made after the old range is one mapping.
         let mut skip = *asked;
         skip.orig_rax = u64::MAX;
@@ -537,7 +537,7 @@ impl Command<'_> {
         let whole = wanted.next_multiple_of(CHUNK);
         let kept = wanted.next_multiple_of(PAGE);
         if kept < heap.end {
-            self.look(process, kept, heap.mapped)?;
+            self.note_present(process, kept, heap.mapped)?;
         }
         let mut done = Self::finish(thread, &Registers { rdi: whole, ..*asked })?;
         done.rdi = wanted;

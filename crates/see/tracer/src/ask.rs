@@ -135,7 +135,7 @@ impl Process {
     pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<Answer> {
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
-        for part in self.parts(start, end)? {
+        for part in self.file_mappings(start, end)? {
             match advice {
                 DONT_FORK | DO_FORK => self.remember_advice(&part, DONT_FORK, advice == DONT_FORK),
                 WIPE_ON_FORK | KEEP_ON_FORK => {
@@ -150,7 +150,7 @@ impl Process {
     }
 
     /// What of a range is of the memory file.
-    pub(crate) fn parts(&self, start: u64, end: u64) -> Result<Vec<Mapping>> {
+    pub(crate) fn file_mappings(&self, start: u64, end: u64) -> Result<Vec<Mapping>> {
         let mut parts = self.mappings(&self.linux, self.pid)?;
         for part in &mut parts {
             let first = part.start;

@@ -159,7 +159,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Who waits for a injector or mapper that is gone, and was asked to stop, does, and makes the call again.
+    /// Who waits for an injector or mapper that is gone, and was asked to stop, does, and makes the call again.
     fn put_back(&mut self) {
         let Some((listener, _)) = &self.session.listener else { return };
         let mut waiting = std::mem::take(&mut self.unanswered);

@@ -163,8 +163,8 @@ pub(crate) fn convert(
     conversion.run(&site)
 }
 
-/// Starts injector and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their numbers
-/// in its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
+/// Starts injector and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their
+/// numbers in its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
 pub(crate) fn start(
     linux: &Linux,
     pid: u32,
@@ -222,7 +222,7 @@ impl Conversion<'_> {
         let process = pidfd::open(self.pid)?;
         // What is mapped now is not the program's doing.
         let _lifted = Lifted::of(self.pid);
-        let control = self.settle(&process, site)?;
+        let control = self.bring_in(&process, site)?;
         let own = self.descriptors(&process, &control)?;
         match self.change(&process, &control, &own) {
             Ok(changed) => self.finished(control, &own, changed),
@@ -278,7 +278,7 @@ impl Conversion<'_> {
             began: 0,
         };
         for (start, end, advice) in changed.fork_advice {
-            for part in process.parts(start, end)? {
+            for part in process.file_mappings(start, end)? {
                 process.remember_advice(&part, advice, true);
             }
         }
@@ -419,7 +419,7 @@ impl Conversion<'_> {
     }
 
     /// Brings our code and the control page into the program.
-    fn settle(&self, process: &OwnedFd, site: &Site) -> Result<Shared> {
+    fn bring_in(&self, process: &OwnedFd, site: &Site) -> Result<Shared> {
         let step = |action, call: &[i64; 7]| {
             self.injection
                 .step(call, site.instruction)

@@ -1,13 +1,13 @@
-//! Faults one by one: who, when, which byte. The *ladder* of ways to be told of them, best first:
+//! Faults one by one: who, when, which byte. The *fallbacks*, ways to be told of them, best first:
 //!
-//! | rung | tells | needs |
+//! | source | tells | needs |
 //! |---|---|---|
 //! | `bpf` | all of it, inside system calls too | CAP_BPF and CAP_PERFMON, or root |
 //! | `perf-tracepoint` | the same, at a higher price | CAP_PERFMON, or root, and tracefs |
 //! | `perf-software` | not whether it was a write; for users, not inside system calls | `perf_event_paranoid` of 2 or less |
 //! | `scan` | nothing: the page tables alone | nothing |
 //!
-//! Pages do not depend on it: which were touched is what the page tables say. On the two lower rungs they say
+//! Pages do not depend on it: which were touched is what the page tables say. On the two lower ones they say
 //! too which were written (`written`).
 
 use pagemill_kernel::access_faults::{Faults, Source};
@@ -29,7 +29,8 @@ pub enum FaultSource {
 
 impl FaultSource {
     /// All, best first.
-    pub const LADDER: [Self; 4] = [Self::Bpf, Self::PerfTracepoint, Self::PerfSoftware, Self::Scan];
+    pub const BEST_FIRST: [Self; 4] =
+        [Self::Bpf, Self::PerfTracepoint, Self::PerfSoftware, Self::Scan];
 
     /// Its name in the header of a recording.
     pub fn name(self) -> &'static str {
@@ -55,11 +56,11 @@ pub(crate) enum Events {
 }
 
 impl Events {
-    /// Takes the best rung that works, from `first` on down; why the ones above it do not.
+    /// Takes the best source that works, from `first` on down; why the ones above it do not.
     pub(crate) fn best(linux: &Linux, first: FaultSource) -> (Self, FaultSource, Vec<String>) {
         let mut not_used = Vec::new();
-        for rung in FaultSource::LADDER.into_iter().filter(|rung| *rung >= first) {
-            let found = match rung {
+        for source in FaultSource::BEST_FIRST.into_iter().filter(|source| *source >= first) {
+            let found = match source {
                 FaultSource::Bpf if !linux.in_first_pid_namespace() => {
                     let why = "BPF programs are told the numbers of processes in the first one";
                     Err(Error::new(Kind::Unsupported, "use", "BPF in a PID namespace", why))
@@ -74,8 +75,8 @@ impl Events {
                 FaultSource::Scan => Ok(Self::None),
             };
             match found {
-                Ok(events) => return (events, rung, not_used),
-                Err(error) => not_used.push(format!("{}: {error}", rung.name())),
+                Ok(events) => return (events, source, not_used),
+                Err(error) => not_used.push(format!("{}: {error}", source.name())),
             }
         }
         (Self::None, FaultSource::Scan, not_used)

@@ -156,7 +156,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// A injector or mapper that has ended, while its program has not, answers nobody any more.
+    /// An injector or mapper that has ended, while its program has not, answers nobody any more.
     fn look_after_helpers(&mut self) -> Result<()> {
         let gone =
             |pid: u32| Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS));
@@ -196,7 +196,7 @@ impl Tracer {
 
     fn tick(&mut self, sink: &mut dyn Sink) -> Result<()> {
         let began = Instant::now();
-        let complete = self.rung != FaultSource::Scan;
+        let complete = self.source != FaultSource::Scan;
         let mut pages = 0;
         let mut intervals = Vec::new();
         for process in self.processes.values_mut() {

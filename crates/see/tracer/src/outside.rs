@@ -87,6 +87,6 @@ impl Tracer {
 
     /// Whether faults say which pages were written.
     pub fn tells_writes(&self) -> bool {
-        self.rung().tells_writes() && self.paged_out.is_none()
+        self.fault_source().tells_writes() && self.paged_out.is_none()
     }
 }

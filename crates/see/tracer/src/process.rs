@@ -194,7 +194,7 @@ impl Process {
             self.zap(&normal(drop))?;
             self.see_unprotected()?;
             // What left after the scan was touched before the end of the interval.
-            self.control.settle();
+            self.control.wait_for_writers();
             let logged = self.control.take_log();
             self.left(logged);
         }

@@ -88,7 +88,7 @@ pub struct Tracer {
     /// Processes that were looked at because all their threads end.
     pub(crate) ending: BTreeSet<u32>,
     pub(crate) events: Events,
-    pub(crate) rung: FaultSource,
+    pub(crate) source: FaultSource,
     /// Better ways to be told of faults, and why they are not used.
     pub(crate) not_used: Vec<String>,
     pub(crate) untraced: Vec<Untraced>,
@@ -111,7 +111,7 @@ impl Tracer {
     /// A tracer of nothing yet.
     pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
         own_processes(&linux)?;
-        let (events, rung, not_used) =
+        let (events, source, not_used) =
             Events::best(&linux, options.events.unwrap_or(FaultSource::Bpf));
         let privileged =
             linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
@@ -140,7 +140,7 @@ impl Tracer {
             leaving: BTreeSet::new(),
             ending: BTreeSet::new(),
             events,
-            rung,
+            source,
             not_used,
             untraced: Vec::new(),
             pace: Pace::default(),
@@ -166,8 +166,8 @@ impl Tracer {
     }
 
     /// How faults are told.
-    pub fn rung(&self) -> FaultSource {
-        self.rung
+    pub fn fault_source(&self) -> FaultSource {
+        self.source
     }
 
     /// Better ways, and why they are not used.
@@ -178,7 +178,7 @@ impl Tracer {
     /// How a program's memory is to be changed.
     pub(crate) fn how(&self) -> (Granule, bool) {
         let granule = self.options.granule;
-        (granule, granule == Granule::Page && !self.rung.tells_writes())
+        (granule, granule == Granule::Page && !self.source.tells_writes())
     }
 
     /// Accesses that were lost so far.

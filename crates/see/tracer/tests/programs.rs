@@ -97,7 +97,7 @@ fn trace_into(mut seen: Seen, command: &[&str], options: Options) -> Option<Trac
         ended,
         pid: tracer.pid(),
         lost: tracer.lost().unwrap(),
-        events: tracer.rung().tells_writes(),
+        events: tracer.fault_source().tells_writes(),
         untraced: tracer.untraced().to_vec(),
         seen,
     })

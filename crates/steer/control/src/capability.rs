@@ -204,8 +204,8 @@ fn me(linux: &Linux) -> Option<ProcessStatus> {
 
 fn preload_library(_: &Linux) -> Found {
     const BUILD: &str = "cargo build --profile preload -p pagemill-preload-heap && \
-                         export PAGEMILL_LIB=$PWD/target/preload/libpagemill.so";
-    let path = match library::find() {
+                         export PAGEMILL_LIB=$PWD/target/preload/libpagemill_heap.so";
+    let path = match library::find_heap() {
         Ok(path) => path,
         Err(error) => return Found::missing(format!("{error:#}"), BUILD),
     };

@@ -216,12 +216,12 @@ pub fn machine_view(linux: &Linux, known: &Calibration) -> View {
         costs: known.costs(),
         ..View::default()
     };
-    look(linux, &mut view);
+    refresh(linux, &mut view);
     view
 }
 
-/// Looks again at what changes by the moment: load and memory.
-pub fn look(linux: &Linux, view: &mut View) {
+/// Reads again what changes by the moment: load and memory.
+pub fn refresh(linux: &Linux, view: &mut View) {
     if let Ok(load) = linux.load() {
         view.load = Figure::Measured(load.hundredths);
         let used = load.memory.saturating_sub(load.available);

@@ -119,8 +119,8 @@ impl Governor {
             self.next_census = Instant::now() + self.census_gap;
             self.census_gap = (2 * self.census_gap).min(CENSUS);
         }
-        let look = self.look()?;
-        match self.throttle.decide(&look) {
+        let observed = self.observed()?;
+        match self.throttle.decide(&observed) {
             Some(Action::Merge) => {
                 self.members.values_mut().for_each(|member| member.scanning = member.offered);
                 self.loan.set(&fast(self.loan.found(), false))?;
@@ -131,7 +131,7 @@ impl Governor {
                 self.loan.set(self.loan.found())?;
             }
             // Another borrower may have put it to rest for its own program.
-            None if look.is_stopped => self.loan.set(&fast(self.loan.found(), false))?,
+            None if observed.is_stopped => self.loan.set(&fast(self.loan.found(), false))?,
             None => {}
         }
         Ok(if self.throttle.is_merging() { MERGING } else { RESTING })
@@ -149,8 +149,8 @@ impl Governor {
     }
 
     /// What is offered, and what `ksmd` has done.
-    fn look(&mut self) -> Result<Look> {
-        let mut look = Look { now: self.began.elapsed(), ..Look::default() };
+    fn observed(&mut self) -> Result<Observed> {
+        let mut observed = Observed { now: self.began.elapsed(), ..Observed::default() };
         for member in self.members.values_mut() {
             let Some(page) = member.page else { continue };
             match page.read() {
@@ -159,24 +159,24 @@ impl Governor {
                     // Less than before is another heap: the process has executed its program anew.
                     member.scanning = member.scanning.min(member.offered);
                     member.served = member.served.min(member.offered);
-                    look.waiting += member.offered - member.served;
+                    observed.waiting += member.offered - member.served;
                 }
                 // Another program has been executed there, or the process has ended.
                 Err(_) => *member = Member { started: member.started, ..Member::default() },
             }
         }
-        if look.waiting > 0 || self.throttle.is_merging() {
+        if observed.waiting > 0 || self.throttle.is_merging() {
             for pid in self.members.keys() {
                 // It may have ended.
                 let Ok(stat) = self.linux.ksm_stat(*pid) else { continue };
-                look.known += stat.rmap_items.unwrap_or(0);
-                look.merged += stat.merging_pages.unwrap_or(0);
+                observed.known += stat.rmap_items.unwrap_or(0);
+                observed.merged += stat.merging_pages.unwrap_or(0);
             }
-            look.scans = self.linux.ksm_counters()?.full_scans;
-            look.is_stopped =
+            observed.scans = self.linux.ksm_counters()?.full_scans;
+            observed.is_stopped =
                 self.throttle.is_merging() && self.linux.ksm_settings()?.run != Run::Merge;
         }
-        Ok(look)
+        Ok(observed)
     }
 
     /// Strikes out who has ended, adds who is new, and looks for statistics pages.
@@ -221,7 +221,7 @@ fn fast(found: &Settings, odd: bool) -> Settings {
 
 /// What is known when a decision is made.
 #[derive(Clone, Copy, Debug, Default)]
-struct Look {
+struct Observed {
     /// Time since the governor began.
     now: Duration,
     /// Pages offered that no finished scans have served.
@@ -254,14 +254,14 @@ const GROWING: Duration = Duration::from_millis(400);
 const NEW: u64 = 16;
 
 /// How often scans that merged little may double what the next ones need.
-const DEAREST: u32 = 6;
+const MOST_BACKOFF: u32 = 6;
 
 /// Decides when `ksmd` should run; knows no clock and no kernel.
 #[derive(Debug, Default)]
 struct Throttle {
     state: State,
     /// By how many doublings more new pages are wanted.
-    dearness: u32,
+    backoff: u32,
 }
 
 #[derive(Debug)]
@@ -312,34 +312,34 @@ impl Throttle {
         matches!(self.state, State::Merging { .. })
     }
 
-    fn decide(&mut self, look: &Look) -> Option<Action> {
+    fn decide(&mut self, observed: &Observed) -> Option<Action> {
         match &mut self.state {
             State::Resting { since, last } => {
-                let grows = look.waiting != *last;
-                *last = look.waiting;
-                if look.waiting == 0 {
+                let grows = observed.waiting != *last;
+                *last = observed.waiting;
+                if observed.waiting == 0 {
                     *since = None;
                     return None;
                 }
-                let waited = look.now.saturating_sub(*since.get_or_insert(look.now));
-                let wanted = (look.known / NEW) << self.dearness;
+                let waited = observed.now.saturating_sub(*since.get_or_insert(observed.now));
+                let wanted = (observed.known / NEW) << self.backoff;
                 // Half as many are enough after a second, a quarter after two.
                 let wanted = wanted.checked_shr(waited.as_secs() as u32).unwrap_or(0);
-                if grows && waited < GROWING || look.waiting < wanted {
+                if grows && waited < GROWING || observed.waiting < wanted {
                     return None;
                 }
-                let Look { waiting, merged, scans, .. } = *look;
+                let Observed { waiting, merged, scans, .. } = *observed;
                 self.state = State::Merging { waiting, merged, scans, woken: 0 };
                 Some(Action::Merge)
             }
             State::Merging { waiting, merged, scans, woken } => {
-                let done = look.scans.saturating_sub(*scans);
-                let gained = look.merged.saturating_sub(*merged);
+                let done = observed.scans.saturating_sub(*scans);
+                let gained = observed.merged.saturating_sub(*merged);
                 if done >= 3 || done == 2 && gained * 4 >= *waiting {
-                    self.dearness = if gained * 4 >= *waiting {
-                        self.dearness.saturating_sub(1)
+                    self.backoff = if gained * 4 >= *waiting {
+                        self.backoff.saturating_sub(1)
                     } else {
-                        (self.dearness + 1).min(DEAREST)
+                        (self.backoff + 1).min(MOST_BACKOFF)
                     };
                     self.state = State::default();
                     return Some(Action::Rest);
@@ -357,22 +357,22 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn look(millis: u64, waiting: u64, merged: u64, scans: u64) -> Look {
+    fn observed(millis: u64, waiting: u64, merged: u64, scans: u64) -> Observed {
         let now = Duration::from_millis(millis);
-        Look { now, waiting, known: 10_000, merged, scans, is_stopped: false }
+        Observed { now, waiting, known: 10_000, merged, scans, is_stopped: false }
     }
 
     #[test]
     fn two_scans_serve_what_was_offered_and_the_second_comes_at_once() {
         let mut throttle = Throttle::default();
-        assert_eq!(throttle.decide(&look(0, 0, 0, 7)), None);
-        assert_eq!(throttle.decide(&look(50, 4000, 0, 7)), None, "it may go on");
-        assert_eq!(throttle.decide(&look(100, 4000, 0, 7)), Some(Action::Merge));
-        assert_eq!(throttle.decide(&look(105, 4000, 0, 7)), None);
-        assert_eq!(throttle.decide(&look(110, 4000, 0, 8)), Some(Action::Again { odd: true }));
-        assert_eq!(throttle.decide(&look(115, 4000, 1500, 8)), None);
-        assert_eq!(throttle.decide(&look(120, 4000, 3500, 9)), Some(Action::Rest));
-        assert_eq!(throttle.decide(&look(125, 0, 3500, 9)), None);
+        assert_eq!(throttle.decide(&observed(0, 0, 0, 7)), None);
+        assert_eq!(throttle.decide(&observed(50, 4000, 0, 7)), None, "it may go on");
+        assert_eq!(throttle.decide(&observed(100, 4000, 0, 7)), Some(Action::Merge));
+        assert_eq!(throttle.decide(&observed(105, 4000, 0, 7)), None);
+        assert_eq!(throttle.decide(&observed(110, 4000, 0, 8)), Some(Action::Again { odd: true }));
+        assert_eq!(throttle.decide(&observed(115, 4000, 1500, 8)), None);
+        assert_eq!(throttle.decide(&observed(120, 4000, 3500, 9)), Some(Action::Rest));
+        assert_eq!(throttle.decide(&observed(125, 0, 3500, 9)), None);
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         let mut begun = None;
         for tick in 0..40 {
             let now = tick * 50;
-            if throttle.decide(&look(now, 1000 + tick, 0, 0)).is_some() {
+            if throttle.decide(&observed(now, 1000 + tick, 0, 0)).is_some() {
                 begun = Some(now);
                 break;
             }
@@ -394,7 +394,7 @@ mod tests {
         let mut throttle = Throttle::default();
         let begun = (0..1000)
             .map(|tick| tick * 50)
-            .find(|now| throttle.decide(&look(*now, 20, 9000, 0)).is_some());
+            .find(|now| throttle.decide(&observed(*now, 20, 9000, 0)).is_some());
         // 10,000 / 16 halved five times is at most 20.
         assert_eq!(begun, Some(5000));
     }
@@ -406,16 +406,16 @@ mod tests {
         let mut waits = Vec::new();
         for round in 0..3 {
             let from = now;
-            while throttle.decide(&look(now, 700, 0, 3 * round)).is_none() {
+            while throttle.decide(&observed(now, 700, 0, 3 * round)).is_none() {
                 now += 50;
             }
             waits.push(now - from);
             for scan in 1..=2 {
-                let again = throttle.decide(&look(now, 700, 0, 3 * round + scan));
+                let again = throttle.decide(&observed(now, 700, 0, 3 * round + scan));
                 assert!(matches!(again, Some(Action::Again { .. })), "{again:?}");
             }
-            assert_eq!(throttle.decide(&look(now, 700, 0, 3 * round + 3)), Some(Action::Rest));
-            assert_eq!(throttle.decide(&look(now, 0, 0, 3 * round + 3)), None);
+            assert_eq!(throttle.decide(&observed(now, 700, 0, 3 * round + 3)), Some(Action::Rest));
+            assert_eq!(throttle.decide(&observed(now, 0, 0, 3 * round + 3)), None);
         }
         assert!(waits.is_sorted() && waits[2] >= 2000, "{waits:?}");
     }

@@ -1,7 +1,8 @@
-//! `run --huge`: which pages a program gets, decided by a policy, carried out by the agent inside it or from outside.
+//! `run --huge`: which pages a program gets, decided by a policy, carried out by the prefault library inside it or from
+//! outside.
 //!
 //! ```text
-//!  agent ── regions, costs ──► board ──► view ──► policy ──► order ──► board ──► agent
+//!  library ── regions, costs ──► board ──► view ──► policy ──► order ──► board ──► library
 //!                                         ▲          └── decision, why ──► recording (--log)
 //!  buddyinfo, meminfo, load, profile ─────┘
 //! ```

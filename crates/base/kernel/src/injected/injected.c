@@ -3,7 +3,7 @@
  *   injector   runs system calls for the tracer: a batch at a time, handed over by a futex
  *   mapper    answers the program's seccomp notifications: calls that change its mappings
  *
- * and as a function that threads of the program call (libpagemill_names.so): plain mmap and munmap are then done
+ * and as a function that threads of the program call (libpagemill_sites.so): plain mmap and munmap are then done
  * on the spot (`inside`), which spares them the way to the mapper and back.
  *
  * A private writable mapping is made a shared mapping of one sparse file in memory (`memory_fd`), each

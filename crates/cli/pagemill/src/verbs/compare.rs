@@ -67,7 +67,7 @@ struct Side {
     objects: Vec<Object>,
 }
 
-fn look(path: &Path, redact: bool) -> Result<Side> {
+fn read_side(path: &Path, redact: bool) -> Result<Side> {
     let mut reader = pagemill_launch::context::recording(path, redact)?;
     let known = summary::read(&mut reader);
     let meta = reader.meta().clone();
@@ -171,8 +171,8 @@ fn value(value: f64, unit: &str) -> String {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let (before, after) = (
-        look(&arguments.before, arguments.redact.redact)?,
-        look(&arguments.after, arguments.redact.redact)?,
+        read_side(&arguments.before, arguments.redact.redact)?,
+        read_side(&arguments.after, arguments.redact.redact)?,
     );
     let figures = pairs(&before, &after);
     let objects = changes(&before, &after);

@@ -15,7 +15,7 @@ use pagemill_launch::stats_page;
 use pagemill_launch::stdio;
 use pagemill_record::sampler::Sampler;
 use pagemill_report::draw::text;
-use pagemill_report::heap as heap_words;
+use pagemill_report::heap as heap_report;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -187,7 +187,7 @@ fn compact(sampler: &Sampler, pid: u32) -> Result<()> {
             _ if begun.elapsed() > COMPACT_PATIENCE => bail!(
                 "the heap of process {pid} has not compacted within {} s: {}",
                 COMPACT_PATIENCE.as_secs(),
-                heap_words::degradations(before.degraded.unwrap_or(0)).first().map_or(
+                heap_report::degradations(before.degraded.unwrap_or(0)).first().map_or(
                     "its helper thread is not running or the program is stopped",
                     String::as_str
                 )
@@ -228,13 +228,13 @@ impl Frame<'_> {
         let (missing, totals) = (self.sampler.not_measured(), self.totals());
         json!({
             "comm": self.sampler.comm(),
-            "sample": heap_words::sample_json(self.sample),
+            "sample": heap_report::sample_json(self.sample),
             "fragmentation_score": self.score(),
             "mean_occupancy": self.sample.occupancy.as_deref().and_then(mean_occupancy),
-            "pauses": totals.pauses.as_ref().map(heap_words::pauses_json),
-            "stalls": totals.stalls.as_ref().map(heap_words::pauses_json),
+            "pauses": totals.pauses.as_ref().map(heap_report::pauses_json),
+            "stalls": totals.stalls.as_ref().map(heap_report::pauses_json),
             "ksmd_share": self.ksmd_share(),
-            "degraded": heap_words::degradations(self.sample.degraded.unwrap_or(0)),
+            "degraded": heap_report::degradations(self.sample.degraded.unwrap_or(0)),
             "not_measured": missing,
         })
     }
@@ -274,20 +274,20 @@ impl Frame<'_> {
         self.occupancy(&mut out);
         let totals = self.totals();
         for (explained, name, durations) in [
-            (heap_words::PAUSES, "pauses", totals.pauses),
-            (heap_words::STALLS, "stalls", totals.stalls),
+            (heap_report::PAUSES, "pauses", totals.pauses),
+            (heap_report::STALLS, "stalls", totals.stalls),
         ] {
             let Some(durations) = durations.filter(|durations| durations.count > 0) else {
                 continue;
             };
-            let table = text::table(&[], &heap_words::percentiles(&durations));
+            let table = text::table(&[], &heap_report::percentiles(&durations));
             let longest = durations.longest.map_or(String::new(), |longest| {
                 format!(", longest {}", longest.to_string().trim())
             });
             out.push_str(&format!("\n{explained}\n{table}{} {name}{longest}\n", durations.count));
         }
         let notes = [
-            ("degraded", heap_words::degradations(sample.degraded.unwrap_or(0))),
+            ("degraded", heap_report::degradations(sample.degraded.unwrap_or(0))),
             (
                 "not measured",
                 self.sampler
@@ -381,7 +381,7 @@ impl Frame<'_> {
             number(sample.aborted_groups),
             "changed, pinned or over budget, in total",
         );
-        let budget = heap_words::mapping_bound(sample).unwrap_or_default();
+        let budget = heap_report::mapping_bound(sample).unwrap_or_default();
         rows.add("mappings held", number(sample.vmas), &budget);
         rows.add("passes", number(sample.passes), &self.triggers());
         rows.time("time of compaction", sample.compact, "wall time, in total");
@@ -397,7 +397,7 @@ impl Frame<'_> {
         }
         rows.add(
             "waiting for ksmd",
-            number(heap_words::waiting_for_ksmd(sample, pagemill_kernel::page_size() as u64)),
+            number(heap_report::waiting_for_ksmd(sample, pagemill_kernel::page_size() as u64)),
             "pages offered, not merged yet",
         );
         rows.0
@@ -428,7 +428,7 @@ impl Frame<'_> {
         let most = histogram.iter().copied().max().unwrap_or(1).max(1);
         out.push_str(&format!("\nspans by live share (mean {:.0} %)\n", mean * 100.0));
         for (index, count) in histogram.iter().enumerate() {
-            let label = heap_words::occupancy_label(index, histogram.len());
+            let label = heap_report::occupancy_label(index, histogram.len());
             let bar = text::bar(*count as f64 / most as f64, 40);
             out.push_str(format!("{label:>9} {count:>9} {bar}").trim_end());
             out.push('\n');

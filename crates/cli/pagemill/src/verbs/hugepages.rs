@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             fold.drain(&mut reader)?;
             format!("{} ({})", reader.meta().comm, reader.meta().pid)
         }
-        (None, Some(pid)) => match look(pid, &mut fold, arguments.redact.redact) {
+        (None, Some(pid)) => match sample(pid, &mut fold, arguments.redact.redact) {
             Ok(comm) => format!("{comm} ({pid})"),
             Err(error) if error.kind() == Kind::Permission => {
                 eprintln!("pagemill: {error}");
@@ -77,8 +77,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// One look at a running process; its name.
-fn look(pid: u32, fold: &mut HugePageFold, redact: bool) -> Result<String, Error> {
+/// Samples a running process once; its name.
+fn sample(pid: u32, fold: &mut HugePageFold, redact: bool) -> Result<String, Error> {
     let linux = pagemill_launch::context::machine();
     let gone = |error: Error| match error.kind() {
         Kind::Gone | Kind::NotFound => {

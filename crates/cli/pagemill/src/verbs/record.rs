@@ -431,7 +431,7 @@ fn record(
     let mut progress = Progress::new(begun);
     let mut status = None;
     loop {
-        look(&mut recorders, &mut due, &mut writer)?;
+        collect_due(&mut recorders, &mut due, &mut writer)?;
         progress.show(&recorders, writer.size());
         if child.is_none() && !same_process(&linux, &stat) {
             break;
@@ -467,7 +467,8 @@ fn record(
     Ok(status)
 }
 
-/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was suspended.
+/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was
+/// suspended.
 fn attach(
     arguments: &Arguments,
     linux: &Linux,
@@ -503,13 +504,13 @@ fn attach(
     Ok(())
 }
 
-/// Has those look whose moment has come, in the order of `--with`.
-fn look(recorders: &mut Recorders, due: &mut [Instant], writer: &mut Writer) -> Result<()> {
+/// Has those collect whose moment has come, in the order of `--with`.
+fn collect_due(recorders: &mut Recorders, due: &mut [Instant], writer: &mut Writer) -> Result<()> {
     for (recorder, due) in recorders.iter_mut().zip(due) {
         if *due > Instant::now() {
             continue;
         }
-        recorder.look(writer)?;
+        recorder.collect(writer)?;
         let interval = recorder.interval();
         *due += interval;
         // A late recorder looks next at the next moment of the raster and counts the ones it

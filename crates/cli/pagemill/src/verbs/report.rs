@@ -4,8 +4,8 @@ mod accesses;
 mod decisions;
 pub(crate) mod faults;
 pub(crate) mod frag;
+mod html;
 mod json;
-mod page;
 mod pftrace;
 mod summary;
 
@@ -142,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.printed.json {
         crate::answer::print("report", json::value(&report))?;
     } else if let Some(path) = &arguments.html {
-        files::write(path, page::html(&report), arguments.force)?;
+        files::write(path, html::page(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());
     } else {
         pagemill_launch::stdio::stdout(&summary::text(&report));

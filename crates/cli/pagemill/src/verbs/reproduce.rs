@@ -15,8 +15,8 @@ use pagemill_experiments::huge_slices;
 use pagemill_experiments::reproduce::arm::{self, Machine};
 use pagemill_experiments::reproduce::cell::Cell;
 use pagemill_experiments::reproduce::experiment::{self, Experiment};
+use pagemill_experiments::reproduce::html::{self, Outcomes};
 use pagemill_experiments::reproduce::input::Inputs;
-use pagemill_experiments::reproduce::page::{self, Outcomes};
 use pagemill_experiments::reproduce::plan::{Options, Plan};
 use pagemill_experiments::reproduce::store::{self, Store};
 use pagemill_experiments::reproduce::summary::{self, Summary};
@@ -176,7 +176,7 @@ impl Arguments {
         let signals = signal::Signals::block(ENDING)?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
-        let mut machine = Machine::look(&executable);
+        let mut machine = Machine::detect(&executable);
         let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
         let directory = self.directory();
         let mut store = Store::create(&directory, self.force)?;
@@ -266,7 +266,7 @@ impl Arguments {
         store: &Store,
         apart: &Apart,
     ) -> Result<Exit> {
-        page::apart(apart.outcomes()).map_or(Ok(()), |page| store.write("report.html", &page))?;
+        html::apart(apart.outcomes()).map_or(Ok(()), |page| store.write("report.html", &page))?;
         if !self.json {
             print!("{}", apart.text);
         }
@@ -498,10 +498,10 @@ impl Arguments {
             sensitivity: !self.quick,
             seed: self.seed,
         };
-        let kept = options.kept(directory)?;
+        let checkpoints = options.checkpoints(directory)?;
         let mut steps = Steps::new("simulated");
         let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
-        colloid::run(&options, Some(&kept), &mut say, finished)
+        colloid::run(&options, Some(&checkpoints), &mut say, finished)
     }
 
     /// Writes the files of the run.
@@ -524,7 +524,7 @@ impl Arguments {
         let data = serde_json::to_string_pretty(&data)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
-        store.write("report.html", &page::render(summary, simulated, outcomes))?;
+        store.write("report.html", &html::render(summary, simulated, outcomes))?;
         Ok((text, data))
     }
 

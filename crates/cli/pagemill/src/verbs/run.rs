@@ -86,7 +86,7 @@ pub struct Arguments {
     #[arg(short, long, requires = "huge")]
     force: bool,
 
-    /// Write what the agents have counted to FILE at the end, as JSON
+    /// Write what the prefault library has counted to FILE at the end, as JSON
     #[arg(long, value_name = "FILE", requires = "huge")]
     stats: Option<PathBuf>,
 
@@ -200,17 +200,17 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     pagemill_launch::context::ensure_room()?;
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
-    if launcher.needs_agent() {
+    if launcher.needs_library() {
         match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
             // Who brings its own allocator can still be helped: nothing of it is replaced.
             Verdict::Refused(refusal) if refusal.kind != "bundled-allocator" => eprintln!(
-                "pagemill: {} has no agent: {}; it is helped from outside only",
+                "pagemill: {} takes no prefault library: {}; it is helped from outside only",
                 path.display(),
                 refusal.reason
             ),
             _ => {
-                let agent = library::find_agent()?;
-                let preload = library::preload(&agent, library::preloaded(&command).as_deref());
+                let library = library::find_prefault()?;
+                let preload = library::preload(&library, library::preloaded(&command).as_deref());
                 command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
                 if launcher.needs_sites() {
                     match sites(&path, &mut command) {

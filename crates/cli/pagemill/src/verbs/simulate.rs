@@ -415,8 +415,8 @@ impl Arguments {
         let mut show = |what: &str, part: f64| {
             progress.show(&format!("{:3.0} %  {what}", part * 100.0));
         };
-        let kept = self.keep.as_deref().map(|keep| options.kept(keep)).transpose()?;
-        let report = colloid::run(&options, kept.as_ref(), &mut show, &mut |_| Ok(()))?;
+        let checkpoints = self.keep.as_deref().map(|keep| options.checkpoints(keep)).transpose()?;
+        let report = colloid::run(&options, checkpoints.as_ref(), &mut show, &mut |_| Ok(()))?;
         progress.clear();
         if self.printed.json {
             crate::answer::print("simulate-figures", report.json()?)?;

@@ -42,14 +42,14 @@ Every setting that is changed is put back at the end, on a signal, and after kil
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    look: Option<Look>,
+    command: Option<Command>,
     #[command(flatten)]
     run: Run,
 }
 
 /// What else there is to ask.
 #[derive(Debug, Subcommand)]
-enum Look {
+enum Command {
     /// Say why pages can or cannot move here, and what to change
     Doctor {
         #[command(flatten)]
@@ -163,13 +163,13 @@ enum How {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
-    match &arguments.look {
-        Some(Look::Doctor { nodes, printed: Printed { json, .. } }) => {
-            let answer = doctor::look(&linux, nodes.named())?;
+    match &arguments.command {
+        Some(Command::Doctor { nodes, printed: Printed { json, .. } }) => {
+            let answer = doctor::examine(&linux, nodes.named())?;
             show::doctor(&answer, *json)?;
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
-        Some(Look::Status { printed: Printed { json, .. }, prometheus }) => {
+        Some(Command::Status { printed: Printed { json, .. }, prometheus }) => {
             let daemons = status::all(&loan::directory(&linux));
             if *prometheus {
                 pagemill_launch::stdio::is_verbatim();
@@ -179,10 +179,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             }
             Ok(Exit::Ok)
         }
-        Some(Look::Replay { recording, policy, printed: Printed { json, .. } }) => {
+        Some(Command::Replay { recording, policy, printed: Printed { json, .. } }) => {
             replay(recording, policy.as_deref(), *json)
         }
-        Some(Look::Restore) => permitted(restore(&linux)),
+        Some(Command::Restore) => permitted(restore(&linux)),
         None => permitted(place(&linux, &arguments.run)),
     }
 }

@@ -106,7 +106,7 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.args(rest);
     let interval = Duration::from(arguments.access_interval.max(Nanos(1_000_000)));
-    let events = arguments.access_events.map(AccessEvents::rung);
+    let events = arguments.access_events.map(AccessEvents::fault_source);
     let options = pagemill_tracer::Options { interval, events, ..Default::default() };
     let traced = Traced::launch(
         pagemill_launch::context::machine(),

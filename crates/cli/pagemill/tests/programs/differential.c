@@ -5,7 +5,7 @@
  *
  * Each thread has its own table; some slots are shared, so that objects are freed, resized and read by
  * other threads than the one that allocated them. The seed is printed first. */
-#include "fire.h"
+#include "stress.h"
 #include <stdatomic.h>
 #include <malloc.h>
 
@@ -177,7 +177,7 @@ static void *run(void *argument) {
 int main(int count, char **arguments) {
     CHECK(count > 3, "usage: differential SECONDS SEED THREADS");
     uint64_t seed = strtoull(arguments[2], NULL, 0);
-    fprintf(stderr, "fire: seed=%llu\n", (unsigned long long)seed);
+    fprintf(stderr, "stress: seed=%llu\n", (unsigned long long)seed);
     end = now() + atof(arguments[1]);
     int n = atoi(arguments[3]);
     for (int i = 0; i < SHARED; i++) pthread_mutex_init(&shared[i].lock, NULL);
@@ -189,7 +189,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < SHARED; i++) release(&shared[i].slot);
     free(threads);
     compaction_stop(&compaction);
-    fprintf(stderr, "fire: calls=%lu\n", (unsigned long)calls);
+    fprintf(stderr, "stress: calls=%lu\n", (unsigned long)calls);
     CHECK(calls > 1000, "hardly any calls");
     puts("ok");
     return 0;

@@ -7,7 +7,7 @@
  * to the other half; then each finds its own bytes and none of the other's. A child made behind the
  * allocator's back (_Fork, clone) allocates only when FIRE_RAW_CHILDREN_ALLOCATE is set: POSIX
  * does not promise it, this heap does. With `alone` the program has no other thread. */
-#include "fire.h"
+#include "stress.h"
 #include <stdatomic.h>
 #include <linux/sched.h>
 #include <sched.h>

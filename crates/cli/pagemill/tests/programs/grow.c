@@ -1,5 +1,5 @@
 // Threads that grow, shrink, move, protect, discard and copy memory at random, with every page's content known:
-// what an agent provides beside them must never show. A second argument makes it fork now and then.
+// what a library provides beside them must never show. A second argument makes it fork now and then.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

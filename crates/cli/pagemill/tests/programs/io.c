@@ -5,7 +5,7 @@
  * Each WAY is one thread with its own fragmented pool: it takes a random survivor, checks it, lets
  * the kernel write new contents into it, and checks those. FILE holds the words mix(0), mix(1) ... so
  * what a read returns at any offset is known. */
-#include "fire.h"
+#include "stress.h"
 #include <stdatomic.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -345,7 +345,7 @@ int main(int count, char **arguments) {
     }
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     compaction_stop(&compaction);
-    fprintf(stderr, "fire: operations=%lu errors=%lu refused=%lu\n", (unsigned long)operations, (unsigned long)errors, (unsigned long)refused);
+    fprintf(stderr, "stress: operations=%lu errors=%lu refused=%lu\n", (unsigned long)operations, (unsigned long)errors, (unsigned long)refused);
     if (errors) return 1;
     puts("ok");
     return 0;

@@ -2,7 +2,7 @@
  *
  * Each kind first fills the heap, so that compaction is at work, does what it is named after, and then
  * works on. */
-#include "fire.h"
+#include "stress.h"
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,6 +1,6 @@
 /* One error of a program at a time: `misuse KIND`. Reaching the end (status 0, `survived`) means
  * that the error was not noticed. */
-#include "fire.h"
+#include "stress.h"
 #include <malloc.h>
 #include <sys/mman.h>
 

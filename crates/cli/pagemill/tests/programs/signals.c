@@ -6,7 +6,7 @@
  *
  * The handler also fails if it runs on a thread that the program did not make: a helper thread must
  * block every signal. */
-#include "fire.h"
+#include "stress.h"
 #include <stdatomic.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -112,7 +112,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < 32; i++)
         if (handler_objects[i].at) object_free(&handler_objects[i]);
     compaction_print(&compaction);
-    fprintf(stderr, "fire: handled=%d allocated=%d received=%lu\n", (int)handled, (int)allocated, received);
+    fprintf(stderr, "stress: handled=%d allocated=%d received=%lu\n", (int)handled, (int)allocated, received);
     CHECK(handled > 50, "only %d signals arrived", (int)handled);
     if (mode == ALLOCATE) CHECK(allocated > 10, "only %d handlers allocated", (int)allocated);
     if (mode == PIPE) CHECK(received > 10, "only %lu bytes arrived", received);

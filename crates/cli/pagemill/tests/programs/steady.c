@@ -4,7 +4,7 @@
  *
  * `nofile3` lowers RLIMIT_NOFILE to 3 at the start of main, where the loader needs no more
  * descriptors. `exhaust` (with one thread) also allocates until there is nothing left, gives it all back and goes on. */
-#include "fire.h"
+#include "stress.h"
 #include <sys/resource.h>
 
 struct part {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 extern "C" {
-#include "fire.h"
+#include "stress.h"
 }
 
 static const int AT_ONCE = 16;
@@ -103,7 +103,7 @@ static void come_and_go(int count, uint64_t seed, bool destructors) {
     }
     for (auto thread : running) pthread_join(thread, nullptr);
     size_t late = resident_kib();
-    fprintf(stderr, "fire: pss_early_kib=%zu pss_late_kib=%zu destroyed=%lu left=%zu\n", early, late, destroyed.load(), left_behind.size());
+    fprintf(stderr, "stress: pss_early_kib=%zu pss_late_kib=%zu destroyed=%lu left=%zu\n", early, late, destroyed.load(), left_behind.size());
     // The live set is the same at both moments: caches of ended threads must not pile up.
     CHECK(late < early + early / 2 + 16384, "memory grew with the number of threads: %zu -> %zu KiB", early, late);
     if (destructors) CHECK(destroyed >= (unsigned long)count * 5, "only %lu destructors ran", destroyed.load());

@@ -101,7 +101,7 @@ impl StandIn {
             footprint = at!(footprint_bytes),
             started = at!(started_ns),
         );
-        let (code, library) = (room.path().join("heap.c"), room.path().join("libpagemill.so"));
+        let (code, library) = (room.path().join("heap.c"), room.path().join("libpagemill_heap.so"));
         fs::write(&code, source).unwrap();
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-pthread", "-o"]).arg(&library).arg(&code);
@@ -117,7 +117,7 @@ impl StandIn {
         wait_for("the library to be mapped", || {
             let maps = fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
             // Mapped, and past the loader: the program itself has been entered.
-            maps.contains("libpagemill.so") && running.sleeps()
+            maps.contains("libpagemill_heap.so") && running.sleeps()
         });
         running
     }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The agent of `run --huge`, which is built with the preload library.
-pub fn agent() -> PathBuf {
-    library().with_file_name("libpagemill_huge.so")
+/// The library of `run --huge`, which is built with the heap library.
+pub fn prefault() -> PathBuf {
+    library().with_file_name("libpagemill_prefault.so")
 }
 
-/// The preload library, built once for all tests.
+/// The heap library, built once for all tests.
 pub fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY
@@ -34,14 +34,14 @@ pub fn library() -> PathBuf {
                 .status()
                 .unwrap();
             assert!(built.success(), "the preload library does not build");
-            target.join("preload/libpagemill.so")
+            target.join("preload/libpagemill_heap.so")
         })
         .clone()
 }
 
 /// The library that notes who asks for memory, which is built with them.
-pub fn names() -> PathBuf {
-    library().with_file_name("libpagemill_names.so")
+pub fn sites() -> PathBuf {
+    library().with_file_name("libpagemill_sites.so")
 }
 
 fn binary() -> &'static Path {
@@ -51,8 +51,8 @@ fn binary() -> &'static Path {
 /// The binary, with the library it needs and nothing else of the caller's settings.
 pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
-    command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", agent());
-    command.env("PAGEMILL_NAMES_LIB", names());
+    command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", prefault());
+    command.env("PAGEMILL_NAMES_LIB", sites());
     for name in
         ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_HUGE"]
     {

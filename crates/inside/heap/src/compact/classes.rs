@@ -9,7 +9,7 @@
 
 use super::batch::{BATCH, Batch, Frozen};
 use super::copy::window;
-use super::pass::{Candidate, MOVES_SLICE, Plan, SPANS_SLICE, STRIPS, Seen, Stage, Step, Trial};
+use super::pass::{Candidate, EXTENTS, MOVES_SLICE, Plan, SPANS_SLICE, Seen, Stage, Step, Trial};
 use super::sort::Sorting;
 use super::state::Compactor;
 use super::{Bits, Kernel, SpanView, Spans};
@@ -63,7 +63,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.value(class);
                 self.next_trial()
             }
-            // Of strips.
+            // Of extents.
             Step::Cut { .. } => None,
         };
         match step {
@@ -73,7 +73,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     pub(super) fn after_key(&mut self, at: usize) -> Stage {
-        if at == STRIPS {
+        if at == EXTENTS {
             return Stage::class(0);
         }
         // A class has at most one key a page of a span.
@@ -97,7 +97,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     fn see(&mut self, class: usize, from: usize) -> Option<Step> {
         if from == 0 {
             self.plan.seen.clear();
-            self.plan.strips.clear();
+            self.plan.extents.clear();
             self.plan.shape = None;
             self.plan.unit = 0;
             self.plan.next_key = 0;
@@ -107,7 +107,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let end = (self.classes[class].end as usize).min(begin + from + SPANS_SLICE);
         for at in begin + from..end {
             let index = self.listed[at];
-            let Some((_, view)) = self.look(index as usize) else { continue };
+            let Some((_, view)) = self.span_view(index as usize) else { continue };
             let live = plan::population(&view.live);
             if usize::from(view.class) != class || !self.mergeable(index as usize, &view, live, now)
             {
@@ -383,7 +383,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let mut union = [0u64; 4];
         for member in (begin..end).take(room) {
             let candidate = self.plan.units[self.plan.members[member as usize] as usize];
-            let Some((span, view)) = self.look(candidate.span as usize) else { continue };
+            let Some((span, view)) = self.span_view(candidate.span as usize) else { continue };
             let page = usize::from(candidate.page) * self.page;
             if view.start + page != candidate.start || !self.same_geometry(&view) {
                 continue;

@@ -5,7 +5,7 @@
 //! its budget is used up, and the caller decides when the next one begins.
 //!
 //! ```text
-//!  begin ─► Strips ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
+//!  begin ─► Extents ─► Classes ─► (Commit ─► Classes)* ─► Release ─► Restore ─► idle
 //!           runs of   one class: unit      groups         pages free    dead, written and
 //!           spans     size, groups         in order       in two scans  sparse units undone
 //! ```
@@ -84,7 +84,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.stage = match self.stage {
                 Stage::Idle => Stage::Idle,
                 Stage::Release { span } => self.release(span),
-                Stage::Strips { step } => self.plan_strips(step),
+                Stage::Extents { step } => self.plan_extents(step),
                 Stage::Classes { next, step } => self.plan_class(next, step),
                 Stage::Commit { at, group } => self.commit(at, group),
                 Stage::Restore { unit } => self.restore_some(unit),

@@ -9,7 +9,7 @@
 //! ```text
 //!  batch, census, groups, offers, pass   what is known: of units, of spans, of images, of a pass
 //!    └─► state                           the engine's own, and what every stage needs
-//!          └─► scan, classes, strips, remap, ksm, release, restore, footprint     a stage each
+//!          └─► scan, classes, extents, remap, ksm, release, restore, footprint     a stage each
 //!                └─► engine              goes through them
 //! ```
 
@@ -27,6 +27,7 @@ mod offers;
 #[cfg(test)]
 #[macro_use]
 mod on_memory;
+mod extents;
 mod pass;
 mod release;
 mod remap;
@@ -36,7 +37,6 @@ mod scan;
 mod slices;
 mod sort;
 mod state;
-mod strips;
 mod table;
 
 pub use census::Scan;
@@ -237,7 +237,7 @@ pub trait Kernel {
     unsafe fn map_image(&self, at: usize, len: usize, image: Image, offset: usize) -> Sys<()>;
 
     /// Maps fresh private anonymous memory over the range, with the flags that the heap gives its
-    /// chunks (`MADV_NOHUGEPAGE` if the engine asked [`Kernel::settle`] for it).
+    /// chunks (`MADV_NOHUGEPAGE` if the engine asked [`Kernel::split_huge_pages`] for it).
     ///
     /// # Errors
     /// As the call; nothing is changed then.
@@ -276,7 +276,7 @@ pub trait Kernel {
     /// Prepares a chunk for compaction: no huge pages in it from now on, and existing ones split, so
     /// that single pages can be given back (`MADV_NOHUGEPAGE`, then `MADV_COLD` on one page of each
     /// huge page).
-    fn settle(&self, start: usize, len: usize);
+    fn split_huge_pages(&self, start: usize, len: usize);
 
     /// `MADV_MERGEABLE`.
     ///

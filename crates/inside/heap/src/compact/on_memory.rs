@@ -114,7 +114,7 @@ macro_rules! kernel_on_memory {
             unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_bytes(0, len) };
         }
 
-        fn settle(&self, _: usize, _: usize) {}
+        fn split_huge_pages(&self, _: usize, _: usize) {}
 
         fn mergeable(&self, _: usize, _: usize) -> Sys<()> {
             Ok(())

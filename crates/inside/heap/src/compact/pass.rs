@@ -1,4 +1,4 @@
-//! What a pass does next, and what it has found out so far: the stages, and the plan of a class or of the strips.
+//! What a pass does next, and what it has found out so far: the stages, and the plan of a class or of the extents.
 
 use super::sort::Sorting;
 use super::table::Table;
@@ -12,8 +12,8 @@ pub(super) const SPANS_SLICE: usize = 512;
 /// Values sorted in one slice.
 pub(super) const MOVES_SLICE: usize = 512;
 
-/// The place of strips in [`Stage::Commit`], where classes have theirs in the ranking.
-pub(super) const STRIPS: usize = usize::MAX;
+/// The place of extents in [`Stage::Commit`], where classes have theirs in the ranking.
+pub(super) const EXTENTS: usize = usize::MAX;
 
 /// What a pass does next.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Stage {
     Release {
         span: usize,
     },
-    Strips {
+    Extents {
         step: Step,
     },
     /// `next` is a place in the ranking.
@@ -41,7 +41,7 @@ pub(super) enum Stage {
 
 impl Stage {
     /// The beginning of planning.
-    pub(super) const PLAN: Self = Self::Strips { step: Step::Look { at: 0 } };
+    pub(super) const PLAN: Self = Self::Extents { step: Step::Look { at: 0 } };
 
     /// The beginning of a class, by its place in the ranking.
     pub(super) const fn class(next: usize) -> Self {
@@ -58,9 +58,9 @@ pub(super) enum Step {
     Fill { at: usize },
     /// What was found is sorted by address.
     Sort,
-    /// Spans side by side are cut into strips.
+    /// Spans side by side are cut into extents.
     Cut { at: usize },
-    /// What lives in each unit or strip is noted.
+    /// What lives in each unit or extent is noted.
     Mark { at: usize },
     /// They are put into groups.
     Pack,
@@ -115,7 +115,7 @@ pub(crate) struct Part {
 
 /// Spans side by side: `parts[first..][..spans]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Strip {
+pub(crate) struct Extent {
     pub(super) start: usize,
     pub(super) first: u32,
     pub(super) spans: u8,
@@ -129,9 +129,9 @@ pub(crate) struct Plan {
     pub(super) shape: Option<SpanView>,
     /// Units by address.
     pub units: Table<Candidate>,
-    /// Sparse spans by address, and the strips that they make; empty while a class is planned.
+    /// Sparse spans by address, and the extents that they make; empty while a class is planned.
     pub(super) parts: Table<Part>,
-    pub strips: Table<Strip>,
+    pub extents: Table<Extent>,
     pub(super) order: Table<u32>,
     pub(super) group: Table<u32>,
     pub(super) sizes: Table<u32>,
@@ -163,7 +163,7 @@ impl Plan {
             shape: None,
             units: Table::new(),
             parts: Table::new(),
-            strips: Table::new(),
+            extents: Table::new(),
             order: Table::new(),
             group: Table::new(),
             sizes: Table::new(),
@@ -188,7 +188,7 @@ impl Plan {
         self.seen.release(os);
         self.units.release(os);
         self.parts.release(os);
-        self.strips.release(os);
+        self.extents.release(os);
         self.order.release(os);
         self.group.release(os);
         self.sizes.release(os);

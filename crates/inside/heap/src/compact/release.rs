@@ -77,7 +77,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if wanted(self.notes[index], self.urgent) == 0 {
             return None;
         }
-        let (span, view) = self.look(index)?;
+        let (span, view) = self.span_view(index)?;
         let pages = wanted(self.notes[index], self.urgent) & self.free_pages(&view);
         (pages != 0).then_some((span, view, pages))
     }

@@ -72,7 +72,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             return None;
         }
         let mut batch = Batch::new();
-        // Of the plan: units of a class, or strips.
+        // Of the plan: units of a class, or extents.
         let mut members = 0;
         let mut group = first;
         while group < self.plan.groups {
@@ -81,10 +81,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 break;
             }
             let before = batch.len;
-            if self.plan.strips.is_empty() {
+            if self.plan.extents.is_empty() {
                 self.block_group(group, &mut batch, room - members);
             } else {
-                self.block_strips(group, &mut batch, room - members);
+                self.block_extents(group, &mut batch, room - members);
             }
             if self.worth_it(&batch, before) {
                 members += (size as usize).min(room - members);
@@ -423,7 +423,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 unsafe { self.os.unmap(area, len) };
                 return false;
             }
-            self.kernel.settle(area as usize, len);
+            self.kernel.split_huge_pages(area as usize, len);
             self.aside_at = area as usize;
         }
         true

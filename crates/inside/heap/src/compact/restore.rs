@@ -48,7 +48,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if unit.group == END || new {
                 continue;
             }
-            let Some((span, view)) = self.look(unit.span as usize) else { continue };
+            let Some((span, view)) = self.span_view(unit.span as usize) else { continue };
             if view.generation != unit.generation {
                 continue;
             }
@@ -87,7 +87,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if unit.group == END {
                 continue;
             }
-            let Some((span, view)) = self.look(unit.span as usize) else { continue };
+            let Some((span, view)) = self.span_view(unit.span as usize) else { continue };
             if self.leave(&unit, &view) {
                 self.release_unit(index as u32, span, &view, true);
             }
@@ -197,7 +197,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         while at != END {
             let unit = self.groups.merged[at as usize];
             at = unit.next;
-            if let Some((_, view)) = self.look(unit.span as usize) {
+            if let Some((_, view)) = self.span_view(unit.span as usize) {
                 let (geometry, live) = self.geometry_of(&unit, &view);
                 needed += (geometry.touched(&live) | unit.lost).count_ones();
             }

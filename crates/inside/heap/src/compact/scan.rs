@@ -81,7 +81,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     fn scan_span(&mut self, index: usize) {
-        let Some((_, view)) = self.look(index) else {
+        let Some((_, view)) = self.span_view(index) else {
             // The descriptor may have been a span that was listed at the last scan.
             self.notes[index].class = UNLISTED;
             self.uncount(index, u16::MAX);

@@ -217,7 +217,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
                     return false;
                 }
                 self.chunks[place..].rotate_right(1);
-                self.kernel.settle(chunk, CHUNK);
+                self.kernel.split_huge_pages(chunk, CHUNK);
                 // The unit alone is registered where the whole chunk cannot be.
                 if let (Backend::Remap, BarrierSupport::WriteProtect { .. }) =
                     (self.backend, self.able)
@@ -256,7 +256,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     }
 
     /// The span of this index, its state, and a note that belongs to it.
-    pub(crate) fn look(&mut self, index: usize) -> Option<(S::Ref, SpanView)> {
+    pub(crate) fn span_view(&mut self, index: usize) -> Option<(S::Ref, SpanView)> {
         let span = self.spans.at(index)?;
         let view = self.spans.inspect(span)?;
         let note = self.notes.get_mut(index)?;

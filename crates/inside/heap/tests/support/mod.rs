@@ -305,7 +305,7 @@ impl Kernel for &LibcKernel {
         if mapped == libc::MAP_FAILED {
             return Err(errno());
         }
-        self.settle(at, len);
+        self.split_huge_pages(at, len);
         Ok(())
     }
 
@@ -329,7 +329,7 @@ impl Kernel for &LibcKernel {
         unsafe { libc::madvise(start as *mut _, len, libc::MADV_DONTNEED) };
     }
 
-    fn settle(&self, start: usize, len: usize) {
+    fn split_huge_pages(&self, start: usize, len: usize) {
         // SAFETY: advice about huge pages and reclaim changes no content. Cold advice for a part of a huge
         // page splits it.
         unsafe {

@@ -16,7 +16,7 @@
 //!
 //! It wakes 25 times a second at most while the heap changes and once a second while it does not.
 
-pub(crate) mod rounds;
+pub(crate) mod housekeeping;
 pub(crate) mod state;
 pub(crate) mod work;
 
@@ -135,13 +135,13 @@ extern "C" fn run() -> ! {
     confine::note_filters();
     // SAFETY: this is the helper thread.
     let engine = unsafe { ENGINE.place() };
-    let mut rounds = rounds::Rounds::new(engine, HEAP.os(), state::take_copied());
+    let mut housekeeping = housekeeping::Housekeeping::new(engine, HEAP.os(), state::take_copied());
     confine::confine();
     STATE.store(RUNNING, Ordering::Release);
     loop {
         let bell = BELL.load(Ordering::Acquire);
         end_if_due();
-        let pause = rounds.round();
+        let pause = housekeeping.round();
         rest(bell, pause);
     }
 }

@@ -13,7 +13,7 @@ use pagemill_sim::workload::{self, Workload};
 
 use super::figures::{Bench, both, setup};
 use super::{Influence, LATENCIES, LOADS, Options, Report};
-use crate::kept::{self, Kept};
+use crate::checkpoints::{self, Checkpoints};
 
 /// A load and what it changes: the ratio of 6c in a row, or the two throughputs of 8b.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl Case {
 
 pub(super) fn run(
     options: &Options,
-    kept: Option<&Kept>,
+    checkpoints: Option<&Checkpoints>,
     report: &mut Report,
     tick: &mut dyn FnMut(&str, f64),
 ) -> Result<()> {
@@ -142,7 +142,7 @@ pub(super) fn run(
     // Cells of a machine at rest, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses
     // one at most.
     let mut rest_of = |name: &str, machine: &Machine, effort: Effort, done: f64| {
-        kept::part(kept, name, || {
+        checkpoints::part(checkpoints, name, || {
             let values = |case: &Case| case.values(machine, options, effort);
             let mut one = |made: usize| {
                 let (part, of) = (made as f64, cases.len() as f64);
@@ -183,15 +183,16 @@ pub(super) fn run(
         };
         cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
     };
-    let frozen = kept::part(kept, "whole-runs", || runs(&options.machine, options.seed))?;
-    let noise_of_runs = kept::part(kept, "whole-runs-noise", || {
+    let frozen =
+        checkpoints::part(checkpoints, "whole-runs", || runs(&options.machine, options.seed))?;
+    let noise_of_runs = checkpoints::part(checkpoints, "whole-runs-noise", || {
         let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
         influence("(kernel: other seeds, the noise)", &frozen, &values)
     })?;
     for (at, one) in kernel.iter().enumerate() {
         let key = one.name();
         tick(&key, (rest.len() + 2 + at) as f64 / all);
-        found.push(kept::part(kept, &key, || {
+        found.push(checkpoints::part(checkpoints, &key, || {
             let values =
                 [-1.0, 1.0].map(|sign| runs(&changed(&key, one.whole(), sign), options.seed));
             influence(&key, &frozen, &values)

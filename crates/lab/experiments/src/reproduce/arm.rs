@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::artifact;
+use super::embedded_redis;
 use super::experiment::Program;
 use pagemill_launch::library;
 
@@ -44,7 +44,7 @@ pub enum Allocator {
     Library(PathBuf),
     /// With our library preloaded, in this configuration.
     Ours {
-        /// `libpagemill.so`.
+        /// `libpagemill_heap.so`.
         library: PathBuf,
         /// `0n` … `2y`.
         config: &'static str,
@@ -101,7 +101,7 @@ pub struct Machine {
 
 impl Machine {
     /// Looks around. `executable` is this binary.
-    pub fn look(executable: &Path) -> Self {
+    pub fn detect(executable: &Path) -> Self {
         let help = std::process::Command::new(executable).args(["run", "--help"]).output();
         let run_has_ksm = help.is_ok_and(|output| {
             output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--ksm")
@@ -136,7 +136,7 @@ impl Machine {
                 if !matches!(program, Program::Redis(_)) {
                     return Err("only the Redis experiment has this arm".into());
                 }
-                let found = self.bundled.get_or_insert_with(artifact::redis_with_jemalloc);
+                let found = self.bundled.get_or_insert_with(embedded_redis::redis_with_jemalloc);
                 let server = found.clone()?;
                 Allocator::Bundled { server, defragments: name == "activedefrag" }
             }
@@ -146,7 +146,7 @@ impl Machine {
     }
 
     fn ours(&self, name: &'static str) -> Result<Allocator, String> {
-        let library = library::find().map_err(|error| error.to_string())?;
+        let library = library::find_heap().map_err(|error| error.to_string())?;
         let bytes = std::fs::read(&library)
             .map_err(|error| format!("cannot read {}: {error}", library.display()))?;
         let symbol = b"pagemill_stats";

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::arm::{Allocator, Arm};
 use super::target::{Sample, Seen, heap_metrics};
 use pagemill_launch::stats_page::Snapshot;
-use pagemill_report::heap as heap_words;
+use pagemill_report::heap as heap_report;
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
 }
 
 fn in_force(heap: &Snapshot, backend: Option<&str>, barrier: Option<&str>) -> String {
-    let reasons = heap_words::degradations(heap.degraded.unwrap_or(0));
+    let reasons = heap_report::degradations(heap.degraded.unwrap_or(0));
     let mut text = format!(
         "back end {}, barrier {}",
         backend.unwrap_or("unknown"),

@@ -77,9 +77,9 @@ fn no_frame_is_lost_whatever_moves() {
             let kept = machine.zone.pages() - machine.zone.free_pages();
             machine.program();
             let used: u64 = machine.regions.iter().map(Region::present).sum();
-            let stock = machine.stock.len() as u64 * PAGES;
+            let pool = machine.pool.len() as u64 * PAGES;
             let in_use = machine.zone.pages() - machine.zone.free_pages();
-            assert_eq!(in_use, kept + used + stock, "{policy} on {workload}");
+            assert_eq!(in_use, kept + used + pool, "{policy} on {workload}");
             assert_eq!(used, machine.resident, "{policy} on {workload}");
             for (at, region) in machine.regions.iter().enumerate() {
                 for (page, frame) in &region.frames {

@@ -121,11 +121,11 @@ impl Traced {
             .paged_out()
             .map(|why| format!("droppable memory: {why}; it is paged out instead"));
         let not_used = not_used.into_iter();
-        let rung = tracer.rung().name();
+        let source = tracer.fault_source().name();
         AccessSetup {
             back_end: match tracer.paged_out() {
-                Some(_) => format!("pageout, {rung}"),
-                None => rung.into(),
+                Some(_) => format!("pageout, {source}"),
+                None => source.into(),
             },
             not_used: not_used.chain(tracer.not_used().iter().cloned()).collect(),
             interval: Nanos(interval),
@@ -149,8 +149,11 @@ impl Traced {
             let what = "allocations: which code asked for memory".into();
             writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
         }
-        let live =
-            Live::begin(writer.meta_mut().started, page, self.tracer.rung() != FaultSource::Scan);
+        let live = Live::begin(
+            writer.meta_mut().started,
+            page,
+            self.tracer.fault_source() != FaultSource::Scan,
+        );
         let mut sink = Writing {
             live,
             allocations: self.allocations.as_mut().ok(),
@@ -217,7 +220,7 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String
     let launched = Tracer::launch(linux, Options::default(), &program, arguments, &[])?;
     let mut tracer = launched.map_err(|error| failed(error.to_string()))?;
     match tracer.run(&signals, &mut Nothing)? {
-        Ended::Exited(0) => Ok((tracer.rung(), tracer.not_used().to_vec())),
+        Ended::Exited(0) => Ok((tracer.fault_source(), tracer.not_used().to_vec())),
         ended => Err(failed(format!("it ended otherwise than it does: {ended:?}"))),
     }
 }
@@ -280,7 +283,7 @@ impl Writing<'_> {
     }
 
     /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
-    fn look(
+    fn tell_new_mappings(
         &mut self,
         pid: u32,
         now: Nanos,
@@ -324,7 +327,7 @@ impl Writing<'_> {
         }
         self.looked_again = Instant::now();
         let mappings = self.linux.maps(pid).unwrap_or_default();
-        self.look(pid, now(), &mappings)
+        self.tell_new_mappings(pid, now(), &mappings)
     }
 
     fn tell(
@@ -421,7 +424,7 @@ impl Sink for Writing<'_> {
         // Ours may have been written to before they were made read-only, as relocated data is.
         let fixed = |mapping: &&Mapping| !mapping.write && !mapping.name.starts_with(OURS);
         let fixed: Vec<Pages> = mappings.iter().filter(fixed).map(range).collect();
-        self.look(pid, Nanos(interval.ended), &mappings)?;
+        self.tell_new_mappings(pid, Nanos(interval.ended), &mappings)?;
         self.latest = Nanos(interval.ended);
         self.intervals += 1;
         if let Ok(stat) = self.linux.stat(pid) {
@@ -505,7 +508,7 @@ impl Sink for Writing<'_> {
         }
         self.looked.insert(child, self.latest);
         let mappings = self.linux.maps(child).unwrap_or_default();
-        self.look(child, now(), &mappings)
+        self.tell_new_mappings(child, now(), &mappings)
     }
 }
 

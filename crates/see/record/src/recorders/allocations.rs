@@ -1,4 +1,4 @@
-//! Which code of a traced program asks for memory: the ring that `libpagemill_names.so` writes in it, read.
+//! Which code of a traced program asks for memory: the ring that `libpagemill_sites.so` writes in it, read.
 //!
 //! What is given back has the time stamp counter; it is turned into the recording's clock here, by the two clocks
 //! looked at together at the beginning and at each reading. What is taken has no time of its own, for looking at the
@@ -61,7 +61,7 @@ impl Allocations {
         if let Verdict::Refused(refusal) = program::inspect(path, search.as_deref()).verdict {
             anyhow::bail!("{}", refusal.reason);
         }
-        let library = library::find_names()?;
+        let library = library::find_sites()?;
         let shared = SharedWords::create(&[Path::new("/dev/shm")], NAME, layout::WORDS)
             .context("the ring of allocations")?;
         let inside = if least.is_none() { injected::INSIDE } else { 0 };

@@ -31,7 +31,7 @@ impl Recorder for Frag {
         self.interval
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let look = FreeMemory::quick(&self.linux)?;
         let bytes = |pages: u64| Bytes(pages * page_size() as u64);
         for zone in look.zones {

@@ -41,7 +41,7 @@ impl Recorder for Heap {
         self.interval
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let event = match self.first.take() {
             Some(first) => Some(first),
             None => self.sampler.next_event()?,

@@ -34,7 +34,7 @@ impl Recorder for HugePages {
         self.interval
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let entries = match self.linux.smaps(self.pid) {
             Ok(entries) => entries,
             Err(error) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => return Ok(()),

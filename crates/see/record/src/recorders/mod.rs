@@ -1,7 +1,7 @@
 //! What `record --with` can record: one recorder a word, all writing into one recording.
 //!
 //! ```text
-//!  attach (program held, if the recorder wants its first instruction) ──► look, look, … ──► finish
+//!  attach (program held, if the recorder wants its first instruction) ──► collect, collect, … ──► finish
 //! ```
 //!
 //! A recorder looks at the process when its interval is over and writes what it saw; the loop that
@@ -39,13 +39,13 @@ use pagemill_model::recording::Writer;
 
 /// One kind of thing that is recorded.
 pub trait Recorder {
-    /// Time between two looks.
+    /// Time between two collections.
     fn interval(&self) -> Duration;
 
     /// Looks at the process and writes what it saw. A process that has ended is no error.
-    fn look(&mut self, writer: &mut Writer) -> Result<()>;
+    fn collect(&mut self, writer: &mut Writer) -> Result<()>;
 
-    /// A moment of the raster went by without a look: the loop was late.
+    /// A moment of the raster went by without one: the loop was late.
     fn missed(&mut self, _writer: &mut Writer) {}
 
     /// Writes what is left and completes the header. The process may have ended.

@@ -139,7 +139,7 @@ impl Recorder for AccessSamples {
         LOOK
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         self.vary()?;
         let mut samples = Vec::new();
         self.samples.read(|sample| samples.push(sample));
@@ -167,7 +167,7 @@ impl Recorder for AccessSamples {
     }
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
-        self.look(writer)?;
+        self.collect(writer)?;
         let meta = writer.meta_mut();
         meta.capabilities.push("perf_event_open".into());
         meta.not_measured.push(NotMeasured {

@@ -70,7 +70,7 @@ impl Recorder for Sites {
         EVERY
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         for note in self.ring.read() {
             self.files(note.pid.unwrap_or(0), note.time, writer)?;
             let size = note.size;
@@ -81,7 +81,7 @@ impl Recorder for Sites {
     }
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
-        self.look(writer)?;
+        self.collect(writer)?;
         if self.ring.lost() > 0 {
             let why = format!("{} notes came faster than they were read", self.ring.lost());
             let what = "some call sites".into();

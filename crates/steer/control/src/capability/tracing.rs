@@ -150,8 +150,8 @@ pub(super) fn accesses(linux: &Linux) -> Found {
         Ok((FaultSource::Bpf, _)) => {
             Found::ok("a program was traced, each first access told by BPF")
         }
-        Ok((rung, better)) => {
-            let told = match rung {
+        Ok((source, better)) => {
+            let told = match source {
                 FaultSource::Scan => {
                     "touched and written pages of each interval, but not who was first"
                 }
@@ -161,7 +161,7 @@ pub(super) fn accesses(linux: &Linux) -> Found {
                 _ => "a program was traced, each first access told by perf events",
             };
             Found::degraded(
-                format!("{}: {told}; not used: {}", rung.name(), better.join("; ")),
+                format!("{}: {told}; not used: {}", source.name(), better.join("; ")),
                 "run as root, or with CAP_BPF and CAP_PERFMON, of a build where clang was installed",
             )
         }

@@ -26,8 +26,8 @@ pub struct PageblockOccupants {
 }
 
 impl PageblockOccupants {
-    /// Looks at all of memory, `pages` a block. Needs root.
-    pub fn look(linux: &Linux, pages: usize) -> Result<Self> {
+    /// Those of all of memory, `pages` a block. Needs root.
+    pub fn count(linux: &Linux, pages: usize) -> Result<Self> {
         let mut block = Vec::with_capacity(pages);
         let mut all = Self::default();
         linux.frames(|frame| {

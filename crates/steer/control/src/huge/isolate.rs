@@ -5,8 +5,8 @@
 //! | `linux-always` | at every first touch | the setting `always`; borrowed (root) where the system has another |
 //! | `linux-madvise` | where the program asks | `prctl(PR_SET_THP_DISABLE, EXCEPT_ADVISED)`, kernel 6.18 |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
-//! | the others | where the program or the agent asks | as `linux-madvise` |
-//! | `cbmm+` besides | 64 KiB where the program or the agent asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
+//! | the others | where the program or the library asks | as `linux-madvise` |
+//! | `cbmm+` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
 //!
 //! The `prctl` is one of the program and its descendants and changes nothing for others. Where the kernel does not
 //! have the flag, the system's setting `madvise` does as well; with `always` in force the kernel then takes part.

@@ -1,19 +1,19 @@
-//! The launcher's side of `run --huge`: looks at what the agents report, decides, gives orders, records.
+//! The launcher's side of `run --huge`: looks at what the libraries report, decides, gives orders, records.
 //!
 //! A region gets a decision when it is first seen, when what was decided would change, and at the latest once a second.
-//! Until the first, the agent follows the order for a region that grows in order, which is decided beforehand, so that
-//! a program need not wait for the launcher. Every decision is that of the policy for a recorded view (see
+//! Until the first, the library follows the order for a region that grows in order, which is decided beforehand, so
+//! that a program need not wait for the launcher. Every decision is that of the policy for a recorded view (see
 //! `decisions`).
 //!
 //! | decision | order, or what is done |
 //! |---|---|
 //! | `ahead-2m` | huge pages ahead of the growth, made in place |
-//! | `pool` | the same, zeroed beforehand in the agent's pool and moved into place |
+//! | `pool` | the same, zeroed beforehand in the library's pool and moved into place |
 //! | `ahead-64k` | the same with pages of 64 KiB, for which the system's setting is borrowed ([`super::isolate`]) |
 //! | `ahead-4k` | base pages ahead of it |
 //! | `fault-64k` | pages of 64 KiB at the program's own faults: chunks in which no huge page fits any more are advised |
 //! | `huge`, `fault-2m` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
-//! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the agent where that needs rights that we lack |
+//! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the library where that needs rights that we lack |
 //! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
 //!
 //! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
@@ -49,7 +49,7 @@ use pagemill_launch::files::NewFile;
 use pagemill_launch::supervise::Companion;
 
 /// Time between two looks at the board while a program grows, and else. Each takes a CPU that the program may be using;
-/// between them the agent acts on its own.
+/// between them the library acts on its own.
 const ROUND: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(100);
 /// For so long after growth it counts as growing.
@@ -85,7 +85,7 @@ pub struct Options {
     pub force: bool,
     /// Decide and record, but do nothing.
     pub dry: bool,
-    /// Where the agents' counters go at the end, as JSON.
+    /// Where the libraries' counters go at the end, as JSON.
     pub stats: Option<PathBuf>,
     /// The command, for the recording's header.
     pub command: Vec<String>,
@@ -137,14 +137,14 @@ impl Member {
         self.growth
     }
 
-    /// Takes in what the agent counts: what has just come of it, and whether the process has grown.
+    /// Takes in what the library counts: what has just come of it, and whether the process has grown.
     fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (Fresh, bool) {
         if !self.known {
             self.known = true;
             let maps = linux.maps(process.get(ProcessWord::Pid) as u32);
             self.top = top_of_mappings(&maps.unwrap_or_default());
         }
-        let base = process.get(ProcessWord::BasePages) + process.get(ProcessWord::Seeds);
+        let base = process.get(ProcessWord::BasePages) + process.get(ProcessWord::Heads);
         if process.get(ProcessWord::HugePages) != self.huge {
             (self.huge, self.made) = (process.get(ProcessWord::HugePages), now);
         }
@@ -302,7 +302,7 @@ impl Launcher {
     }
 
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
-    pub fn needs_agent(&self) -> bool {
+    pub fn needs_library(&self) -> bool {
         !self.options.policy.means().by_kernel
     }
 
@@ -343,7 +343,7 @@ impl Launcher {
         board.found();
     }
 
-    /// CPU time of the agents' threads, those of ended programs apart.
+    /// CPU time of the libraries' threads, those of ended programs apart.
     fn helpers(&self) -> Duration {
         let living = self.board().processes().filter(|process| process.get(ProcessWord::Pid) != 0);
         Duration::from_nanos(living.map(|process| process.get(ProcessWord::HelperNs)).sum())
@@ -391,7 +391,7 @@ impl Launcher {
         }
         self.board().set(Head::Heartbeat, now.as_nanos() as u64);
         if let Some(sites) = &mut self.sites {
-            sites.look(&self.linux);
+            sites.read_notes(&self.linux);
         }
         for (action, row) in self.decide_growth(now) {
             self.record(action, row)?;
@@ -401,7 +401,7 @@ impl Launcher {
             self.scan(now)?;
         }
         self.say_what_is_missing();
-        Ok(if !self.needs_agent() {
+        Ok(if !self.needs_library() {
             // The kernel alone carries it out.
             STANDS
         } else if now < self.grown + GROWING {
@@ -411,11 +411,11 @@ impl Launcher {
         })
     }
 
-    /// Takes in how the machine is, and tells the agents.
+    /// Takes in how the machine is, and tells the libraries.
     fn look_around(&mut self, now: Duration) {
         self.next_look = now + LOOK;
         let helpers = self.helpers();
-        self.machine.look(helpers);
+        self.machine.refresh(helpers);
         self.leave_the_dead();
         let (first, headroom) = (self.first(), self.headroom());
         let board = self.board();
@@ -459,7 +459,7 @@ impl Launcher {
     fn scan(&mut self, now: Duration) -> Result<()> {
         let share = COLLAPSE_SHARE as f64 / 1000.0;
         let pids: Vec<u64> = match self.members.is_empty() {
-            // A program without an agent: static, or one that changed its user.
+            // A program without a library: static, or one that changed its user.
             true => vec![self.child.into()],
             false => self.members.keys().copied().collect(),
         };
@@ -577,7 +577,7 @@ impl Launcher {
                 match processes.find(|process| process.get(ProcessWord::Pid) == pid) {
                     None => Err(error.to_string()),
                     Some(busy) if busy.get(ProcessWord::CollapseAt) != 0 => {
-                        Err("left for later: the agent has one to collapse".to_owned())
+                        Err("left for later: the library has one to collapse".to_owned())
                     }
                     Some(free) => {
                         free.set(ProcessWord::CollapseAt, chunk);
@@ -608,7 +608,7 @@ impl Launcher {
         }
     }
 
-    /// Says once what the agents lack.
+    /// Says once what the libraries lack.
     fn say_what_is_missing(&mut self) {
         let found = self
             .board()
@@ -649,7 +649,7 @@ impl Launcher {
 
     /// Ends everything, and says whether that worked.
     pub fn stop(mut self) -> Result<()> {
-        let long = self.needs_agent() && clock::monotonic() >= self.began + LONG;
+        let long = self.needs_library() && clock::monotonic() >= self.began + LONG;
         // While pages of 64 KiB are still to be had.
         let renewed = if long { self.machine.renew() } else { Ok(()) };
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);
@@ -678,7 +678,7 @@ impl Launcher {
         isolation.and(recorded.map_err(Into::into)).and(told).and(renewed)
     }
 
-    /// What all agents have counted.
+    /// What all libraries have counted.
     fn told(&self) -> Value {
         let board = self.board();
         let living = board.processes().filter(|process| process.get(ProcessWord::Pid) != 0);
@@ -711,7 +711,7 @@ impl Companion for Launcher {
     }
 }
 
-/// What an agent has counted.
+/// What a library has counted.
 fn counters(process: Process<'_>) -> Value {
     let get = |word| process.get(word);
     json!({
@@ -731,7 +731,7 @@ fn counters(process: Process<'_>) -> Value {
         "rounds": get(ProcessWord::Rounds),
         "medium_chunks": get(ProcessWord::MediumChunks),
         "medium_ns": get(ProcessWord::MediumNs),
-        "seeds": get(ProcessWord::Seeds),
+        "seeds": get(ProcessWord::Heads),
     })
 }
 
@@ -748,7 +748,7 @@ fn first_order(policy: &dyn Policy, view: impl Fn(Moment) -> View) -> Order {
     orders.find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 
-/// What an agent is told to do so that a decision about a region that grows comes about.
+/// What a library is told to do so that a decision about a region that grows comes about.
 fn order_for(action: Action) -> Order {
     match action {
         Action::Ahead2m => Order::Huge,

@@ -1,8 +1,8 @@
 //! Call sites of memory in programs under `run --huge`, for the rows of a profile that name one
 //! (`site,=,redis-server+0x7a10`).
 //!
-//! The library that notes large allocations is loaded beside the agent; its notes are read at each look. Who has no
-//! site (a forked child's inherited memory, small memory) has no such row.
+//! The library that notes large allocations is loaded beside that of prefault; its notes are read at each look. Who has
+//! no site (a forked child's inherited memory, small memory) has no such row.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Sites {
     }
 
     /// Reads what was noted.
-    pub fn look(&mut self, linux: &Linux) {
+    pub fn read_notes(&mut self, linux: &Linux) {
         for note in (self.notes)() {
             let (Some(pid), Some(start), Some(size)) = (note.pid, note.address, note.size) else {
                 continue;

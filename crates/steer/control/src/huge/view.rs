@@ -4,11 +4,11 @@
 //! |---|---|
 //! | free blocks, memory in use | the machine, every 50 ms |
 //! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
-//! | costs | the last of this boot (`plan --costs`), renewed each hour after a run of a minute or more; of pages and collapses, what the agent measures as it works |
-//! | growth | the agent |
-//! | a stall | [`STALL_NS`], modelled; once the agent has made huge pages, part of what those cost |
+//! | costs | the last of this boot (`plan --costs`), renewed each hour after a run of a minute or more; of pages and collapses, what the library measures as it works |
+//! | growth | the library |
+//! | a stall | [`STALL_NS`], modelled; once the library has made huge pages, part of what those cost |
 //! | pages that will be touched | all, while a region grows in order; modelled |
-//! | stock, bloat | the agent |
+//! | pool, bloat | the library |
 //! | benefit of a huge page | the profile; absent without one |
 
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const STALL_NS: u64 = 500_000;
 /// What is known of a process's latest doing.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh {
-    /// Its agent has made huge pages of late, so that it knows what they cost.
+    /// Its library has made huge pages of late, so that it knows what they cost.
     pub huge: bool,
     /// The same of smaller pages.
     pub base: bool,
@@ -71,18 +71,18 @@ impl Machine {
         Ok(())
     }
 
-    /// Looks at memory and load; `helpers` is the CPU time that the agents' threads have taken until now.
-    pub fn look(&mut self, helpers: Duration) {
-        costs::look(&self.linux, &mut self.now);
+    /// Reads memory and load again; `helpers` is the CPU time that the libraries' threads have taken until now.
+    pub fn refresh(&mut self, helpers: Duration) {
+        costs::refresh(&self.linux, &mut self.now);
         if self.recent {
-            self.look_at_cpus(helpers);
+            self.count_busy_cpus(helpers);
             self.now.load = self.busy;
         }
     }
 
     /// How many CPUs others than the helpers keep busy, in hundredths. A helper's own time is not what it competes
     /// with: a program of one thread and its helper on two CPUs take nothing from each other.
-    fn look_at_cpus(&mut self, helpers: Duration) {
+    fn count_busy_cpus(&mut self, helpers: Duration) {
         const WINDOW: Duration = Duration::from_millis(200);
         const TICKS_A_SECOND: f64 = 100.0;
         let (then, before, helped) = self.counted;
@@ -117,8 +117,8 @@ impl Machine {
             ..self.now
         };
         view.costs.stall = Figure::Modelled(STALL_NS);
-        // Whether memory is cold changes by the minute, and the figure on file is of the boot. What the agent measures
-        // tells of now.
+        // Whether memory is cold changes by the minute, and the figure on file is of the boot. What the library
+        // measures tells of now.
         view.cold = Figure::Absent;
         // That it grows has to be seen.
         view.growth = Figure::Modelled(0);
@@ -167,7 +167,7 @@ impl Machine {
         if let Some(collapse) = measured(ProcessWord::CollapseNs) {
             view.costs.collapse = collapse;
         }
-        view.stock = Figure::Measured(process.get(ProcessWord::Pool));
+        view.pool = Figure::Measured(process.get(ProcessWord::Pool));
         let resident = process.get(ProcessWord::Resident).max(1);
         view.bloat = Figure::Measured(process.get(ProcessWord::Untouched) * 1000 / resident);
         view

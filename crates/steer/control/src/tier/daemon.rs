@@ -23,7 +23,7 @@ use super::actuators::{
     Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit,
     SharedTracker,
 };
-use super::latency::{Latency, Looked};
+use super::latency::{Latency, TierTraffic};
 use super::pages::{PAGE, Pages, Shared};
 use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
@@ -255,7 +255,7 @@ impl<'a> Daemon<'a> {
         if let Some(tracker) = &mut *self.tracker.borrow_mut()
             && (quantum < 2 || !busy)
         {
-            match tracker.look(self.linux, &self.pages) {
+            match tracker.add_heat(self.linux, &self.pages) {
                 // Who has just ended is missed by the next census.
                 Err(error) if error.kind() == Kind::Gone => {}
                 looked => looked?,
@@ -273,9 +273,9 @@ impl<'a> Daemon<'a> {
         let cpu = linux.thread_cpu(self.status.pid).unwrap_or_default().saturating_sub(self.cpu);
         let elapsed = self.begun.elapsed();
         self.track(quantum, cpu.as_secs_f64() > self.options.cpu * elapsed.as_secs_f64())?;
-        let looked = self.latency.look(elapsed)?;
+        let traffic = self.latency.since_last(elapsed)?;
         let now = Nanos::from(clock::monotonic());
-        let mut view = view(&self.options, &looked, self.latency.name(), quantum, now, self.last);
+        let mut view = view(&self.options, &traffic, self.latency.name(), quantum, now, self.last);
         self.last = now;
         view.room = Some(room(linux, self.options.tiers, self.options.reserve)?.to_vec());
         view.cpu = Some(Nanos::from(cpu));
@@ -299,7 +299,7 @@ impl<'a> Daemon<'a> {
         status.why = decision.why.unwrap_or_default();
         status.actuator = outcome.actuator.clone().unwrap_or_default();
         count_moved(status, &outcome, &self.pages.borrow());
-        standing(status, linux, &self.pages.borrow(), &self.options, &looked)?;
+        standing(status, linux, &self.pages.borrow(), &self.options, &traffic)?;
         if let Some(Err(error)) = self.board.as_ref().map(|board| board.write(status))
             && !std::mem::replace(&mut self.unwritable, true)
         {
@@ -456,7 +456,7 @@ impl Scope {
 
 fn view(
     options: &Options,
-    looked: &Looked,
+    traffic: &TierTraffic,
     source: &str,
     quantum: u64,
     now: Nanos,
@@ -470,10 +470,10 @@ fn view(
         quantum: Some(quantum),
         length: Some(length),
         source: Some(source.to_owned()),
-        latency: looked.latency.map(|pair| pair.map(picoseconds).to_vec()),
-        latency_low: looked.interval.map(|pair| pair.map(|it| picoseconds(it.0)).to_vec()),
-        latency_high: looked.interval.map(|pair| pair.map(|it| picoseconds(it.1)).to_vec()),
-        reads: looked.reads.map(|pair| pair.map(|reads| reads.max(0.0).round() as u64).to_vec()),
+        latency: traffic.latency.map(|pair| pair.map(picoseconds).to_vec()),
+        latency_low: traffic.interval.map(|pair| pair.map(|it| picoseconds(it.0)).to_vec()),
+        latency_high: traffic.interval.map(|pair| pair.map(|it| picoseconds(it.1)).to_vec()),
+        reads: traffic.reads.map(|pair| pair.map(|reads| reads.max(0.0).round() as u64).to_vec()),
         page_size: Some(Bytes(PAGE)),
         limit: Some((limit / u128::from(PAGE)) as u64),
         ..TierView::default()
@@ -512,7 +512,7 @@ fn standing(
     linux: &Linux,
     pages: &Pages,
     options: &Options,
-    looked: &Looked,
+    traffic: &TierTraffic,
 ) -> Result<()> {
     let nodes = linux.memory_nodes()?;
     let processes = pages.processes();
@@ -524,9 +524,9 @@ fn standing(
             status::Tier {
                 name: ["default", "alternate"][tier].to_owned(),
                 node,
-                latency_ns: looked.latency.map(|pair| pair[tier]),
-                latency_interval_ns: looked.interval.map(|pair| pair[tier]),
-                reads_per_s: looked.reads.map(|pair| pair[tier]),
+                latency_ns: traffic.latency.map(|pair| pair[tier]),
+                latency_interval_ns: traffic.interval.map(|pair| pair[tier]),
+                reads_per_s: traffic.reads.map(|pair| pair[tier]),
                 free_bytes: nodes.iter().find(|known| known.id == node).map_or(0, |n| n.free),
                 tracked_bytes: processes.values().map(|process| process.bytes[tier]).sum(),
                 ..sums

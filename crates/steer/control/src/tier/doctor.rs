@@ -46,8 +46,8 @@ fn finding(name: &'static str, status: Status, what: impl Into<String>, fix: &st
     Finding { name, status, finding: what.into(), fix }
 }
 
-/// Looks at everything. Nothing that is tried outlives the look.
-pub fn look(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Answer> {
+/// Examines everything. Nothing that is tried outlives this.
+pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Answer> {
     let nodes = linux.memory_nodes()?;
     let tiers = Tiers::choose(&nodes, named);
     let mut findings = vec![two_nodes(&nodes, &tiers)];

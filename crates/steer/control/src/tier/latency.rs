@@ -62,7 +62,7 @@ impl std::str::FromStr for Wanted {
 
 /// What both tiers did since the last look; the default tier first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Looked {
+pub struct TierTraffic {
     /// Mean time of a read, nanoseconds.
     pub latency: Option<[f64; 2]>,
     /// 95 % intervals of these.
@@ -155,9 +155,9 @@ impl Latency {
     }
 
     /// What both tiers did since the last look; `elapsed` is the time since the daemon's start.
-    pub fn look(&mut self, elapsed: Duration) -> Result<Looked> {
+    pub fn since_last(&mut self, elapsed: Duration) -> Result<TierTraffic> {
         match self {
-            Self::None => Ok(Looked::default()),
+            Self::None => Ok(TierTraffic::default()),
             Self::Replay { path, script, written, read } => {
                 let now = self::written(path);
                 if now.is_some() && now != *written {
@@ -170,8 +170,9 @@ impl Latency {
             }
             Self::Probe(chases, cpus) => {
                 let _near = Near::to(cpus);
-                let [default, alternate] = chases.each_mut().map(|chase| summary(&chase.look()));
-                Ok(Looked {
+                let [default, alternate] =
+                    chases.each_mut().map(|chase| summary(&chase.batch_means()));
+                Ok(TierTraffic {
                     latency: Some([default.0, alternate.0]),
                     interval: Some([default.1, alternate.1]),
                     reads: None,
@@ -183,14 +184,14 @@ impl Latency {
                 let readings = counters.read(since)?;
                 *last = now;
                 let [Some(default), Some(alternate)] = readings else {
-                    return Ok(Looked::default());
+                    return Ok(TierTraffic::default());
                 };
                 for (seen, reading) in seen.iter_mut().zip([default, alternate]) {
                     seen.push(reading.latency_ns);
                     seen.drain(..seen.len().saturating_sub(LATELY));
                 }
                 let per_second = |reads: f64| reads / since.as_secs_f64().max(1e-9);
-                Ok(Looked {
+                Ok(TierTraffic {
                     latency: Some([default.latency_ns, alternate.latency_ns]),
                     interval: Some(seen.each_ref().map(|seen| summary(seen).1)),
                     reads: counters
@@ -218,7 +219,7 @@ fn summary(values: &[f64]) -> (f64, (f64, f64)) {
 /// separated by commas or blanks. Each line holds until the next. Seconds count from the daemon's start, or
 /// from when the file was seen to have changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Script(Vec<(f64, Looked)>);
+pub struct Script(Vec<(f64, TierTraffic)>);
 
 const KEYS: [&str; 5] =
     ["second", "default_ns", "alternate_ns", "default_reads_per_s", "alternate_reads_per_s"];
@@ -230,7 +231,7 @@ impl Script {
 
     /// Reads a script; the error names line, key and valid values.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut lines: Vec<(f64, Looked)> = Vec::new();
+        let mut lines: Vec<(f64, TierTraffic)> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let number = number + 1;
             let line = line.split('#').next().unwrap_or_default();
@@ -262,12 +263,12 @@ impl Script {
             if lines.last().is_some_and(|last| last.0 >= values[0]) {
                 bail!("line {number}: second: {}; valid: more than the line before", values[0]);
             }
-            let looked = Looked {
+            let traffic = TierTraffic {
                 latency: Some([values[1], values[2]]),
                 interval: None,
                 reads: (words.len() == 5).then_some([values[3], values[4]]),
             };
-            lines.push((values[0], looked));
+            lines.push((values[0], traffic));
         }
         if lines.is_empty() {
             bail!("line 1: there is no line; valid: {}", KEYS.join(" "));
@@ -275,10 +276,10 @@ impl Script {
         Ok(Self(lines))
     }
 
-    fn at(&self, elapsed: Duration) -> Looked {
+    fn at(&self, elapsed: Duration) -> TierTraffic {
         let now = elapsed.as_secs_f64();
         let line = self.0.iter().rev().find(|(second, _)| *second <= now);
-        line.map(|(_, looked)| looked.clone()).unwrap_or_default()
+        line.map(|(_, traffic)| traffic.clone()).unwrap_or_default()
     }
 }
 
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(at(9.0).latency, Some([300.0, 140.0]));
         assert_eq!(at(9.0).reads, Some([1e8, 2e8]));
         let late = Script::parse("5 70 135").unwrap();
-        assert_eq!(late.at(Duration::from_secs(1)), Looked::default());
+        assert_eq!(late.at(Duration::from_secs(1)), TierTraffic::default());
     }
 
     #[test]

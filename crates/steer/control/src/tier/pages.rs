@@ -165,7 +165,7 @@ impl Pages {
             self.processes.keys().copied().filter(|pid| !pids.contains(pid)).collect();
         ended.into_iter().for_each(|pid| self.forget(pid));
         for &pid in pids {
-            match look(linux, pid) {
+            match process_of(linux, pid) {
                 Ok(mut found) => {
                     self.respect(linux, pid, &mut found);
                     self.replace(pid, found);
@@ -486,7 +486,7 @@ impl Pages {
 }
 
 /// Name, start and movable areas of a process.
-fn look(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Process> {
+fn process_of(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Process> {
     let stat = linux.stat(pid)?;
     // Reading the flags of mappings walks all page tables, so it is done only where something is locked.
     let areas = if linux.status(pid)?.locked == Some(0) {

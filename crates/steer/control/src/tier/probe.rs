@@ -54,7 +54,7 @@ impl Chase {
     }
 
     /// Mean time of a read in each batch, nanoseconds.
-    pub fn look(&mut self) -> Vec<f64> {
+    pub fn batch_means(&mut self) -> Vec<f64> {
         let lines = self.lines;
         let bytes = self.memory.bytes();
         let mut at = self.at;
@@ -98,12 +98,12 @@ mod tests {
             Ok(chase) => chase,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let first = chase.look();
+        let first = chase.batch_means();
         assert_eq!(first.len(), BATCHES);
         assert!(first.iter().all(|time| *time > 0.0), "{first:?}");
         let stopped = chase.at;
         assert_eq!(stopped, (0..BATCHES * READS).fold(0, |at, _| next(at, chase.lines)));
-        chase.look();
+        chase.batch_means();
         assert_ne!(chase.at, stopped);
     }
 }

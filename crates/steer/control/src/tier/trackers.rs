@@ -121,10 +121,10 @@ impl Tracker {
     }
 
     /// Adds what was seen since the last look to the heat of `pages`.
-    pub fn look(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
+    pub fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
         match self {
-            Self::Damon(damon) => damon.look(linux, pages),
-            Self::Idle(idle) => idle.look(linux, pages),
+            Self::Damon(damon) => damon.add_heat(linux, pages),
+            Self::Idle(idle) => idle.add_heat(linux, pages),
             Self::Samples(loads) => {
                 let mut pages = pages.borrow_mut();
                 // Lost samples make heat older, not wrong.
@@ -209,7 +209,7 @@ impl Damon {
         })
     }
 
-    fn look(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
+    fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
         let pids = pages.borrow().pids();
         let process = |watch: &Watch| match watch.target {
             Target::Process(pid) => Some(pid),
@@ -377,7 +377,7 @@ impl Idle {
         Ok(Self { frames: Frames::open(linux)?, marked: Vec::new(), cursor: 0, round: 0 })
     }
 
-    fn look(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
+    fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
         let mut tables: BTreeMap<u32, Option<Pagemap>> = BTreeMap::new();
         // A process that has ended has no page tables.
         let mut frame = |pid: u32, address: u64| -> Result<Option<u64>> {

@@ -63,7 +63,7 @@ impl Policy for Cbmm {
         let walks = none.with(Term::Walks, cycles(view.profile_huge, view));
         let daemon = |busy| none.with(Term::Helper, if idle(view) { 0 } else { busy });
         let (costs, benefits) = match action {
-            Action::Pool if view.stock.some() => (none.with(Term::Allocation, 0), walks),
+            Action::Pool if view.pool.some() => (none.with(Term::Allocation, 0), walks),
             Action::Huge => {
                 (none.with(Term::Allocation, allocation).with(Term::Preparation, ZEROING), walks)
             }
@@ -72,7 +72,7 @@ impl Policy for Cbmm {
                 none.with(Term::Faults, cycles(view.profile_eager, view)),
             ),
             Action::Prezero => {
-                let useful = view.batch.min(view.stock_used.value().unwrap_or(0));
+                let useful = view.batch.min(view.pool_used.value().unwrap_or(0));
                 (
                     daemon(view.batch.saturating_mul(DAEMON_ZEROING)),
                     none.with(Term::Preparation, useful.saturating_mul(ZEROED)),

@@ -221,7 +221,7 @@ impl Policy for CbmmPlus {
                 let fresh = Self::fresh(view).filter(|fresh| *fresh <= self.budget)?;
                 (none.with(Term::Preparation, fresh).with(Term::Bloat, self.bloat(view)?), huge)
             }
-            Action::Pool if view.stock.some() => (
+            Action::Pool if view.pool.some() => (
                 none.with(Term::Delivery, view.costs.deliver.value()?)
                     .with(Term::Helper, watched(Self::fresh(view)?)?)
                     .with(Term::Bloat, self.bloat(view)?),
@@ -272,7 +272,7 @@ impl Policy for CbmmPlus {
             }
             Action::Prezero => {
                 let fresh = Self::fresh(view)?;
-                let useful = view.batch.min(view.stock_used.value().unwrap_or(0));
+                let useful = view.batch.min(view.pool_used.value().unwrap_or(0));
                 let spared = fresh.saturating_sub(view.costs.deliver.value()?);
                 (
                     none.with(Term::Helper, self.helper(fresh.saturating_mul(view.batch), view)),
@@ -282,7 +282,7 @@ impl Policy for CbmmPlus {
             Action::Defragment => {
                 let stall = view.costs.stall.value()?;
                 let short = view.batch.saturating_sub(view.free_huge.value()?);
-                let useful = short.min(view.stock_used.value().unwrap_or(0));
+                let useful = short.min(view.pool_used.value().unwrap_or(0));
                 (
                     none.with(Term::Helper, self.helper(stall.saturating_mul(view.batch), view)),
                     none.with(Term::Allocation, stall.saturating_mul(useful)),

@@ -6,7 +6,7 @@
 //! back, the emptiest first.
 //!
 //! Deviations: bins decide the order within one process, the round robin by measured address translation overhead
-//! among processes is left to whoever has several; a fault takes a huge page only from the stock and never zeroes one;
+//! among processes is left to whoever has several; a fault takes a huge page only from the pool and never zeroes one;
 //! pressure relief runs while above the high mark (the original goes on down to 700); a region without any accessed
 //! page is left alone; zeros are given back, not merged.
 
@@ -47,15 +47,15 @@ impl Policy for Hawkeye {
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {
         let pressed = view.used.value().is_some_and(|used| used >= self.high);
         let rank = match action {
-            Action::Pool => u64::from(view.stock.some() && !pressed),
+            Action::Pool => u64::from(view.pool.some() && !pressed),
             Action::Collapse if !view.huge => match view.accessed.value()? {
                 0 => 0,
                 accessed => u64::from(!pressed) * (1 + bin(accessed)),
             },
             Action::Demote if view.huge => u64::from(pressed) * view.zeros.value()?,
             Action::Prezero => {
-                let stock = view.stock.value()?;
-                u64::from(stock < view.batch && view.free_huge.some() && !pressed)
+                let pool = view.pool.value()?;
+                u64::from(pool < view.batch && view.free_huge.some() && !pressed)
             }
             _ => return None,
         };

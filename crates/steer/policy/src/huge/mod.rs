@@ -12,7 +12,7 @@
 //! | region | 2 MiB of address space, aligned: 512 base pages of 4 KiB |
 //! | moment | why a decision is due: the program faults, memory is mapped, a scan passes by, the machine is idle |
 //! | figure | a number with its provenance: measured, modelled, or absent |
-//! | stock | huge pages that are zeroed and wait to be delivered |
+//! | pool | huge pages that are zeroed and wait to be delivered |
 //! | cold | memory that the host takes a fault to provide (a balloon, free page reporting) |
 //! | account | named amounts that add up to a cost or a benefit; printed, they are the why of a decision |
 //!
@@ -176,7 +176,7 @@ pub enum Action {
     Base,
     /// The fault takes a huge page and zeroes it while the program waits.
     Huge,
-    /// A huge page of the stock is put in place.
+    /// A huge page of the pool is put in place.
     Pool,
     /// A helper touches the base pages before the program does.
     Ahead4k,
@@ -192,7 +192,7 @@ pub enum Action {
     Collapse,
     /// The huge page is split and pages that hold only zeros are given back.
     Demote,
-    /// Huge pages are zeroed for the stock.
+    /// Huge pages are zeroed for the pool.
     Prezero,
     /// Memory is compacted so that huge pages become free.
     Defragment,
@@ -256,7 +256,7 @@ pub struct Costs {
     pub huge_cold: Figure,
     /// Collapsing 512 base pages into a huge page.
     pub collapse: Figure,
-    /// Putting a huge page of the stock in place.
+    /// Putting a huge page of the pool in place.
     pub deliver: Figure,
     /// What a huge page allocation waits for when no block is free: compaction, reclaim.
     pub stall: Figure,
@@ -302,10 +302,10 @@ pub struct View {
     pub unit: Unit,
     /// Free blocks of order 9 and above.
     pub free_huge: Figure,
-    /// Huge pages in stock.
-    pub stock: Figure,
-    /// Huge pages that were taken from the stock of late.
-    pub stock_used: Figure,
+    /// Huge pages in the pool.
+    pub pool: Figure,
+    /// Huge pages that were taken from the pool of late.
+    pub pool_used: Figure,
     /// Load average of the last minute, in hundredths.
     pub load: Figure,
     /// Unusable free space index at order 9, in thousandths.
@@ -335,7 +335,7 @@ pub enum Term {
     Allocation,
     /// Zeroing or copying.
     Preparation,
-    /// Putting a page of the stock in place.
+    /// Putting a page of the pool in place.
     Delivery,
     /// Time of a helper that others could have used.
     Helper,

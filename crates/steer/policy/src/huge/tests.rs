@@ -17,7 +17,7 @@ fn machine(moment: Moment) -> View {
         mhz: 2600,
         batch: 4,
         free_huge: Figure::Measured(100),
-        stock: Figure::Measured(0),
+        pool: Figure::Measured(0),
         load: Figure::Measured(50),
         used: Figure::Measured(300),
         cold: Figure::Measured(0),
@@ -57,7 +57,7 @@ fn ingens_promotes_at_ninety_percent_and_never_at_a_fault() {
     assert_eq!(decides("ingens", &scan(460)), Action::Base);
     assert_eq!(decides("ingens", &scan(461)), Action::Collapse);
     assert_eq!(
-        decides("ingens", &View { stock: Figure::Measured(9), ..machine(Moment::Fault) }),
+        decides("ingens", &View { pool: Figure::Measured(9), ..machine(Moment::Fault) }),
         Action::Base
     );
 }
@@ -80,12 +80,12 @@ fn hawkeye_takes_the_most_accessed_bin_first_and_gives_zeros_back_under_pressure
 #[test]
 fn cbmm_prices_as_published() {
     let policy = cbmm::Cbmm;
-    let view = |benefit, free, stock, load| View {
+    let view = |benefit, free, pool, load| View {
         profile_huge: Figure::Modelled(benefit),
         unit: Unit::Cycles,
         free_huge: Figure::Measured(free),
-        stock: Figure::Measured(stock),
-        stock_used: Figure::Measured(3),
+        pool: Figure::Measured(pool),
+        pool_used: Figure::Measured(3),
         load: Figure::Measured(load),
         ..machine(Moment::Fault)
     };
@@ -134,7 +134,7 @@ fn cbmm_plus_lets_no_fault_wait_for_cold_or_scarce_memory() {
     assert_eq!(decides("cbmm+", &View { cold: Figure::Measured(1000), ..fault }), Action::Base);
     assert_eq!(decides("cbmm+", &View { free_huge: Figure::Measured(0), ..fault }), Action::Base);
     assert_eq!(decides("cbmm+", &View { free_huge: Figure::Absent, ..fault }), Action::Base);
-    assert_eq!(decides("cbmm+", &View { stock: Figure::Measured(1), ..fault }), Action::Pool);
+    assert_eq!(decides("cbmm+", &View { pool: Figure::Measured(1), ..fault }), Action::Pool);
 }
 
 #[test]
@@ -308,8 +308,8 @@ fn views() -> impl Strategy<Value = View> {
             profile_huge: f[4],
             profile_eager: f[5],
             free_huge: f[6],
-            stock: f[7],
-            stock_used: f[8],
+            pool: f[7],
+            pool_used: f[8],
             load: f[9],
             unusable: f[10],
             used: f[11],

@@ -76,14 +76,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let after = FreeMemory::take(&linux)?;
     let score = steps.last().map_or(0.0, |step| step.after);
     let missed = score > arguments.target;
-    let in_the_way = missed.then(|| in_the_way(&linux, &after)).flatten();
+    let occupants = missed.then(|| occupants(&linux, &after)).flatten();
     if arguments.printed.json {
         let value = json!({
                         "order": arguments.order,
             "target": arguments.target,
             "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
-            "pageblocks": in_the_way.map(|blocks| json!({
+            "pageblocks": occupants.map(|blocks| json!({
                 "partly_free": blocks.partly_free,
                 "all_movable": blocks.movable,
                 "with_slab": blocks.slab,
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
         print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
-        print!("{}", in_the_way.map_or(String::new(), words));
+        print!("{}", occupants.map_or(String::new(), words));
     }
     if missed && arguments.keep_caches {
         eprintln!(
@@ -110,8 +110,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// Who sits in pageblocks that are partly free; root's to see.
-fn in_the_way(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
-    PageblockOccupants::look(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
+fn occupants(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
+    PageblockOccupants::count(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
 }
 
 /// Says what would be done, in the order in which it would.

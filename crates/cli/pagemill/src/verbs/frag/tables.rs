@@ -195,7 +195,7 @@ pub fn parse(text: &str) -> Result<FreeMemory> {
 mod tests {
     use super::*;
 
-    fn look(normal: &[u64]) -> FreeMemory {
+    fn free_memory(normal: &[u64]) -> FreeMemory {
         let zone = |zone: &str, blocks: &[u64], managed| ZoneFreeMemory {
             node: 0,
             zone: zone.into(),
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_row_is_that_of_the_study() {
-        let text = unusable_table(&look(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]));
+        let text = unusable_table(&free_memory(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]));
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row[..3], ["node", "0", "DMA"]);
         let scores = "0.000 0.000 0.001 0.003 0.005 0.009 0.017 0.033 0.033 0.098 0.226";
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_small_zone_does_not_count_in_the_score_of_all() {
-        let look = look(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        let look = free_memory(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         let pages = 102_400 + 1024;
         assert_eq!(free_pages(&look.blocks()), pages);
         assert_eq!(look.unusable(9).0, (512 * 1000 / pages) as i64);
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_compared() {
-        let before = look(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
-        let after = look(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        let before = free_memory(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        let after = free_memory(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         let read = parse(&json(&before).to_string()).unwrap();
         assert_eq!(read.zones, before.zones);
         let text = before_after(&read, &after);

@@ -66,7 +66,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
     let options = Options {
         interval: arguments.access_interval.max(INTERVAL_FLOOR).into(),
         budget: arguments.budget,
-        events: arguments.access_events.map(AccessEvents::rung),
+        events: arguments.access_events.map(AccessEvents::fault_source),
         granule,
         duration: arguments.duration.map(Duration::from),
         supervisor,

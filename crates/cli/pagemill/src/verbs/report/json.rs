@@ -9,7 +9,7 @@ use super::faults::Faults;
 use pagemill_report::hugepages;
 
 use super::{Report, decisions, frag, summary};
-use pagemill_report::heap as heap_words;
+use pagemill_report::heap as heap_report;
 
 /// The whole report.
 pub(super) fn value(report: &Report) -> Value {
@@ -45,7 +45,7 @@ pub(super) fn value(report: &Report) -> Value {
     }
     fields.extend(view.occupancy.map(|share| ("mean_occupancy".to_owned(), json!(share))));
     for (name, durations) in [("pauses", &view.pauses), ("stalls", &view.stalls)] {
-        fields.extend(durations.as_ref().map(|it| (name.to_owned(), heap_words::pauses_json(it))));
+        fields.extend(durations.as_ref().map(|it| (name.to_owned(), heap_report::pauses_json(it))));
     }
     fields.insert("samples".into(), json!(view.samples));
     fields.insert("duration_ns".into(), json!(view.duration.0));
@@ -63,6 +63,6 @@ pub(super) fn value(report: &Report) -> Value {
         "decisions": report.decisions.as_ref().map(|rows| decisions::json(rows)),
         "accesses": report.accesses.as_ref().map(Accesses::json),
         "degraded": summary::degraded(report),
-        "last": view.last.as_ref().map(heap_words::sample_json),
+        "last": view.last.as_ref().map(heap_report::sample_json),
     })
 }

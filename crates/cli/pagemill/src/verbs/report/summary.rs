@@ -10,7 +10,7 @@ use pagemill_report::hugepages;
 use super::{Report, decisions, frag};
 use pagemill_report::draw::chart::Series;
 use pagemill_report::draw::text;
-use pagemill_report::heap as heap_words;
+use pagemill_report::heap as heap_report;
 
 /// The whole report as text.
 pub(super) fn text(report: &Report) -> String {
@@ -184,7 +184,7 @@ pub(super) fn compaction(view: &HeapView) -> Vec<Vec<String>> {
     row(
         "mappings held at the end",
         last.and_then(|last| {
-            let bound = heap_words::mapping_bound(last)?;
+            let bound = heap_report::mapping_bound(last)?;
             Some(format!("{} {bound}", last.vmas?))
         }),
     );
@@ -212,15 +212,15 @@ pub(super) fn durations(
         Some((name, explained, ["share", one], rows(durations.as_ref()?)))
     };
     [
-        of("Pauses", heap_words::PAUSES, "pause", &view.pauses),
-        of("Stalls", heap_words::STALLS, "stall", &view.stalls),
+        of("Pauses", heap_report::PAUSES, "pause", &view.pauses),
+        of("Stalls", heap_report::STALLS, "stall", &view.stalls),
     ]
     .into_iter()
     .flatten()
 }
 
 fn rows(pauses: &Pauses) -> Vec<Vec<String>> {
-    let mut rows = heap_words::percentiles(pauses);
+    let mut rows = heap_report::percentiles(pauses);
     rows.push(vec!["count".into(), pauses.count.to_string()]);
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
     match (pauses.longest, pauses.longest_bucket()) {
@@ -236,7 +236,7 @@ fn rows(pauses: &Pauses) -> Vec<Vec<String>> {
 
 pub(super) fn degraded(report: &Report) -> Vec<String> {
     let bits = report.view.last.as_ref().and_then(|last| last.degraded);
-    heap_words::degradations(bits.unwrap_or(0))
+    heap_report::degradations(bits.unwrap_or(0))
 }
 
 pub(super) fn not_measured(report: &Report) -> Vec<String> {

@@ -228,7 +228,7 @@ impl Recorder for Faults {
         FETCH.min(self.interval)
     }
 
-    fn look(&mut self, writer: &mut Writer) -> Result<()> {
+    fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let now = Nanos::from(clock::monotonic());
         self.write_slow(Nanos(now.0.saturating_sub(LATE.0)), writer)?;
         if Instant::now() >= self.next_counts {

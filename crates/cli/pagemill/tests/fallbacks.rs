@@ -1,4 +1,4 @@
-//! `record --with accesses` on each rung of the ladder, as root and as a user: the pages are the same.
+//! `record --with accesses` on each fallback, as root and as a user: the pages are the same.
 
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
@@ -13,9 +13,9 @@ use std::process::Command;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Capability;
 use serde_json::Value;
-use support::{Ran, compiled, installed, names, pagemill, ran};
+use support::{Ran, compiled, installed, pagemill, ran, sites};
 
-const RUNGS: [&str; 4] = ["bpf", "perf-tracepoint", "perf-software", "scan"];
+const SOURCES: [&str; 4] = ["bpf", "perf-tracepoint", "perf-software", "scan"];
 
 /// In each round, writes every page of one block, reads every page of another, and reads and then writes
 /// every third page of a third one; one page of it is written between two calls that change mappings.
@@ -62,14 +62,14 @@ fn recorded(run: &Ran, recording: &Path) -> Option<(u64, u64, String, u64)> {
 }
 
 #[test]
-fn touched_and_written_pages_are_the_same_on_each_rung() {
+fn touched_and_written_pages_are_the_same_from_each_fault_source() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(&directory, "uses", USES, &["-O1"]) else { return };
-    for rung in RUNGS {
-        let recording = directory.path().join(rung);
+    for source in SOURCES {
+        let recording = directory.path().join(source);
         let run = ran(pagemill()
             .args(["record", "--with", "accesses", "--access-interval", "20ms"])
-            .args(["--access-events", rung, "-o"])
+            .args(["--access-events", source, "-o"])
             .arg(&recording)
             .arg("--")
             .arg(&program));
@@ -78,8 +78,8 @@ fn touched_and_written_pages_are_the_same_on_each_rung() {
         };
         assert_eq!((pages, written), (1200 + 1200 + 400, 1200 + 400), "{back_end}: {run:?}");
         assert!(
-            RUNGS.iter().position(|one| *one == back_end)
-                >= RUNGS.iter().position(|one| *one == rung)
+            SOURCES.iter().position(|one| *one == back_end)
+                >= SOURCES.iter().position(|one| *one == source)
         );
         assert!(intervals > 2, "{back_end}: {intervals} intervals");
     }
@@ -101,7 +101,7 @@ fn as_nobody(room: &Path) -> Option<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.arg(copied(Path::new(env!("CARGO_BIN_EXE_pagemill"))));
-    command.env("PAGEMILL_NAMES_LIB", copied(&names())).env("HOME", room).current_dir(room);
+    command.env("PAGEMILL_NAMES_LIB", copied(&sites())).env("HOME", room).current_dir(room);
     Some(command)
 }
 

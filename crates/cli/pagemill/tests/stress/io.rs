@@ -8,7 +8,7 @@ use crate::harness::{
 };
 use crate::setting;
 
-/// Each word of the file is `mix` (of `fire.h`) of its number.
+/// Each word of the file is `mix` (of `stress.h`) of its number.
 fn words() -> PathBuf {
     let mix = |index: u64| {
         let mut x = index.wrapping_add(0x9e37_79b9_7f4a_7c15);

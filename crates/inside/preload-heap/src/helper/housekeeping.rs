@@ -63,7 +63,7 @@ impl<O: Os> Shared<O> {
 }
 
 /// What the helper remembers from round to round.
-pub(crate) struct Rounds<O: Os + 'static> {
+pub(crate) struct Housekeeping<O: Os + 'static> {
     engine: &'static mut Engine<O>,
     backend: Backend,
     pressure: Pressure,
@@ -126,7 +126,7 @@ fn choose_backend() -> Backend {
     }
 }
 
-impl<O: Os> Rounds<O> {
+impl<O: Os> Housekeeping<O> {
     /// Opens what needs rights, and makes the engine or takes over the parent's: what was merged stays merged and can
     /// be restored. After a copy that no handler saw (`copied`) that engine may be in the middle of a slice: it is left
     /// alone for ever.

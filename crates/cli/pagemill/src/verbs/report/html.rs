@@ -3,10 +3,10 @@
 use super::{Report, summary};
 use pagemill_report::draw::chart::{Bar, BarChart, LineChart, Series};
 use pagemill_report::draw::html::Page;
-use pagemill_report::heap as heap_words;
+use pagemill_report::heap as heap_report;
 
 /// The whole file.
-pub(super) fn html(report: &Report) -> String {
+pub(super) fn page(report: &Report) -> String {
     let meta = report.reader.meta();
     let mut page = Page::new(&format!("{} ({})", meta.comm, meta.pid));
     let header: Vec<Vec<String>> = summary::header(report)
@@ -62,7 +62,7 @@ pub(super) fn html(report: &Report) -> String {
     }
     if let Some(histogram) = report.view.last.as_ref().and_then(|last| last.occupancy.as_ref()) {
         let bars = histogram.iter().enumerate().map(|(index, count)| Bar {
-            label: heap_words::occupancy_label(index, histogram.len()),
+            label: heap_report::occupancy_label(index, histogram.len()),
             value: *count as f64,
             interval: None,
             colour: 0,

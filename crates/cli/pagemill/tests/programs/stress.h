@@ -228,14 +228,14 @@ static inline void rest(double seconds) {
     uint64_t passes = stats_at(page, STATS_passes);
     while (merges_awaited() && stats_at(page, STATS_passes) < passes + 2 && now() < until) nap(0.002);
 }
-/* One line on stderr that the test reads: `fire: merged=12 ...`. */
+/* One line on stderr that the test reads: `stress: merged=12 ...`. */
 static inline void compaction_print(const struct compaction *c) {
     if (!c->page) {
-        fprintf(stderr, "fire: another allocator\n");
+        fprintf(stderr, "stress: another allocator\n");
         return;
     }
     fprintf(stderr,
-            "fire: merged=%llu requests=%llu passes=%llu backend=%llu barrier=%llu degraded=%llu aborted=%llu "
+            "stress: merged=%llu requests=%llu passes=%llu backend=%llu barrier=%llu degraded=%llu aborted=%llu "
             "unmerged=%llu saved=%llu vmas=%llu vma_budget=%llu longest_pause_ns=%llu\n",
             (unsigned long long)c->merged, (unsigned long long)stats_at(c->page, STATS_request_done),
             (unsigned long long)stats_at(c->page, STATS_passes), (unsigned long long)stats_at(c->page, STATS_backend),

@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 /// Finished parts of a run.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Checkpoints {
     directory: PathBuf,
     of: String,
 }
 
-impl Kept {
+impl Checkpoints {
     /// Those in a directory that belong to a run with the options that `of` tells.
     ///
     /// # Errors
@@ -63,16 +63,16 @@ impl Kept {
 
 /// A part that was kept, or is made now and kept.
 pub(super) fn part<T: Serialize + DeserializeOwned>(
-    kept: Option<&Kept>,
+    checkpoints: Option<&Checkpoints>,
     name: &str,
     make: impl FnOnce() -> T,
 ) -> Result<T> {
-    if let Some(part) = kept.and_then(|kept| kept.read(name)) {
+    if let Some(part) = checkpoints.and_then(|them| them.read(name)) {
         return Ok(part);
     }
     let part = make();
-    if let Some(kept) = kept {
-        kept.write(name, &part)?;
+    if let Some(checkpoints) = checkpoints {
+        checkpoints.write(name, &part)?;
     }
     Ok(part)
 }
@@ -84,11 +84,11 @@ mod tests {
     #[test]
     fn a_part_is_made_once_for_each_run_and_comes_back_as_it_was() {
         let room = tempfile::tempdir().unwrap();
-        let first = Kept::new(room.path().join("parts"), "seed 1").unwrap();
+        let first = Checkpoints::new(room.path().join("parts"), "seed 1").unwrap();
         assert_eq!(part(Some(&first), "7", || vec![1, 2]).unwrap(), [1, 2]);
         let again: Vec<u32> = part(Some(&first), "7", || panic!("it was kept")).unwrap();
         assert_eq!(again, [1, 2]);
-        let other = Kept::new(room.path().join("parts"), "seed 2").unwrap();
+        let other = Checkpoints::new(room.path().join("parts"), "seed 2").unwrap();
         let fresh = part(Some(&other), "7", Vec::<u32>::new).unwrap();
         assert!(fresh.is_empty(), "another seed is another run");
     }

@@ -141,11 +141,11 @@ impl Outcome {
         self
     }
 
-    /// The `name=number` facts on the program's `fire:` lines.
+    /// The `name=number` facts on the program's `stress:` lines.
     pub fn facts(&self) -> HashMap<&str, u64> {
         self.stderr
             .lines()
-            .filter_map(|line| line.strip_prefix("fire: "))
+            .filter_map(|line| line.strip_prefix("stress: "))
             .flat_map(|line| line.split(' '))
             .filter_map(|fact| fact.split_once('='))
             .filter_map(|(name, value)| Some((name, value.parse().ok()?)))
@@ -214,7 +214,7 @@ pub fn reasons_of(bits: u64) -> String {
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fire");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stress");
         fs::create_dir_all(&path).expect("the target folder can be written");
         path
     })

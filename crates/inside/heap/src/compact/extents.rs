@@ -1,27 +1,27 @@
-//! Strips: sparse spans side by side, of whatever classes, that are merged as one.
+//! Extents: sparse spans side by side, of whatever classes, that are merged as one.
 //!
 //! A fork copies every mapping, and what lies between two aliases is a mapping as well, the dearest kind: one of
 //! anonymous pages. Programs fill spans of several classes in turn, so sparse spans of one class are seldom
-//! neighbours, but sparse spans are. A **strip** is a run of them, at most as long as an image; strips whose
+//! neighbours, but sparse spans are. An **extent** is a run of them, at most as long as an image; extents whose
 //! live *bytes* are disjoint share an image, and each is one mapping:
 //!
 //! ```text
-//!  strip 1   |C■□□□□□□□□■□□□|a■|b□□■|a□|      256 bits a page, each an equal part of it: 16 bytes of 4 KiB
-//!  strip 2   |C□□□■□□□□□□□□□|a□|b□■□|a■|
-//!  image     |C■□□■□□□□□■□□□|a■|b□■■|a■|
+//!  extent 1   |C■□□□□□□□□■□□□|a■|b□□■|a□|      256 bits a page, each an equal part of it: 16 bytes of 4 KiB
+//!  extent 2   |C□□□■□□□□□□□□□|a□|b□■□|a■|
+//!  image      |C■□□■□□□□□■□□□|a■|b□■■|a■|
 //! ```
 //!
-//! Only spans so sparse that a whole strip of them has a fair chance to fit others take part, and only strips that
+//! Only spans so sparse that a whole extent of them has a fair chance to fit others take part, and only extents that
 //! free several pages for their mapping; what is left is for the units of single classes.
 //!
-//! Properties: the units of a strip are whole spans of slots smaller than a page; a strip lies in one chunk; live bytes
-//! of a group are disjoint, which is checked again with what is live when the units are blocked.
+//! Properties: the units of an extent are whole spans of slots smaller than a page; an extent lies in one chunk; live
+//! bytes of a group are disjoint, which is checked again with what is live when the units are blocked.
 
 use core::ops::Range;
 
 use super::batch::{Batch, Frozen, IMAGE_PAGES, UNITS};
 use super::copy::runs;
-use super::pass::{MOVES_SLICE, Part, Plan, SPANS_SLICE, STRIPS, Stage, Step, Strip};
+use super::pass::{EXTENTS, Extent, MOVES_SLICE, Part, Plan, SPANS_SLICE, Stage, Step};
 use super::sort::Sorting;
 use super::state::Compactor;
 use super::{Bits, CHUNK, Kernel, Spans};
@@ -29,72 +29,72 @@ use crate::os::Os;
 use crate::plan::{self, Limits};
 use crate::stats::{Backend, degraded};
 
-/// Words of the bitmap of a page, and of a strip.
+/// Words of the bitmap of a page, and of an extent.
 const PAGE_WORDS: usize = 4;
 const WORDS: usize = IMAGE_PAGES * PAGE_WORDS;
 
-/// Most spans in a strip.
+/// Most spans in an extent.
 const SPANS: usize = 8;
 
-/// Most strips planned at once: a kilobyte each, twice.
-const STRIPS_MAX: usize = 8192;
+/// Most extents planned at once: a kilobyte each, twice.
+const EXTENTS_MAX: usize = 8192;
 
-/// Strips whose live bytes are noted in one slice.
-const STRIPS_SLICE: usize = 64;
+/// Extents whose live bytes are noted in one slice.
+const EXTENTS_SLICE: usize = 64;
 
-/// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of a strip (7 bits are one in 128).
+/// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of an extent (7 bits are one in 128).
 const SPAN_RELUCTANCE: u32 = 2 * 256;
-const STRIP_RELUCTANCE: u32 = 7 * 256 / 2;
+const EXTENT_RELUCTANCE: u32 = 7 * 256 / 2;
 
-/// Pages with live bytes that a strip must have to be worth a mapping.
+/// Pages with live bytes that an extent must have to be worth a mapping.
 const PAGES_LEAST: u32 = 3;
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
-    /// Plans the strips, a slice of it at a time.
-    pub(super) fn plan_strips(&mut self, step: Step) -> Stage {
+    /// Plans the extents, a slice of it at a time.
+    pub(super) fn plan_extents(&mut self, step: Step) -> Stage {
         let next = match step {
             Step::Look { at: 0 } if self.backend != Backend::Remap || !self.can_merge() => {
-                return self.without_strips();
+                return self.without_extents();
             }
             Step::Look { at } => self.find_parts(at),
             Step::Sort => Some(self.sort_parts()),
-            Step::Cut { at } => self.find_strips(at),
-            Step::Mark { at } => self.mark_strips(at),
-            Step::Pack => self.pack_some::<WORDS>(self.plan.strips.len()),
+            Step::Cut { at } => self.find_extents(at),
+            Step::Mark { at } => self.mark_extents(at),
+            Step::Pack => self.pack_some::<WORDS>(self.plan.extents.len()),
             Step::Arrange => {
                 let page = self.page;
-                self.arrange(|plan, strip| {
-                    let before = plan.strips[strip - 1];
-                    before.start + usize::from(before.pages) * page == plan.strips[strip].start
+                self.arrange(|plan, extent| {
+                    let before = plan.extents[extent - 1];
+                    before.start + usize::from(before.pages) * page == plan.extents[extent].start
                 });
                 return match self.plan.groups {
-                    0 => self.without_strips(),
-                    _ => Stage::Commit { at: STRIPS, group: 0 },
+                    0 => self.without_extents(),
+                    _ => Stage::Commit { at: EXTENTS, group: 0 },
                 };
             }
             // Of classes.
-            Step::Fill { .. } => return self.without_strips(),
+            Step::Fill { .. } => return self.without_extents(),
         };
         match next {
-            Some(Step::Pack) if self.plan.strips.len() < 2 => self.without_strips(),
-            Some(step) => Stage::Strips { step },
+            Some(Step::Pack) if self.plan.extents.len() < 2 => self.without_extents(),
+            Some(step) => Stage::Extents { step },
             None => {
                 self.degrade(degraded::NO_MEMORY);
-                self.without_strips()
+                self.without_extents()
             }
         }
     }
 
-    fn without_strips(&mut self) -> Stage {
-        self.plan.strips.clear();
+    fn without_extents(&mut self) -> Stage {
+        self.plan.extents.clear();
         Stage::class(0)
     }
 
-    /// Collects spans that may be in a strip; `None` if there is no memory.
+    /// Collects spans that may be in an extent; `None` if there is no memory.
     fn find_parts(&mut self, from: usize) -> Option<Step> {
         if from == 0 {
             self.plan.parts.clear();
-            self.plan.strips.clear();
+            self.plan.extents.clear();
         }
         let now = self.seconds();
         let end = self.listed.len().min(from + SPANS_SLICE);
@@ -103,7 +103,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if self.notes[index as usize].merged != 0 {
                 continue;
             }
-            let Some((_, view)) = self.look(index as usize) else { continue };
+            let Some((_, view)) = self.span_view(index as usize) else { continue };
             let live = plan::population(&view.live);
             let reluctance = plan::reluctance(live, u32::from(view.slots));
             // Slots of whole pages save nothing, and a program may have changed the protection of an object that is
@@ -144,11 +144,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
     }
 
-    /// Cuts parts into strips; `None` if there is no memory.
-    fn find_strips(&mut self, from: usize) -> Option<Step> {
+    /// Cuts parts into extents; `None` if there is no memory.
+    fn find_extents(&mut self, from: usize) -> Option<Step> {
         let parts = &self.plan.parts;
         let mut first = from;
-        while first < parts.len() && self.plan.strips.len() < STRIPS_MAX {
+        while first < parts.len() && self.plan.extents.len() < EXTENTS_MAX {
             if first - from >= SPANS_SLICE {
                 return Some(Step::Cut { at: first });
             }
@@ -160,7 +160,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 let fits = part.start == at
                     && pages + usize::from(part.pages) <= IMAGE_PAGES
                     && start / CHUNK == part.start / CHUNK
-                    && reluctance + u32::from(part.reluctance) <= STRIP_RELUCTANCE;
+                    && reluctance + u32::from(part.reluctance) <= EXTENT_RELUCTANCE;
                 if end > first && !fits {
                     break;
                 }
@@ -170,34 +170,34 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 end += 1;
             }
             if touched >= PAGES_LEAST {
-                let strip = Strip {
+                let extent = Extent {
                     start,
                     first: first as u32,
                     spans: (end - first) as u8,
                     pages: pages as u8,
                 };
-                if !self.plan.strips.push(self.os, strip) {
+                if !self.plan.extents.push(self.os, extent) {
                     return None;
                 }
             }
             first = end;
         }
         let limits = Limits { members: self.batch_units() as u32, ..Limits::DEFAULT };
-        self.room_for::<WORDS>(self.plan.strips.len(), limits).then_some(Step::Mark { at: 0 })
+        self.room_for::<WORDS>(self.plan.extents.len(), limits).then_some(Step::Mark { at: 0 })
     }
 
-    /// Notes the live bytes of strips; `None` if there is no memory.
-    fn mark_strips(&mut self, from: usize) -> Option<Step> {
-        let end = self.plan.strips.len().min(from + STRIPS_SLICE);
+    /// Notes the live bytes of extents; `None` if there is no memory.
+    fn mark_extents(&mut self, from: usize) -> Option<Step> {
+        let end = self.plan.extents.len().min(from + EXTENTS_SLICE);
         let page = self.page;
         for at in from..end {
-            let strip = self.plan.strips[at];
+            let extent = self.plan.extents[at];
             if !self.plan.bits.resize(self.os, (at + 1) * WORDS, 0) {
                 return None;
             }
-            for part in strip.first..strip.first + u32::from(strip.spans) {
+            for part in extent.first..extent.first + u32::from(extent.spans) {
                 let part = self.plan.parts[part as usize];
-                let offset = part.start - strip.start;
+                let offset = part.start - extent.start;
                 let bits = &mut self.plan.bits[at * WORDS..];
                 let len = usize::from(part.pages) * page;
                 for run in runs(part.live, part.slot_size as usize, 0, len) {
@@ -207,22 +207,22 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 }
             }
         }
-        Some(if end < self.plan.strips.len() { Step::Mark { at: end } } else { Step::Pack })
+        Some(if end < self.plan.extents.len() { Step::Mark { at: end } } else { Step::Pack })
     }
 
-    /// Blocks the spans of at most `room` strips of a planned group that still fit together. Those that do not are
+    /// Blocks the spans of at most `room` extents of a planned group that still fit together. Those that do not are
     /// left.
-    pub(super) fn block_strips(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
+    pub(super) fn block_extents(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
         let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
         let mut union = [0u64; WORDS];
         for member in (begin..end).take(room) {
-            let strip = self.plan.strips[self.plan.members[member as usize] as usize];
-            if batch.len() + usize::from(strip.spans) > UNITS {
+            let extent = self.plan.extents[self.plan.members[member as usize] as usize];
+            if batch.len() + usize::from(extent.spans) > UNITS {
                 break;
             }
-            for part in strip.first..strip.first + u32::from(strip.spans) {
+            for part in extent.first..extent.first + u32::from(extent.spans) {
                 let part = self.plan.parts[part as usize];
-                let offset = part.start - strip.start;
+                let offset = part.start - extent.start;
                 let unit = self.block_part(part, offset, group, &union);
                 if let Some(unit) = unit {
                     let len = usize::from(part.pages) * self.page;
@@ -239,7 +239,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
     }
 
-    /// Blocks a span of a strip, `offset` bytes into it, if it still is what was planned with and fits into `union`.
+    /// Blocks a span of an extent, `offset` bytes into it, if it still is what was planned with and fits into `union`.
     fn block_part(
         &mut self,
         part: Part,
@@ -247,7 +247,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         group: u32,
         union: &[u64; WORDS],
     ) -> Option<Frozen<S::Ref>> {
-        let (span, view) = self.look(part.span as usize)?;
+        let (span, view) = self.span_view(part.span as usize)?;
         if view.start != part.start
             || view.slot_size != part.slot_size
             || self.notes[part.span as usize].merged != 0
@@ -292,7 +292,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 }
 
-/// The words, and the bits in each, of the granules that these bytes of a strip overlap: a page has 256 granules.
+/// The words, and the bits in each, of the granules that these bytes of an extent overlap: a page has 256 granules.
 fn words_of(bytes: Range<usize>, page_size: usize) -> impl Iterator<Item = (usize, u64)> {
     let granule = page_size / (64 * PAGE_WORDS);
     let (mut at, end) = (bytes.start / granule, bytes.end.div_ceil(granule));

@@ -1,4 +1,4 @@
-//! Correct under fire: real programs on `libpagemill.so` while it compacts all the time.
+//! Correct under stress: real programs on `libpagemill_heap.so` while it compacts all the time.
 //!
 //! The programs in `tests/programs` are compiled on the spot and check themselves; the system's own programs must do
 //! exactly what they do without the library. Variables for whoever hunts a failure:
