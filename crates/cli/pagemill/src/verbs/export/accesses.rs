@@ -23,7 +23,7 @@ use pagemill_record::symbols::Files;
 const GROUP: usize = 1 << 18;
 
 /// An access with its names.
-struct NamedAccess<'a> {
+struct SymbolizedAccess<'a> {
     row: &'a Access,
     since: u64,
     write: bool,
@@ -41,7 +41,7 @@ struct NamedAccess<'a> {
 
 /// One format.
 trait Writing {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()>;
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()>;
     /// An interval of a process ends: when it began and ended.
     fn interval(&mut self, _pid: u64, _began: u64, _ended: u64) -> Result<()> {
         Ok(())
@@ -101,7 +101,7 @@ pub(super) fn write(
                 let line =
                     lines.entry((pid, instruction)).or_insert_with(|| names.line(pid, instruction));
                 count += row.count.unwrap_or(1);
-                writing.access(&NamedAccess {
+                writing.access(&SymbolizedAccess {
                     row,
                     since: row.time.since(meta.started).0,
                     write: flags.has(Flags::WRITE),
@@ -140,8 +140,8 @@ impl<W: Write + Send> Parquet<W> {
 }
 
 impl<W: Write + Send> Writing for Parquet<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
-        let NamedAccess { row, .. } = access;
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
+        let SymbolizedAccess { row, .. } = access;
         self.rows.push(NamedAccess {
             time: Nanos(access.since),
             pid: row.pid,
@@ -195,7 +195,7 @@ impl<W: Write> Moca<W> {
 }
 
 impl<W: Write> Writing for Moca<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let row = access.row;
         let page = row.address.unwrap_or(0) / self.page * self.page;
         let key = (row.pid.unwrap_or(0), page, row.tid.unwrap_or(0));
@@ -244,7 +244,7 @@ struct Tabarnac<W> {
 }
 
 impl<W: Write> Writing for Tabarnac<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         // It counts what instructions load and store, not what they are loaded from.
         if access.fetch {
             return Ok(());
@@ -305,7 +305,7 @@ impl<W: Write> Mitos<W> {
 }
 
 impl<W: Write> Writing for Mitos<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let row = access.row;
         let (source, line) = place(access.line);
         let number = |value: Option<u64>| value.unwrap_or(0);
@@ -356,7 +356,7 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> Writing for Perfetto<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let row = access.row;
         let counts = self.counts.entry(row.pid.unwrap_or(0)).or_default();
         *(if access.write { &mut counts.1 } else { &mut counts.0 }) += access.count;
@@ -546,7 +546,7 @@ impl<W: Write> Firefox<W> {
 }
 
 impl<W: Write> Writing for Firefox<W> {
-    fn access(&mut self, access: &NamedAccess<'_>) -> Result<()> {
+    fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let thread = self.threads.entry(access.row.tid.unwrap_or(0)).or_default();
         thread.pid = access.row.pid.unwrap_or(0);
         let below = thread.stack(access.line, None);
