@@ -7,6 +7,11 @@
 //! | `nas-mg` | multigrid on a periodic cube | long strided sweeps over several grid sizes |
 //! | `nas-ft` | 3-D fast Fourier transform | transposing strides over one large array |
 //! | `nas-ep` | Gaussian pairs, nothing stored | almost none |
+//! | `nas-bt` | fluid in a cube, blocks of 5 x 5 along lines | lines along x, y and z, small dense blocks |
+//! | `nas-sp` | fluid in a cube, five bands along lines | lines along x, y and z |
+//! | `nas-lu` | fluid in a cube, over-relaxation | planes in order, each waiting for the one before |
+//! | `nas-ua` | heat on an adaptive mesh | gathers and scatters through indices that change |
+//! | `nas-dc` | data cube | counting sorts of a table by many choices of columns |
 //!
 //! Written from the specification (Bailey et al., *The NAS Parallel Benchmarks*, RNR-94-007; class
 //! sizes and check values from the verification routines of NPB 3), not from its source text, so
@@ -18,20 +23,26 @@
 //! with one thread everything runs on the caller. A result depends on the number of threads only
 //! through the order of floating-point sums, far below the tolerance of the check.
 
+mod bt;
 mod cg;
 pub(crate) mod class;
+mod dc;
 mod ep;
+mod flow;
 mod ft;
 mod is;
+mod lu;
 mod mg;
 mod pseudorandom;
+mod sp;
 mod team;
+mod ua;
 
 use crate::program::Program;
 pub use class::Class;
 
 /// The kernels, in the order of the documentation.
-pub const PROGRAMS: [Program; 5] = [
+pub const PROGRAMS: [Program; 10] = [
     Program { name: "nas-is", summary: "NAS integer sort (--class, --threads)", run: is::run },
     Program {
         name: "nas-cg",
@@ -48,6 +59,31 @@ pub const PROGRAMS: [Program; 5] = [
         name: "nas-ep",
         summary: "NAS embarrassingly parallel Gaussian pairs (--class, --threads)",
         run: ep::run,
+    },
+    Program {
+        name: "nas-bt",
+        summary: "NAS block-tridiagonal solver of a fluid's equations (--class, --threads)",
+        run: bt::run,
+    },
+    Program {
+        name: "nas-sp",
+        summary: "NAS scalar pentadiagonal solver of a fluid's equations (--class, --threads)",
+        run: sp::run,
+    },
+    Program {
+        name: "nas-lu",
+        summary: "NAS symmetric over-relaxation of a fluid's equations (--class, --threads)",
+        run: lu::run,
+    },
+    Program {
+        name: "nas-ua",
+        summary: "NAS heat on an unstructured adaptive mesh (--class, --threads)",
+        run: ua::run,
+    },
+    Program {
+        name: "nas-dc",
+        summary: "NAS data cube: views of a table, grouped and summed (--class, --threads)",
+        run: dc::run,
     },
 ];
 
