@@ -238,9 +238,8 @@ pub fn raise_open_files() -> Result<u64> {
 mod tests {
     use super::*;
     use crate::Linux;
+    use crate::anonymous::HUGE;
     use crate::huge_pages_of::Pages;
-
-    const HUGE: usize = 2 << 20;
 
     fn resident(area: &HugeArea) -> u64 {
         let maps = Linux::live().maps(std::process::id()).unwrap();

@@ -30,10 +30,11 @@
 use std::sync::Arc;
 
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
-use pagemill_policy::huge::{Action, Costs, Figure, Moment, PAGES, Policy, REGION, Section, View};
+use pagemill_policy::huge::{Action, Costs, Figure, Moment, Policy, Section, View};
 
 use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
 use crate::tlb::{Config as TlbConfig, Tlb};
+use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::random::Random;
 
 /// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts
@@ -89,7 +90,7 @@ impl Workload {
     /// A synthetic workload on so many regions of 2 MiB.
     #[must_use]
     pub fn named(name: &str, regions: u64, seed: u64) -> Option<Self> {
-        let pages = regions * PAGES;
+        let pages = regions * PER_HUGE;
         let mut touches: Vec<u64> = (0..pages).collect();
         let (mut reads_per_touch, mut reads_after, mut hot) = (0, pages * 20, 0);
         match name {
@@ -210,7 +211,7 @@ struct Region {
 
 impl Region {
     fn present(&self) -> u64 {
-        if self.huge.is_some() { PAGES } else { self.frames.len() as u64 }
+        if self.huge.is_some() { PER_HUGE } else { self.frames.len() as u64 }
     }
 
     fn count(&self) -> u64 {
@@ -275,22 +276,22 @@ impl Machine {
                 zone.free(start);
                 continue;
             }
-            let kept = start + random.below(PAGES) as u32;
+            let kept = start + random.below(PER_HUGE) as u32;
             zone.split(start);
-            (start..start + PAGES as u32).filter(|page| *page != kept).for_each(|page| {
+            (start..start + PER_HUGE as u32).filter(|page| *page != kept).for_each(|page| {
                 zone.free(page);
             });
             if setup.pinned {
                 zone.set_mobility(kept, Mobility::Unmovable);
             }
         }
-        let count = setup.workload.pages.div_ceil(PAGES) as usize;
+        let count = setup.workload.pages.div_ceil(PER_HUGE) as usize;
         let own = setup.workload.own.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
         Self {
             owners: vec![None; zone.pages() as usize],
             heap: Arc::new(Mapping {
                 start: BASE,
-                end: BASE + count as u64 * REGION,
+                end: BASE + count as u64 * HUGE,
                 base: BASE,
                 section: Section::Heap,
                 ..Mapping::default()
@@ -349,7 +350,7 @@ impl Machine {
 
     /// Looks a page up that is read so many times by many reads like it; what the walks take.
     fn walk(&mut self, page: u64, reads: u64) -> u64 {
-        let region = (page / PAGES) as usize;
+        let region = (page / PER_HUGE) as usize;
         let walk = reads * self.tlb.look_up(page, self.regions[region].huge.is_some());
         self.regions[region].read += reads;
         self.outcome.walk_ps[region] += walk;
@@ -403,7 +404,7 @@ impl Machine {
 
     /// The program writes to a page for the first time.
     fn touch(&mut self, page: u64) {
-        let (at, inside) = ((page / PAGES) as usize, (page % PAGES) as u32);
+        let (at, inside) = ((page / PER_HUGE) as usize, (page % PER_HUGE) as u32);
         if at != self.here {
             self.last = Some(self.regions[self.here].count());
             self.here = at;
@@ -451,7 +452,7 @@ impl Machine {
         let region = &mut self.regions[at];
         let bit = 1 << (inside % 64);
         if there && region.provided && region.touched[(inside / 64) as usize] & bit == 0 {
-            self.now_ps += self.setup.costs.fetch.value().unwrap_or(0) * 1000 / PAGES;
+            self.now_ps += self.setup.costs.fetch.value().unwrap_or(0) * 1000 / PER_HUGE;
         }
         region.touched[(inside / 64) as usize] |= bit;
     }
@@ -496,13 +497,13 @@ impl Machine {
 
     /// Puts a region on a huge page, whatever backed it.
     fn install(&mut self, at: usize, frame: u32) {
-        self.resident += PAGES - self.regions[at].present();
+        self.resident += PER_HUGE - self.regions[at].present();
         for (_, old) in std::mem::take(&mut self.regions[at].frames) {
             self.owners[old as usize] = None;
             self.zone.free(old);
         }
         self.regions[at].huge = Some(frame);
-        self.tlb.flush(at as u64 * PAGES);
+        self.tlb.flush(at as u64 * PER_HUGE);
     }
 
     fn view(&self, at: usize, moment: Moment) -> View {
@@ -513,7 +514,7 @@ impl Machine {
         let known = Figure::Modelled;
         let home = match self.setup.workload.homes.get(at) {
             Some(home) => home.clone(),
-            None => Some((self.heap.clone(), BASE + at as u64 * REGION)),
+            None => Some((self.heap.clone(), BASE + at as u64 * HUGE)),
         };
         let (mapping, address) = home.unwrap_or_default();
         let mut view = View {
@@ -525,8 +526,8 @@ impl Machine {
             mhz: self.setup.mhz,
             batch: 1,
             present: known(region.present()),
-            accessed: known(region.read.min(PAGES)),
-            zeros: known(if region.huge.is_some() { PAGES - region.count() } else { 0 }),
+            accessed: known(region.read.min(PER_HUGE)),
+            zeros: known(if region.huge.is_some() { PER_HUGE - region.count() } else { 0 }),
             free_huge: known(free_huge),
             pool: known(self.pool.len() as u64),
             pool_used: known(self.pool_used.min(1)),
@@ -558,7 +559,7 @@ impl Machine {
     /// The helper, beside the program: works while its clock is behind the program's.
     fn helper(&mut self, page: u64) {
         let now = self.now_ps / 1000;
-        let at = (page / PAGES) as usize;
+        let at = (page / PER_HUGE) as usize;
         let end = (at + 1 + WINDOW as usize).min(self.regions.len());
         for next in at + 1..end {
             if self.helper_ns > now {
@@ -609,11 +610,11 @@ impl Machine {
             Action::Ahead4k | Action::Ahead64k => {
                 self.regions[at].provided = true;
                 let mut time = 0;
-                for page in 0..PAGES as u32 {
+                for page in 0..PER_HUGE as u32 {
                     time += self.base(at, page);
                 }
                 if action == Action::Ahead64k {
-                    time = PAGES / 16 * self.cost(self.setup.costs.medium);
+                    time = PER_HUGE / 16 * self.cost(self.setup.costs.medium);
                 }
                 self.work(time);
             }
@@ -637,7 +638,7 @@ impl Machine {
                 let Some(frame) = self.regions[at].huge.take() else { return };
                 self.zone.split(frame);
                 let touched = self.regions[at].touched;
-                for page in 0..PAGES as u32 {
+                for page in 0..PER_HUGE as u32 {
                     if touched[(page / 64) as usize] >> (page % 64) & 1 == 1 {
                         self.regions[at].frames.push((page, frame + page));
                         self.owners[(frame + page) as usize] = Some((at as u32, page));
@@ -646,7 +647,7 @@ impl Machine {
                         self.resident -= 1;
                     }
                 }
-                self.tlb.flush(at as u64 * PAGES);
+                self.tlb.flush(at as u64 * PER_HUGE);
                 self.work(self.cost(self.setup.costs.collapse));
             }
             _ => {}

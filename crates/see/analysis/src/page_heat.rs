@@ -11,12 +11,8 @@
 
 use std::collections::BTreeMap;
 
+use pagemill_model::page::BASE;
 use pagemill_model::{Event, Fold, Nanos};
-
-/// Bytes that a placement view tells heat apart for.
-pub const PAGE: u64 = 2 << 20;
-/// Bytes that touched pages have.
-pub const TOUCHED: u64 = 4096;
 
 /// One page's heat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +61,7 @@ impl Fold for PageHeatFold {
                 let pid = touched.pid.unwrap_or(0);
                 for (start, pages) in list(&touched.starts).into_iter().zip(list(&touched.pages)) {
                     for page in 0..pages {
-                        self.access(touched.time, pid, start + page * TOUCHED, 1);
+                        self.access(touched.time, pid, start + page * BASE, 1);
                     }
                 }
             }
@@ -80,6 +76,7 @@ impl Fold for PageHeatFold {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::page::HUGE;
     use pagemill_model::{TierView, Touched};
     use proptest::prelude::*;
 
@@ -99,18 +96,18 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_page_are_one_page_and_halves_are_told_apart() {
-        let mut fold = PageHeatFold::new(Nanos(100), PAGE);
-        fold.event(&view(10, &[(0, PAGE + 4096, 3), (1, 4 * PAGE, 0)]));
-        fold.event(&view(100, &[(0, PAGE + 4096, 5), (2, PAGE, 1)]));
+        let mut fold = PageHeatFold::new(Nanos(100), HUGE);
+        fold.event(&view(10, &[(0, HUGE + 4096, 3), (1, 4 * HUGE, 0)]));
+        fold.event(&view(100, &[(0, HUGE + 4096, 5), (2, HUGE, 1)]));
         let pages = fold.view();
-        assert_eq!(pages[&(7, PAGE)], PageHeat { before: 3, after: 6 });
-        assert_eq!(pages[&(7, 4 * PAGE)], PageHeat::default());
+        assert_eq!(pages[&(7, HUGE)], PageHeat { before: 3, after: 6 });
+        assert_eq!(pages[&(7, 4 * HUGE)], PageHeat::default());
         assert_eq!(pages.len(), 2);
     }
 
     #[test]
     fn a_touched_page_counts_once_an_interval() {
-        let mut fold = PageHeatFold::new(Nanos(100), TOUCHED);
+        let mut fold = PageHeatFold::new(Nanos(100), BASE);
         for time in [50, 60, 100] {
             fold.event(&Event::Touched(Box::new(Touched {
                 time: Nanos(time),
@@ -130,7 +127,7 @@ mod tests {
         fn every_access_is_counted_once(
             accesses in prop::collection::vec((0_u64..200, 0_u64..1 << 26, 0_u64..9), 0..80),
         ) {
-            let mut fold = PageHeatFold::new(Nanos(100), PAGE);
+            let mut fold = PageHeatFold::new(Nanos(100), HUGE);
             for &(time, address, count) in &accesses {
                 fold.access(Nanos(time), 1, address, count);
             }

@@ -13,14 +13,10 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
+use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
 
 use crate::sites::{Images, Made};
-
-/// Bytes of a region.
-pub const REGION: u64 = 2 << 20;
-/// Base pages of a region.
-pub const PAGES: u64 = 512;
 
 /// Addresses of programs are below: 57 bits, with page tables of five levels.
 const ADDRESSES: u64 = 1 << 57;
@@ -131,7 +127,7 @@ impl RegionFold {
         self.rows += 1;
         let at = fault.time.0;
         self.time = Some(self.time.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
-        let (region, page) = (address / REGION, address % REGION / 4096);
+        let (region, page) = (address / HUGE, address % HUGE / BASE);
         let touched = self.touched.entry((fault.pid.unwrap_or(0), region)).or_default();
         touched.pages[(page / 64) as usize] |= 1 << (page % 64);
         touched.faults += 1;
@@ -198,7 +194,7 @@ impl RegionFold {
             return;
         };
         // What is smaller than a region shares it with others.
-        if size >= REGION / 2 {
+        if size >= HUGE / 2 {
             let sites = self.sites.entry(made.pid.unwrap_or(0)).or_default();
             sites.made.insert(start, start.saturating_add(size), stack.clone());
         }
@@ -224,13 +220,13 @@ impl Fold for RegionFold {
         let mut areas: Vec<(u64, Area)> =
             self.areas.iter().map(|((pid, _), area)| (*pid, area.clone())).collect();
         for (pid, area) in &mut areas {
-            let (first, last) = (area.start.div_ceil(REGION), area.end / REGION);
+            let (first, last) = (area.start.div_ceil(HUGE), area.end / HUGE);
             if first >= last {
                 continue;
             }
             for ((_, region), touched) in self.touched.range((*pid, first)..(*pid, last)) {
                 area.regions.push(Region {
-                    start: region * REGION,
+                    start: region * HUGE,
                     touched: touched.pages.iter().map(|word| u64::from(word.count_ones())).sum(),
                     faults: touched.faults,
                     huge_faults: touched.huge_faults,
@@ -238,7 +234,7 @@ impl Fold for RegionFold {
             }
         }
         let touched = |area: &Area| area.regions.iter().map(|region| region.touched).sum::<u64>();
-        let bytes = areas.iter().map(|(_, area)| touched(area)).sum::<u64>() * (REGION / PAGES);
+        let bytes = areas.iter().map(|(_, area)| touched(area)).sum::<u64>() * (HUGE / PER_HUGE);
         let growth = self.time.and_then(|(first, last)| {
             (u128::from(bytes) * 1_000_000).checked_div(u128::from(last - first))
         });
@@ -291,17 +287,18 @@ mod tests {
     /// A length that wrapped asked for 281 TB.
     #[test]
     fn mappings_that_no_processor_has_are_left_out() {
-        let made_up = [(2 * REGION, REGION), (REGION, REGION), (REGION, u64::MAX), (0, 1 << 60)];
+        let made_up = [(2 * HUGE, HUGE), (HUGE, HUGE), (HUGE, u64::MAX), (0, 1 << 60)];
         let events = made_up.map(|(start, end)| mapping(start, end, "[heap]", 1 << 40));
         assert!(fold(&events).areas.is_empty());
     }
 
     #[test]
     fn a_page_counts_once_and_a_region_has_512() {
-        let base = 64 * REGION;
-        let mut events = vec![mapping(base, base + 2 * REGION, "[heap]", 0)];
-        events.extend((0..PAGES).chain(0..PAGES).map(|page| fault(base + page * 4096 + 8, 0)));
-        events.push(fault(base + REGION, Flags::HUGE));
+        let base = 64 * HUGE;
+        let mut events = vec![mapping(base, base + 2 * HUGE, "[heap]", 0)];
+        events
+            .extend((0..PER_HUGE).chain(0..PER_HUGE).map(|page| fault(base + page * 4096 + 8, 0)));
+        events.push(fault(base + HUGE, Flags::HUGE));
         let regions = fold(&events);
         let [(7, area)] = regions.areas.as_slice() else { panic!("{regions:?}") };
         assert_eq!(area.place, Place::Heap);
@@ -313,25 +310,22 @@ mod tests {
 
     #[test]
     fn a_mapping_that_grows_is_one_and_files_are_none_of_it() {
-        let base = 64 * REGION;
+        let base = 64 * HUGE;
         let regions = fold(&[
-            mapping(base, base + REGION, "", 4096),
-            mapping(base - REGION, base + REGION, "", 8192),
-            mapping(base + 8 * REGION, base + 9 * REGION, "/lib/x.so", 4096),
-            mapping(base + 4 * REGION, base + 5 * REGION, "[stack]", 4096),
+            mapping(base, base + HUGE, "", 4096),
+            mapping(base - HUGE, base + HUGE, "", 8192),
+            mapping(base + 8 * HUGE, base + 9 * HUGE, "/lib/x.so", 4096),
+            mapping(base + 4 * HUGE, base + 5 * HUGE, "[stack]", 4096),
         ]);
         assert_eq!(regions.areas.len(), 1);
         let (_, area) = &regions.areas[0];
-        assert_eq!(
-            (area.start, area.end, area.anonymous),
-            (base - REGION, base + REGION, Some(8192))
-        );
-        assert_eq!(regions.tops[&7], base + 9 * REGION);
+        assert_eq!((area.start, area.end, area.anonymous), (base - HUGE, base + HUGE, Some(8192)));
+        assert_eq!(regions.tops[&7], base + 9 * HUGE);
     }
 
     #[test]
     fn large_memory_has_the_site_of_who_asked_for_it() {
-        let base = 64 * REGION;
+        let base = 64 * HUGE;
         let made = |address, size| {
             let stack = Some(vec![0x5010]);
             let (address, size) = (Some(address), Some(size));
@@ -344,19 +338,19 @@ mod tests {
             }))
         };
         let regions = fold(&[
-            mapping(base, base + 4 * REGION, "", 4096),
-            made(base + 16, 2 * REGION),
-            made(base + 3 * REGION, 4096),
+            mapping(base, base + 4 * HUGE, "", 4096),
+            made(base + 16, 2 * HUGE),
+            made(base + 3 * HUGE, 4096),
             mapping(0x5000, 0x6000, "/bin/x", 0),
         ]);
         let at = |address| regions.sites[&7].at(address);
         assert_eq!(at(base), Some("x+0x10".into()));
-        assert_eq!(at(base + 3 * REGION), None, "too small to be a region's");
+        assert_eq!(at(base + 3 * HUGE), None, "too small to be a region's");
     }
 
     #[test]
     fn growth_is_what_was_touched_between_the_first_and_the_last_fault() {
-        let base = 64 * REGION;
+        let base = 64 * HUGE;
         let at = |page: u64, time: u64| {
             Event::Fault(Box::new(Fault {
                 time: Nanos(time),
@@ -365,7 +359,7 @@ mod tests {
                 ..Fault::default()
             }))
         };
-        let mut events = vec![mapping(base, base + REGION, "", 0)];
+        let mut events = vec![mapping(base, base + HUGE, "", 0)];
         events.extend((0..500).map(|page| at(page, 1_000_000 + page * 20_000)));
         // 500 pages in 499 times 20 us.
         assert_eq!(fold(&events).growth, Some(500 * 4096 * 1_000_000 / (499 * 20_000)));

@@ -11,13 +11,13 @@ use std::path::Path;
 use anyhow::Result;
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
+use pagemill_model::page::BASE as PAGE;
 use pagemill_model::random::Random;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Allocation, Bytes, Event, MappingSample, Nanos};
 
 use crate::summary::Live;
 
-const PAGE: u64 = 4096;
 const PID: u64 = 4711;
 const THREADS: u64 = 4;
 const ARRAYS: u64 = 8;

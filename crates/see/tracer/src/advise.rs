@@ -29,14 +29,14 @@ use pagemill_kernel::maps::top_of_mappings;
 use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, Linux, Result, poll};
+use pagemill_kernel::{Error, Kind, Linux, Result, anonymous, poll};
 
 use crate::inject::{Injection, refused};
 use crate::trace::Ended;
 
 /// Bytes of a chunk: a huge page.
-pub const CHUNK: u64 = 2 << 20;
-const PAGE: u64 = 4096;
+pub const CHUNK: u64 = anonymous::HUGE as u64;
+const PAGE: u64 = anonymous::PAGE as u64;
 
 const MMAP: u64 = 9;
 const MUNMAP: u64 = 11;

@@ -20,7 +20,8 @@ use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
 use pagemill_kernel::huge_costs::{self, HugeCosts};
 use pagemill_kernel::{Linux, loan};
-use pagemill_policy::huge::{Costs, Figure, PAGES, View};
+use pagemill_model::page::PER_HUGE;
+use pagemill_policy::huge::{Costs, Figure, View};
 use serde::{Deserialize, Serialize};
 
 /// How long they stand.
@@ -95,7 +96,7 @@ impl Calibration {
     /// What a base page from cold memory costs at the least, where only huge pages were seen cold.
     fn base_cold_modelled(&self) -> Option<u64> {
         let host = self.huge_cold_ns?.saturating_sub(self.huge_ns?);
-        Some(self.base_ns? + host / PAGES)
+        Some(self.base_ns? + host / PER_HUGE)
     }
 
     /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it

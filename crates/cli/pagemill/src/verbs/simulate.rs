@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use pagemill_analysis::page_heat::{self, PageHeat, PageHeatFold};
+use pagemill_analysis::page_heat::{PageHeat, PageHeatFold};
+use pagemill_model::page;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
 use pagemill_policy::tier::compose;
@@ -331,7 +332,7 @@ impl Arguments {
         }
         let middle = meta.started.0 + last.since(meta.started).0 / 2;
         let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
-        let bytes = if touched { page_heat::TOUCHED } else { page_heat::PAGE };
+        let bytes = if touched { page::BASE } else { page::HUGE };
         let mut fold = PageHeatFold::new(Nanos(middle), bytes);
         fold.drain(&mut Reader::open(path)?)?;
         let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {

@@ -15,6 +15,8 @@
 
 use core::ops::Range;
 
+use crate::pages::CHUNK;
+
 mod batch;
 mod census;
 mod classes;
@@ -48,9 +50,6 @@ pub struct Errno(pub i32);
 
 /// What a system call gave.
 pub type Sys<T> = Result<T, Errno>;
-
-/// Bytes of a chunk, the unit of preparation.
-const CHUNK: usize = 2 << 20;
 
 /// One bit a slot of a span.
 pub type Bits = [u64; 4];

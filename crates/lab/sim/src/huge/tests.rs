@@ -52,7 +52,7 @@ fn ahead_of_a_growing_program_nobody_waits() {
 fn cbmm_acts_on_its_profile_and_on_nothing_else() {
     let without = setup("grow", "cbmm", 0);
     assert_eq!(without.run().huge, 0);
-    let end = BASE + 8 * REGION;
+    let end = BASE + 8 * HUGE;
     let text = format!("huge,heap,300000,addr,>,{BASE:#x},addr,<,{end:#x}\n");
     let with = Setup { profile: Some(Profile::parse(&text).unwrap()), ..without };
     assert_eq!(with.run().huge, 8);
@@ -77,7 +77,7 @@ fn no_frame_is_lost_whatever_moves() {
             let kept = machine.zone.pages() - machine.zone.free_pages();
             machine.program();
             let used: u64 = machine.regions.iter().map(Region::present).sum();
-            let pool = machine.pool.len() as u64 * PAGES;
+            let pool = machine.pool.len() as u64 * PER_HUGE;
             let in_use = machine.zone.pages() - machine.zone.free_pages();
             assert_eq!(in_use, kept + used + pool, "{policy} on {workload}");
             assert_eq!(used, machine.resident, "{policy} on {workload}");
@@ -96,19 +96,19 @@ fn recorded(policy: &str) -> Setup {
     let mapping = |start: u64, regions: u64| {
         Arc::new(Mapping {
             start,
-            end: start + regions * REGION,
+            end: start + regions * HUGE,
             base: BASE,
             section: Section::Mmap,
             ..Mapping::default()
         })
     };
-    let (first, second) = (mapping(BASE, 4), mapping(BASE + 64 * REGION, 4));
+    let (first, second) = (mapping(BASE, 4), mapping(BASE + 64 * HUGE, 4));
     let of = |mapping: &Arc<Mapping>| {
         let mapping = mapping.clone();
-        (0..4).map(move |at| Some((mapping.clone(), mapping.start + at * REGION)))
+        (0..4).map(move |at| Some((mapping.clone(), mapping.start + at * HUGE)))
     };
     let homes: Vec<Home> = of(&first).chain([None]).chain(of(&second)).collect();
-    let pages = homes.len() as u64 * PAGES;
+    let pages = homes.len() as u64 * PER_HUGE;
     let workload = Workload {
         name: "recorded".into(),
         pages,

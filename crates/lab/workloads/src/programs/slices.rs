@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
+use pagemill_model::page;
 use pagemill_model::random::Random;
 
 /// Bytes of a part.
@@ -24,10 +25,10 @@ pub const CHASED: [(usize, usize); 5] = [(2, 1), (7, 1), (11, 2), (16, 1), (21, 
 /// Parts that are streamed.
 pub const STREAMED: [usize; 3] = [5, 13, 18];
 
-const PAGE: usize = 4096;
+const PAGE: usize = page::BASE as usize;
 const LINE: usize = 64;
 const WORD: usize = 8;
-const HUGE: usize = 2 << 20;
+const HUGE: usize = page::HUGE as usize;
 /// Rounds of the cycle, at full size.
 const ROUNDS: usize = 3_000;
 /// Readings of the streamed parts in this many rounds.

@@ -30,11 +30,12 @@ use pagemill_kernel::shared_words::SharedWords;
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
+use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, HugeDecision, Nanos};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
-use pagemill_policy::huge::{Action, Figure, Moment, PAGES, Policy, REGION, Section, View};
+use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
@@ -487,7 +488,7 @@ impl Launcher {
                     let took = clock::monotonic() - began;
                     self.collapsing += took;
                     row.took = Some(Nanos::from(took));
-                    row.done = outcome.is_ok().then_some(Bytes(REGION));
+                    row.done = outcome.is_ok().then_some(Bytes(HUGE));
                     outcome.map_or_else(|why| why, |()| "applied".to_owned())
                 });
                 self.record(decision.action, row)?;
@@ -511,17 +512,17 @@ impl Launcher {
         let (from, mut looked, mut counted) = (member.looked, 0, 0);
         let grows = maps.iter().filter(|map| {
             let ours = map.name.is_empty() || map.name == HEAP || map.name.starts_with("[anon:");
-            map.write && !map.shared && map.inode == 0 && ours && map.len() >= REGION
+            map.write && !map.shared && map.inode == 0 && ours && map.len() >= HUGE
         });
         for map in grows {
-            let (first, last) = (map.start.next_multiple_of(REGION), map.end / REGION * REGION);
+            let (first, last) = (map.start.next_multiple_of(HUGE), map.end / HUGE * HUGE);
             let Ok(runs) = pages.runs(first, last.max(first)) else { continue };
             let mut chunks: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
             for run in runs {
                 let mut at = run.start;
                 while at < run.end {
-                    let chunk = at / REGION * REGION;
-                    let end = run.end.min(chunk + REGION);
+                    let chunk = at / HUGE * HUGE;
+                    let end = run.end.min(chunk + HUGE);
                     let entry = chunks.entry(chunk).or_default();
                     entry.0 += (end - at) / 4096;
                     entry.1 |= run.huge;
@@ -534,12 +535,12 @@ impl Launcher {
                 view.address = chunk;
                 view.huge = huge;
                 view.present = Figure::Measured(present);
-                view.expected = Figure::Modelled(present.min(PAGES));
+                view.expected = Figure::Modelled(present.min(PER_HUGE));
                 // Without idle page tracking nobody knows what was accessed; what is there counts.
                 view.accessed = Figure::Modelled(present);
                 if huge && short && chunk > from && looked < LOOKED {
                     (looked, counted) = (looked + 1, chunk);
-                    let zeros = pages.zeros(chunk, REGION);
+                    let zeros = pages.zeros(chunk, HUGE);
                     view.zeros = zeros.map_or(Figure::Absent, Figure::Measured);
                 }
                 if let Some(profile) = &self.options.profile {
@@ -564,12 +565,12 @@ impl Launcher {
     fn demote(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
         let pages = pages.ok_or("the process's pages cannot be looked at")?;
-        pages.demote(chunk, REGION).map_err(|error| error.to_string())
+        pages.demote(chunk, HUGE).map_err(|error| error.to_string())
     }
 
     fn collapse(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
-        let outside = pages.map(|pages| pages.collapse(chunk, REGION));
+        let outside = pages.map(|pages| pages.collapse(chunk, HUGE));
         match outside {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
+use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_policy::huge::profile::{self, Mapping, Profile};
-use pagemill_policy::huge::{Figure, Moment, PAGES, REGION, Section, View};
+use pagemill_policy::huge::{Figure, Moment, Section, View};
 use pagemill_prefault::board::{Kind, Process, ProcessWord, Region, RegionWord};
 
 use crate::costs;
@@ -113,7 +114,7 @@ impl Machine {
             section,
             batch: 1,
             present: Figure::Measured(0),
-            expected: Figure::Modelled(PAGES),
+            expected: Figure::Modelled(PER_HUGE),
             ..self.now
         };
         view.costs.stall = Figure::Modelled(STALL_NS);
@@ -134,7 +135,7 @@ impl Machine {
         fresh: Fresh,
     ) -> View {
         let mut view = self.next(process, section(region), moment, fresh);
-        view.address = region.get(RegionWord::Touched) / REGION * REGION;
+        view.address = region.get(RegionWord::Touched) / HUGE * HUGE;
         view
     }
 
@@ -154,7 +155,7 @@ impl Machine {
             view.costs.stall = Figure::Measured(0);
         }
         if let Some(base) =
-            Some(process.get(ProcessWord::BaseNs) / PAGES).filter(|ns| *ns > 0 && fresh.base)
+            Some(process.get(ProcessWord::BaseNs) / PER_HUGE).filter(|ns| *ns > 0 && fresh.base)
         {
             view.costs.base = Figure::Measured(base);
         }

@@ -12,8 +12,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use pagemill_analysis::regions::{Area, PAGES, Place, REGION, Regions};
+use pagemill_analysis::regions::{Area, Place, Regions};
 use pagemill_analysis::walks::Walks;
+use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::{Bytes, Nanos};
 use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
@@ -95,7 +96,7 @@ impl Group {
         self.walks += walks;
         match touched {
             Some(pages) => {
-                self.touched += pages.min(PAGES);
+                self.touched += pages.min(PER_HUGE);
                 self.told += 1;
             }
             None => self.on_huge += 1,
@@ -117,7 +118,7 @@ fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     if complete && !area.regions.is_empty() {
         let told = |region: &pagemill_analysis::regions::Region| {
             let touched = (region.huge_faults == 0).then_some(region.touched);
-            ((region.start - base) / REGION * REGION, touched, false)
+            ((region.start - base) / HUGE * HUGE, touched, false)
         };
         return area.regions.iter().map(told).collect();
     }
@@ -127,14 +128,14 @@ fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     };
     // Less than a page a region says of none which it is; and what a file says is bounded before it is listed.
     const MOST: u64 = 1 << 22;
-    if length / REGION > MOST.min(anonymous / 4096) {
+    if length / HUGE > MOST.min(anonymous / 4096) {
         return Vec::new();
     }
     // A mapping with a good part on huge pages says how much it got, not how much it touched.
     let known = area.huge.unwrap_or(0) * 4 < anonymous;
-    let mean = u128::from(anonymous) * u128::from(PAGES) / u128::from(length);
-    let mean = u64::try_from(mean).unwrap_or(PAGES).max(1);
-    (0..length / REGION).map(|at| (at * REGION, known.then_some(mean), true)).collect()
+    let mean = u128::from(anonymous) * u128::from(PER_HUGE) / u128::from(length);
+    let mean = u64::try_from(mean).unwrap_or(PER_HUGE).max(1);
+    (0..length / HUGE).map(|at| (at * HUGE, known.then_some(mean), true)).collect()
 }
 
 /// Faults whose address is known must be this share of all for their pages to be taken as all pages.
@@ -159,23 +160,23 @@ pub fn advise(
     let mut sites: BTreeMap<String, Group> = BTreeMap::new();
     for (pid, area) in &regions.areas {
         let length = area.end - area.start;
-        if length < REGION && area.place == Place::Mapped {
+        if length < HUGE && area.place == Place::Mapped {
             continue;
         }
-        let start = |offset: u64| area.start.next_multiple_of(REGION) + offset;
+        let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
         let walked = |offset: u64| {
             let start = start(offset);
-            walks.within(*pid, start, (start + REGION).min(area.end))
+            walks.within(*pid, start, (start + HUGE).min(area.end))
         };
         let mut known = used(area, complete);
         if known.is_empty() {
             // Of samples alone: what they hit was used, how densely nobody knows.
-            let hit = (0..length / REGION).map(|at| at * REGION).filter(|at| walked(*at) > 0);
+            let hit = (0..length / HUGE).map(|at| at * HUGE).filter(|at| walked(*at) > 0);
             known = hit.map(|offset| (offset, None, false)).collect();
         }
         for (offset, touched, estimated) in known {
             let group = match area.place {
-                Place::Heap => heap.entry(offset / REGION).or_default(),
+                Place::Heap => heap.entry(offset / HUGE).or_default(),
                 Place::Mapped => {
                     let made = regions.sites.get(pid);
                     match made.and_then(|made| made.at(start(offset))) {
@@ -238,7 +239,7 @@ pub fn advise(
         }
     }
     for (from, to, group, _) in ranges {
-        let (from, to) = (from * REGION, to * REGION);
+        let (from, to) = (from * HUGE, to * HUGE);
         let constraint =
             |comparator, value| Constraint::Number(Quantity::SectionOff, comparator, value);
         all.push(Advice {
@@ -398,13 +399,13 @@ mod tests {
 
     fn area(place: Place, start: u64, touched: &[u64]) -> (u64, Area) {
         let region = |(at, touched): (u64, &u64)| Region {
-            start: start + at * REGION,
+            start: start + at * HUGE,
             touched: *touched,
             faults: *touched,
             huge_faults: 0,
         };
         let regions = (0..).zip(touched).map(region).collect();
-        let end = start + touched.len() as u64 * REGION;
+        let end = start + touched.len() as u64 * HUGE;
         (7, Area { place, start, end, anonymous: None, huge: None, regions })
     }
 
@@ -415,8 +416,8 @@ mod tests {
     #[test]
     fn dense_places_become_rows_and_sparse_ones_are_paged_ahead() {
         let regions = regions(vec![
-            area(Place::Heap, 64 * REGION, &[512, 500, 20, 10]),
-            area(Place::Mapped, 900 * REGION, &[512; 8]),
+            area(Place::Heap, 64 * HUGE, &[512, 500, 20, 10]),
+            area(Place::Mapped, 900 * HUGE, &[512; 8]),
         ]);
         let all = advise(&regions, (&Walks::default(), None), &machine());
         let actions: Vec<_> = all.iter().map(|a| a.decision.unwrap().action).collect();
@@ -438,10 +439,10 @@ mod tests {
 
     #[test]
     fn counted_walks_go_where_samples_walked() {
-        let heap = area(Place::Heap, 64 * REGION, &[512, 512, 512]);
-        let (_, mapped) = area(Place::Mapped, 900 * REGION, &[]);
-        let unseen = (7, Area { end: mapped.start + 4 * REGION, ..mapped });
-        let at = |region: u64| (7, region * REGION + 4096);
+        let heap = area(Place::Heap, 64 * HUGE, &[512, 512, 512]);
+        let (_, mapped) = area(Place::Mapped, 900 * HUGE, &[]);
+        let unseen = (7, Area { end: mapped.start + 4 * HUGE, ..mapped });
+        let at = |region: u64| (7, region * HUGE + 4096);
         let walks = Walks { told: 100, at: vec![at(64), at(64), at(64), at(901)] };
         let all = advise(&regions(vec![heap, unseen]), (&walks, Some(26_000_000)), &machine());
         let walked: Vec<_> = all.iter().map(|a| (a.walks, a.regions, a.touched)).collect();
@@ -457,7 +458,7 @@ mod tests {
         );
         assert!(profile.contains("1 regions, touched pages unknown; 1 sampled walks"), "{profile}");
         let without = advise(
-            &regions(vec![area(Place::Heap, 64 * REGION, &[512])]),
+            &regions(vec![area(Place::Heap, 64 * HUGE, &[512])]),
             (&walks, None),
             &machine(),
         );
@@ -466,7 +467,7 @@ mod tests {
 
     #[test]
     fn what_was_on_huge_pages_already_is_unknown_not_dense() {
-        let (pid, mut on_huge) = area(Place::Mapped, 900 * REGION, &[1; 4]);
+        let (pid, mut on_huge) = area(Place::Mapped, 900 * HUGE, &[1; 4]);
         on_huge.regions.iter_mut().for_each(|region| region.huge_faults = 1);
         let all = advise(&regions(vec![(pid, on_huge)]), (&Walks::default(), None), &machine());
         assert!(all[0].decision.is_none() && all[0].touched.is_none());
@@ -476,8 +477,8 @@ mod tests {
 
     #[test]
     fn without_addresses_a_mapping_is_as_dense_as_its_memory() {
-        let (pid, mut filled) = area(Place::Mapped, 900 * REGION, &[1, 1]);
-        filled.anonymous = Some(REGION);
+        let (pid, mut filled) = area(Place::Mapped, 900 * HUGE, &[1, 1]);
+        filled.anonymous = Some(HUGE);
         let some = Regions { counted: 5000, ..regions(vec![(pid, filled)]) };
         assert!(!complete(&some));
         let all = advise(&some, (&Walks::default(), None), &machine());

@@ -27,10 +27,11 @@ use pagemill_kernel::mempolicy::{AUTO_WEIGHTS, weight_file};
 use pagemill_kernel::move_pages::{self, Place};
 use pagemill_kernel::numa_balancing::{DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_RATE_LIMIT};
 use pagemill_kernel::{Linux, clock};
+use pagemill_model::page::HUGE;
 use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome};
 
 use super::Tiers;
-use super::pages::{PAGE, Shared};
+use super::pages::Shared;
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 
 /// What an actuator of this room takes and gives.
@@ -313,7 +314,7 @@ impl Damos {
 /// Bytes a second that DAMON may move for a decision: no more than `rate` of them.
 fn allowance(decision: &TierDecision, rate: Bytes, quantum: Duration) -> Moves {
     let mut bytes = [0_u64; 2];
-    moves(decision).for_each(|(_, to)| bytes[usize::from(to != 0)] += PAGE);
+    moves(decision).for_each(|(_, to)| bytes[usize::from(to != 0)] += HUGE);
     let per_second = |bytes: u64| (bytes as f64 / quantum.as_secs_f64()) as u64;
     let relief = matches!((decision.aim, decision.share), (Some(aim), Some(share)) if aim < share);
     let mut moves = Moves::default();
@@ -515,7 +516,7 @@ impl<A: Acts> Actuator for RateLimit<A> {
         let left = u128::from(self.left) + earned;
         self.left = left.min(u128::from(self.per_second)) as u64;
         let left = &mut self.left;
-        filtered(&mut self.inner, decision, |_| match left.checked_sub(PAGE) {
+        filtered(&mut self.inner, decision, |_| match left.checked_sub(HUGE) {
             Some(rest) => {
                 *left = rest;
                 None
@@ -567,7 +568,7 @@ mod tests {
             let mut outcome = outcome(decision, "fake");
             for (page, _) in moves(decision) {
                 self.0.push(page);
-                push(&mut outcome, page, PAGE, SkipReason::No);
+                push(&mut outcome, page, HUGE, SkipReason::No);
             }
             outcome
         }
@@ -584,7 +585,7 @@ mod tests {
 
     #[test]
     fn a_rate_limit_lets_so_many_through_and_says_what_it_kept() {
-        let mut limited = RateLimit::new(Bytes(3 * PAGE), Fake::default());
+        let mut limited = RateLimit::new(Bytes(3 * HUGE), Fake::default());
         let kept = |outcome: TierOutcome| outcome.kept.unwrap();
         assert_eq!(kept(limited.apply(&decision(0, &[1, 2, 3, 4, 5]))), [0, 0, 0, 1, 1]);
         assert_eq!(kept(limited.apply(&decision(500, &[6, 7]))), [0, 1]);
@@ -600,7 +601,7 @@ mod tests {
             (page % 2 == 0).then_some(SkipReason::Gone)
         });
         assert_eq!(outcome.page.unwrap(), [1, 2, 3, 4]);
-        assert_eq!(outcome.moved.unwrap(), [PAGE, 0, PAGE, 0]);
+        assert_eq!(outcome.moved.unwrap(), [HUGE, 0, HUGE, 0]);
         assert_eq!(outcome.kept.unwrap(), [0, 3, 0, 3]);
         assert_eq!(inner.0, [1, 3]);
     }
@@ -653,8 +654,8 @@ mod tests {
             TierDecision { to: Some(to.to_vec()), share, aim, ..decision(0, &pages) }
         };
         let allowed = |to: &[u64], share, aim, rate| {
-            allowance(&decided(to, share, aim), Bytes(rate * PAGE), Duration::from_millis(500))
-                .map(|bytes| bytes / PAGE)
+            allowance(&decided(to, share, aim), Bytes(rate * HUGE), Duration::from_millis(500))
+                .map(|bytes| bytes / HUGE)
         };
         // Half a second for two and one pages: twice that a second.
         assert_eq!(allowed(&[0, 0, 1], None, None, 100), [4, 2, 0]);

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use pagemill_kernel::damon;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
+use pagemill_model::page::HUGE;
 use pagemill_model::recording::Writer;
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
 use pagemill_policy::tier::live::Live;
@@ -24,7 +25,7 @@ use super::actuators::{
     SharedTracker,
 };
 use super::latency::{Latency, TierTraffic};
-use super::pages::{PAGE, Pages, Shared};
+use super::pages::{Pages, Shared};
 use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
 
@@ -474,8 +475,8 @@ fn view(
         latency_low: traffic.interval.map(|pair| pair.map(|it| picoseconds(it.0)).to_vec()),
         latency_high: traffic.interval.map(|pair| pair.map(|it| picoseconds(it.1)).to_vec()),
         reads: traffic.reads.map(|pair| pair.map(|reads| reads.max(0.0).round() as u64).to_vec()),
-        page_size: Some(Bytes(PAGE)),
-        limit: Some((limit / u128::from(PAGE)) as u64),
+        page_size: Some(Bytes(HUGE)),
+        limit: Some((limit / u128::from(HUGE)) as u64),
         ..TierView::default()
     }
 }
@@ -484,7 +485,7 @@ fn view(
 fn room(linux: &Linux, tiers: Tiers, reserve: Bytes) -> Result<[u64; 2]> {
     let nodes = linux.memory_nodes()?;
     let free = |id: u32| nodes.iter().find(|node| node.id == id).map_or(0, |node| node.free);
-    Ok(tiers.0.map(|id| free(id).saturating_sub(reserve.0) / PAGE))
+    Ok(tiers.0.map(|id| free(id).saturating_sub(reserve.0) / HUGE))
 }
 
 fn count_kept(status: &mut Status, outcome: &TierOutcome) {

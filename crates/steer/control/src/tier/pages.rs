@@ -20,14 +20,13 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::move_pages::{self, Place};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::TierView;
+use pagemill_model::page::HUGE;
 
 use super::Tiers;
 
 /// The tracked pages, which the daemon, the trackers and the actuators share.
 pub type Shared = Rc<RefCell<Pages>>;
 
-/// Bytes of a page, and what it is aligned to.
-pub const PAGE: u64 = 2 << 20;
 /// Mappings below this are left alone.
 const LEAST: u64 = 64 << 10;
 /// Parts of a page that are asked for.
@@ -313,7 +312,7 @@ impl Pages {
     /// Takes in what was seen of a process.
     pub fn heat(&mut self, pid: u32, regions: &[Region]) {
         for region in regions.iter().filter(|region| region.accesses > 0) {
-            let first = region.start - region.start % PAGE;
+            let first = region.start - region.start % HUGE;
             let numbers: Vec<u32> =
                 self.numbers.range((pid, first)..(pid, region.end)).map(|(_, n)| *n).collect();
             for number in numbers {
@@ -346,7 +345,7 @@ impl Pages {
 
     /// Takes in a sampled access of a process.
     pub fn sampled(&mut self, pid: u32, address: u64) {
-        let number = self.numbers.get(&(pid, address - address % PAGE));
+        let number = self.numbers.get(&(pid, address - address % HUGE));
         if let Some(Some(page)) = number.map(|&number| &mut self.slots[number as usize]) {
             page.heat += 1.0;
         }
@@ -513,11 +512,11 @@ fn movable(mapping: &Mapping) -> bool {
     !mapping.shared && mapping.write && mapping.inode == 0 && !named && mapping.len() >= LEAST
 }
 
-/// An area cut at multiples of [`PAGE`]: the multiple, and the part of the area there.
+/// An area cut at multiples of [`HUGE`]: the multiple, and the part of the area there.
 fn chunks((start, end): (u64, u64)) -> impl Iterator<Item = (u64, (u64, u64))> {
-    (start / PAGE..end.div_ceil(PAGE)).map(move |at| {
-        let base = at * PAGE;
-        (base, (base.max(start), (base + PAGE).min(end)))
+    (start / HUGE..end.div_ceil(HUGE)).map(move |at| {
+        let base = at * HUGE;
+        (base, (base.max(start), (base + HUGE).min(end)))
     })
 }
 
@@ -531,7 +530,7 @@ mod tests {
 
     fn pages() -> Pages {
         let mut pages = Pages::new(Tiers([0, 1]));
-        pages.replace(7, process(1, &[(PAGE - 4096, 3 * PAGE), (8 * PAGE, 9 * PAGE)]));
+        pages.replace(7, process(1, &[(HUGE - 4096, 3 * HUGE), (8 * HUGE, 9 * HUGE)]));
         for at in 0..pages.slots.len() {
             pages.set_tier(at, Some(at % 2));
         }
@@ -548,7 +547,7 @@ mod tests {
     fn an_area_is_cut_where_huge_pages_may_lie() {
         let mut pages = pages();
         let view = report(&mut pages);
-        assert_eq!(view.page_address.unwrap(), [PAGE - 4096, PAGE, 2 * PAGE, 8 * PAGE]);
+        assert_eq!(view.page_address.unwrap(), [HUGE - 4096, HUGE, 2 * HUGE, 8 * HUGE]);
         assert_eq!(view.page_tier.unwrap(), [0, 1, 0, 1]);
         // Nothing has changed since.
         assert_eq!(report(&mut pages).page, Some(vec![]));
@@ -558,19 +557,19 @@ mod tests {
     fn a_mapping_that_goes_and_one_that_comes_are_told_apart() {
         let mut pages = pages();
         report(&mut pages);
-        pages.replace(7, process(1, &[(PAGE - 4096, 3 * PAGE), (20 * PAGE, 21 * PAGE)]));
-        let number = pages.numbers[&(7, 20 * PAGE)];
+        pages.replace(7, process(1, &[(HUGE - 4096, 3 * HUGE), (20 * HUGE, 21 * HUGE)]));
+        let number = pages.numbers[&(7, 20 * HUGE)];
         pages.set_tier(number as usize, Some(0));
         let view = report(&mut pages);
         assert_eq!(view.gone.unwrap(), [3]);
-        assert_eq!(view.page_address.unwrap(), [20 * PAGE]);
+        assert_eq!(view.page_address.unwrap(), [20 * HUGE]);
     }
 
     #[test]
     fn another_process_with_the_same_number_is_another_one() {
         let mut pages = pages();
         report(&mut pages);
-        pages.replace(7, process(2, &[(PAGE, 2 * PAGE)]));
+        pages.replace(7, process(2, &[(HUGE, 2 * HUGE)]));
         let view = report(&mut pages);
         assert_eq!(view.gone.unwrap().len(), 4);
         assert_eq!(view.page, Some(vec![]), "where its pages are is not known yet");
@@ -580,10 +579,10 @@ mod tests {
     fn heat_is_spread_by_the_part_that_a_region_covers_and_none_is_lost() {
         let mut pages = pages();
         report(&mut pages);
-        let region = Region { start: PAGE, end: 2 * PAGE + PAGE / 4, accesses: 10 };
+        let region = Region { start: HUGE, end: 2 * HUGE + HUGE / 4, accesses: 10 };
         pages.heat(7, &[region]);
         let view = report(&mut pages);
-        assert_eq!(view.page_address.unwrap(), [PAGE, 2 * PAGE]);
+        assert_eq!(view.page_address.unwrap(), [HUGE, 2 * HUGE]);
         // 2.5 is 3 now, and the half that was too much is taken off the next time.
         assert_eq!(view.page_samples.unwrap(), [10, 3]);
         pages.heat(7, &[region]);
@@ -618,8 +617,8 @@ mod tests {
         let starts = |named: Vec<(u32, (u64, u64))>| -> Vec<u64> {
             named.into_iter().map(|(_, (start, _))| start).collect()
         };
-        assert_eq!(starts(pages.round(&mut cursor, 3)), [PAGE - 4096, PAGE, 2 * PAGE]);
-        assert_eq!(starts(pages.round(&mut cursor, 2)), [8 * PAGE, PAGE - 4096]);
+        assert_eq!(starts(pages.round(&mut cursor, 3)), [HUGE - 4096, HUGE, 2 * HUGE]);
+        assert_eq!(starts(pages.round(&mut cursor, 2)), [8 * HUGE, HUGE - 4096]);
         assert_eq!(pages.round(&mut cursor, 100).len(), 4);
         assert_eq!(Pages::new(Tiers([0, 1])).round(&mut cursor, 9), []);
     }
@@ -629,13 +628,13 @@ mod tests {
         let mut pages = pages();
         assert_eq!(pages.processes()[&7].totals.share(), None);
         // Pages 0 and 2 are on the default tier.
-        for address in [PAGE - 1, PAGE, PAGE + 5, 2 * PAGE, 100 * PAGE] {
+        for address in [HUGE - 1, HUGE, HUGE + 5, 2 * HUGE, 100 * HUGE] {
             pages.sampled(7, address);
         }
         let view = report(&mut pages);
         assert_eq!(view.page_samples.unwrap(), [1, 2, 1, 0]);
         assert_eq!(pages.processes()[&7].totals.share(), Some(0.5));
-        (0..6).for_each(|_| pages.touched(7, (2 * PAGE, 3 * PAGE)));
+        (0..6).for_each(|_| pages.touched(7, (2 * HUGE, 3 * HUGE)));
         report(&mut pages);
         assert_eq!(pages.processes()[&7].totals.share(), Some(7.0 / 8.0));
     }
@@ -665,7 +664,7 @@ mod tests {
         }
         pages.locate(usize::MAX);
         let inside = std::hint::black_box(data.as_ptr()) as u64 + (4 << 20);
-        let number = pages.numbers[&(std::process::id(), inside - inside % PAGE)];
+        let number = pages.numbers[&(std::process::id(), inside - inside % HUGE)];
         assert_eq!(pages.get(number.into()).unwrap().tier, Some(0));
         assert!(pages.lives(&linux, std::process::id()));
     }

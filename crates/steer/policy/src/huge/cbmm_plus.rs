@@ -37,10 +37,9 @@
 //! A term whose figure is absent is left out if it speaks for the action; if it speaks against it, the action is not
 //! offered.
 
-use super::{
-    Account, Action, Estimate, Figure, Means, Moment, PAGES, Policy, REGION, Scans, Term, Unit,
-    View,
-};
+use pagemill_model::page::{HUGE, PER_HUGE};
+
+use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Scans, Term, Unit, View};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: (u64, u64) = (700, 850);
@@ -123,18 +122,18 @@ impl CbmmPlus {
     fn watch(view: &View) -> Option<u64> {
         let Some(growth) = view.growth.value() else { return Some(0) };
         let (each, took) = LOOK;
-        Some((REGION * 1_000_000).checked_div(growth)? / each * took)
+        Some((HUGE * 1_000_000).checked_div(growth)? / each * took)
     }
 
     /// What the program waits longer for `pages` because they are in another cache.
     fn fetch(pages: u64, view: &View) -> Option<u64> {
-        Some(part(view.costs.fetch.value()?, pages.min(PAGES) * 1000 / PAGES))
+        Some(part(view.costs.fetch.value()?, pages.min(PER_HUGE) * 1000 / PER_HUGE))
     }
 
     /// Whether the program may zero huge pages of this cost itself.
     fn may_wait(self, fresh: u64, view: &View) -> bool {
         // Nanoseconds a region times bytes a millisecond.
-        let whole = u128::from(REGION) * 1_000_000;
+        let whole = u128::from(HUGE) * 1_000_000;
         let spent = |growth| u128::from(fresh) * u128::from(growth);
         let most = whole * u128::from(self.stalled) / 1000;
         let rare = match view.growth {
@@ -161,7 +160,7 @@ impl CbmmPlus {
     /// Pages that will be touched in the end, as far as anyone knows.
     fn expected(view: &View) -> Option<u64> {
         let known = view.expected.value().or(view.present.value())?;
-        Some(known.max(view.present.value().unwrap_or(0)).min(PAGES))
+        Some(known.max(view.present.value().unwrap_or(0)).min(PER_HUGE))
     }
 
     /// Base pages that the program has yet to fault in.
@@ -183,7 +182,7 @@ impl CbmmPlus {
 
     /// The price of the pages that nobody will touch; `None` if the process has too many of them already.
     fn bloat(self, view: &View) -> Option<u64> {
-        let unused = PAGES - Self::expected(view).unwrap_or(0);
+        let unused = PER_HUGE - Self::expected(view).unwrap_or(0);
         let full = view.bloat.value().is_some_and(|bloat| bloat >= self.bloat);
         if full && unused > 0 {
             return None;

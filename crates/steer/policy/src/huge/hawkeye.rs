@@ -10,7 +10,9 @@
 //! pressure relief runs while above the high mark (the original goes on down to 700); a region without any accessed
 //! page is left alone; zeros are given back, not merged.
 
-use super::{Action, Estimate, Means, Moment, PAGES, Policy, Scans, View};
+use pagemill_model::page::PER_HUGE;
+
+use super::{Action, Estimate, Means, Moment, Policy, Scans, View};
 
 /// Bins of accessed pages (`MAX_BINS` of the artifact).
 pub const BINS: u64 = 12;
@@ -32,7 +34,7 @@ impl Hawkeye {
 /// The bin of a region with so many accessed base pages, in `0..BINS`.
 #[must_use]
 pub fn bin(accessed: u64) -> u64 {
-    accessed.min(PAGES) * (BINS - 1) / PAGES
+    accessed.min(PER_HUGE) * (BINS - 1) / PER_HUGE
 }
 
 impl Policy for Hawkeye {

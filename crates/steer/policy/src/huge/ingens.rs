@@ -8,7 +8,9 @@
 //! the eager phase at low fragmentation that later work describes is left out; presence comes from whoever fills
 //! the view (a bitmap in the kernel there, `PAGEMAP_SCAN` here).
 
-use super::{Action, Estimate, Means, PAGES, Policy, Scans, View};
+use pagemill_model::page::PER_HUGE;
+
+use super::{Action, Estimate, Means, Policy, Scans, View};
 
 /// The published utilisation threshold, percent.
 pub const UTILISATION: u64 = 90;
@@ -38,7 +40,7 @@ impl Policy for Ingens {
         if action != Action::Collapse || view.huge {
             return None;
         }
-        let used = view.present.value()?.saturating_mul(100) >= self.utilisation * PAGES;
+        let used = view.present.value()?.saturating_mul(100) >= self.utilisation * PER_HUGE;
         let rank = 1 + view.accessed.value().unwrap_or(0);
         Some(Estimate::rule(if used { rank } else { 0 }))
     }

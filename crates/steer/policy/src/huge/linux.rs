@@ -7,7 +7,9 @@
 //! Deviations: khugepaged's pace (4096 pages each 10 s) belongs to whoever scans; `defrag` decides in the kernel
 //! who waits for a block and is no part of this rule; regions smaller than 2 MiB (mTHP) stay base.
 
-use super::{Action, Estimate, Given, Means, PAGES, Policy, View};
+use pagemill_model::page::PER_HUGE;
+
+use super::{Action, Estimate, Given, Means, Policy, View};
 
 /// khugepaged's default `max_ptes_none`.
 pub const MAX_ABSENT: u64 = 511;
@@ -54,7 +56,7 @@ impl Policy for Linux {
                 permitted
                     && !view.huge
                     && present > 0
-                    && PAGES.saturating_sub(present) <= MAX_ABSENT
+                    && PER_HUGE.saturating_sub(present) <= MAX_ABSENT
             }
             _ => return None,
         };

@@ -33,11 +33,6 @@ mod tests;
 
 use std::fmt;
 
-/// Base pages of a region.
-pub const PAGES: u64 = 512;
-/// Bytes of a region.
-pub const REGION: u64 = 2 << 20;
-
 /// A number and where it comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Figure {

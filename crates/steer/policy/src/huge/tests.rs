@@ -1,3 +1,4 @@
+use pagemill_model::page::HUGE;
 use proptest::prelude::*;
 
 use super::*;
@@ -370,7 +371,7 @@ proptest! {
         if let Some(estimate) = policy.estimate(Action::Fault2m, &view) {
             let (_, fresh) = estimate.costs.terms().next().unwrap();
             let growth = u128::from(view.growth.value().unwrap_or(u64::MAX));
-            let rare = u128::from(fresh) * growth <= u128::from(REGION) * 1_000 * u128::from(policy.stalled);
+            let rare = u128::from(fresh) * growth <= u128::from(HUGE) * 1_000 * u128::from(policy.stalled);
             prop_assert!(fresh <= policy.budget || rare);
         }
     }

@@ -273,7 +273,7 @@ mod tests {
             time: Nanos(1),
             length: Some(Nanos(1_000_000_000)),
             latency: latency.map(|pair| pair.to_vec()),
-            page_size: Some(Bytes(2 << 20)),
+            page_size: Some(Bytes(pagemill_model::page::HUGE)),
             room: Some(room.to_vec()),
             limit: Some(limit),
             page: Some(pages.clone().collect()),
@@ -442,8 +442,11 @@ mod tests {
                             default_frames: of(Tier::Default) + 1,
                             alternate_frames: of(Tier::Alternate) + 9,
                         };
-                        let limits =
-                            Limits { pages: 6, page_bytes: f64::from(2 << 20), quantum_ns: 1e9 };
+                        let limits = Limits {
+                            pages: 6,
+                            page_bytes: pagemill_model::page::HUGE as f64,
+                            quantum_ns: 1e9,
+                        };
                         let mut expected = BTreeMap::new();
                         for swap in driver.decide(loads, placement, limits) {
                             let to = u64::from(swap.from == Tier::Default);

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_analysis::regions::{Area, Place, RegionFold};
+use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
 };
-use pagemill_policy::huge::{Costs, Figure, PAGES, Policy, REGION, Section, Unit, find, names};
+use pagemill_policy::huge::{Costs, Figure, Policy, Section, Unit, find, names};
 use pagemill_sim::huge::{self, Home, Outcome, Setup, WORKLOADS, Workload};
 use pagemill_sim::tlb;
 use serde_json::json;
@@ -116,7 +117,7 @@ impl Options {
             policy,
             profile: profile.clone(),
             // Twice the workload, and room to spare.
-            zone: u32::try_from((load.pages * 2).max(64 * PAGES)).unwrap_or(u32::MAX >> 1),
+            zone: u32::try_from((load.pages * 2).max(64 * PER_HUGE)).unwrap_or(u32::MAX >> 1),
             fragmented: (self.fragmented * 1000.0).round() as u64,
             pinned: self.pinned,
             costs,
@@ -153,7 +154,7 @@ impl Options {
         let mut text = format!(
             "{} on {} regions of 2 MiB, fragmented {}{}, modelled (one run, seed {seed})\n{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>7}\n",
             load.name,
-            load.pages / PAGES,
+            load.pages / PER_HUGE,
             self.fragmented,
             if self.pinned { " and pinned" } else { "" },
             "policy",
@@ -248,11 +249,11 @@ impl Options {
         }
         // Regions that were used, side by side: what lies between them is not memory.
         let mut places: BTreeMap<u64, u64> =
-            faults.iter().map(|(page, ..)| (page / PAGES, 0)).collect();
+            faults.iter().map(|(page, ..)| (page / PER_HUGE, 0)).collect();
         places.values_mut().zip(0..).for_each(|(place, at)| *place = at);
         let home = |region: u64| -> Home {
-            let address = region * REGION;
-            let area = at(address).filter(|area| address + REGION <= area.end)?;
+            let address = region * HUGE;
+            let area = at(address).filter(|area| address + HUGE <= area.end)?;
             let (section, base) = match area.place {
                 Place::Heap => (Section::Heap, area.start),
                 Place::Mapped => {
@@ -283,10 +284,10 @@ impl Options {
         Ok((
             Workload {
                 name: path.display().to_string(),
-                pages: places.len() as u64 * PAGES,
+                pages: places.len() as u64 * PER_HUGE,
                 touches: faults
                     .iter()
-                    .map(|(page, ..)| places[&(page / PAGES)] * PAGES + page % PAGES)
+                    .map(|(page, ..)| places[&(page / PER_HUGE)] * PER_HUGE + page % PER_HUGE)
                     .collect(),
                 own,
                 reads_per_ms: self.reads,
@@ -363,8 +364,8 @@ fn perfect(never: &Outcome, always: &Outcome) -> Profile {
             section: Section::Heap,
             benefit: base.saturating_sub(*huge).saturating_mul(MHZ) / 1_000_000,
             constraints: vec![
-                bound(Comparator::Greater, at * REGION),
-                bound(Comparator::Less, (at + 1) * REGION),
+                bound(Comparator::Greater, at * HUGE),
+                bound(Comparator::Less, (at + 1) * HUGE),
             ],
             why: None,
         }
@@ -423,7 +424,7 @@ mod tests {
         let mapping = MappingSample {
             pid: Some(7),
             start: Some(START),
-            end: Some(START + 2 * REGION + 4096),
+            end: Some(START + 2 * HUGE + 4096),
             permissions: Some("rw-p".into()),
             name: Some(String::new()),
             ..MappingSample::default()
@@ -432,9 +433,9 @@ mod tests {
         for (time, address) in [
             (10_000, START),
             (20_000, 0x1000),
-            (50_000, START + REGION),
+            (50_000, START + HUGE),
             (60_000, START + 8),
-            (70_000, START + 2 * REGION),
+            (70_000, START + 2 * HUGE),
         ] {
             writer.event(&fault(time, address)).unwrap();
         }
@@ -451,7 +452,11 @@ mod tests {
         let path = room.path().join("rec");
         recording(&path);
         let (load, notes) = options(&[]).recorded(&path).unwrap();
-        assert_eq!(load.touches, [0, PAGES, 2 * PAGES], "first touches, without the library's");
+        assert_eq!(
+            load.touches,
+            [0, PER_HUGE, 2 * PER_HUGE],
+            "first touches, without the library's"
+        );
         // To the beginning of the next first touch; a fault of a file and a second touch are its own time.
         assert_eq!(load.own, [39_000, 19_000, 30_000]);
         let whole: Vec<bool> = load.homes.iter().map(Option::is_some).collect();

@@ -4,9 +4,9 @@
 //! `section_off` are bounds, those pages are one interval a row, and a mapping falls into few ranges.
 
 use super::{Comparator, Constraint, Kind, Profile, Quantity, Row};
-use crate::huge::{Figure, REGION, Section};
+use pagemill_model::page::{BASE, HUGE};
 
-const PAGE: u64 = 4096;
+use crate::huge::{Figure, Section};
 
 /// A mapping, as the quantities of a profile see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Range {
 
 /// The pages from the first at or after `value` on start here.
 fn page_at_or_after(value: u64) -> u64 {
-    value.div_ceil(PAGE).saturating_mul(PAGE)
+    value.div_ceil(BASE).saturating_mul(BASE)
 }
 
 impl Row {
@@ -97,9 +97,9 @@ impl Row {
                 Comparator::Greater => start = start.max(page_at_or_after(value)),
                 Comparator::Less => end = end.min(page_at_or_after(value)),
                 Comparator::Equal => {
-                    let page = value / PAGE * PAGE;
+                    let page = value / BASE * BASE;
                     start = start.max(page);
-                    end = end.min(page.saturating_add(PAGE));
+                    end = end.min(page.saturating_add(BASE));
                 }
             }
         }
@@ -142,7 +142,7 @@ impl Profile {
     pub fn benefit(&self, kind: Kind, mapping: &Mapping, address: u64) -> Figure {
         let part = Mapping {
             start: mapping.start.max(address),
-            end: mapping.end.min(address.saturating_add(REGION)),
+            end: mapping.end.min(address.saturating_add(HUGE)),
             ..Mapping::default()
         };
         if part.start >= part.end {

@@ -22,7 +22,7 @@ use super::memtis::Memtis;
 use crate::tier::{Page, Tier};
 
 /// Base pages of a huge page.
-pub const BASE: usize = 512;
+pub const BASE: usize = pagemill_model::page::PER_HUGE as usize;
 /// Samples between two coolings (`htmm_cooling_period`).
 pub const COOLING: u64 = 2_000_000;
 /// Part of the expected hits that is believed.
