@@ -25,24 +25,22 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::injected::{self, Control, Image, Shared};
-use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::smaps::MappingUsage;
-use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{
-    Error, Kind, Linux, Result, memfd, page_size, pidfd, process_vm, seccomp, signal,
-};
+use pagemill_kernel::watched::Watched;
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, signal};
 
 use crate::arguments::Arguments;
 use crate::copy::{copy, copy_data};
-use crate::inject::{Injection, Site, refused};
+use crate::descriptors::{CLOSE, MEMFD_CREATE, Opening, Own, Session};
+use crate::inject::{Injection, Site, checked, refused};
 use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
 use crate::process::{Inherited, Process, fresh};
 use crate::question::{DONT_FORK, WIPE_ON_FORK};
 use crate::trace::Untraced;
-use crate::{Granule, PATIENCE, SIGN_OF_LIFE};
+use crate::{Granule, PATIENCE};
 
 /// Bytes of the memory file: far more than any program maps.
 const MEMORY_BYTES: u64 = 1 << 62;
@@ -59,26 +57,6 @@ const FIXED: i64 = 0x10;
 const FIXED_NOREPLACE: i64 = 0x10_0000;
 const MMAP: i64 = 9;
 const BRK: i64 = 12;
-const CLOSE: i64 = 3;
-const FCNTL: i64 = 72;
-const PRCTL: i64 = 157;
-const OPENAT: i64 = 257;
-const EVENTFD2: i64 = 290;
-const SECCOMP: i64 = 317;
-const MEMFD_CREATE: i64 = 319;
-const USERFAULTFD: i64 = 323;
-const PRLIMIT: i64 = 302;
-/// RLIMIT_NOFILE.
-const DESCRIPTORS: i64 = 7;
-const CLOEXEC: i64 = 0o2_000_000;
-/// What is opened in a program.
-const OPENED: [&str; 5] = [
-    "create a memory file in",
-    "open a userfaultfd in",
-    "open the pagemap of",
-    "open the maps of",
-    "create an eventfd in",
-];
 
 /// Where a program stands that is to be changed.
 #[derive(Debug)]
@@ -89,19 +67,6 @@ pub(crate) enum Origin {
     Running,
     /// Anywhere, with private mappings of its parent's memory file.
     Forked(Inherited),
-}
-
-/// What all processes of a trace share: the filter that they inherit, and its listener.
-#[derive(Debug)]
-pub(crate) struct Session {
-    /// First of the descriptors of ours in a program.
-    pub(crate) own_fds: u32,
-    /// Our end of the filter's notifications and its number in every program, once it is installed.
-    pub(crate) listener: Option<(OwnedFd, i64)>,
-    /// Whether a filter may be installed without giving up set-user-ID programs.
-    pub(crate) privileged: bool,
-    /// Answers at the listener when nobody else is left to.
-    pub(crate) keeper: Option<Keeper>,
 }
 
 /// What becomes of a mapping.
@@ -223,7 +188,13 @@ impl Conversion<'_> {
         // What is mapped now is not the program's doing.
         let _lifted = Lifted::of(self.pid);
         let control = self.bring_in(&process, site)?;
-        let own = self.descriptors(&process, &control)?;
+        let parent = match self.origin {
+            Origin::Forked(parent) => Some(parent.own_fds),
+            _ => None,
+        };
+        let (pid, thread, injection) = (self.pid, self.thread, self.injection);
+        let mut opening = Opening { session: self.session, pid, thread, parent, injection };
+        let own = opening.descriptors(&process, &control)?;
         match self.change(&process, &control, &own) {
             Ok(changed) => self.finished(control, &own, changed),
             Err(error) => {
@@ -411,11 +382,7 @@ impl Conversion<'_> {
 
     /// An injected call that must succeed.
     fn check(&self, action: &'static str, result: i64) -> Result<i64> {
-        if (-4095..0).contains(&result) {
-            Err(refused(action, self.thread, result))
-        } else {
-            Ok(result)
-        }
+        checked(action, self.thread, result)
     }
 
     /// Brings our code and the control page into the program.
@@ -445,175 +412,6 @@ impl Conversion<'_> {
         let close = self.injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
         self.check("close a file of", close)?;
         Ok(control)
-    }
-
-    /// Opens what our code in the program needs, at numbers that the program does not use.
-    fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
-        self.close_parents(control)?;
-        let results = self.open(control)?;
-        let opened: Vec<i64> = OPENED
-            .iter()
-            .zip(&results)
-            .map(|(what, &result)| self.check(what, result))
-            .collect::<Result<_>>()?;
-        // Calls are filtered from now on, and somebody must answer if we are killed.
-        let fresh_listener = match &self.session.listener {
-            None => {
-                let fd = self.filtered(results[results.len() - 1])?;
-                let listener = pidfd::descriptor(process, fd as i32)?;
-                let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
-                self.session.keeper = Some(Keeper::start(&listener, patience)?);
-                Some((fd, listener))
-            }
-            Some(_) => None,
-        };
-        let (first, moved) =
-            self.move_up(control, &opened, fresh_listener.as_ref().map(|(fd, _)| *fd))?;
-        if let Some((_, listener)) = fresh_listener {
-            self.session.listener = Some((listener, moved[moved.len() - 1]));
-        }
-        let listener = self.session.listener.as_ref().map_or(-1, |(_, number)| *number);
-        let [memory, userfault, pagemap, maps, wake] = moved[..OPENED.len()] else {
-            let (object, why) = ("descriptors in the program", "some are missing");
-            return Err(Error::new(Kind::Other, "open", object, why));
-        };
-        Ok(Own { first, memory, userfault, pagemap, maps, wake, listener })
-    }
-
-    /// A child has its parent's.
-    fn close_parents(&self, control: &Control) -> Result<()> {
-        if let (Origin::Forked(parent), Some((_, listener))) = (self.origin, &self.session.listener)
-        {
-            let own = i64::from(parent.own_fds);
-            let closes: Vec<[i64; 7]> = (own..own + i64::from(seccomp::OWN_DESCRIPTORS))
-                .filter(|fd| fd != listener)
-                .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
-                .collect();
-            self.injection.list(control, &closes)?;
-        }
-        Ok(())
-    }
-
-    /// Opens them, as [`OPENED`] says, and filters the calls of a program that has no filter yet: what each call
-    /// returned.
-    fn open(&self, control: &Control) -> Result<Vec<i64>> {
-        // Texts for system calls stand where ranges will.
-        let text = |slot: u64, text: &str| -> Result<i64> {
-            let address = Control::ranges_address() + 64 * slot;
-            process_vm::write(self.pid, address, format!("{text}\0").as_bytes())?;
-            Ok(address as i64)
-        };
-        let name = text(0, "pagemill")?;
-        let pagemap = text(1, "/proc/self/pagemap")?;
-        let maps = text(2, "/proc/self/maps")?;
-        let program = Control::ranges_address() + 1024;
-        process_vm::write(self.pid, program, &seccomp::program(program, self.session.own_fds))?;
-        const READ_ONLY: i64 = CLOEXEC;
-        const AT_FDCWD: i64 = -100;
-        let mut calls = vec![
-            [MEMFD_CREATE, name, 1, 0, 0, 0, 0],
-            [USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0],
-            [OPENAT, AT_FDCWD, pagemap, READ_ONLY, 0, 0, 0],
-            [OPENAT, AT_FDCWD, maps, READ_ONLY, 0, 0, 0],
-            [EVENTFD2, 0, CLOEXEC | 0o4000, 0, 0, 0, 0],
-        ];
-        if self.session.listener.is_none() {
-            if !self.session.privileged {
-                const NO_NEW_PRIVILEGES: i64 = 38;
-                calls.push([PRCTL, NO_NEW_PRIVILEGES, 1, 0, 0, 0, 0]);
-            }
-            calls.push([SECCOMP, 1, seccomp::INSTALL_FLAGS as i64, program as i64, 0, 0, 0]);
-        }
-        self.injection.list(control, &calls)
-    }
-
-    /// The listener of the filter that was asked for.
-    fn filtered(&self, result: i64) -> Result<i64> {
-        const BUSY: i64 = -16;
-        if result == BUSY {
-            let object = format!("process {}", self.pid);
-            let why = "its system calls are answered by another process already: what started it was recorded with -p, or it is in a sandbox";
-            return Err(Error::new(Kind::Unsupported, "trace", object, why)
-                .advise("start it from another shell, or use --backend sample"));
-        }
-        self.check("filter the system calls of", result)
-    }
-
-    /// Moves them to numbers that the program does not use: the first of them, and each.
-    fn move_up(
-        &self,
-        control: &Control,
-        opened: &[i64],
-        listener: Option<i64>,
-    ) -> Result<(u32, Vec<i64>)> {
-        let limit = self.raise_limit(control)?;
-        let own = i64::from(limit.first);
-        const DUPLICATE: i64 = 0;
-        const DUPLICATE_CLOEXEC: i64 = 1030;
-        let mut calls: Vec<[i64; 7]> =
-            opened.iter().map(|&fd| [FCNTL, fd, DUPLICATE_CLOEXEC, own, 0, 0, 0]).collect();
-        // The listener stays open over exec: the next program inherits the filter.
-        calls.extend(listener.map(|fd| [FCNTL, fd, DUPLICATE, own, 0, 0, 0]));
-        let duplicates = self.injection.list(control, &calls)?;
-        let closes: Vec<[i64; 7]> =
-            opened.iter().copied().chain(listener).map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0]).collect();
-        self.injection.list(control, &closes)?;
-        limit.restore(self.pid, self.injection, control)?;
-        let moved: Vec<i64> = duplicates
-            .iter()
-            .map(|&fd| {
-                let fd = self.check("open descriptors in", fd)?;
-                if fd < own + i64::from(seccomp::OWN_DESCRIPTORS) {
-                    return Ok(fd);
-                }
-                let why = format!("it uses descriptor {own} and following itself");
-                Err(Error::new(Kind::Busy, "trace", format_args!("process {}", self.pid), why))
-            })
-            .collect::<Result<_>>()?;
-        Ok((limit.first, moved))
-    }
-
-    /// Lets the program have descriptors as high as ours. Where its hard limit is lower and may not be raised (without
-    /// CAP_SYS_RESOURCE), ours are the last that it allows, and a filter keeps the program from closing them.
-    fn raise_limit(&self, control: &Control) -> Result<Limit> {
-        let needed = u64::from(self.session.own_fds + seccomp::OWN_DESCRIPTORS);
-        let text = Control::ranges_address() as i64;
-        let get = [PRLIMIT, 0, DESCRIPTORS, 0, text, 0, 0];
-        let got = self.injection.list(control, &[get])?[0];
-        self.check("read the limits of", got)?;
-        let mut words = [0; 16];
-        process_vm::read(self.pid, text as u64, &mut words)?;
-        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
-        let (soft, hard) = (word(0), word(8));
-        let own = (soft, hard);
-        if soft >= needed {
-            return Ok(Limit { first: self.session.own_fds, own, raised: None });
-        }
-        if hard >= needed || set_limit(self.pid, (needed, needed)).is_ok() {
-            let raised = (needed, hard.max(needed));
-            let limit = Limit { first: self.session.own_fds, own, raised: Some(raised) };
-            if hard >= needed {
-                limit.set(self.pid, self.injection, control, raised)?;
-            }
-            return Ok(limit);
-        }
-        let ours = u64::from(seccomp::OWN_DESCRIPTORS);
-        // As many for the program, at least, and while they are opened as many more.
-        if hard < 3 * ours {
-            let object = format_args!("process {}", self.pid);
-            let why = format!("it may have {hard} descriptors only, and it may not have more");
-            return Err(Error::new(Kind::Unsupported, "trace", object, why)
-                .advise("raise the limit (ulimit -Hn), or run as root with CAP_SYS_RESOURCE"));
-        }
-        let first = (hard - ours) as u32;
-        let raised = (hard, hard);
-        let limit = Limit { first, own, raised: Some(raised) };
-        limit.set(self.pid, self.injection, control, raised)?;
-        let program = text as u64 + 1024;
-        process_vm::write(self.pid, program, &seccomp::keeping(program, first))?;
-        let kept = self.injection.list(control, &[[SECCOMP, 1, 0, program as i64, 0, 0, 0]])?[0];
-        self.check("keep descriptors of ours open in", kept)?;
-        Ok(limit)
     }
 
     /// Changes every mapping according to its fate.
@@ -810,57 +608,7 @@ struct Changed {
     original: Vec<Mapping>,
 }
 
-/// How many descriptors a program may have, for a moment.
-struct Limit {
-    /// First of ours.
-    first: u32,
-    /// Its own limit, soft and hard.
-    own: (u64, u64),
-    /// What it is at the moment, if it is another.
-    raised: Option<(u64, u64)>,
-}
-
-impl Limit {
-    /// By the program itself: for others it may need a capability to lower even the soft limit.
-    fn set(&self, pid: u32, by: &Injection, control: &Control, limit: (u64, u64)) -> Result<()> {
-        let text = Control::ranges_address();
-        let words: Vec<u8> =
-            [limit.0, limit.1].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        process_vm::write(pid, text, &words)?;
-        let result = by.list(control, &[[PRLIMIT, 0, DESCRIPTORS, text as i64, 0, 0, 0]])?[0];
-        if result == 0 { Ok(()) } else { Err(refused("set the limits of", pid, result)) }
-    }
-
-    fn restore(&self, pid: u32, by: &Injection, control: &Control) -> Result<()> {
-        match self.raised {
-            Some(_) => self.set(pid, by, control, self.own),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Descriptors in the program.
-struct Own {
-    first: u32,
-    memory: i64,
-    userfault: i64,
-    pagemap: i64,
-    maps: i64,
-    wake: i64,
-    listener: i64,
-}
-
-fn set_limit(pid: u32, limit: (u64, u64)) -> Result<()> {
-    pagemill_kernel::process::set_descriptor_limit(pid, limit)
-}
-
 /// Where the stack shall begin: as far down as its usual limit, not into what lies below.
 fn stack_start(mapping: &Mapping, floor: u64, page: u64) -> u64 {
     mapping.end.saturating_sub(STACK).max(floor + 256 * page).min(mapping.start)
-}
-
-/// A number for our descriptors that programs do not reach, within what the kernel allows a process.
-pub(crate) fn own_descriptors() -> Result<u32> {
-    let (_, hard) = pagemill_kernel::process::descriptor_limit(std::process::id())?;
-    Ok((hard.min(1 << 14) as u32).saturating_sub(seccomp::OWN_DESCRIPTORS).max(64))
 }

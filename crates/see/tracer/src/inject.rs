@@ -115,6 +115,11 @@ fn resume(thread: u32) -> Result<()> {
     ptrace::resume(thread, 0)
 }
 
+/// What an injected call returned, which must succeed.
+pub(crate) fn checked(action: &'static str, thread: u32, result: i64) -> Result<i64> {
+    if (-4095..0).contains(&result) { Err(refused(action, thread, result)) } else { Ok(result) }
+}
+
 /// The error of an injected call that returned `result`.
 pub(crate) fn refused(action: &'static str, thread: u32, result: i64) -> Error {
     let error = std::io::Error::from_raw_os_error(-result as i32);

@@ -27,6 +27,7 @@
 //! | `fork` | copy on write for children, by freezing both sides |
 //! | `child` | a forked child, until its memory is its own |
 //! | `convert` | the change of a program's memory at exec |
+//! | `descriptors` | what our code in a program opens there |
 //! | `page_out` | a running program that cannot be taken over, watched from outside |
 //! | `tracer` | what is known of all of them, and the pace of intervals |
 //! | `hold` | threads stopped together |
@@ -56,6 +57,7 @@ mod attach;
 mod child;
 mod convert;
 mod copy;
+mod descriptors;
 mod events;
 pub mod exact;
 mod follow;

@@ -9,7 +9,7 @@ use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 
 use crate::Granule;
 use crate::child::Child;
-use crate::convert::{Session, own_descriptors};
+use crate::descriptors::{Session, own_descriptors};
 use crate::events::{Events, FaultSource};
 use crate::page_out::PagedOut;
 use crate::process::Process;
