@@ -336,37 +336,9 @@ impl Monitor {
         schemes: &[Scheme],
     ) -> Result<()> {
         let linux = &self.linux;
-        let unsupported = |what: &'static str| {
-            move |error: Error| {
-                match error.kind() {
-                Kind::NotFound | Kind::Other => {
-                    Error::new(Kind::Unsupported, "set up DAMON with", what, error.reason())
-                        .advise("boot a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_PADDR=y, 6.11 or newer")
-                }
-                _ => error,
-            }
-            }
-        };
         linux.write(format!("{KDAMONDS}/{at}/contexts/nr_contexts"), "1")?;
         let context = format!("{KDAMONDS}/{at}/contexts/0");
-        linux.write(format!("{context}/targets/nr_targets"), "1")?;
-        match target {
-            Target::Process(pid) => {
-                linux
-                    .write(format!("{context}/operations"), "vaddr")
-                    .map_err(unsupported("the operations vaddr"))?;
-                linux.write(format!("{context}/targets/0/pid_target"), &pid.to_string())?;
-            }
-            Target::Physical(start, end) => {
-                linux
-                    .write(format!("{context}/operations"), "paddr")
-                    .map_err(unsupported("the operations paddr"))?;
-                let regions = format!("{context}/targets/0/regions");
-                linux.write(format!("{regions}/nr_regions"), "1")?;
-                linux.write(format!("{regions}/0/start"), &start.to_string())?;
-                linux.write(format!("{regions}/0/end"), &end.to_string())?;
-            }
-        }
+        self.set_target(&context, target)?;
         let intervals = format!("{context}/monitoring_attrs/intervals");
         let micros = |time: Duration| time.as_micros().max(1).to_string();
         linux.write(format!("{intervals}/sample_us"), &micros(attributes.sample))?;
@@ -378,43 +350,82 @@ impl Monitor {
         linux.write(format!("{regions}/min"), &attributes.regions.clamp(3, 10).to_string())?;
         linux.write(format!("{context}/schemes/nr_schemes"), &schemes.len().to_string())?;
         for (number, scheme) in schemes.iter().enumerate() {
-            let directory = format!("{context}/schemes/{number}");
-            let pattern = format!("{directory}/access_pattern");
-            let (action, node) = match scheme.action {
-                Action::Stat => ("stat", None),
-                Action::MigrateHot(node) => ("migrate_hot", Some(node)),
-                Action::MigrateCold(node) => ("migrate_cold", Some(node)),
-            };
-            linux
-                .write(format!("{directory}/action"), action)
-                .map_err(unsupported("migration between nodes"))?;
-            if let Some(node) = node {
-                linux.write(format!("{directory}/target_nid"), &node.to_string())?;
-            }
-            let most = |least: u64, most: u64, name: &str| {
-                linux.write(format!("{pattern}/{name}/max"), &most.to_string())?;
-                linux.write(format!("{pattern}/{name}/min"), &least.to_string())
-            };
-            most(0, u64::MAX, "sz")?;
-            most(scheme.accesses.0, scheme.accesses.1.min(u32::MAX.into()), "nr_accesses")?;
-            most(scheme.age, u32::MAX.into(), "age")?;
-            if let Some(bytes) = scheme.bytes_per_second {
-                linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
-                // What is hot, or cold, now counts for more than for how long.
-                linux.write(format!("{directory}/quotas/weights/nr_accesses_permil"), "900")?;
-                linux.write(format!("{directory}/quotas/weights/age_permil"), "100")?;
-                self.allow(&directory, bytes)?;
-            }
-            if let Some(cgroup) = &scheme.cgroup {
-                let filters = format!("{directory}/filters");
-                linux.write(format!("{filters}/nr_filters"), "1")?;
-                linux.write(format!("{filters}/0/type"), "memcg")?;
-                linux.write(format!("{filters}/0/memcg_path"), cgroup)?;
-                // What does not match is left out.
-                linux.write(format!("{filters}/0/matching"), "N")?;
-            }
+            self.set_scheme(&format!("{context}/schemes/{number}"), scheme)?;
         }
         Ok(())
+    }
+
+    fn set_target(&self, context: &str, target: Target) -> Result<()> {
+        let linux = &self.linux;
+        linux.write(format!("{context}/targets/nr_targets"), "1")?;
+        match target {
+            Target::Process(pid) => {
+                linux
+                    .write(format!("{context}/operations"), "vaddr")
+                    .map_err(|error| unsupported("the operations vaddr", error))?;
+                linux.write(format!("{context}/targets/0/pid_target"), &pid.to_string())
+            }
+            Target::Physical(start, end) => {
+                linux
+                    .write(format!("{context}/operations"), "paddr")
+                    .map_err(|error| unsupported("the operations paddr", error))?;
+                let regions = format!("{context}/targets/0/regions");
+                linux.write(format!("{regions}/nr_regions"), "1")?;
+                linux.write(format!("{regions}/0/start"), &start.to_string())?;
+                linux.write(format!("{regions}/0/end"), &end.to_string())
+            }
+        }
+    }
+
+    fn set_scheme(&self, directory: &str, scheme: &Scheme) -> Result<()> {
+        let linux = &self.linux;
+        let pattern = format!("{directory}/access_pattern");
+        let (action, node) = match scheme.action {
+            Action::Stat => ("stat", None),
+            Action::MigrateHot(node) => ("migrate_hot", Some(node)),
+            Action::MigrateCold(node) => ("migrate_cold", Some(node)),
+        };
+        linux
+            .write(format!("{directory}/action"), action)
+            .map_err(|error| unsupported("migration between nodes", error))?;
+        if let Some(node) = node {
+            linux.write(format!("{directory}/target_nid"), &node.to_string())?;
+        }
+        let most = |least: u64, most: u64, name: &str| {
+            linux.write(format!("{pattern}/{name}/max"), &most.to_string())?;
+            linux.write(format!("{pattern}/{name}/min"), &least.to_string())
+        };
+        most(0, u64::MAX, "sz")?;
+        most(scheme.accesses.0, scheme.accesses.1.min(u32::MAX.into()), "nr_accesses")?;
+        most(scheme.age, u32::MAX.into(), "age")?;
+        if let Some(bytes) = scheme.bytes_per_second {
+            linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
+            // What is hot, or cold, now counts for more than for how long.
+            linux.write(format!("{directory}/quotas/weights/nr_accesses_permil"), "900")?;
+            linux.write(format!("{directory}/quotas/weights/age_permil"), "100")?;
+            self.allow(directory, bytes)?;
+        }
+        if let Some(cgroup) = &scheme.cgroup {
+            let filters = format!("{directory}/filters");
+            linux.write(format!("{filters}/nr_filters"), "1")?;
+            linux.write(format!("{filters}/0/type"), "memcg")?;
+            linux.write(format!("{filters}/0/memcg_path"), cgroup)?;
+            // What does not match is left out.
+            linux.write(format!("{filters}/0/matching"), "N")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a kernel that lacks a part of DAMON says, with what to do.
+fn unsupported(what: &'static str, error: Error) -> Error {
+    match error.kind() {
+        Kind::NotFound | Kind::Other => {
+            Error::new(Kind::Unsupported, "set up DAMON with", what, error.reason()).advise(
+                "boot a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_PADDR=y, 6.11 or newer",
+            )
+        }
+        _ => error,
     }
 }
 

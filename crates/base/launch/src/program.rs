@@ -282,40 +282,12 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path) -> Option<Refusal> {
             way: format!("use its build for {}", std::env::consts::ARCH),
         });
     }
-    let name = path.file_name().unwrap_or_default().display();
     let loader = file
         .elf_program_headers()
         .iter()
         .find_map(|header| header.interpreter(endian, image).ok().flatten());
-    let is_go = file.section_by_name(".go.buildinfo").is_some()
-        || file.section_by_name(".note.go.buildid").is_some();
     let Some(loader) = loader else {
-        if is_loader(path) {
-            return None;
-        }
-        return Some(if is_library(&file, image) {
-            Refusal {
-                kind: "library",
-                reason: "it is a shared library, not a program".into(),
-                way: "name the program that uses it".into(),
-            }
-        } else if is_go {
-            Refusal {
-                kind: "go",
-                reason: "it is a static Go program, whose runtime manages its memory without malloc".into(),
-                way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it".into(),
-            }
-        } else {
-            Refusal {
-                kind: "static",
-                reason:
-                    "it is statically linked, so there is no loader that could preload anything"
-                        .into(),
-                way: format!(
-                    "build {name} without -static, or install its dynamically linked package"
-                ),
-            }
-        });
+        return (!is_loader(path)).then(|| without_loader(&file, image, path));
     };
     let loader = String::from_utf8_lossy(loader).into_owned();
     if loader.contains("ld-musl") {
@@ -327,16 +299,50 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path) -> Option<Refusal> {
             way: "use a build for glibc".into(),
         });
     }
-    if is_go {
-        return Some(Refusal {
-            kind: "go",
-            reason: "it is a Go program: its heap does not come from malloc, only its C parts do"
-                .into(),
-            way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it"
-                .into(),
-        });
+    if is_go(&file) {
+        return Some(go(
+            "it is a Go program: its heap does not come from malloc, only its C parts do",
+        ));
     }
     sanitizer(&file, image).or_else(|| bundled(&file))
+}
+
+fn is_go<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> bool {
+    file.section_by_name(".go.buildinfo").is_some()
+        || file.section_by_name(".note.go.buildid").is_some()
+}
+
+fn go(reason: &str) -> Refusal {
+    Refusal {
+        kind: "go",
+        reason: reason.into(),
+        way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it"
+            .into(),
+    }
+}
+
+/// Why a file that names no loader cannot be helped.
+fn without_loader<'a, R: ReadRef<'a>>(
+    file: &ElfFile64<'a, Endianness, R>,
+    image: R,
+    path: &Path,
+) -> Refusal {
+    if is_library(file, image) {
+        return Refusal {
+            kind: "library",
+            reason: "it is a shared library, not a program".into(),
+            way: "name the program that uses it".into(),
+        };
+    }
+    if is_go(file) {
+        return go("it is a static Go program, whose runtime manages its memory without malloc");
+    }
+    let name = path.file_name().unwrap_or_default().display();
+    Refusal {
+        kind: "static",
+        reason: "it is statically linked, so there is no loader that could preload anything".into(),
+        way: format!("build {name} without -static, or install its dynamically linked package"),
+    }
 }
 
 /// AddressSanitizer's library, if the program is linked with it: it ends a program where it is not loaded first.

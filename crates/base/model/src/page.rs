@@ -1,6 +1,7 @@
-//! Sizes of pages, as the machines have them whose memory is told apart here: x86-64, and aarch64 with granules of 4 KiB.
+//! Sizes of pages, as the machines have them whose memory is told apart here: x86-64, and aarch64 with granules of
+//! 4 KiB.
 //!
-//! What a running system has instead is asked for where it matters (`kernel::page_size`, the `page_size` of a recording).
+//! What a running system has instead is asked for where it matters (`kernel::page_size`, a recording's `page_size`).
 
 /// Bytes of a base page.
 pub const BASE: u64 = 4096;

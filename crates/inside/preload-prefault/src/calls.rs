@@ -348,10 +348,10 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 ///
 /// # Safety
 /// As for the C library's.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall() {
-    #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         ".cfi_startproc",
         "cmp rdi, 317",
@@ -400,7 +400,16 @@ pub unsafe extern "C" fn syscall() {
         before = sym before_filter,
         answer = sym answer,
     );
-    #[cfg(target_arch = "aarch64")]
+}
+
+/// As for x86-64.
+///
+/// # Safety
+/// As for the C library's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "cmp x0, #277",

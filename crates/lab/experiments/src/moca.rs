@@ -336,49 +336,15 @@ pub fn run(
         skipped: Vec::new(),
         interrupted: false,
     };
-    let default = (DEFAULT.0 as f64, DEFAULT.1);
     for kernel in KERNELS {
-        let mut rows = ARMS.map(|(back_end, _, smaller)| Row {
-            kernel,
-            class: if smaller { options.smaller } else { options.class },
-            back_end,
-            native: Vec::new(),
-            traced: Vec::new(),
-            missing: None,
-        });
-        for repetition in 0..options.repetitions {
-            let mut native: Option<(&str, f64)> = None;
-            for (row, (back_end, arguments, smaller)) in rows.iter_mut().zip(ARMS) {
-                // The emulator's factor is large and varies little.
-                if row.missing.is_some() || smaller && repetition > 0 {
-                    continue;
-                }
-                if stage.ended()? {
-                    outcome.interrupted = true;
-                    return Ok(Ok(outcome));
-                }
-                let class = row.class;
-                say(&format!("{kernel}, class {class}, run {}, {back_end}", repetition + 1));
-                let workload = Stage::workload(kernel, class, options.threads);
-                let alone = match native {
-                    Some((of, seconds)) if of == class => seconds,
-                    _ => stage.native(&workload)?,
-                };
-                native = Some((class, alone));
-                row.native.push(alone);
-                match stage.traced(arguments, default, &workload)? {
-                    Ok((traced, by)) => {
-                        row.traced.push(traced);
-                        if !outcome.events_by.iter().any(|(known, _)| *known == back_end) {
-                            outcome.events_by.push((back_end, by));
-                        }
-                    }
-                    Err(why) if back_end == FAULTS => return Ok(Err(last_line(&why))),
-                    Err(why) => row.missing = Some(last_line(&why)),
-                }
+        match stage.arms(kernel, &mut outcome, &mut say)? {
+            Ok(Some(rows)) => outcome.rows.extend(rows),
+            Ok(None) => {
+                outcome.interrupted = true;
+                return Ok(Ok(outcome));
             }
+            Err(why) => return Ok(Err(why)),
         }
-        outcome.rows.extend(rows);
     }
     for row in &outcome.rows {
         let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
@@ -405,6 +371,57 @@ pub fn run(
 }
 
 impl Stage<'_> {
+    /// All runs of a kernel, a row for each arm; `None` if a signal came. The inner error: accesses cannot be traced.
+    fn arms(
+        &self,
+        kernel: &'static str,
+        outcome: &mut Outcome,
+        say: &mut impl FnMut(&str),
+    ) -> Result<Result<Option<[Row; ARMS.len()]>, String>> {
+        let options = outcome.options;
+        let default = (DEFAULT.0 as f64, DEFAULT.1);
+        let mut rows = ARMS.map(|(back_end, _, smaller)| Row {
+            kernel,
+            class: if smaller { options.smaller } else { options.class },
+            back_end,
+            native: Vec::new(),
+            traced: Vec::new(),
+            missing: None,
+        });
+        for repetition in 0..options.repetitions {
+            let mut native: Option<(&str, f64)> = None;
+            for (row, (back_end, arguments, smaller)) in rows.iter_mut().zip(ARMS) {
+                // The emulator's factor is large and varies little.
+                if row.missing.is_some() || smaller && repetition > 0 {
+                    continue;
+                }
+                if self.ended()? {
+                    return Ok(Ok(None));
+                }
+                let class = row.class;
+                say(&format!("{kernel}, class {class}, run {}, {back_end}", repetition + 1));
+                let workload = Self::workload(kernel, class, options.threads);
+                let alone = match native {
+                    Some((of, seconds)) if of == class => seconds,
+                    _ => self.native(&workload)?,
+                };
+                native = Some((class, alone));
+                row.native.push(alone);
+                match self.traced(arguments, default, &workload)? {
+                    Ok((traced, by)) => {
+                        row.traced.push(traced);
+                        if !outcome.events_by.iter().any(|(known, _)| *known == back_end) {
+                            outcome.events_by.push((back_end, by));
+                        }
+                    }
+                    Err(why) if back_end == FAULTS => return Ok(Err(last_line(&why))),
+                    Err(why) => row.missing = Some(last_line(&why)),
+                }
+            }
+        }
+        Ok(Ok(Some(rows)))
+    }
+
     fn sweep(&self, outcome: &mut Outcome, say: &mut impl FnMut(&str)) -> Result<()> {
         let workload = Self::workload("is", "A", outcome.options.threads);
         let mut steps: Vec<(f64, u64)> = Vec::new();

@@ -117,6 +117,30 @@ pub struct Validation {
     mappings: BTreeMap<(u64, u64), (u64, bool, bool)>,
 }
 
+/// What the emulator's account says of the pages of a process; an interval is known by its place in their order.
+#[derive(Default)]
+struct Expected {
+    /// Pages in intervals that a window belongs to.
+    explained: HashSet<(usize, u64)>,
+    /// Pages that were accessed.
+    accessed: BTreeSet<u64>,
+    /// Pages in the one interval in which they were accessed for certain.
+    certain: HashSet<(usize, u64)>,
+    /// Pages that were executed.
+    executed: HashSet<u64>,
+    /// Pages in intervals in which the kernel may have taken them without a fault.
+    served: HashSet<(usize, u64)>,
+    /// Pages of which that is so in any.
+    ever_served: HashSet<u64>,
+    /// Pages that no interval tells of in which they may have been accessed, with the first of these.
+    missed: BTreeSet<(usize, u64)>,
+    /// Accesses that may be of one interval or the next.
+    on_borders: u64,
+}
+
+/// A page that differs: whether it is missing, its number, and the interval's if it is of one.
+type Differs = (bool, u64, Option<u64>);
+
 #[derive(Clone, Copy, Debug)]
 struct Window {
     first: u64,
@@ -298,20 +322,43 @@ impl Validation {
         kinds: &HashMap<(u64, u64), &'static str>,
         view: &mut ValidationView,
     ) {
+        let expected = self.expected(pid, intervals, written);
+        if !written {
+            view.on_borders += expected.on_borders;
+        }
+        let (mut parts, mut differences) = (Tally::default(), Vec::new());
+        let all =
+            self.in_intervals(pid, intervals, written, &expected, (&mut parts, &mut differences));
+        let whole = self.whole(pid, written, kinds, (&expected, &all), &mut differences);
+        let (into, total) = match written {
+            false => (&mut view.touched, &mut view.touched_in_intervals),
+            true => (&mut view.written, &mut view.written_in_intervals),
+        };
+        for (kind, tally) in whole {
+            into.entry(kind).or_default().add(tally);
+        }
+        total.add(parts);
+        let room = SHOWN.saturating_sub(view.differences.len());
+        for (missing, number, interval) in differences.into_iter().take(room) {
+            let mapping = self.mapping(pid, number);
+            view.differences.push(Difference {
+                missing,
+                written,
+                pid,
+                address: number * self.page,
+                name: mapping.map_or_else(|| "unknown memory".into(), crate::faults::label),
+                interval,
+            });
+        }
+    }
+
+    /// What the emulator's account says of a process's pages, and which of it the intervals do not tell.
+    fn expected(&self, pid: u64, intervals: &[Interval], written: bool) -> Expected {
         let told = |interval: &'_ Interval, number: u64| match written {
             false => interval.touched.contains(&number),
             true => interval.written.contains(&number),
         };
-        let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
-        let mut parts = Tally::default();
-        let mut differences = Vec::new();
-        // Pages in intervals that a window belongs to, and pages that any belongs to.
-        let mut explained: HashSet<(usize, u64)> = HashSet::new();
-        let mut accessed: BTreeSet<u64> = BTreeSet::new();
-        let mut certain: HashSet<(usize, u64)> = HashSet::new();
-        let mut executed: HashSet<u64> = HashSet::new();
-        let (mut served, mut ever_served) = (HashSet::new(), HashSet::new());
-        let mut missed: BTreeSet<(usize, u64)> = BTreeSet::new();
+        let mut expected = Expected::default();
         for (&(owner, number), windows) in &self.windows {
             if owner != pid {
                 continue;
@@ -326,30 +373,42 @@ impl Validation {
                                 .partition_point(|interval| interval.from <= window.last),
                     );
                 if window.kernel {
-                    served.extend(mine.map(|at| (at, number)));
-                    ever_served.insert(number);
+                    expected.served.extend(mine.map(|at| (at, number)));
+                    expected.ever_served.insert(number);
                     continue;
                 }
-                explained.extend(mine.clone().map(|at| (at, number)));
+                expected.explained.extend(mine.clone().map(|at| (at, number)));
                 if window.execute {
-                    executed.insert(number);
+                    expected.executed.insert(number);
                     continue;
                 }
-                accessed.insert(number);
+                expected.accessed.insert(number);
                 if mine.len() > 1 {
-                    view.on_borders += u64::from(!written);
+                    expected.on_borders += 1;
                 }
                 let found = intervals[mine.clone()].iter().any(|interval| told(interval, number));
                 if mine.len() == 1 {
-                    certain.insert((mine.start, number));
+                    expected.certain.insert((mine.start, number));
                 }
                 if !found {
-                    missed.insert((mine.start, number));
+                    expected.missed.insert((mine.start, number));
                 }
             }
         }
-        parts.exact = certain.len() as u64;
-        parts.missing = missed.len() as u64;
+        expected
+    }
+
+    /// Holds what each interval tells against what is expected of it; all pages that any tells of.
+    fn in_intervals(
+        &self,
+        pid: u64,
+        intervals: &[Interval],
+        written: bool,
+        expected: &Expected,
+        (parts, differences): (&mut Tally, &mut Vec<Differs>),
+    ) -> BTreeSet<u64> {
+        parts.exact = expected.certain.len() as u64;
+        parts.missing = expected.missed.len() as u64;
         let mut all: BTreeSet<u64> = BTreeSet::new();
         for (at, interval) in intervals.iter().enumerate() {
             for &number in if written { &interval.written } else { &interval.touched } {
@@ -357,11 +416,11 @@ impl Validation {
                     continue;
                 }
                 all.insert(number);
-                if explained.contains(&(at, number)) {
+                if expected.explained.contains(&(at, number)) {
                     continue;
                 }
                 match self.by(pid, number, interval, written) {
-                    _ if served.contains(&(at, number)) => parts.kernel += 1,
+                    _ if expected.served.contains(&(at, number)) => parts.kernel += 1,
                     By::Kernel => parts.kernel += 1,
                     By::Emulator => parts.emulator += 1,
                     By::Around => parts.around += 1,
@@ -373,7 +432,21 @@ impl Validation {
             }
         }
         let number_of = |at: usize| intervals.get(at).map(|interval| interval.number);
-        differences.extend(missed.iter().map(|&(at, number)| (true, number, number_of(at))));
+        let missed = expected.missed.iter();
+        differences.extend(missed.map(|&(at, number)| (true, number, number_of(at))));
+        all
+    }
+
+    /// The pages of the whole run, by the kind of memory: those that are expected against `all` that were told.
+    fn whole(
+        &self,
+        pid: u64,
+        written: bool,
+        kinds: &HashMap<(u64, u64), &'static str>,
+        (expected, all): (&Expected, &BTreeSet<u64>),
+        differences: &mut Vec<Differs>,
+    ) -> BTreeMap<&'static str, Tally> {
+        let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
         let always = Interval {
             number: 0,
             from: 0,
@@ -381,7 +454,7 @@ impl Validation {
             touched: HashSet::new(),
             written: HashSet::new(),
         };
-        for &number in all.union(&accessed) {
+        for &number in all.union(&expected.accessed) {
             let Some(mapping) = self.mapping(pid, number) else {
                 // Memory that nobody told of: told as it is.
                 whole.entry("anonymous").or_default().missing += 1;
@@ -391,15 +464,17 @@ impl Validation {
             let kind =
                 kinds.get(&(pid, mapping.start.unwrap_or(0))).copied().unwrap_or("anonymous");
             let tally = whole.entry(kind).or_default();
-            match (accessed.contains(&number), all.contains(&number)) {
+            match (expected.accessed.contains(&number), all.contains(&number)) {
                 (true, true) => tally.exact += 1,
                 (true, false) => {
                     (tally.exact, tally.missing) = (tally.exact + 1, tally.missing + 1);
                     differences.push((true, number, None));
                 }
                 // Code that the emulator has read for the program.
-                (false, _) if !written && executed.contains(&number) => tally.emulator += 1,
-                (false, _) if ever_served.contains(&number) => tally.kernel += 1,
+                (false, _) if !written && expected.executed.contains(&number) => {
+                    tally.emulator += 1;
+                }
+                (false, _) if expected.ever_served.contains(&number) => tally.kernel += 1,
                 (false, _) => match self.by(pid, number, &always, written) {
                     By::Kernel => tally.kernel += 1,
                     By::Emulator => tally.emulator += 1,
@@ -411,27 +486,7 @@ impl Validation {
                 },
             }
         }
-        let (into, total) = match written {
-            false => (&mut view.touched, &mut view.touched_in_intervals),
-            true => (&mut view.written, &mut view.written_in_intervals),
-        };
-        for (kind, tally) in whole {
-            into.entry(kind).or_default().add(tally);
-        }
-        total.add(parts);
-        for (missing, number, interval) in differences {
-            if view.differences.len() < SHOWN {
-                let mapping = self.mapping(pid, number);
-                view.differences.push(Difference {
-                    missing,
-                    written,
-                    pid,
-                    address: number * self.page,
-                    name: mapping.map_or_else(|| "unknown memory".into(), crate::faults::label),
-                    interval,
-                });
-            }
-        }
+        whole
     }
 
     /// Who touched a page in an interval that the program did not: whoever all its faults there are by.

@@ -9,6 +9,15 @@ use crate::question::{self, SyscallNotification};
 use crate::trace::{Sink, Untraced};
 use crate::tracer::{HELPERS, Tracer};
 
+/// What is to be done about a call.
+enum Reply {
+    Now(Answer),
+    /// It has its answer.
+    Made,
+    /// It is to be asked for again.
+    Later,
+}
+
 impl Tracer {
     /// Whether the tracer receives calls itself, because no mapper does.
     pub(crate) fn receives(&self) -> bool {
@@ -77,71 +86,96 @@ impl Tracer {
                 Decided::Left => {}
             }
         }
-        let forks = self.processes.get(&pid).is_some_and(|process| process.forks(question));
-        if forks {
-            // The child's memory could not be parted from its parent's.
-            if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
-                return self.helpers_are_gone(pid, *question);
-            }
-            self.hold_others(pid, question.thread);
-            if let Some(process) = self.processes.get_mut(&pid) {
-                process.note_words(question);
-                // Before there is a child: whatever becomes of us then, neither writes the other's memory. What cannot
-                // be done now is tried again when there is one, which does not begin without it.
-                let stays = process.stays_shared().unwrap_or(false);
-                if !stays && process.freeze(&self.linux).is_err() && !process.awake() {
-                    return self.helpers_are_gone(pid, *question);
-                }
-            }
+        if self.processes.get(&pid).is_some_and(|process| process.forks(question))
+            && !self.prepare_fork(pid, question)?
+        {
+            return self.helpers_are_gone(pid, *question);
         }
         let own_fds = u64::from(self.session.own_fds);
-        let answer = match self.processes.get_mut(&pid) {
+        let answer = match self.processes.get(&pid) {
             // The listener must survive until the child executes. Programs that are told so close one by
             // one, which the filter lets them do with all descriptors but ours.
             None if question.number == question::CLOSE_RANGE && question.argument[1] >= own_fds => {
-                Answer::Return(question::NO_SUCH_CALL)
+                Some(Answer::Return(question::NO_SUCH_CALL))
             }
             None => match self.children.get_mut(&pid) {
-                Some(child) => child.answer(&self.linux, question)?,
-                None => Answer::GoOn,
+                Some(child) => Some(child.answer(&self.linux, question)?),
+                None => Some(Answer::GoOn),
             },
-            Some(process) => match question.number {
-                question::LOG => {
-                    let logged = process.control.take_log();
-                    process.left(logged);
-                    Answer::GoOn
-                }
-                question::MMAP | question::MREMAP => match process.own_file(question)? {
-                    Decided::Busy => return Ok(false),
-                    Decided::Answered => return Ok(true),
-                    Decided::Left => {
-                        let (answer, untraced) = process.map_apart(question)?;
-                        self.untraced.extend(untraced);
-                        answer
-                    }
-                },
-                question::MPROTECT => process.protect(question)?,
-                question::MADVISE => process.advise(question)?,
-                question::EXECVE | question::EXECVEAT if shares => Answer::GoOn,
-                question::EXECVE | question::EXECVEAT => {
-                    // Its memory is about to go. If the call fails, this was a short interval.
-                    let _ = sink.interval(process.tick(now, false)?);
-                    Answer::GoOn
-                }
-                question::PTRACE | question::USERFAULTFD => {
-                    let what =
-                        if question.number == question::PTRACE { "ptrace" } else { "userfaultfd" };
-                    let why = format!("the program uses {what} itself");
-                    self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
-                    Answer::GoOn
-                }
-                _ => Answer::GoOn,
+            Some(_) => match self.answer_of(pid, question, shares, sink)? {
+                Reply::Now(answer) => Some(answer),
+                Reply::Made => None,
+                Reply::Later => return Ok(false),
             },
         };
-        if let Some((listener, _)) = &self.session.listener {
+        if let (Some(answer), Some((listener, _))) = (answer, &self.session.listener) {
             question.answer(listener, answer)?;
         }
         Ok(true)
+    }
+
+    /// Before there is a child: whatever becomes of us then, neither writes the other's memory. `false`: the memory
+    /// could not be parted, for those who would do it have ended.
+    fn prepare_fork(&mut self, pid: u32, question: &SyscallNotification) -> Result<bool> {
+        if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
+            return Ok(false);
+        }
+        self.hold_others(pid, question.thread);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.note_words(question);
+            // What cannot be done now is tried again when there is a child, which does not begin without it.
+            let stays = process.stays_shared().unwrap_or(false);
+            if !stays && process.freeze(&self.linux).is_err() && !process.awake() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a call of a traced process comes to.
+    fn answer_of(
+        &mut self,
+        pid: u32,
+        question: &SyscallNotification,
+        shares: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Reply> {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return Ok(Reply::Now(Answer::GoOn));
+        };
+        let answer = match question.number {
+            question::LOG => {
+                let logged = process.control.take_log();
+                process.left(logged);
+                Answer::GoOn
+            }
+            question::MMAP | question::MREMAP => match process.own_file(question)? {
+                Decided::Busy => return Ok(Reply::Later),
+                Decided::Answered => return Ok(Reply::Made),
+                Decided::Left => {
+                    let (answer, untraced) = process.map_apart(question)?;
+                    self.untraced.extend(untraced);
+                    answer
+                }
+            },
+            question::MPROTECT => process.protect(question)?,
+            question::MADVISE => process.advise(question)?,
+            question::EXECVE | question::EXECVEAT if shares => Answer::GoOn,
+            question::EXECVE | question::EXECVEAT => {
+                // Its memory is about to go. If the call fails, this was a short interval.
+                let _ = sink.interval(process.tick(now, false)?);
+                Answer::GoOn
+            }
+            question::PTRACE | question::USERFAULTFD => {
+                let what =
+                    if question.number == question::PTRACE { "ptrace" } else { "userfaultfd" };
+                let why = format!("the program uses {what} itself");
+                self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+                Answer::GoOn
+            }
+            _ => Answer::GoOn,
+        };
+        Ok(Reply::Now(answer))
     }
 
     /// A call that nobody can answer is to be made again.

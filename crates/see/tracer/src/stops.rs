@@ -39,95 +39,97 @@ impl Tracer {
             return Ok(());
         }
         match stop {
-            Stop::Exited(status) => self.gone(thread, Ended::Exited(status)),
-            Stop::Killed(signal) => self.gone(thread, Ended::Killed(signal)),
-            Stop::Exec => {
-                // Called by another thread than the first, it goes on as the first.
-                let Ok(was) = ptrace::message(thread).map(|number| number as u32) else {
-                    return Ok(());
-                };
-                if was != thread {
-                    self.threads.remove(&was);
-                }
-                if let Some(child) = self.children.get_mut(&thread) {
-                    // Seen before it executed the program.
-                    let _ = sink.interval(child.interval(false)?);
-                }
-                if let Err(error) = self.executed(thread) {
-                    self.untouched(thread, &error);
-                }
-                self.introduce(sink);
-                self.go_on(thread, 0);
-                Ok(())
-            }
-            Stop::Fork | Stop::Vfork | Stop::Clone => {
-                // One that was killed meanwhile says so next.
-                let Ok(child) = ptrace::message(thread).map(|number| number as u32) else {
-                    return Ok(());
-                };
-                if let Err(error) = self.born(thread, child, stop) {
-                    // Both stay stopped. A child whose memory could not be parted from its parent's does not run.
-                    self.midway.insert(thread);
-                    if let Some(state) = self.threads.get_mut(&child) {
-                        state.held = true;
-                    }
-                    let shared = |mapping: &Mapping| {
-                        mapping.shared && mapping.name.starts_with(OURS) && !in_resident(mapping)
-                    };
-                    if self.linux.maps(child).is_ok_and(|maps| maps.iter().any(shared)) {
-                        let _ = signal::send(child, 9);
-                    }
-                    return Err(error);
-                }
-                self.introduce(sink);
-                self.fork_is_over(thread);
-                self.go_on(thread, 0);
-                Ok(())
-            }
+            Stop::Exited(status) => return self.gone(thread, Ended::Exited(status)),
+            Stop::Killed(signal) => return self.gone(thread, Ended::Killed(signal)),
+            Stop::Exec => return self.execs(thread, sink),
+            Stop::Fork | Stop::Vfork | Stop::Clone => return self.forks(thread, stop, sink),
             Stop::Exit => {
                 self.exiting(thread, sink)?;
                 self.go_on(thread, 0);
-                Ok(())
             }
-            // Its fork has failed, or it would have said so.
-            Stop::Interrupted if self.forking.contains_key(&thread) => {
-                let state = self.threads.get_mut(&thread);
-                let pid = state.map_or(0, |state| {
-                    state.held = true;
-                    state.process
-                });
-                self.forking.remove(&thread);
-                // Who would do it may have been killed, which is for the next look to say.
-                if self.processes.get(&pid).is_some_and(Process::awake) {
-                    self.thaw_unread(pid)?;
-                }
-                self.release(pid);
-                Ok(())
-            }
-            Stop::Interrupted => {
-                let pid = self.threads.get(&thread).map_or(0, |state| state.process);
-                // It could not stop when the others were held.
-                let late = self.forking.values().any(|(process, _)| *process == pid);
-                match self.threads.get_mut(&thread) {
-                    Some(_) if late && comes_out(thread) => {}
-                    Some(state) if late => state.held = true,
-                    _ => self.go_on(thread, 0),
-                }
-                Ok(())
-            }
-            Stop::Signal(signal) => {
-                self.go_on(thread, signal);
-                Ok(())
-            }
+            Stop::Interrupted => return self.interrupted(thread),
+            Stop::Signal(signal) => self.go_on(thread, signal),
             Stop::Group(_) => {
                 let _ = ptrace::listen(thread);
-                Ok(())
             }
-            Stop::SystemCall | Stop::Filtered | Stop::Other(_) => {
-                self.go_on(thread, 0);
-                Ok(())
-            }
+            Stop::SystemCall | Stop::Filtered | Stop::Other(_) => self.go_on(thread, 0),
         }
+        Ok(())
+    }
+
+    /// A process has executed a program.
+    fn execs(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<()> {
+        // Called by another thread than the first, it goes on as the first.
+        let Ok(was) = ptrace::message(thread).map(|number| number as u32) else {
+            return Ok(());
+        };
+        if was != thread {
+            self.threads.remove(&was);
+        }
+        if let Some(child) = self.children.get_mut(&thread) {
+            // Seen before it executed the program.
+            let _ = sink.interval(child.interval(false)?);
+        }
+        if let Err(error) = self.executed(thread) {
+            self.untouched(thread, &error);
+        }
+        self.introduce(sink);
+        self.go_on(thread, 0);
+        Ok(())
+    }
+
+    /// A thread has made a process or a thread.
+    fn forks(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+        // One that was killed meanwhile says so next.
+        let Ok(child) = ptrace::message(thread).map(|number| number as u32) else {
+            return Ok(());
+        };
+        if let Err(error) = self.born(thread, child, stop) {
+            // Both stay stopped. A child whose memory could not be parted from its parent's does not run.
+            self.midway.insert(thread);
+            if let Some(state) = self.threads.get_mut(&child) {
+                state.held = true;
+            }
+            let shared = |mapping: &Mapping| {
+                mapping.shared && mapping.name.starts_with(OURS) && !in_resident(mapping)
+            };
+            if self.linux.maps(child).is_ok_and(|maps| maps.iter().any(shared)) {
+                let _ = signal::send(child, 9);
+            }
+            return Err(error);
+        }
+        self.introduce(sink);
+        self.fork_is_over(thread);
+        self.go_on(thread, 0);
+        Ok(())
+    }
+
+    /// A thread that was asked to stop has.
+    fn interrupted(&mut self, thread: u32) -> Result<()> {
+        // Its fork has failed, or it would have said so.
+        if self.forking.contains_key(&thread) {
+            let state = self.threads.get_mut(&thread);
+            let pid = state.map_or(0, |state| {
+                state.held = true;
+                state.process
+            });
+            self.forking.remove(&thread);
+            // Who would do it may have been killed, which is for the next look to say.
+            if self.processes.get(&pid).is_some_and(Process::awake) {
+                self.thaw_unread(pid)?;
+            }
+            self.release(pid);
+            return Ok(());
+        }
+        let pid = self.threads.get(&thread).map_or(0, |state| state.process);
+        // It could not stop when the others were held.
+        let late = self.forking.values().any(|(process, _)| *process == pid);
+        match self.threads.get_mut(&thread) {
+            Some(_) if late && comes_out(thread) => {}
+            Some(state) if late => state.held = true,
+            _ => self.go_on(thread, 0),
+        }
+        Ok(())
     }
 
     /// A thread has ended.

@@ -85,24 +85,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let malloc_asks = matches!(&setting, Ok(active) if active == "madvise");
     // Elsewhere the program as it is has all the huge pages that the system gives.
     let count = if malloc_asks { 3 } else { 2 };
-    let mut arms = Arm::ALL[..count].to_vec();
-    let mut random = Random::new(arguments.seed);
-    let mut all: [Runs; 3] = Default::default();
-    for round in 0..=arguments.runs {
-        random.shuffle(&mut arms);
-        for arm in &arms {
-            let (measured, status) = match once(&linux, &arguments.command, *arm)? {
-                Once::Done(run, status) => (run, status),
-                Once::Refused(exit) => return Ok(exit),
-            };
-            let runs = &mut all[*arm as usize];
-            if !status.success() {
-                *runs.failed.entry(status.to_string()).or_default() += 1;
-            } else if round > 0 {
-                runs.figures.push(measured);
-            }
-        }
-    }
+    let all = match rounds(&linux, arguments, count)? {
+        Ok(all) => all,
+        Err(refused) => return Ok(refused),
+    };
     let all = &all[..count];
     let failed: u64 = all.iter().flat_map(|runs| runs.failed.values()).sum();
     let nothing = all.iter().any(|runs| runs.figures.is_empty());
@@ -119,13 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Ok(_) => None,
         Err(_) => Some(huge_costs::measure(&linux)?),
     };
-    let mut notes = Vec::new();
-    match &setting {
-        Ok(active) if active == "never" => notes.push("transparent huge pages are switched off on this system (never), so both arms run without them".to_owned()),
-        Ok(active) if malloc_asks => notes.push(format!("the system's setting is {active}: in thp-on malloc asks for huge pages (glibc.malloc.hugetlb=1), other memory has them where the program asks")),
-        Ok(active) => notes.push(format!("the system's setting is {active}")),
-        Err(error) => notes.push(error.to_string()),
-    }
+    let mut notes = vec![note_of_setting(&setting)];
     if let Err(error) = &pmu {
         notes.push(format!(
             "the processor's counters are not available: {}; so no TLB and cache misses",
@@ -133,14 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         ));
     }
     if let Some(walks) = &walks {
-        match (walks.read_base_ps, walks.read_huge_ps) {
-            (Some(base), Some(huge)) => notes.push(format!(
-                "page walks by calibration: a dependent random read in 256 MiB takes {:.1} ns on base pages and {:.1} ns on huge ones",
-                base as f64 / 1e3,
-                huge as f64 / 1e3
-            )),
-            _ => notes.extend(walks.not_measured.iter().map(|(what, why)| format!("{what}: {why}"))),
-        }
+        notes.extend(notes_of_walks(walks));
     }
     if failed > 0 {
         notes.push(format!("{}; they are in no figure", failures(all)));
@@ -171,20 +144,71 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         });
         crate::answer::text("counters", value)?
     } else {
-        let mut header = vec!["median of a run".to_owned()];
-        header.extend(Arm::ALL[..count].iter().map(|arm| arm.name().to_owned()));
-        for arm in &Arm::ALL[1..count] {
-            header.push(format!("{} / off", arm.name().trim_start_matches("thp-")));
-            header.push("95 % interval".to_owned());
-        }
-        let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let cells: Vec<_> = rows.iter().map(Row::cells).collect();
-        let verdict = verdict.map(|verdict| format!("\n{verdict}")).unwrap_or_default();
-        let notes: String = notes.iter().map(|note| format!("\n{note}")).collect();
-        format!("{}{verdict}{notes}\n", text::table(&header, &cells))
+        table(&rows, count, verdict, &notes)
     };
     pagemill_launch::stdio::stdout(&text);
     Ok(exit)
+}
+
+/// Runs the command under the first `count` arms, in random order, once and then as often as asked; the first round
+/// does not count. The inner error: it was not started, and the reason has been said.
+fn rounds(linux: &Linux, arguments: &Arguments, count: usize) -> Result<Result<[Runs; 3], Exit>> {
+    let mut arms = Arm::ALL[..count].to_vec();
+    let mut random = Random::new(arguments.seed);
+    let mut all: [Runs; 3] = Default::default();
+    for round in 0..=arguments.runs {
+        random.shuffle(&mut arms);
+        for arm in &arms {
+            let (measured, status) = match once(linux, &arguments.command, *arm)? {
+                Once::Done(run, status) => (run, status),
+                Once::Refused(exit) => return Ok(Err(exit)),
+            };
+            let runs = &mut all[*arm as usize];
+            if !status.success() {
+                *runs.failed.entry(status.to_string()).or_default() += 1;
+            } else if round > 0 {
+                runs.figures.push(measured);
+            }
+        }
+    }
+    Ok(Ok(all))
+}
+
+/// What the system's setting of huge pages means for the arms.
+fn note_of_setting(setting: &Result<String, pagemill_kernel::Error>) -> String {
+    match setting {
+        Ok(active) if active == "never" => "transparent huge pages are switched off on this system (never), so both arms run without them".to_owned(),
+        Ok(active) if active == "madvise" => format!("the system's setting is {active}: in thp-on malloc asks for huge pages (glibc.malloc.hugetlb=1), other memory has them where the program asks"),
+        Ok(active) => format!("the system's setting is {active}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// What page walks cost, where the processor does not count them.
+fn notes_of_walks(walks: &huge_costs::HugeCosts) -> Vec<String> {
+    match (walks.read_base_ps, walks.read_huge_ps) {
+        (Some(base), Some(huge)) => vec![format!(
+            "page walks by calibration: a dependent random read in 256 MiB takes {:.1} ns on base pages and {:.1} ns on huge ones",
+            base as f64 / 1e3,
+            huge as f64 / 1e3
+        )],
+        _ => walks.not_measured.iter().map(|(what, why)| format!("{what}: {why}")).collect(),
+    }
+}
+
+/// The answer as text.
+fn table(rows: &[Row], count: usize, verdict: Option<String>, notes: &[String]) -> String {
+    let mut header = vec!["median of a run".to_owned()];
+    header.extend(Arm::ALL[..count].iter().map(|arm| arm.name().to_owned()));
+    for arm in &Arm::ALL[1..count] {
+        header.push(format!("{} / off", arm.name().trim_start_matches("thp-")));
+        header.push("95 % interval".to_owned());
+    }
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let cells: Vec<_> = rows.iter().map(Row::cells).collect();
+    let verdict = verdict.map(|verdict| format!("\n{verdict}")).unwrap_or_default();
+    let notes: String = notes.iter().map(|note| format!("\n{note}")).collect();
+    format!("{}{verdict}{notes}\n", text::table(&header, &cells))
 }
 
 /// How many runs of each arm failed, and how.

@@ -220,8 +220,8 @@ fn policy(name: &str) -> Result<Live> {
     Live::named(name).with_context(valid)
 }
 
-fn place(linux: &Linux, run: &Run) -> Result<Exit> {
-    let policy = policy(&run.policy)?;
+/// Refuses flags that make no sense together, and says who moves the pages.
+fn actuator(run: &Run, policy: &Live) -> Result<Act> {
     let quantum = Duration::from(run.quantum);
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&quantum) {
         bail!("--quantum {}: valid: 100ms to 1h", run.quantum.to_string().trim());
@@ -232,7 +232,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
     if run.rate.0 < 4 << 20 {
         bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
     }
-    let act = match (run.act, policy.moves_pages()) {
+    Ok(match (run.act, policy.moves_pages()) {
         (Some(How::Kernel), false) | (None, false) => Act::Kernel,
         (Some(How::MovePages), true) | (None, true) => Act::MovePages,
         (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => Act::Damos,
@@ -244,7 +244,12 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
             run.policy
         ),
-    };
+    })
+}
+
+fn place(linux: &Linux, run: &Run) -> Result<Exit> {
+    let policy = policy(&run.policy)?;
+    let act = actuator(run, &policy)?;
     // A wrong script or recording is said before anything else is.
     if let Wanted::Replay(_) = run.latency {
         Latency::open(linux, Tiers([0, 0]), &run.latency)?;
@@ -295,7 +300,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
         track: run.track,
         act,
         apply: run.apply,
-        quantum,
+        quantum: Duration::from(run.quantum),
         length: run.length.map(Duration::from),
         rate: run.rate,
         cpu: run.cpu / 100.0,

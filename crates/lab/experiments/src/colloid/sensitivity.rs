@@ -100,6 +100,7 @@ impl Case {
     }
 }
 
+/// How the cells change with the parameters: those of the machine at rest, those of the kernel in whole runs.
 pub(super) fn run(
     options: &Options,
     checkpoints: Option<&Checkpoints>,
@@ -111,26 +112,9 @@ pub(super) fn run(
     } else {
         LATENCIES.into_iter().map(Some).chain([None]).collect()
     };
-    let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed };
     let cases: Vec<Case> =
         rows.into_iter().flat_map(|latency| LOADS.map(|steps| Case { latency, steps })).collect();
-    let names: Vec<(String, String)> = cases.iter().flat_map(|case| case.cells()).collect();
-    let influence = |key: &str, frozen: &[f64], changed: &[Vec<f64>]| Influence {
-        key: key.to_owned(),
-        cells: names
-            .iter()
-            .enumerate()
-            .map(|(at, (row, column))| {
-                let change = |new: &[f64]| new[at] / frozen[at] - 1.0;
-                (row.clone(), column.clone(), change(&changed[0]), change(&changed[1]))
-            })
-            .collect(),
-    };
-    let changed = |key: &str, whole: bool, sign: f64| {
-        let value = options.machine.get(key);
-        let step = if whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
-        options.machine.with(key, value + sign * step)
-    };
+    let table = Cells { options, checkpoints, cases };
     // The sampled systems are in none of these cells, which are TPP's; a tenth of a page is no page.
     let (kernel, rest): (Vec<&Parameter>, Vec<&Parameter>) = PARAMETERS
         .iter()
@@ -138,66 +122,10 @@ pub(super) fn run(
         .filter(|p| options.machine.get(&p.name()) != 0.0)
         .partition(|p| p.section == "kernel");
     let all = (kernel.len() + rest.len() + 2) as f64;
-
-    // Cells of a machine at rest, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses
-    // one at most.
-    let mut rest_of = |name: &str, machine: &Machine, effort: Effort, done: f64| {
-        checkpoints::part(checkpoints, name, || {
-            let values = |case: &Case| case.values(machine, options, effort);
-            let mut one = |made: usize| {
-                let (part, of) = (made as f64, cases.len() as f64);
-                tick(&format!("{name}, {made} of {of} loads"), (done + part / of / 2.0) / all);
-            };
-            parallel::map(&cases, values, &mut one).concat()
-        })
-    };
-    let frozen = rest_of("as it is", &options.machine, effort, 0.0)?;
-    let mut noise = Vec::new();
-    for more in [1, 2] {
-        let effort = Effort { seed: options.seed + more, ..effort };
-        noise.push(rest_of(&format!("seed {}", effort.seed), &options.machine, effort, 0.5)?);
-    }
-    let noise = influence("(at rest: other seeds, the noise)", &frozen, &noise);
-    let mut found = Vec::new();
-    for (at, one) in rest.iter().enumerate() {
-        let (key, mut values) = (one.name(), Vec::new());
-        for (sign, name) in [(-1.0, "less"), (1.0, "more")] {
-            let done = at as f64 + 1.0 + (sign + 1.0) / 4.0;
-            let machine = changed(&key, one.whole(), sign);
-            values.push(rest_of(&format!("{key} {name}"), &machine, effort, done)?);
-        }
-        found.push(influence(&key, &frozen, &values));
-    }
-
-    tick("whole runs as they are", (rest.len() + 1) as f64 / all);
-    let small = Options { quick: true, ..options.clone() };
-    let mut bench = Bench::new(&small);
-    let mut runs = |machine: &Machine, seed: u64| -> Vec<f64> {
-        let options = Options { seed, ..small.clone() };
-        let setups: Vec<Setup> =
-            cases.iter().flat_map(|case| both(&case.whole_run(machine, &options))).collect();
-        let throughputs: Vec<f64> = bench.runs(&setups).into_iter().map(|run| run.0).collect();
-        let cells = |(case, pair): (&Case, &[f64])| match case.latency {
-            Some(_) => vec![pair[1] / pair[0]],
-            None => pair.to_vec(),
-        };
-        cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
-    };
-    let frozen =
-        checkpoints::part(checkpoints, "whole-runs", || runs(&options.machine, options.seed))?;
-    let noise_of_runs = checkpoints::part(checkpoints, "whole-runs-noise", || {
-        let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
-        influence("(kernel: other seeds, the noise)", &frozen, &values)
-    })?;
-    for (at, one) in kernel.iter().enumerate() {
-        let key = one.name();
-        tick(&key, (rest.len() + 2 + at) as f64 / all);
-        found.push(checkpoints::part(checkpoints, &key, || {
-            let values =
-                [-1.0, 1.0].map(|sign| runs(&changed(&key, one.whole(), sign), options.seed));
-            influence(&key, &frozen, &values)
-        })?);
-    }
+    let (noise, mut found) = table.at_rest(&rest, all, tick)?;
+    let (noise_of_runs, of_runs) =
+        table.in_whole_runs(&kernel, ((rest.len() + 1) as f64, all), tick)?;
+    found.extend(of_runs);
     found.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
     report.sensitivity = [noise, noise_of_runs].into_iter().chain(found).collect();
     report.notes.push(
@@ -207,4 +135,113 @@ pub(super) fn run(
             .to_owned(),
     );
     Ok(())
+}
+
+/// The cells that are made anew with each parameter changed.
+struct Cells<'a> {
+    options: &'a Options,
+    checkpoints: Option<&'a Checkpoints>,
+    cases: Vec<Case>,
+}
+
+impl Cells<'_> {
+    /// What a parameter changed: the cells with less and with more of it, over those as they are.
+    fn influence(&self, key: &str, frozen: &[f64], changed: &[Vec<f64>]) -> Influence {
+        let names = self.cases.iter().flat_map(|case| case.cells());
+        let cells = names.enumerate().map(|(at, (row, column))| {
+            let change = |new: &[f64]| new[at] / frozen[at] - 1.0;
+            (row, column, change(&changed[0]), change(&changed[1]))
+        });
+        Influence { key: key.to_owned(), cells: cells.collect() }
+    }
+
+    /// The machine with a tenth more of a parameter, or less by `sign`.
+    fn changed(&self, key: &str, whole: bool, sign: f64) -> Machine {
+        let machine = &self.options.machine;
+        let value = machine.get(key);
+        let step = if whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
+        machine.with(key, value + sign * step)
+    }
+
+    /// The noise, and what each of the machine's parameters changes, in cells at rest; of `all` rows.
+    fn at_rest(
+        &self,
+        parameters: &[&Parameter],
+        all: f64,
+        tick: &mut dyn FnMut(&str, f64),
+    ) -> Result<(Influence, Vec<Influence>)> {
+        let (options, cases) = (self.options, &self.cases);
+        let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed };
+        // Cells of a machine, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses one at
+        // most.
+        let mut cells = |name: &str, machine: &Machine, effort: Effort, done: f64| {
+            checkpoints::part(self.checkpoints, name, || {
+                let values = |case: &Case| case.values(machine, options, effort);
+                let mut one = |made: usize| {
+                    let (part, of) = (made as f64, cases.len() as f64);
+                    tick(&format!("{name}, {made} of {of} loads"), (done + part / of / 2.0) / all);
+                };
+                parallel::map(cases, values, &mut one).concat()
+            })
+        };
+        let frozen = cells("as it is", &options.machine, effort, 0.0)?;
+        let mut noise = Vec::new();
+        for more in [1, 2] {
+            let effort = Effort { seed: options.seed + more, ..effort };
+            noise.push(cells(&format!("seed {}", effort.seed), &options.machine, effort, 0.5)?);
+        }
+        let noise = self.influence("(at rest: other seeds, the noise)", &frozen, &noise);
+        let mut found = Vec::new();
+        for (at, one) in parameters.iter().enumerate() {
+            let (key, mut values) = (one.name(), Vec::new());
+            for (sign, name) in [(-1.0, "less"), (1.0, "more")] {
+                let done = at as f64 + 1.0 + (sign + 1.0) / 4.0;
+                let machine = self.changed(&key, one.whole(), sign);
+                values.push(cells(&format!("{key} {name}"), &machine, effort, done)?);
+            }
+            found.push(self.influence(&key, &frozen, &values));
+        }
+        Ok((noise, found))
+    }
+
+    /// The noise, and what each of the kernel's parameters changes, in whole runs; `done` of `all` rows are made.
+    fn in_whole_runs(
+        &self,
+        parameters: &[&Parameter],
+        (done, all): (f64, f64),
+        tick: &mut dyn FnMut(&str, f64),
+    ) -> Result<(Influence, Vec<Influence>)> {
+        let (options, cases, checkpoints) = (self.options, &self.cases, self.checkpoints);
+        tick("whole runs as they are", done / all);
+        let small = Options { quick: true, ..options.clone() };
+        let mut bench = Bench::new(&small);
+        let mut runs = |machine: &Machine, seed: u64| -> Vec<f64> {
+            let options = Options { seed, ..small.clone() };
+            let setups: Vec<Setup> =
+                cases.iter().flat_map(|case| both(&case.whole_run(machine, &options))).collect();
+            let throughputs: Vec<f64> = bench.runs(&setups).into_iter().map(|run| run.0).collect();
+            let cells = |(case, pair): (&Case, &[f64])| match case.latency {
+                Some(_) => vec![pair[1] / pair[0]],
+                None => pair.to_vec(),
+            };
+            cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
+        };
+        let frozen =
+            checkpoints::part(checkpoints, "whole-runs", || runs(&options.machine, options.seed))?;
+        let noise = checkpoints::part(checkpoints, "whole-runs-noise", || {
+            let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
+            self.influence("(kernel: other seeds, the noise)", &frozen, &values)
+        })?;
+        let mut found = Vec::new();
+        for (at, one) in parameters.iter().enumerate() {
+            let key = one.name();
+            tick(&key, (done + 1.0 + at as f64) / all);
+            found.push(checkpoints::part(checkpoints, &key, || {
+                let changed = |sign| self.changed(&key, one.whole(), sign);
+                let values = [-1.0, 1.0].map(|sign| runs(&changed(sign), options.seed));
+                self.influence(&key, &frozen, &values)
+            })?);
+        }
+        Ok((noise, found))
+    }
 }

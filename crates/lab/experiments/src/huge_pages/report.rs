@@ -28,6 +28,62 @@ const NO_GOAL: &str = "-";
 /// What is said of a verdict from one run: as `reproduce mesh` has it.
 const ONCE: &str = " (one run, no interval)";
 
+/// The policy that is to win.
+const OURS: &str = "cbmm+";
+
+/// Rows of goals: what, asked, here, met or missed.
+#[derive(Default)]
+struct Goals(Vec<Vec<String>>);
+
+impl Goals {
+    fn at_least(&mut self, what: String, limit: f64, here: Option<f64>, once: bool) {
+        let met = here.is_some_and(|here| here >= limit);
+        self.add(what, format!(">= {limit}"), here, Some(met), once);
+    }
+
+    fn at_most(&mut self, what: String, limit: f64, here: Option<f64>, once: bool) {
+        let met = here.is_some_and(|here| here <= limit);
+        self.add(what, format!("<= {limit}"), here, Some(met), once);
+    }
+
+    /// A figure for which nothing is asked.
+    fn none(&mut self, what: String, here: Option<f64>) {
+        self.add(what, NO_GOAL.into(), here, None, false);
+    }
+
+    /// `once`: of single runs, so without an interval. What was not measured has no row.
+    fn add(
+        &mut self,
+        what: String,
+        asked: String,
+        here: Option<f64>,
+        met: Option<bool>,
+        once: bool,
+    ) {
+        let Some(here) = here.filter(|here| here.is_finite()) else { return };
+        let word = match met {
+            None => "",
+            Some(true) => "met",
+            Some(false) => "missed",
+        };
+        let once = if once { ONCE } else { "" };
+        self.0.push(vec![what, asked, number(here), format!("{word}{once}")]);
+    }
+}
+
+/// A published claim and what holds here; no row where that cannot be told.
+fn claim(
+    what: String,
+    theirs: &str,
+    here: String,
+    holds: Option<bool>,
+    once: bool,
+) -> Option<Vec<String>> {
+    let word = if holds? { "reproduced" } else { "not reproduced" };
+    let once = if once { ONCE } else { "" };
+    Some(vec![what, theirs.to_owned(), here, format!("{word}{once}")])
+}
+
 /// How the figures are to be read.
 const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched right before each run, so the \
 host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is that at the largest anonymous \
@@ -204,209 +260,125 @@ impl Outcome {
         self.values(key, "time").len() == 1
     }
 
+    /// How many times as long an arm takes as cbmm+, or as much of another figure.
+    fn over_ours(&self, (state, program, arm): Key, figure: &str) -> Option<f64> {
+        let ratio = self.ratio((state, program, arm), (state, program, OURS), figure);
+        ratio.map(|estimate| estimate.value)
+    }
+
+    /// Whether a comparison of an arm with cbmm+ is one of single runs.
+    fn once_beside_ours(&self, (state, program, arm): Key) -> bool {
+        self.once((state, program, OURS)) || self.once((state, program, arm))
+    }
+
     /// What pagemill sets itself, met or missed.
     fn goals(&self) -> Table {
-        let mut rows = Vec::new();
-        let mut goal = |what: String,
-                        asked: String,
-                        here: Option<f64>,
-                        met: fn(f64, f64) -> bool,
-                        limit: f64,
-                        once: bool| {
-            let Some(here) = here.filter(|here| here.is_finite()) else { return };
-            let word = match met(here, limit) {
-                _ if asked == NO_GOAL => "",
-                true => "met",
-                false => "missed",
-            };
-            let once = if once && !word.is_empty() { ONCE } else { "" };
-            rows.push(vec![what, asked, number(here), format!("{word}{once}")]);
-        };
-        let at_least = |here: f64, limit: f64| here >= limit;
-        let at_most = |here: f64, limit: f64| here <= limit;
-        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        let mut goals = Goals::default();
         for state in STATES {
             for &program in &self.options.programs {
-                let key = |arm| (state, program, arm);
-                let ours = key("cbmm+");
-                let over = |arm, figure: &str| value(self.ratio(key(arm), ours, figure));
-                let once = |arm| self.once(ours) || self.once(key(arm));
                 if program == "growing-server" {
-                    let (tail, time) =
-                        if state == FRAGMENTED { (20.0, None) } else { (50.0, Some(1.5)) };
-                    goal(
-                        format!("{program}, {state}: 99.9 % of requests, linux-always / cbmm+"),
-                        format!(">= {tail}"),
-                        over(BASELINE, "p99.9"),
-                        at_least,
-                        tail,
-                        once(BASELINE),
-                    );
-                    if let Some(time) = time {
-                        goal(
-                            format!("{program}, {state}: time, linux-always / cbmm+"),
-                            format!(">= {time}"),
-                            over(BASELINE, "time"),
-                            at_least,
-                            time,
-                            once(BASELINE),
-                        );
-                    } else {
-                        goal(
-                            format!("{program}, {state}: time, cbmm+ / linux-never"),
-                            "<= 1.05".into(),
-                            over("linux-never", "time").map(|ratio| 1.0 / ratio),
-                            at_most,
-                            1.05,
-                            once("linux-never"),
-                        );
-                    }
+                    self.goals_of_growth(state, &mut goals);
                 }
                 let Some(best) = self.best_static(state, program) else { continue };
+                let key = (state, program, best);
                 if program == "redis" {
-                    let asked = if state == FRAGMENTED { 1.15 } else { 1.35 };
-                    goal(
-                        format!(
-                            "{program}, {state}: requests a second, cbmm+ / {best} (the best static)"
-                        ),
-                        format!(">= {asked}"),
-                        over(best, "time"),
-                        at_least,
-                        asked,
-                        once(best),
-                    );
-                    goal(
-                        format!("{program}, {state}: 99 % of requests, cbmm+ / {best}"),
-                        "<= 1".into(),
-                        over(best, "p99").map(|ratio| 1.0 / ratio),
-                        at_most,
-                        1.0,
-                        once(best),
-                    );
+                    self.goals_of_redis(key, &mut goals);
                 }
-                let helper =
-                    value(self.median(ours, "helper")).zip(value(self.median(ours, "cpu")));
-                let below = |figure| over(best, figure).map(|ratio| 1.0 / ratio);
-                let single = once(best);
-                for (what, most, here, once) in [
-                    (
-                        format!("time, cbmm+ / {best} (the best static)"),
-                        Some(1.02),
-                        below("time"),
-                        single,
-                    ),
-                    (
-                        format!("peak resident memory, cbmm+ / {best}"),
-                        Some(1.03),
-                        below("resident"),
-                        single,
-                    ),
-                    (
-                        "the helper's share of the program's CPU time".into(),
-                        Some(0.05),
-                        helper.map(|(helper, all)| helper / all),
-                        self.once(ours),
-                    ),
-                    (
-                        format!("all CPU time (launcher and client too), cbmm+ / {best}"),
-                        None,
-                        below("cpu_all"),
-                        single,
-                    ),
-                ] {
-                    let what = format!("{program}, {state}: {what}");
-                    match most.filter(|_| EVERYDAY.contains(&program)) {
-                        Some(most) => goal(what, format!("<= {most}"), here, at_most, most, once),
-                        None => goal(what, NO_GOAL.into(), here, |_, _| true, 0.0, once),
-                    }
-                }
+                self.goals_of_all(key, &mut goals);
             }
         }
         Table {
             title: "what cbmm+ is to reach".into(),
             header: vec!["", "asked", "here", ""],
-            rows,
+            rows: goals.0,
+        }
+    }
+
+    /// What growing memory is to cost the requests of a server.
+    fn goals_of_growth(&self, state: &'static str, goals: &mut Goals) {
+        let program = "growing-server";
+        let (linux, never) = ((state, program, BASELINE), (state, program, "linux-never"));
+        let (tail, time) = if state == FRAGMENTED { (20.0, None) } else { (50.0, Some(1.5)) };
+        goals.at_least(
+            format!("{program}, {state}: 99.9 % of requests, linux-always / cbmm+"),
+            tail,
+            self.over_ours(linux, "p99.9"),
+            self.once_beside_ours(linux),
+        );
+        match time {
+            Some(time) => goals.at_least(
+                format!("{program}, {state}: time, linux-always / cbmm+"),
+                time,
+                self.over_ours(linux, "time"),
+                self.once_beside_ours(linux),
+            ),
+            None => goals.at_most(
+                format!("{program}, {state}: time, cbmm+ / linux-never"),
+                1.05,
+                self.over_ours(never, "time").map(|ratio| 1.0 / ratio),
+                self.once_beside_ours(never),
+            ),
+        }
+    }
+
+    /// What Redis is to gain over `key`, the best static policy.
+    fn goals_of_redis(&self, key: Key, goals: &mut Goals) {
+        let (state, program, best) = key;
+        let once = self.once_beside_ours(key);
+        goals.at_least(
+            format!("{program}, {state}: requests a second, cbmm+ / {best} (the best static)"),
+            if state == FRAGMENTED { 1.15 } else { 1.35 },
+            self.over_ours(key, "time"),
+            once,
+        );
+        goals.at_most(
+            format!("{program}, {state}: 99 % of requests, cbmm+ / {best}"),
+            1.0,
+            self.over_ours(key, "p99").map(|ratio| 1.0 / ratio),
+            once,
+        );
+    }
+
+    /// What no program is to lose against `key`, the best static policy.
+    fn goals_of_all(&self, key: Key, goals: &mut Goals) {
+        let (state, program, best) = key;
+        let ours = (state, program, OURS);
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        let helper = value(self.median(ours, "helper")).zip(value(self.median(ours, "cpu")));
+        let below = |figure| self.over_ours(key, figure).map(|ratio| 1.0 / ratio);
+        let once = self.once_beside_ours(key);
+        for (what, most, here, once) in [
+            (format!("time, cbmm+ / {best} (the best static)"), Some(1.02), below("time"), once),
+            (format!("peak resident memory, cbmm+ / {best}"), Some(1.03), below("resident"), once),
+            (
+                "the helper's share of the program's CPU time".into(),
+                Some(0.05),
+                helper.map(|(helper, all)| helper / all),
+                self.once(ours),
+            ),
+            (
+                format!("all CPU time (launcher and client too), cbmm+ / {best}"),
+                None,
+                below("cpu_all"),
+                once,
+            ),
+        ] {
+            let what = format!("{program}, {state}: {what}");
+            match most.filter(|_| EVERYDAY.contains(&program)) {
+                Some(most) => goals.at_most(what, most, here, once),
+                None => goals.none(what, here),
+            }
         }
     }
 
     /// The publication's claims in words.
     fn claims(&self) -> Table {
         let mut rows = Vec::new();
-        let mut claim =
-            |what: String, theirs: &str, here: String, holds: Option<bool>, once: bool| {
-                let word = match holds {
-                    Some(true) => "reproduced",
-                    Some(false) => "not reproduced",
-                    None => return,
-                };
-                let once = if once { ONCE } else { "" };
-                rows.push(vec![what, theirs.to_owned(), here, format!("{word}{once}")]);
-            };
-        for arm in ["cbmm", "cbmm+"] {
+        for arm in ["cbmm", OURS] {
             for state in STATES {
-                let pairs: Vec<(f64, f64)> = self
-                    .options
-                    .programs
-                    .iter()
-                    .filter_map(|program| {
-                        let longest = |arm| {
-                            Some(self.faults.get(&(state, *program, arm))?.max()?.0 as f64 / 1e3)
-                        };
-                        Some((longest(BASELINE)?, longest(arm)?))
-                    })
-                    .collect();
-                let shorter = pairs.iter().filter(|(linux, ours)| ours < linux).count();
-                claim(
-                    format!(
-                        "{arm}, {state}: the longest page fault is shorter than under linux-always"
-                    ),
-                    "improves",
-                    format!("of {} programs, {shorter}", pairs.len()),
-                    (!pairs.is_empty()).then_some(shorter == pairs.len()),
-                    // Page faults are those of one recorded run each, whatever the repetitions.
-                    true,
-                );
-                let ratios: Vec<f64> = self
-                    .options
-                    .programs
-                    .iter()
-                    .filter_map(|program| {
-                        let ratio =
-                            self.ratio((state, program, arm), (state, program, BASELINE), "time")?;
-                        Some(ratio.value)
-                    })
-                    .collect();
-                let worst = ratios.iter().copied().fold(0.0, f64::max);
-                let mut keys = self
-                    .options
-                    .programs
-                    .iter()
-                    .flat_map(|program| [(state, *program, arm), (state, *program, BASELINE)]);
-                let once = keys.any(|key| self.once(key));
-                claim(
-                    format!("{arm}, {state}: no program runs longer than under linux-always"),
-                    if state == FRAGMENTED { "often better" } else { "no regression" },
-                    format!("the worst takes {worst:.2} times as long"),
-                    (!ratios.is_empty()).then_some(worst <= 1.02),
-                    once,
-                );
-                let shares: Vec<(f64, f64)> = self
-                    .options
-                    .programs
-                    .iter()
-                    .filter_map(|program| {
-                        let share = |arm| Some(self.median((state, *program, arm), "share")?.value);
-                        Some((share(BASELINE)?, share(arm)?))
-                    })
-                    .collect();
-                let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
-                claim(
-                    format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
-                    "fewer",
-                    format!("of {} programs, {fewer}", shares.len()),
-                    (!shares.is_empty()).then_some(fewer == shares.len()),
-                    once,
-                );
+                rows.extend(self.claim_of_faults(state, arm));
+                rows.extend(self.claim_of_time(state, arm));
+                rows.extend(self.claim_of_huge_pages(state, arm));
             }
         }
         Table {
@@ -414,6 +386,73 @@ impl Outcome {
             header: vec!["claim", "published", "here", ""],
             rows,
         }
+    }
+
+    /// A figure under the baseline and under `arm`, of each program that has both.
+    fn pairs(
+        &self,
+        arm: &'static str,
+        of: impl Fn(&'static str, &'static str) -> Option<f64>,
+    ) -> Vec<(f64, f64)> {
+        let programs = self.options.programs.iter();
+        programs.filter_map(|program| Some((of(program, BASELINE)?, of(program, arm)?))).collect()
+    }
+
+    fn claim_of_faults(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+        let pairs = self.pairs(arm, |program, arm| {
+            Some(self.faults.get(&(state, program, arm))?.max()?.0 as f64 / 1e3)
+        });
+        let shorter = pairs.iter().filter(|(linux, ours)| ours < linux).count();
+        claim(
+            format!("{arm}, {state}: the longest page fault is shorter than under linux-always"),
+            "improves",
+            format!("of {} programs, {shorter}", pairs.len()),
+            (!pairs.is_empty()).then_some(shorter == pairs.len()),
+            // Page faults are those of one recorded run each, whatever the repetitions.
+            true,
+        )
+    }
+
+    fn claim_of_time(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+        let ratios: Vec<f64> = self
+            .options
+            .programs
+            .iter()
+            .filter_map(|program| {
+                let ratio =
+                    self.ratio((state, *program, arm), (state, *program, BASELINE), "time")?;
+                Some(ratio.value)
+            })
+            .collect();
+        let worst = ratios.iter().copied().fold(0.0, f64::max);
+        claim(
+            format!("{arm}, {state}: no program runs longer than under linux-always"),
+            if state == FRAGMENTED { "often better" } else { "no regression" },
+            format!("the worst takes {worst:.2} times as long"),
+            (!ratios.is_empty()).then_some(worst <= 1.02),
+            self.any_once(state, arm),
+        )
+    }
+
+    fn claim_of_huge_pages(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+        let shares = self
+            .pairs(arm, |program, arm| Some(self.median((state, program, arm), "share")?.value));
+        let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
+        claim(
+            format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
+            "fewer",
+            format!("of {} programs, {fewer}", shares.len()),
+            (!shares.is_empty()).then_some(fewer == shares.len()),
+            self.any_once(state, arm),
+        )
+    }
+
+    /// Whether any program ran but once under an arm or the baseline.
+    fn any_once(&self, state: &'static str, arm: &'static str) -> bool {
+        let programs = self.options.programs.iter();
+        let mut keys =
+            programs.flat_map(|program| [(state, *program, arm), (state, *program, BASELINE)]);
+        keys.any(|key| self.once(key))
     }
 
     fn failures(&self) -> Vec<String> {

@@ -37,6 +37,66 @@ fn claim(said: &str, theirs: String, ours: String, holds: bool) -> Vec<String> {
     vec![said.to_owned(), theirs, ours, verdict(holds)]
 }
 
+/// The slowdown that was published of a kernel under a tool.
+fn published_slowdown(kernel: &str, tool: &str) -> f64 {
+    published("slowdown", kernel, tool).unwrap_or(f64::NAN)
+}
+
+/// A kernel and its slowdown.
+fn word((kernel, slowdown): &(&str, f64)) -> String {
+    format!("{} {slowdown:.2}", kernel.to_uppercase())
+}
+
+/// Which kernels a complete trace slows down least and most.
+fn claims_of_faults(faults: &[(&str, f64)], rows: &mut Vec<Vec<String>>) {
+    let least = faults.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let most = faults.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    if let (Some(least), Some(most)) = (least, most) {
+        let said = "a complete trace costs EP least";
+        rows.push(claim(said, "EP 1.08".into(), word(least), least.0 == "ep"));
+        rows.push(claim("and MG most", "MG 617.80".into(), word(most), most.0 == "mg"));
+    }
+}
+
+/// Where a complete trace is faster and slower than a tool that sees every access.
+fn claims_beside_emulator(
+    faults: &[(&str, f64)],
+    exact: &[(&str, f64)],
+    rows: &mut Vec<Vec<String>>,
+) {
+    let compared = |kernels: &[&str], slower: bool| {
+        let pairs = kernels.iter().filter_map(|kernel| {
+            let pick = |of: &[(&str, f64)]| of.iter().find(|one| one.0 == *kernel).map(|one| one.1);
+            pick(faults).zip(pick(exact))
+        });
+        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let text = pairs
+            .iter()
+            .zip(kernels)
+            .map(|((a, b), kernel)| format!("{} {a:.2} against {b:.1}", kernel.to_uppercase()));
+        (
+            text.collect::<Vec<_>>().join(", "),
+            pairs.iter().all(|(a, b)| (a > b) == slower && a != b),
+        )
+    };
+    let published = |kernels: &[&str]| {
+        let text = kernels.iter().map(|kernel| {
+            let (a, b) =
+                (published_slowdown(kernel, "Moca"), published_slowdown(kernel, "TABARNAC"));
+            format!("{} {a:.2} against {b:.1}", kernel.to_uppercase())
+        });
+        text.collect::<Vec<_>>().join(", ")
+    };
+    for (said, kernels, slower) in [
+        ("much faster than a tool that sees every access: CG EP", &["cg", "ep"][..], false),
+        ("as good as it, or a bit faster: IS", &["is"], false),
+        ("slower than it: FT MG", &["ft", "mg"], true),
+    ] {
+        let (ours, holds) = compared(kernels, slower);
+        rows.push(claim(said, published(kernels), ours, holds));
+    }
+}
+
 impl Outcome {
     fn rows_of(&self, back_end: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.back_end == back_end && !row.traced.is_empty())
@@ -224,77 +284,41 @@ impl Outcome {
         vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
     }
 
+    /// The kernels that ran under a back end, with their slowdown.
+    fn slowdowns_of(&self, back_end: &str) -> Vec<(&'static str, f64)> {
+        let known = KERNELS.iter();
+        known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
+    }
+
     pub(super) fn claims(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
-        let of = |back_end| -> Vec<(&str, f64)> {
-            let known = KERNELS.iter();
-            known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
-        };
-        let word =
-            |(kernel, slowdown): &(&str, f64)| format!("{} {slowdown:.2}", kernel.to_uppercase());
-        let words = |of: &[(&str, f64)]| of.iter().map(word).collect::<Vec<_>>().join(", ");
+        let of =
+            |back_end| Some(self.slowdowns_of(back_end)).filter(|ran| ran.len() == KERNELS.len());
         let (faults, names, exact, sample) = (of(FAULTS), of(NAMES), of(EXACT), of(SAMPLE));
-        let all = |of: &[(&str, f64)]| of.len() == KERNELS.len();
-        let theirs =
-            |kernel: &str, tool: &str| published("slowdown", kernel, tool).unwrap_or(f64::NAN);
-        if all(&faults) {
-            let least = faults.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-            let most = faults.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-            if let (Some(least), Some(most)) = (least, most) {
-                let said = "a complete trace costs EP least";
-                rows.push(claim(said, "EP 1.08".into(), word(least), least.0 == "ep"));
-                rows.push(claim("and MG most", "MG 617.80".into(), word(most), most.0 == "mg"));
-            }
+        if let Some(faults) = &faults {
+            claims_of_faults(faults, &mut rows);
         }
-        if all(&faults) && all(&exact) {
-            let compared = |kernels: &[&str], slower: bool| {
-                let pairs = kernels.iter().filter_map(|kernel| {
-                    let pick = |of: &[(&str, f64)]| {
-                        of.iter().find(|one| one.0 == *kernel).map(|one| one.1)
-                    };
-                    pick(&faults).zip(pick(&exact))
-                });
-                let pairs: Vec<(f64, f64)> = pairs.collect();
-                let text = pairs.iter().zip(kernels).map(|((a, b), kernel)| {
-                    format!("{} {a:.2} against {b:.1}", kernel.to_uppercase())
-                });
-                (
-                    text.collect::<Vec<_>>().join(", "),
-                    pairs.iter().all(|(a, b)| (a > b) == slower && a != b),
-                )
-            };
-            let published = |kernels: &[&str]| {
-                let text = kernels.iter().map(|kernel| {
-                    let (a, b) = (theirs(kernel, "Moca"), theirs(kernel, "TABARNAC"));
-                    format!("{} {a:.2} against {b:.1}", kernel.to_uppercase())
-                });
-                text.collect::<Vec<_>>().join(", ")
-            };
-            for (said, kernels, slower) in [
-                ("much faster than a tool that sees every access: CG EP", &["cg", "ep"][..], false),
-                ("as good as it, or a bit faster: IS", &["is"], false),
-                ("slower than it: FT MG", &["ft", "mg"], true),
-            ] {
-                let (ours, holds) = compared(kernels, slower);
-                rows.push(claim(said, published(kernels), ours, holds));
-            }
+        if let (Some(faults), Some(exact)) = (&faults, &exact) {
+            claims_beside_emulator(faults, exact, &mut rows);
         }
-        if all(&faults) && all(&names) {
-            let (with, without) = (geomean_of(&names), geomean_of(&faults));
-            let tool = |tool: &str| geomean(KERNELS.iter().map(|kernel| theirs(kernel, tool)));
+        if let (Some(faults), Some(names)) = (&faults, &names) {
+            let tool =
+                |tool: &str| geomean(KERNELS.iter().map(|kernel| published_slowdown(kernel, tool)));
             let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+            let here = times(geomean_of(names), geomean_of(faults));
             rows.push(claim(
                 "names of data structures add little",
                 format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
-                format!("{} times", ratio(times(with, without))),
-                times(with, without).is_some_and(|times| times < 1.2),
+                format!("{} times", ratio(here)),
+                here.is_some_and(|times| times < 1.2),
             ));
         }
-        if all(&sample) {
+        if let Some(sample) = &sample {
+            let words = sample.iter().map(word).collect::<Vec<_>>().join(", ");
             rows.push(claim(
                 "sampling costs next to nothing",
                 "1.00 to 1.05".into(),
-                words(&sample),
+                words,
                 sample.iter().all(|one| one.1 <= 1.05),
             ));
         }
@@ -307,6 +331,13 @@ impl Outcome {
                 least >= 99.0,
             ));
         }
+        self.claims_of_samples(&mut rows);
+        self.sweep_claims(&mut rows);
+        rows
+    }
+
+    /// What samples miss of a complete trace.
+    fn claims_of_samples(&self, rows: &mut Vec<Vec<String>>) {
         let shares: Vec<f64> =
             self.rows_of(SAMPLE).filter_map(|row| self.share_of_pages(row)).collect();
         if !shares.is_empty() {
@@ -332,8 +363,6 @@ impl Outcome {
                 few == shares.len(),
             ));
         }
-        self.sweep_claims(&mut rows);
-        rows
     }
 
     fn sweep_claims(&self, rows: &mut Vec<Vec<String>>) {

@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use pagemill_analysis::slices::{Benefit, Posterior, Run, design, estimate, validated};
 use pagemill_analysis::statistics::{Random, median};
 use pagemill_analysis::walks::{self, Counted, Sampled};
@@ -145,45 +145,22 @@ pub fn measure(
     progress: Progress<'_>,
 ) -> Result<std::result::Result<Outcome, std::io::Error>> {
     let began = Instant::now();
-    let run = |chosen: &dyn Fn(Place) -> bool, watch: &mut dyn Watch| {
-        let words = (&subject.path, &subject.arguments[..], &subject.environment[..]);
-        advise::run(linux, words, signals, chosen, watch)
-    };
     let counters = match options.from {
         Some(Means::Runs) => Err("runs were asked for".to_owned()),
         Some(Means::Counters) => Ok(Counters::find(linux)?),
         None => Counters::find(linux).map_err(|error| error.to_string()),
     };
-    let mut sampling = counters.as_ref().ok().map(Counters::sampling);
-    let watch: &mut dyn Watch = match &mut sampling {
-        Some(sampling) => sampling,
-        None => &mut Alone,
-    };
-    let first = match run(&|_| false, watch)? {
+    let runner = Runner { linux, subject, signals, counters };
+    let mut sampling = runner.counters.as_ref().ok().map(Counters::sampling);
+    let first = match runner.run(&|_| false, sampling.as_mut().map(|it| it as &mut dyn Watch))? {
         Ok(first) => first,
         Err(error) => return Ok(Err(error)),
     };
-    if first.interrupted {
-        bail!("interrupted in the first run, so nothing was measured");
-    }
-    if first.ended != Ended::Exited(0) {
-        bail!("the command failed ({:?}): only what succeeds can be timed", first.ended);
-    }
-    let most = first
-        .programs
-        .iter()
-        .max_by_key(|(_, chunks)| chunks.values().map(|seen| seen.pages).sum::<u64>());
-    let Some((program, chunks)) = most.filter(|(_, chunks)| !chunks.is_empty()) else {
-        bail!(
-            "the command uses no 2 MiB of heap or mapping in one piece, so huge pages have no place in it"
-        );
-    };
+    let (program, chunks) = subject_of(&first)?;
     let (slices, index) = cut(chunks, options.slices);
-    let count = slices.len();
-    let mut random = Random::new(options.seed);
     let mut outcome = Outcome {
         program: program.clone(),
-        counters: counters.as_ref().map(Counters::name).map_err(Clone::clone),
+        counters: runner.counters.as_ref().map(Counters::name).map_err(Clone::clone),
         slices,
         benefits: Vec::new(),
         error: 0.0,
@@ -195,25 +172,94 @@ pub fn measure(
         interrupted: false,
         took: Duration::ZERO,
     };
+    let counted = match repeat(&runner, &options, &index, &mut outcome, began, progress)? {
+        Ok(counted) => counted,
+        Err(error) => return Ok(Err(error)),
+    };
+    conclude(&mut outcome, &counted);
+    let in_kernel = match &outcome.counters {
+        Ok(_) => counted.iter().flatten().all(|run| run.kernel.is_some()),
+        Err(_) => options.by != By::User,
+    };
+    if in_kernel {
+        outcome.own = crate::costs::calibrate(linux, false)?.huge_ns.unwrap_or(0);
+    }
+    outcome.took = began.elapsed();
+    Ok(Ok(outcome))
+}
+
+/// How the command is run, and what counts meanwhile.
+struct Runner<'a> {
+    linux: &'a Linux,
+    subject: &'a Words,
+    signals: &'a Signals,
+    /// The processor's counters; or why they do not count.
+    counters: Result<Counters, String>,
+}
+
+impl Runner<'_> {
+    /// Runs the command once, with huge pages in the chunks that `chosen` says.
+    fn run(
+        &self,
+        chosen: &dyn Fn(Place) -> bool,
+        watch: Option<&mut dyn Watch>,
+    ) -> Result<std::result::Result<advise::Run, std::io::Error>> {
+        let subject = self.subject;
+        let words = (&subject.path, &subject.arguments[..], &subject.environment[..]);
+        Ok(match watch {
+            Some(watch) => advise::run(self.linux, words, self.signals, chosen, watch)?,
+            None => advise::run(self.linux, words, self.signals, chosen, &mut Alone)?,
+        })
+    }
+}
+
+/// The program of the first run that used most memory, and its chunks.
+fn subject_of(first: &advise::Run) -> Result<(&String, &Chunks)> {
+    if first.interrupted {
+        bail!("interrupted in the first run, so nothing was measured");
+    }
+    if first.ended != Ended::Exited(0) {
+        bail!("the command failed ({:?}): only what succeeds can be timed", first.ended);
+    }
+    let most = first
+        .programs
+        .iter()
+        .max_by_key(|(_, chunks)| chunks.values().map(|seen| seen.pages).sum::<u64>());
+    most.filter(|(_, chunks)| !chunks.is_empty()).context(
+        "the command uses no 2 MiB of heap or mapping in one piece, so huge pages have no place in it",
+    )
+}
+
+/// What was counted in the runs with none and with all on huge pages.
+type Both = [Vec<Counted>; 2];
+
+/// The runs after the first, into `outcome`; what was counted in them.
+fn repeat(
+    runner: &Runner<'_>,
+    options: &Options,
+    index: &BTreeMap<Place, usize>,
+    outcome: &mut Outcome,
+    began: Instant,
+    progress: Progress<'_>,
+) -> Result<std::result::Result<Both, std::io::Error>> {
+    let counters = runner.counters.as_ref().ok();
+    let count = outcome.slices.len();
+    let mut random = Random::new(options.seed);
     let (mut wanted, mut got) = (0_u64, 0_u64);
     let mut posterior: Option<Posterior> = None;
-    let mut counted: [Vec<Counted>; 2] = Default::default();
-    let most = if counters.is_ok() { COUNTED_RUNS } else { usize::MAX };
+    let mut counted = Both::default();
+    let most = if counters.is_some() { COUNTED_RUNS } else { usize::MAX };
     let all = options.runs.saturating_sub(1).min(most);
     for number in 0..all {
         let done = number + 1;
         let each = began.elapsed() / done as u32;
         progress(done, options.runs, each * (all - number) as u32);
         // Counted runs are the first four again and again: none, all, all, none.
-        let at = if counters.is_ok() { number % 4 } else { number };
+        let at = if counters.is_some() { number % 4 } else { number };
         let huge = design(at, count, posterior.as_ref(), &mut random);
         let chosen = |place: Place| index.get(&place).is_some_and(|slice| huge[*slice]);
-        let mut counting = counters.as_ref().ok().map(Counters::counting);
-        let watch: &mut dyn Watch = match &mut counting {
-            Some(counting) => counting,
-            None => &mut Alone,
-        };
-        let run = match run(&chosen, watch)? {
+        let mut counting = counters.map(Counters::counting);
+        let run = match runner.run(&chosen, counting.as_mut().map(|it| it as &mut dyn Watch))? {
             Ok(run) => run,
             Err(error) => return Ok(Err(error)),
         };
@@ -243,31 +289,26 @@ pub fn measure(
             By::Wall => run.wall,
         };
         outcome.runs.push(Run { huge, time: time.as_secs_f64() });
-        if counters.is_err() && number >= 23 && number % 9 == 5 {
+        if counters.is_none() && number >= 23 && number % 9 == 5 {
             posterior = estimate(&outcome.runs, count);
         }
     }
-    if counters.is_ok() {
-        let [none, all] = &counted;
+    outcome.huge = got as f64 / wanted.max(1) as f64;
+    Ok(Ok(counted))
+}
+
+/// What huge pages are worth in each slice: by the walks that were counted, else by how long the runs took.
+fn conclude(outcome: &mut Outcome, [none, all]: &Both) {
+    if outcome.counters.is_ok() {
         let of = |slice: &Slice| Sampled { walks: slice.walks, pages: slice.pages };
         let slices: Vec<Sampled> = outcome.slices.iter().map(of).collect();
         outcome.benefits = walks::benefits(none, all, &slices).unwrap_or_default();
     } else if outcome.runs.len() >= LEAST_RUNS
-        && let Some(posterior) = validated(&outcome.runs, count)
+        && let Some(posterior) = validated(&outcome.runs, outcome.slices.len())
     {
         outcome.benefits = posterior.benefits().to_vec();
         outcome.error = posterior.error();
     }
-    let in_kernel = match &outcome.counters {
-        Ok(_) => counted.iter().flatten().all(|run| run.kernel.is_some()),
-        Err(_) => options.by != By::User,
-    };
-    if in_kernel {
-        outcome.own = crate::costs::calibrate(linux, false)?.huge_ns.unwrap_or(0);
-    }
-    outcome.huge = got as f64 / wanted.max(1) as f64;
-    outcome.took = began.elapsed();
-    Ok(Ok(outcome))
 }
 
 /// Deviations on each side of an interval of 95 %.

@@ -104,6 +104,16 @@ impl Group {
         self.estimated |= estimated;
     }
 
+    /// Takes in the regions of another.
+    fn join(&mut self, other: &Self) {
+        self.regions += other.regions;
+        self.touched += other.touched;
+        self.told += other.told;
+        self.on_huge += other.on_huge;
+        self.walks += other.walks;
+        self.estimated |= other.estimated;
+    }
+
     /// Pages touched in a region, on average; `None` if most were on huge pages.
     fn mean(&self) -> Option<u64> {
         let mean = self.touched.checked_div(self.told);
@@ -154,109 +164,9 @@ pub fn advise(
     (walks, cycles): (&Walks, Option<u64>),
     machine: &View,
 ) -> Vec<Advice> {
-    let complete = complete(regions);
-    let mut heap: BTreeMap<u64, Group> = BTreeMap::new();
-    let mut mapped: BTreeMap<u32, Group> = BTreeMap::new();
-    let mut sites: BTreeMap<String, Group> = BTreeMap::new();
-    for (pid, area) in &regions.areas {
-        let length = area.end - area.start;
-        if length < HUGE && area.place == Place::Mapped {
-            continue;
-        }
-        let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
-        let walked = |offset: u64| {
-            let start = start(offset);
-            walks.within(*pid, start, (start + HUGE).min(area.end))
-        };
-        let mut known = used(area, complete);
-        if known.is_empty() {
-            // Of samples alone: what they hit was used, how densely nobody knows.
-            let hit = (0..length / HUGE).map(|at| at * HUGE).filter(|at| walked(*at) > 0);
-            known = hit.map(|offset| (offset, None, false)).collect();
-        }
-        for (offset, touched, estimated) in known {
-            let group = match area.place {
-                Place::Heap => heap.entry(offset / HUGE).or_default(),
-                Place::Mapped => {
-                    let made = regions.sites.get(pid);
-                    match made.and_then(|made| made.at(start(offset))) {
-                        Some(site) => sites.entry(site).or_default(),
-                        None => mapped.entry(length.ilog2()).or_default(),
-                    }
-                }
-            };
-            group.add(touched, walked(offset), estimated);
-        }
-    }
-    let each = |group: &Group| {
-        let share = u128::from(cycles.filter(|_| group.walks > 0)?) * u128::from(group.walks);
-        let share = share / walks.at.len().max(1) as u128 / u128::from(group.regions.max(1));
-        Some(u64::try_from(share).unwrap_or(u64::MAX))
-    };
-    let weigh = |group: &Group, section| {
-        let each = each(group);
-        let mean = group.mean();
-        if mean.is_none() && each.is_none() {
-            return None;
-        }
-        let mut view = View {
-            moment: Moment::Ahead,
-            section,
-            present: Figure::Measured(0),
-            expected: mean.map_or(Figure::Absent, Figure::Modelled),
-            // Counted cycles are walks alone, as a published profile has them; where none were counted, none are
-            // assumed.
-            profile_huge: each.map_or(Figure::Modelled(0), Figure::Measured),
-            unit: Unit::Cycles,
-            growth: regions.growth.filter(|_| complete).map_or(Figure::Absent, Figure::Measured),
-            // The run to come decides again by what is so then; a profile does not depend on what else this machine
-            // does just now.
-            free_huge: Figure::Modelled(1),
-            load: Figure::Modelled(100),
-            ..*machine
-        };
-        if let Some((stall, _)) = regions.stall {
-            view.costs.stall = Figure::Measured(stall);
-        }
-        Some(CbmmPlus::USUAL.decide(&view))
-    };
-    let mut all = Vec::new();
-    // Neighbours in the heap for which the same is best are one range.
-    let mut ranges: Vec<(u64, u64, Group, Option<Action>)> = Vec::new();
-    for (at, group) in heap {
-        let action = weigh(&group, Section::Heap).map(|decision| decision.action);
-        match ranges.last_mut() {
-            Some((_, end, whole, same)) if *end == at && *same == action => {
-                *end = at + 1;
-                whole.regions += group.regions;
-                whole.touched += group.touched;
-                whole.told += group.told;
-                whole.on_huge += group.on_huge;
-                whole.walks += group.walks;
-                whole.estimated |= group.estimated;
-            }
-            _ => ranges.push((at, at + 1, group, action)),
-        }
-    }
-    for (from, to, group, _) in ranges {
-        let (from, to) = (from * HUGE, to * HUGE);
-        let constraint =
-            |comparator, value| Constraint::Number(Quantity::SectionOff, comparator, value);
-        all.push(Advice {
-            section: Section::Heap,
-            constraints: vec![
-                constraint(Comparator::Greater, from),
-                constraint(Comparator::Less, to),
-            ],
-            place: format!("heap from {} to {}", short(from), short(to)),
-            decision: weigh(&group, Section::Heap),
-            regions: group.regions,
-            touched: group.mean(),
-            walks: group.walks,
-            cycles: each(&group),
-            from: origin(&group),
-        });
-    }
+    let weights = Weights { regions, walks, cycles, machine };
+    let Groups { heap, mapped, sites } = Groups::of(regions, walks);
+    let mut all = weights.heap(heap);
     // Before the size classes: of several rows that hold the first one counts.
     let by_site = sites.into_iter().map(|(site, group)| {
         (format!("mappings made by {site}"), vec![Constraint::Site(site)], group)
@@ -269,19 +179,150 @@ pub fn advise(
         (format!("mappings of {} to {}", short(least), short(next)), constraints, group)
     });
     for (place, constraints, group) in by_site.chain(by_size) {
-        all.push(Advice {
-            section: Section::Mmap,
+        all.push(weights.advice(Section::Mmap, place, constraints, &group));
+    }
+    all
+}
+
+/// The regions that were used, by place.
+#[derive(Default)]
+struct Groups {
+    /// By the number of the huge page from the start of the heap.
+    heap: BTreeMap<u64, Group>,
+    /// By the class of the mapping's size: the logarithm of its bytes.
+    mapped: BTreeMap<u32, Group>,
+    /// By the call site that made the mapping.
+    sites: BTreeMap<String, Group>,
+}
+
+impl Groups {
+    fn of(regions: &Regions, walks: &Walks) -> Self {
+        let complete = complete(regions);
+        let mut groups = Self::default();
+        for (pid, area) in &regions.areas {
+            let length = area.end - area.start;
+            if length < HUGE && area.place == Place::Mapped {
+                continue;
+            }
+            let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
+            let walked = |offset: u64| {
+                let start = start(offset);
+                walks.within(*pid, start, (start + HUGE).min(area.end))
+            };
+            let mut known = used(area, complete);
+            if known.is_empty() {
+                // Of samples alone: what they hit was used, how densely nobody knows.
+                let hit = (0..length / HUGE).map(|at| at * HUGE).filter(|at| walked(*at) > 0);
+                known = hit.map(|offset| (offset, None, false)).collect();
+            }
+            for (offset, touched, estimated) in known {
+                let group = match area.place {
+                    Place::Heap => groups.heap.entry(offset / HUGE).or_default(),
+                    Place::Mapped => {
+                        let made = regions.sites.get(pid);
+                        match made.and_then(|made| made.at(start(offset))) {
+                            Some(site) => groups.sites.entry(site).or_default(),
+                            None => groups.mapped.entry(length.ilog2()).or_default(),
+                        }
+                    }
+                };
+                group.add(touched, walked(offset), estimated);
+            }
+        }
+        groups
+    }
+}
+
+/// What a group of regions is weighed by.
+struct Weights<'a> {
+    regions: &'a Regions,
+    walks: &'a Walks,
+    cycles: Option<u64>,
+    machine: &'a View,
+}
+
+impl Weights<'_> {
+    /// Cycles of walks in each region of a group, if they were counted.
+    fn cycles_each(&self, group: &Group) -> Option<u64> {
+        let share = u128::from(self.cycles.filter(|_| group.walks > 0)?) * u128::from(group.walks);
+        let share = share / self.walks.at.len().max(1) as u128 / u128::from(group.regions.max(1));
+        Some(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+
+    /// What `cbmm+` would do with a group's regions; `None` where neither touched pages nor walks are known.
+    fn weigh(&self, group: &Group, section: Section) -> Option<Decision> {
+        let each = self.cycles_each(group);
+        let mean = group.mean();
+        if mean.is_none() && each.is_none() {
+            return None;
+        }
+        let growth = self.regions.growth.filter(|_| complete(self.regions));
+        let mut view = View {
+            moment: Moment::Ahead,
+            section,
+            present: Figure::Measured(0),
+            expected: mean.map_or(Figure::Absent, Figure::Modelled),
+            // Counted cycles are walks alone, as a published profile has them; where none were counted, none are
+            // assumed.
+            profile_huge: each.map_or(Figure::Modelled(0), Figure::Measured),
+            unit: Unit::Cycles,
+            growth: growth.map_or(Figure::Absent, Figure::Measured),
+            // The run to come decides again by what is so then; a profile does not depend on what else this machine
+            // does just now.
+            free_huge: Figure::Modelled(1),
+            load: Figure::Modelled(100),
+            ..*self.machine
+        };
+        if let Some((stall, _)) = self.regions.stall {
+            view.costs.stall = Figure::Measured(stall);
+        }
+        Some(CbmmPlus::USUAL.decide(&view))
+    }
+
+    fn advice(
+        &self,
+        section: Section,
+        place: String,
+        constraints: Vec<Constraint>,
+        group: &Group,
+    ) -> Advice {
+        Advice {
+            section,
             constraints,
             place,
-            decision: weigh(&group, Section::Mmap),
+            decision: self.weigh(group, section),
             regions: group.regions,
             touched: group.mean(),
             walks: group.walks,
-            cycles: each(&group),
-            from: origin(&group),
-        });
+            cycles: self.cycles_each(group),
+            from: origin(group),
+        }
     }
-    all
+
+    /// The heap: neighbours for which the same is best are one range.
+    fn heap(&self, heap: BTreeMap<u64, Group>) -> Vec<Advice> {
+        let mut ranges: Vec<(u64, u64, Group, Option<Action>)> = Vec::new();
+        for (at, group) in heap {
+            let action = self.weigh(&group, Section::Heap).map(|decision| decision.action);
+            match ranges.last_mut() {
+                Some((_, end, whole, same)) if *end == at && *same == action => {
+                    *end = at + 1;
+                    whole.join(&group);
+                }
+                _ => ranges.push((at, at + 1, group, action)),
+            }
+        }
+        let constraint =
+            |comparator, value| Constraint::Number(Quantity::SectionOff, comparator, value);
+        let advice = |(from, to, group, _): (u64, u64, Group, Option<Action>)| {
+            let (from, to) = (from * HUGE, to * HUGE);
+            let constraints =
+                vec![constraint(Comparator::Greater, from), constraint(Comparator::Less, to)];
+            let place = format!("heap from {} to {}", short(from), short(to));
+            self.advice(Section::Heap, place, constraints, &group)
+        };
+        ranges.into_iter().map(advice).collect()
+    }
 }
 
 fn origin(group: &Group) -> &'static str {

@@ -171,26 +171,72 @@ pub fn sweep(directory: &Path) {
 
 /// All daemons and nodes in the text format of Prometheus.
 pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
-    let mut text = String::new();
-    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
+    let mut page = Exposition::default();
+    page.metric(
+        "daemons",
+        "gauge",
+        "Daemons that run.",
+        vec![(String::new(), daemons.len() as f64)],
+    );
+    metrics_of_nodes(&mut page, nodes);
+    metrics_of_tiers(&mut page, daemons);
+    metrics_of_processes(&mut page, daemons);
+    metrics_of_daemons(&mut page, daemons);
+    page.0
+}
+
+/// A page in Prometheus' text format.
+#[derive(Default)]
+struct Exposition(String);
+
+impl Exposition {
+    /// Adds a metric with its values, each with its labels; one without values is left out.
+    fn metric(&mut self, name: &str, kind: &str, help: &str, values: Vec<(String, f64)>) {
         if values.is_empty() {
             return;
         }
         // Writing to a string does not fail.
         let _ = writeln!(
-            text,
+            self.0,
             "# HELP pagemill_tier_{name} {help}\n# TYPE pagemill_tier_{name} {kind}"
         );
         for (labels, value) in values {
             let braced = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
-            let _ = writeln!(text, "pagemill_tier_{name}{braced} {value}");
+            let _ = writeln!(self.0, "pagemill_tier_{name}{braced} {value}");
         }
+    }
+}
+
+/// The label of a daemon.
+fn label(status: &Status) -> String {
+    format!("daemon=\"{}\"", status.pid)
+}
+
+fn metrics_of_nodes(page: &mut Exposition, nodes: &[Node]) {
+    let by_node = |value: &dyn Fn(&Node) -> Option<u64>| -> Vec<(String, f64)> {
+        let row = |node: &Node| Some((format!("node=\"{}\"", node.id), value(node)? as f64));
+        nodes.iter().filter_map(row).collect()
     };
-    let daemon = |status: &Status| format!("daemon=\"{}\"", status.pid);
+    let total = by_node(&|node| Some(node.total));
+    page.metric("node_total_bytes", "gauge", "Memory of the node.", total);
+    page.metric(
+        "node_free_bytes",
+        "gauge",
+        "Free memory of the node.",
+        by_node(&|node| Some(node.free)),
+    );
+    let firmware = by_node(&|node| node.access.read_latency);
+    page.metric("node_firmware_latency_ns", "gauge", "Mean time of a read, by firmware.", firmware);
+    let promoted = by_node(&Node::promoted);
+    page.metric("node_promoted_pages_total", "counter", "Promoted to it by the kernel.", promoted);
+    let demoted = by_node(&Node::demoted);
+    page.metric("node_demoted_pages_total", "counter", "Demoted from it by the kernel.", demoted);
+}
+
+fn metrics_of_tiers(page: &mut Exposition, daemons: &[Status]) {
     let tiers = |value: &dyn Fn(&Tier) -> Option<f64>| -> Vec<(String, f64)> {
         let of = |status: &Status| {
-            let daemon = daemon(status);
+            let daemon = label(status);
             let row = |tier: &Tier| {
                 let labels = format!("{daemon},tier=\"{}\",node=\"{}\"", tier.name, tier.node);
                 Some((labels, value(tier)?))
@@ -199,9 +245,33 @@ pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
         };
         daemons.iter().flat_map(of).collect()
     };
+    page.metric("latency_ns", "gauge", "Mean time of a read.", tiers(&|tier| tier.latency_ns));
+    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.0));
+    page.metric("latency_low_ns", "gauge", "Lower end of its 95 % interval.", low);
+    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.1));
+    page.metric("latency_high_ns", "gauge", "Upper end of its 95 % interval.", high);
+    page.metric("reads_per_second", "gauge", "Reads.", tiers(&|tier| tier.reads_per_s));
+    page.metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
+    let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
+    page.metric("tracked_bytes", "gauge", "Tracked memory.", tracked);
+    let came = tiers(&|tier| Some(tier.came_bytes as f64));
+    page.metric("tier_came_bytes_total", "counter", "Moved to the tier.", came);
+    let left = tiers(&|tier| Some(tier.left_bytes as f64));
+    page.metric("tier_left_bytes_total", "counter", "Moved away from it.", left);
+    let back = tiers(&|tier| Some(tier.ping_pong_bytes as f64));
+    page.metric(
+        "tier_ping_pong_bytes_total",
+        "counter",
+        "Moved back to it within ten quanta.",
+        back,
+    );
+}
+
+fn metrics_of_processes(page: &mut Exposition, daemons: &[Status]) {
+    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let processes = |value: &dyn Fn(&Process) -> Option<f64>| -> Vec<(String, f64)> {
         let of = |status: &Status| {
-            let daemon = daemon(status);
+            let daemon = label(status);
             let row = |process: &Process| {
                 let comm = escape(&process.comm);
                 let labels = format!("{daemon},pid=\"{}\",comm=\"{comm}\"", process.pid);
@@ -211,57 +281,35 @@ pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
         };
         daemons.iter().flat_map(of).collect()
     };
-    let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
-        daemons.iter().filter_map(|status| Some((daemon(status), value(status)?))).collect()
-    };
-    let by_node = |value: &dyn Fn(&Node) -> Option<u64>| -> Vec<(String, f64)> {
-        let row = |node: &Node| Some((format!("node=\"{}\"", node.id), value(node)? as f64));
-        nodes.iter().filter_map(row).collect()
-    };
-    metric("daemons", "gauge", "Daemons that run.", vec![(String::new(), daemons.len() as f64)]);
-    let total = by_node(&|node| Some(node.total));
-    metric("node_total_bytes", "gauge", "Memory of the node.", total);
-    metric(
-        "node_free_bytes",
-        "gauge",
-        "Free memory of the node.",
-        by_node(&|node| Some(node.free)),
-    );
-    let firmware = by_node(&|node| node.access.read_latency);
-    metric("node_firmware_latency_ns", "gauge", "Mean time of a read, by firmware.", firmware);
-    let promoted = by_node(&Node::promoted);
-    metric("node_promoted_pages_total", "counter", "Promoted to it by the kernel.", promoted);
-    let demoted = by_node(&Node::demoted);
-    metric("node_demoted_pages_total", "counter", "Demoted from it by the kernel.", demoted);
-    metric("latency_ns", "gauge", "Mean time of a read.", tiers(&|tier| tier.latency_ns));
-    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.0));
-    metric("latency_low_ns", "gauge", "Lower end of its 95 % interval.", low);
-    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.1));
-    metric("latency_high_ns", "gauge", "Upper end of its 95 % interval.", high);
-    metric("reads_per_second", "gauge", "Reads.", tiers(&|tier| tier.reads_per_s));
-    metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
-    let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
-    metric("tracked_bytes", "gauge", "Tracked memory.", tracked);
-    let came = tiers(&|tier| Some(tier.came_bytes as f64));
-    metric("tier_came_bytes_total", "counter", "Moved to the tier.", came);
-    let left = tiers(&|tier| Some(tier.left_bytes as f64));
-    metric("tier_left_bytes_total", "counter", "Moved away from it.", left);
-    let back = tiers(&|tier| Some(tier.ping_pong_bytes as f64));
-    metric("tier_ping_pong_bytes_total", "counter", "Moved back to it within ten quanta.", back);
     let promoted = processes(&|process| Some(process.promoted_bytes as f64));
-    metric("promoted_bytes_total", "counter", "Moved to the default tier.", promoted);
+    page.metric("promoted_bytes_total", "counter", "Moved to the default tier.", promoted);
     let demoted = processes(&|process| Some(process.demoted_bytes as f64));
-    metric("demoted_bytes_total", "counter", "Moved to the alternate tier.", demoted);
+    page.metric("demoted_bytes_total", "counter", "Moved to the alternate tier.", demoted);
     let back = processes(&|process| Some(process.ping_pong_bytes as f64));
-    metric("ping_pong_bytes_total", "counter", "Moved back within ten quanta.", back);
+    page.metric("ping_pong_bytes_total", "counter", "Moved back within ten quanta.", back);
     let share = processes(&|process| process.share);
-    metric("process_share", "gauge", "Part of its accesses on the default tier.", share);
-    metric("share", "gauge", "Part of the reads on the default tier.", whole(&|s| s.share));
-    metric("cpu", "gauge", "Part of one core that the daemon takes.", whole(&|s| Some(s.cpu)));
+    page.metric("process_share", "gauge", "Part of its accesses on the default tier.", share);
+}
+
+fn metrics_of_daemons(page: &mut Exposition, daemons: &[Status]) {
+    let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
+        daemons.iter().filter_map(|status| Some((label(status), value(status)?))).collect()
+    };
+    page.metric("share", "gauge", "Part of the reads on the default tier.", whole(&|s| s.share));
+    page.metric("cpu", "gauge", "Part of one core that the daemon takes.", whole(&|s| Some(s.cpu)));
     let sampling = whole(&|s| s.tracker_cpu);
-    metric("tracker_cpu", "gauge", "Part of one core that the kernel's sampling takes.", sampling);
-    metric("dry", "gauge", "1 if nothing is moved.", whole(&|s| Some(f64::from(u8::from(s.dry)))));
-    text
+    page.metric(
+        "tracker_cpu",
+        "gauge",
+        "Part of one core that the kernel's sampling takes.",
+        sampling,
+    );
+    page.metric(
+        "dry",
+        "gauge",
+        "1 if nothing is moved.",
+        whole(&|s| Some(f64::from(u8::from(s.dry)))),
+    );
 }
 
 #[cfg(test)]

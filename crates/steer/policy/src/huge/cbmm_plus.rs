@@ -180,6 +180,20 @@ impl CbmmPlus {
         (used.saturating_sub(low).saturating_mul(1000) / (high - low)).min(2000)
     }
 
+    /// Costs and benefits of breaking a huge page up, whose zeros come back.
+    fn demote(self, view: &View) -> Option<(Account, Account)> {
+        // Without a profile only a region that nobody has accessed has no walks to lose.
+        if view.profile_huge == Figure::Absent && view.accessed.value()? > 0 {
+            return None;
+        }
+        let freed = view.zeros.value()?.saturating_mul(Self::base(view)?);
+        let split = self.helper(view.costs.collapse.value()?, view);
+        Some((
+            Account::new().with(Term::Walks, Self::walks(view)).with(Term::Helper, split),
+            Account::new().with(Term::Freed, part(freed, Self::pressure(view))),
+        ))
+    }
+
     /// The price of the pages that nobody will touch; `None` if the process has too many of them already.
     fn bloat(self, view: &View) -> Option<u64> {
         let unused = PER_HUGE - Self::expected(view).unwrap_or(0);
@@ -257,18 +271,7 @@ impl Policy for CbmmPlus {
                     .with(Term::Bloat, self.bloat(view)?),
                 huge,
             ),
-            Action::Demote if view.huge => {
-                // Without a profile only a region that nobody has accessed has no walks to lose.
-                if view.profile_huge == Figure::Absent && view.accessed.value()? > 0 {
-                    return None;
-                }
-                let freed = view.zeros.value()?.saturating_mul(base?);
-                let split = self.helper(view.costs.collapse.value()?, view);
-                (
-                    none.with(Term::Walks, Self::walks(view)).with(Term::Helper, split),
-                    none.with(Term::Freed, part(freed, Self::pressure(view))),
-                )
-            }
+            Action::Demote if view.huge => self.demote(view)?,
             Action::Prezero => {
                 let fresh = Self::fresh(view)?;
                 let useful = view.batch.min(view.pool_used.value().unwrap_or(0));

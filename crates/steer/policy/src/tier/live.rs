@@ -24,7 +24,7 @@
 use pagemill_model::{Policy, TierDecision, TierView};
 
 use super::compose::{self, Engine};
-use super::drive::{Choice, Limits};
+use super::drive::{Choice, Limits, Sampled};
 use super::kind::Terms;
 use super::place::Ranking;
 use super::track::Counter;
@@ -141,8 +141,51 @@ impl Policy for Live {
         let latencies = pair(view.latency.as_ref());
         let rates = pair(view.reads.as_ref());
         let mut engine = std::mem::replace(&mut self.engine, Engine::Still);
-        // Rates in proportion to each other will do for a share.
-        let heat = match &mut engine {
+        let loads = self.loads(&mut engine, latencies, rates);
+        let why = match &mut engine {
+            Engine::Still => "this policy moves nothing".to_owned(),
+            Engine::Faults(driver) => {
+                if latencies.is_some() {
+                    driver.observe(loads);
+                }
+                let promote = !self.balances || (latencies.is_some() && !driver.overloaded());
+                decision.kernel_promotes = Some(promote.into());
+                match (self.balances, latencies) {
+                    (false, _) => "the kernel promotes by hint faults".to_owned(),
+                    (true, None) => "the latencies are not known: the kernel holds".to_owned(),
+                    (true, Some(_)) if promote => format!("{}: it promotes", describe(loads)),
+                    (true, Some(_)) => format!("{}: it holds", describe(loads)),
+                }
+            }
+            Engine::Samples(_) if self.balances && latencies.is_none() => {
+                "the latencies are not known, so there is nothing to balance".to_owned()
+            }
+            Engine::Samples(driver) => {
+                if let Some((default, alternate)) = rates {
+                    driver.progressed((default + alternate) as u64);
+                }
+                let choice = self.choose(driver, view, loads, rates.is_some());
+                let why = explain(&choice);
+                write_down(choice, &mut decision);
+                why
+            }
+        };
+        decision.why = Some(why);
+        self.engine = engine;
+        decision
+    }
+}
+
+impl Live {
+    /// What the tiers' latencies (picoseconds) and reads (a second) are; reads in proportion to the pages' heat where
+    /// they are not counted, which will do for a share.
+    fn loads(
+        &self,
+        engine: &mut Engine,
+        latencies: Option<(f64, f64)>,
+        rates: Option<(f64, f64)>,
+    ) -> Loads {
+        let heat = match engine {
             Engine::Samples(driver) if rates.is_none() => {
                 let counter = driver.counter();
                 let mut sums = (0.0, 0.0);
@@ -166,80 +209,53 @@ impl Policy for Live {
             latency_ns: picoseconds / 1e3,
             reads_per_ns: per_second / 1e9,
         };
-        let loads = Loads {
-            default: load(default, default_reads),
-            alternate: load(alternate, alternate_reads),
-        };
-        let why = match &mut engine {
-            Engine::Still => "this policy moves nothing".to_owned(),
-            Engine::Faults(driver) => {
-                if latencies.is_some() {
-                    driver.observe(loads);
-                }
-                let promote = !self.balances || (latencies.is_some() && !driver.overloaded());
-                decision.kernel_promotes = Some(promote.into());
-                match (self.balances, latencies) {
-                    (false, _) => "the kernel promotes by hint faults".to_owned(),
-                    (true, None) => "the latencies are not known: the kernel holds".to_owned(),
-                    (true, Some(_)) if promote => format!("{}: it promotes", describe(loads)),
-                    (true, Some(_)) => format!("{}: it holds", describe(loads)),
-                }
-            }
-            Engine::Samples(_) if self.balances && latencies.is_none() => {
-                "the latencies are not known, so there is nothing to balance".to_owned()
-            }
-            Engine::Samples(driver) => {
-                if let Some((default, alternate)) = rates {
-                    driver.progressed((default + alternate) as u64);
-                }
-                let room = view.room.clone().unwrap_or_default();
-                let free = |tier: usize| room.get(tier).map_or(0, |&free| free as usize);
-                let held = self.pages().filter(|(_, tier)| *tier == Tier::Default).count();
-                let limits = Limits {
-                    pages: view.limit.map_or(0, |limit| limit as usize),
-                    page_bytes: view.page_size.map_or(4096.0, |bytes| bytes.0 as f64),
-                    quantum_ns: match rates {
-                        Some(_) => view.length.map_or(0.0, |length| length.0 as f64),
-                        None => f64::INFINITY,
-                    },
-                };
-                let rank = |counter: &dyn Counter| {
-                    let mut ranking = Ranking::of_pages(self.pages(), |page| counter.heat(page));
-                    (ranking.default_free, ranking.alternate_free) = (free(0), free(1));
-                    ranking
-                };
-                let choice = driver.decide_among(loads, held + free(0), limits, rank);
-                let why = explain(&choice);
-                decision.share = Some((choice.loads.share() * 1e6).round() as u64);
-                decision.aim = choice.shift.map(|shift| {
-                    let part = match shift.from {
-                        Tier::Default => -shift.size,
-                        Tier::Alternate => shift.size,
-                    };
-                    ((choice.loads.share() + part).clamp(0.0, 1.0) * 1e6).round() as u64
-                });
-                let (mut pages, mut to) = (Vec::new(), Vec::new());
-                for swap in choice.swaps {
-                    let there = u64::from(swap.from == Tier::Default);
-                    // What comes back makes the room, so it goes first.
-                    for (page, tier) in swap
-                        .back
-                        .map(|page| (page, 1 - there))
-                        .into_iter()
-                        .chain([(swap.moved, there)])
-                    {
-                        pages.push(u64::from(page.0));
-                        to.push(tier);
-                    }
-                }
-                (decision.page, decision.to) = (Some(pages), Some(to));
-                why
-            }
-        };
-        decision.why = Some(why);
-        self.engine = engine;
-        decision
+        Loads { default: load(default, default_reads), alternate: load(alternate, alternate_reads) }
     }
+
+    /// Which pages change places, by a policy that decides page by page; `counted`: reads are.
+    fn choose(&self, driver: &mut Sampled, view: &TierView, loads: Loads, counted: bool) -> Choice {
+        let room = view.room.clone().unwrap_or_default();
+        let free = |tier: usize| room.get(tier).map_or(0, |&free| free as usize);
+        let used = self.pages().filter(|(_, tier)| *tier == Tier::Default).count();
+        let limits = Limits {
+            pages: view.limit.map_or(0, |limit| limit as usize),
+            page_bytes: view.page_size.map_or(4096.0, |bytes| bytes.0 as f64),
+            quantum_ns: match counted {
+                true => view.length.map_or(0.0, |length| length.0 as f64),
+                false => f64::INFINITY,
+            },
+        };
+        let rank = |counter: &dyn Counter| {
+            let mut ranking = Ranking::of_pages(self.pages(), |page| counter.heat(page));
+            (ranking.default_free, ranking.alternate_free) = (free(0), free(1));
+            ranking
+        };
+        driver.decide_among(loads, used + free(0), limits, rank)
+    }
+}
+
+/// What was chosen, as a row.
+fn write_down(choice: Choice, decision: &mut TierDecision) {
+    decision.share = Some((choice.loads.share() * 1e6).round() as u64);
+    decision.aim = choice.shift.map(|shift| {
+        let part = match shift.from {
+            Tier::Default => -shift.size,
+            Tier::Alternate => shift.size,
+        };
+        ((choice.loads.share() + part).clamp(0.0, 1.0) * 1e6).round() as u64
+    });
+    let (mut pages, mut to) = (Vec::new(), Vec::new());
+    for swap in choice.swaps {
+        let there = u64::from(swap.from == Tier::Default);
+        // What comes back makes the room, so it goes first.
+        for (page, tier) in
+            swap.back.map(|page| (page, 1 - there)).into_iter().chain([(swap.moved, there)])
+        {
+            pages.push(u64::from(page.0));
+            to.push(tier);
+        }
+    }
+    (decision.page, decision.to) = (Some(pages), Some(to));
 }
 
 fn explain(choice: &Choice) -> String {

@@ -178,6 +178,45 @@ impl Accesses {
         if shown.is_empty() {
             return String::new();
         }
+        let mut out = format!("\n{}", self.object_table(&shown));
+        let left = heat.objects.len() - shown.len();
+        if left > 0 {
+            out.push_str(&format!("and {} more\n", left as u64 + heat.others.saturating_sub(1)));
+        }
+        out.push_str(&format!(
+            "{:.2} % of accesses are to globals, allocations and stacks, the others by the name of their mapping\n",
+            heat.in_objects as f64 * 100.0 / heat.accesses.max(1) as f64
+        ));
+        let most = shown.iter().flat_map(|object| columns(object, heat.steps)).max().unwrap_or(0);
+        let seconds = Nanos(heat.step * heat.steps);
+        out.push_str(&format!(
+            "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
+            seconds.to_string().trim()
+        ));
+        for object in &shown {
+            let strip = strip(object, heat.steps, most);
+            out.push_str(format!("{:>32} |{strip}|\n", fitted(&object.name, 32)).trim_end());
+            out.push('\n');
+        }
+        let lines: Vec<_> = heat
+            .lines
+            .iter()
+            .take(LINES)
+            .map(|line| {
+                vec![fitted(&line.name, 76), line.reads.to_string(), line.writes.to_string()]
+            })
+            .collect();
+        if !lines.is_empty() {
+            out.push_str(&format!(
+                "\n{}",
+                text::table(&["accesses by line of code", "reads", "writes"], &lines)
+            ));
+        }
+        out
+    }
+
+    fn object_table(&self, shown: &[&ObjectHeat]) -> String {
+        let heat = &self.heat;
         let threads = |object: &ObjectHeat| match object.total.threads.count_ones() {
             64 => "64 or more".to_owned(),
             count => count.to_string(),
@@ -217,41 +256,7 @@ impl Accesses {
             "first touched by",
             "threads",
         ];
-        let mut out = format!("\n{}", text::table(&HEADER, &rows));
-        let left = heat.objects.len() - shown.len();
-        if left > 0 {
-            out.push_str(&format!("and {} more\n", left as u64 + heat.others.saturating_sub(1)));
-        }
-        out.push_str(&format!(
-            "{:.2} % of accesses are to globals, allocations and stacks, the others by the name of their mapping\n",
-            heat.in_objects as f64 * 100.0 / heat.accesses.max(1) as f64
-        ));
-        let most = shown.iter().flat_map(|object| columns(object, heat.steps)).max().unwrap_or(0);
-        let seconds = Nanos(heat.step * heat.steps);
-        out.push_str(&format!(
-            "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
-            seconds.to_string().trim()
-        ));
-        for object in &shown {
-            let strip = strip(object, heat.steps, most);
-            out.push_str(format!("{:>32} |{strip}|\n", fitted(&object.name, 32)).trim_end());
-            out.push('\n');
-        }
-        let lines: Vec<_> = heat
-            .lines
-            .iter()
-            .take(LINES)
-            .map(|line| {
-                vec![fitted(&line.name, 76), line.reads.to_string(), line.writes.to_string()]
-            })
-            .collect();
-        if !lines.is_empty() {
-            out.push_str(&format!(
-                "\n{}",
-                text::table(&["accesses by line of code", "reads", "writes"], &lines)
-            ));
-        }
-        out
+        text::table(&HEADER, &rows)
     }
 
     /// The section of the page.

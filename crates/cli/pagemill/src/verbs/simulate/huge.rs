@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use pagemill_analysis::regions::{Area, Place, RegionFold};
-use pagemill_model::page::{HUGE, PER_HUGE};
+use pagemill_analysis::regions::{Area, Place, RegionFold, Regions};
+use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
@@ -186,38 +186,7 @@ impl Options {
     /// First touches in the order of the recording's faults, and the program's own time between them, of the process
     /// with most of them.
     fn recorded(&self, path: &Path) -> Result<(Workload, Vec<String>)> {
-        let mut reader = pagemill_launch::context::recording(path, false)?;
-        let mut fold = RegionFold::default();
-        // Page, when the fault began, when it ended.
-        let mut by_process: BTreeMap<u64, Vec<(u64, u64, u64)>> = BTreeMap::new();
-        let mut end = 0;
-        while let Some(event) = reader.next_event()? {
-            fold.event(&event);
-            match event {
-                Event::Fault(fault) => {
-                    let Some(address) = fault.address else { continue };
-                    let (began, ended) =
-                        (fault.time.0.saturating_sub(fault.latency.0), fault.time.0);
-                    by_process.entry(fault.pid.unwrap_or(0)).or_default().push((
-                        address / 4096,
-                        began,
-                        ended,
-                    ));
-                    end = end.max(ended);
-                }
-                Event::FaultCounts(counts) => end = end.max(counts.time.0),
-                _ => {}
-            }
-        }
-        let Some((pid, mut faults)) = by_process.into_iter().max_by_key(|(_, faults)| faults.len())
-        else {
-            bail!(
-                "{} holds no faults with an address (pagemill record --with faults,hugepages --threshold 0ns)",
-                path.display()
-            );
-        };
-        faults.sort_by_key(|(_, _, ended)| *ended);
-        let regions = fold.view();
+        let Recorded { pid, mut faults, end, regions } = Recorded::read(path)?;
         let areas: Vec<&Area> =
             regions.areas.iter().filter(|(of, _)| *of == pid).map(|(_, area)| area).collect();
         let at = |address: u64| -> Option<&Area> {
@@ -229,15 +198,14 @@ impl Options {
         if areas.is_empty() {
             notes.push("the recording has no mappings, so all memory is taken for anonymous (record --with faults,hugepages)".to_owned());
         } else {
-            let anonymous = |page: u64| at(page * 4096).is_some();
-            faults.retain(|(page, ..)| anonymous(*page));
+            faults.retain(|fault| at(fault.page * BASE).is_some());
             notes.push(format!(
                 "{} of {all} faults are not of anonymous memory: part of the program's own time",
                 all - faults.len()
             ));
         }
         let mut seen = BTreeSet::new();
-        faults.retain(|(page, ..)| seen.insert(*page));
+        faults.retain(|fault| seen.insert(fault.page));
         if faults.is_empty() {
             bail!("{} holds no faults of anonymous memory", path.display());
         }
@@ -249,57 +217,28 @@ impl Options {
         }
         // Regions that were used, side by side: what lies between them is not memory.
         let mut places: BTreeMap<u64, u64> =
-            faults.iter().map(|(page, ..)| (page / PER_HUGE, 0)).collect();
+            faults.iter().map(|fault| (fault.page / PER_HUGE, 0)).collect();
         places.values_mut().zip(0..).for_each(|(place, at)| *place = at);
-        let home = |region: u64| -> Home {
-            let address = region * HUGE;
-            let area = at(address).filter(|area| address + HUGE <= area.end)?;
-            let (section, base) = match area.place {
-                Place::Heap => (Section::Heap, area.start),
-                Place::Mapped => {
-                    (Section::Mmap, regions.tops.get(&pid).copied().unwrap_or(area.end))
-                }
-            };
-            let site = regions.sites.get(&pid).and_then(|sites| sites.at(address));
-            let (prot, flags, fd) = ANONYMOUS;
-            let mapping = Mapping {
-                start: area.start,
-                end: area.end,
-                section,
-                base,
-                prot,
-                flags,
-                fd,
-                off: 0,
-                site,
-            };
-            Some((Arc::new(mapping), address))
-        };
-        let begins = faults.iter().skip(1).map(|(_, began, _)| *began).chain([end]);
-        let own: Vec<u64> = faults
+        let home = |region: u64| home(&regions, pid, at(region * HUGE), region * HUGE);
+        let begins = faults.iter().skip(1).map(|fault| fault.began).chain([end]);
+        let own = faults.iter().zip(begins).map(|(fault, next)| next.saturating_sub(fault.ended));
+        let touches = faults
             .iter()
-            .zip(begins)
-            .map(|((_, _, ended), next)| next.saturating_sub(*ended))
-            .collect();
-        Ok((
-            Workload {
-                name: path.display().to_string(),
-                pages: places.len() as u64 * PER_HUGE,
-                touches: faults
-                    .iter()
-                    .map(|(page, ..)| places[&(page / PER_HUGE)] * PER_HUGE + page % PER_HUGE)
-                    .collect(),
-                own,
-                reads_per_ms: self.reads,
-                homes: if areas.is_empty() {
-                    Vec::new()
-                } else {
-                    places.keys().copied().map(home).collect()
-                },
-                ..Workload::default()
+            .map(|fault| places[&(fault.page / PER_HUGE)] * PER_HUGE + fault.page % PER_HUGE);
+        let workload = Workload {
+            name: path.display().to_string(),
+            pages: places.len() as u64 * PER_HUGE,
+            touches: touches.collect(),
+            own: own.collect(),
+            reads_per_ms: self.reads,
+            homes: if areas.is_empty() {
+                Vec::new()
+            } else {
+                places.keys().copied().map(home).collect()
             },
-            notes,
-        ))
+            ..Workload::default()
+        };
+        Ok((workload, notes))
     }
 
     /// What an attempt at compaction takes besides moving and scanning pages, ns.
@@ -392,6 +331,70 @@ fn value(name: &str, row: &Outcome) -> serde_json::Value {
         "resident_pages": row.resident,
         "stalls": row.stalls,
     })
+}
+
+/// A fault: number of its page; when it began and ended, ns.
+struct Touch {
+    page: u64,
+    began: u64,
+    ended: u64,
+}
+
+/// What a recording holds of the process with most faults.
+struct Recorded {
+    pid: u64,
+    /// In the order of their ends.
+    faults: Vec<Touch>,
+    /// When the last fault that was told of ended, ns.
+    end: u64,
+    regions: Regions,
+}
+
+impl Recorded {
+    fn read(path: &Path) -> Result<Self> {
+        let mut reader = pagemill_launch::context::recording(path, false)?;
+        let mut fold = RegionFold::default();
+        let mut by_process: BTreeMap<u64, Vec<Touch>> = BTreeMap::new();
+        let mut end = 0;
+        while let Some(event) = reader.next_event()? {
+            fold.event(&event);
+            match event {
+                Event::Fault(fault) => {
+                    let Some(address) = fault.address else { continue };
+                    let (began, ended) =
+                        (fault.time.0.saturating_sub(fault.latency.0), fault.time.0);
+                    let touch = Touch { page: address / BASE, began, ended };
+                    by_process.entry(fault.pid.unwrap_or(0)).or_default().push(touch);
+                    end = end.max(ended);
+                }
+                Event::FaultCounts(counts) => end = end.max(counts.time.0),
+                _ => {}
+            }
+        }
+        let Some((pid, mut faults)) = by_process.into_iter().max_by_key(|(_, faults)| faults.len())
+        else {
+            bail!(
+                "{} holds no faults with an address (pagemill record --with faults,hugepages --threshold 0ns)",
+                path.display()
+            );
+        };
+        faults.sort_by_key(|fault| fault.ended);
+        Ok(Self { pid, faults, end, regions: fold.view() })
+    }
+}
+
+/// Where a region lies in the program, if all of it is of one area: its mapping and its address.
+fn home(regions: &Regions, pid: u64, area: Option<&Area>, address: u64) -> Home {
+    let area = area.filter(|area| address + HUGE <= area.end)?;
+    let (section, base) = match area.place {
+        Place::Heap => (Section::Heap, area.start),
+        Place::Mapped => (Section::Mmap, regions.tops.get(&pid).copied().unwrap_or(area.end)),
+    };
+    let site = regions.sites.get(&pid).and_then(|sites| sites.at(address));
+    let (prot, flags, fd) = ANONYMOUS;
+    let (start, end) = (area.start, area.end);
+    let mapping = Mapping { start, end, section, base, prot, flags, fd, off: 0, site };
+    Some((Arc::new(mapping), address))
 }
 
 #[cfg(test)]

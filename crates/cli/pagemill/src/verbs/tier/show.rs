@@ -52,7 +52,19 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
         crate::answer::print("tier-status", json!({ "nodes": nodes, "daemons": daemons }))?;
         return Ok(());
     }
-    let bytes = |bytes: u64| Bytes(bytes).to_string();
+    print_nodes(nodes);
+    if daemons.is_empty() {
+        println!("no pagemill tier runs");
+    }
+    daemons.iter().for_each(print_daemon);
+    Ok(())
+}
+
+fn bytes(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+fn print_nodes(nodes: &[Node]) {
     let absent = |value: Option<u64>, unit: &str| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value}{unit}"))
     };
@@ -72,69 +84,62 @@ pub fn status(nodes: &[Node], daemons: &[Status], as_json: bool) -> Result<()> {
         );
     }
     println!("promoted, demoted: pages, by the kernel, since boot");
-    if daemons.is_empty() {
-        println!("no pagemill tier runs");
+}
+
+fn print_daemon(daemon: &Status) {
+    let dry = if daemon.dry { ", dry" } else { "" };
+    println!(
+        "\npagemill tier {}: {}{dry}, tracked by {}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's sampling {})",
+        daemon.pid,
+        daemon.policy,
+        daemon.tracker,
+        daemon.quantum + 1,
+        daemon.seconds,
+        daemon.cpu * 100.0,
+        daemon
+            .tracker_cpu
+            .map_or_else(|| "unknown".to_owned(), |cpu| format!("{:.2} %", cpu * 100.0)),
+    );
+    if let Some(share) = daemon.share {
+        println!("p = {share:.3}: that part of the reads is the default tier's");
     }
-    for daemon in daemons {
-        let dry = if daemon.dry { ", dry" } else { "" };
+    println!(
+        "tier       node  latency  95 % interval   tracked     came        left        ping-pong"
+    );
+    for tier in &daemon.tiers {
+        let latency = |value: f64| format!("{value:.0} ns");
         println!(
-            "\npagemill tier {}: {}{dry}, tracked by {}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's sampling {})",
-            daemon.pid,
-            daemon.policy,
-            daemon.tracker,
-            daemon.quantum + 1,
-            daemon.seconds,
-            daemon.cpu * 100.0,
-            daemon
-                .tracker_cpu
-                .map_or_else(|| "unknown".to_owned(), |cpu| format!("{:.2} %", cpu * 100.0)),
+            "{:<9}  {:<4}  {:>7}  {:<13}  {}  {}  {}  {}",
+            tier.name,
+            tier.node,
+            tier.latency_ns.map_or_else(|| "-".to_owned(), latency),
+            tier.latency_interval_ns
+                .map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.0} to {high:.0} ns")),
+            bytes(tier.tracked_bytes),
+            bytes(tier.came_bytes),
+            bytes(tier.left_bytes),
+            bytes(tier.ping_pong_bytes),
         );
-        if let Some(share) = daemon.share {
-            println!("p = {share:.3}: that part of the reads is the default tier's");
-        }
-        println!(
-            "tier       node  latency  95 % interval   tracked     came        left        ping-pong"
-        );
-        for tier in &daemon.tiers {
-            let latency = |value: f64| format!("{value:.0} ns");
-            println!(
-                "{:<9}  {:<4}  {:>7}  {:<13}  {}  {}  {}  {}",
-                tier.name,
-                tier.node,
-                tier.latency_ns.map_or_else(|| "-".to_owned(), latency),
-                tier.latency_interval_ns.map_or_else(
-                    || "-".to_owned(),
-                    |(low, high)| format!("{low:.0} to {high:.0} ns")
-                ),
-                bytes(tier.tracked_bytes),
-                bytes(tier.came_bytes),
-                bytes(tier.left_bytes),
-                bytes(tier.ping_pong_bytes),
-            );
-        }
-        println!(
-            "process           on default  on alternate  promoted    demoted     ping-pong   p"
-        );
-        for process in &daemon.processes {
-            println!(
-                "{:<16}  {}  {}    {}  {}  {}  {}",
-                format!("{} {}", process.pid, process.comm),
-                bytes(process.default_bytes),
-                bytes(process.alternate_bytes),
-                bytes(process.promoted_bytes),
-                bytes(process.demoted_bytes),
-                bytes(process.ping_pong_bytes),
-                process.share.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
-            );
-        }
-        if !daemon.kept.is_empty() {
-            let kept: Vec<String> =
-                daemon.kept.iter().map(|(why, pages)| format!("{why} {pages}")).collect();
-            println!("pages that stayed: {}", kept.join(", "));
-        }
-        println!("last decision: {}", daemon.why);
     }
-    Ok(())
+    println!("process           on default  on alternate  promoted    demoted     ping-pong   p");
+    for process in &daemon.processes {
+        println!(
+            "{:<16}  {}  {}    {}  {}  {}  {}",
+            format!("{} {}", process.pid, process.comm),
+            bytes(process.default_bytes),
+            bytes(process.alternate_bytes),
+            bytes(process.promoted_bytes),
+            bytes(process.demoted_bytes),
+            bytes(process.ping_pong_bytes),
+            process.share.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}")),
+        );
+    }
+    if !daemon.kept.is_empty() {
+        let kept: Vec<String> =
+            daemon.kept.iter().map(|(why, pages)| format!("{why} {pages}")).collect();
+        println!("pages that stayed: {}", kept.join(", "));
+    }
+    println!("last decision: {}", daemon.why);
 }
 
 /// What a replay came to.
