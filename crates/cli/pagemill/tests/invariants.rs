@@ -12,6 +12,7 @@
 //! | pages and comments have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
 //! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
+//! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
@@ -683,6 +684,79 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
         let wide: Vec<&str> = comments.filter(too_wide).filter(|line| !drawn(line)).collect();
         assert!(wide.is_empty(), "{}: {wide:?}", path.display());
     }
+}
+
+/// Lines of a function at most, and of a file; tests apart.
+const FUNCTION: usize = 80;
+const FILE: usize = 800;
+/// Functions that may be longer: each reads one format, whose parts come in the order in which they are read.
+const LONGER: [(&str, &str); 2] =
+    [("model/src/perf_data.rs", "read"), ("model/src/perf_data.rs", "sample")];
+
+/// The code of a file without its tests.
+fn without_tests(text: &str) -> impl Iterator<Item = &str> {
+    let mut lines = text.lines().peekable();
+    std::iter::from_fn(move || {
+        let line = lines.next()?;
+        let tests = line == "#[cfg(test)]"
+            && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
+        (!tests).then_some(line)
+    })
+}
+
+/// The functions of a file: name and lines. Where one ends is seen by its indentation, which rustfmt has made.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = without_tests(text).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let body = line.trim_start();
+        let Some((before, after)) = body.split_once("fn ") else { continue };
+        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
+        if !before.split_whitespace().all(|word| words.contains(&word)) {
+            continue;
+        }
+        let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+        let indent = &line[..line.len() - body.len()];
+        // Of a body, or of a declaration over several lines.
+        let end = |line: &&str| {
+            let rest = line.strip_prefix(indent);
+            rest.is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+        };
+        let one = line.ends_with([';', '}']);
+        let length = if one { 1 } else { 1 + lines[at..].iter().position(end).unwrap_or(0) };
+        found.push((name.to_owned(), length));
+    }
+    found
+}
+
+#[test]
+fn functions_and_files_are_short() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../crates");
+    let mut seen = 0;
+    for path in files_below(&crates, ".rs") {
+        let shown = path.display().to_string();
+        if shown.contains("/tests/") || shown.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = without_tests(&text).count();
+        assert!(lines <= FILE, "{shown}: {lines} lines");
+        for (name, length) in functions(&text) {
+            seen += 1;
+            let may = LONGER.iter().any(|(file, one)| shown.ends_with(file) && *one == name);
+            assert!(length <= FUNCTION || may, "{shown}: {name} has {length} lines");
+        }
+    }
+    assert!(seen > 4000, "{seen} functions");
+}
+
+#[test]
+fn functions_are_measured() {
+    let text = "pub(crate) fn a() {\n    b();\n    let f = |fn_: u8| {\n    };\n}\n\nimpl X {\n    const fn c(&self) -> u8 {\n        \
+                1\n    }\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\nfn g() {\n}\n}\n";
+    let found = functions(text);
+    let expected = [("a", 5), ("c", 3), ("d", 1), ("e", 1)];
+    assert_eq!(found, expected.map(|(name, lines)| (name.to_owned(), lines)));
 }
 
 /// The variables of ours that stand in a text as whole words of code.
