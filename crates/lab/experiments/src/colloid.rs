@@ -8,11 +8,12 @@
 //! | 6a, 6b, 6c | GUPS under HeMem, MEMTIS, TPP: throughput with Colloid over throughput without, by unloaded latency of the alternate tier and background load |
 //! | 7 | dynamics: the hot set moves, the antagonist starts; time to recover and regret against the best static placement |
 //! | 8a, 8b, 8c | `PageRank`, Silo, `CacheLib` under TPP without and with Colloid |
-//! | regret | Colloid's search against brute force over random machines and loads |
+//! | regret | what placers lose against brute force over random machines, loads at rest and that change |
 //!
 //! Parameters live in the machine file and in `sim::workload`; nothing here adjusts any of them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Result;
@@ -51,9 +52,17 @@ pub struct Options {
     pub sensitivity: bool,
     /// Seed.
     pub seed: u64,
+    /// The random machines and loads of `regret`, by their seeds; otherwise the first few.
+    pub points: Option<(u64, u64)>,
 }
 
 impl Options {
+    /// The seeds of the machines and loads that `regret` runs.
+    pub(crate) fn points(&self) -> RangeInclusive<u64> {
+        let (first, last) = self.points.unwrap_or((1, if self.quick { 20 } else { 100 }));
+        first..=last
+    }
+
     /// What is kept of a run in a results directory.
     ///
     /// # Errors
@@ -62,7 +71,14 @@ impl Options {
         let mut machine = DefaultHasher::new();
         format!("{:?}", self.machine).hash(&mut machine);
         let size = if self.quick { "quick" } else { "full" };
-        let of = format!("seed {}, {size}, machine {:016x}", self.seed, machine.finish());
+        let points = self.points();
+        let of = format!(
+            "seed {}, {size}, machine {:016x}, points {} to {}",
+            self.seed,
+            machine.finish(),
+            points.start(),
+            points.end()
+        );
         Checkpoints::new(results.join("colloid"), &of)
     }
 }
@@ -306,6 +322,7 @@ mod tests {
             quick: true,
             sensitivity: false,
             seed: 1,
+            points: None,
         };
         let error = run(&options, None, &mut |_, _| {}, &mut |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("6c") && error.contains("9z"), "{error}");
@@ -320,6 +337,7 @@ mod tests {
             quick: true,
             sensitivity: false,
             seed,
+            points: None,
         };
         let cell = Cell::of("7", "tpp", "moves", "s to 95 %", f64::INFINITY);
         let made = Report { cells: vec![cell], ..Report::default() };

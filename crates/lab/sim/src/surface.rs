@@ -110,6 +110,16 @@ impl Surface {
         Self { layers: [layer.clone(), layer], requests }
     }
 
+    /// The table between this one and `other`, `along` (0..=1) of the way: a load that changes little by little.
+    #[must_use]
+    pub fn between(&self, other: &Self, along: f64) -> Self {
+        let layer = |at: usize| {
+            let pairs = self.layers[at].iter().zip(&other.layers[at]);
+            pairs.map(|(a, b)| mix(a, b, along)).collect()
+        };
+        Self { layers: [layer(0), layer(1)], requests: 0 }
+    }
+
     /// The point at a share and a copy traffic (lines a nanosecond each way).
     #[must_use]
     pub fn at(&self, share: f64, copied: f64) -> Point {

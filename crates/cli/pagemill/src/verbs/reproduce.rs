@@ -497,6 +497,7 @@ impl Arguments {
             quick: self.quick,
             sensitivity: !self.quick,
             seed: self.seed,
+            points: None,
         };
         let checkpoints = options.checkpoints(directory)?;
         let mut steps = Steps::new("simulated");

@@ -96,6 +96,10 @@ pub struct Arguments {
     /// With --figure: fewer pages and points.
     #[arg(long)]
     quick: bool,
+    /// With --figure regret: the random machines and loads with these seeds, 1..100 say; 1001..1500 are for judging a
+    /// placer that is finished.
+    #[arg(long, value_name = "FROM..TO", value_parser = points)]
+    points: Option<(u64, u64)>,
     /// With --figure or --sensitivity: keeps what is finished in this directory, and goes on from there.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -104,6 +108,19 @@ pub struct Arguments {
     print_machine: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
+}
+
+/// A range of seeds, both ends included.
+fn points(text: &str) -> Result<(u64, u64), String> {
+    let ends = text.split_once("..").and_then(|(from, to)| {
+        Some((from.parse::<u64>().ok()?, to.trim_start_matches('=').parse::<u64>().ok()?))
+    });
+    match ends {
+        Some((from, to)) if from <= to && to - from < 10_000 => Ok((from, to)),
+        _ => {
+            Err("valid: FROM..TO, both included, at most 10000 of them, such as 1..100".to_owned())
+        }
+    }
 }
 
 /// What figures and sensitivity have of their own.
@@ -157,9 +174,9 @@ impl Arguments {
         if !self.figure.is_empty() || self.sensitivity {
             return self.figures(machine);
         }
-        if self.quick || self.keep.is_some() {
+        if self.quick || self.keep.is_some() || self.points.is_some() {
             bail!(
-                "--quick and --keep go with --figure or --sensitivity: there is one run to make, and nothing to keep of it"
+                "--quick, --keep and --points go with --figure or --sensitivity: there is one run to make"
             );
         }
         let machine = self.sized(machine)?;
@@ -411,6 +428,7 @@ impl Arguments {
             quick: self.quick,
             sensitivity: self.sensitivity,
             seed: self.seed,
+            points: self.points,
         };
         let mut progress = Progress::new();
         let mut show = |what: &str, part: f64| {

@@ -6,9 +6,11 @@
 //! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
 //! than the shift itself generates.
 
+use std::cell::LazyCell;
+
 use super::kind::Knobs;
 use super::place::colloid::{self, Shift};
-use super::place::{Placer, Ranking, Swap, pack};
+use super::place::{Placer, Ranking, Reading, Swap, pack};
 use super::track::Counter;
 use super::track::tpp::{Fault, Tpp, Verdict};
 use super::{Littles, Load, Loads, Page, Tier};
@@ -120,16 +122,20 @@ impl Sampled {
         rank: impl FnOnce(&dyn Counter) -> Ranking,
     ) -> Choice {
         let loads = self.smoothed.update(loads);
-        let seen = std::mem::take(&mut self.seen);
-        let Some(shift) = self.placer.shift(loads, seen as f64) else {
-            let swaps = pack::choose(&rank(&*self.counter), self.counter.hot(frames), limits.pages);
+        let rate = std::mem::take(&mut self.seen) as f64;
+        let counter = &*self.counter;
+        let ranking = LazyCell::new(|| rank(counter));
+        let share = if self.placer.asks_share() { ranking.share() } else { None };
+        let share = share.unwrap_or_else(|| loads.share());
+        let Some(shift) = self.placer.shift(&Reading { loads, share, rate }) else {
+            let swaps = pack::choose(&ranking, counter.hot(frames), limits.pages);
             return Choice { swaps, shift: None, loads };
         };
         let pages = limits.pages.min(self::generated(shift, loads, limits));
         let swaps = if shift.size <= 0.0 || pages == 0 {
             Vec::new()
         } else {
-            colloid::choose(&rank(&*self.counter), shift, pages)
+            colloid::choose(&ranking, shift, pages)
         };
         // Where there was room for a pair, it is the shift that was too little.
         if limits.pages >= 2 {

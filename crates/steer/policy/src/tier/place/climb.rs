@@ -26,10 +26,10 @@
 
 use std::cmp::Ordering;
 
-use super::Placer;
 use super::colloid::{Shift, proportional};
+use super::{Placer, Reading};
+use crate::tier::Tier;
 use crate::tier::kind::PlacerKind;
-use crate::tier::{Loads, Tier};
 
 /// `+climb`.
 pub const KIND: PlacerKind = PlacerKind {
@@ -171,9 +171,10 @@ impl Path {
 }
 
 impl Placer for Climb {
-    fn shift(&mut self, loads: Loads, rate: f64) -> Option<Shift> {
+    fn shift(&mut self, reading: &Reading) -> Option<Shift> {
+        let loads = reading.loads;
         let (default, alternate) = (loads.default.latency_ns, loads.alternate.latency_ns);
-        Some(self.step(loads.share(), rate, default, alternate))
+        Some(self.step(loads.share(), reading.rate, default, alternate))
     }
 }
 

@@ -31,7 +31,7 @@
 //! Always so: a shift keeps the share in 0..=1; a constant balance point is approached to within
 //! `delta`; a moved one is found again; no more pages are copied than the limit.
 
-use super::{Placer, Ranked, Ranking, Swap};
+use super::{Placer, Ranked, Ranking, Reading, Swap};
 use crate::tier::kind::PlacerKind;
 use crate::tier::{Loads, Tier};
 
@@ -59,7 +59,8 @@ pub struct Proportional {
 }
 
 impl Placer for Proportional {
-    fn shift(&mut self, loads: Loads, _: f64) -> Option<Shift> {
+    fn shift(&mut self, reading: &Reading) -> Option<Shift> {
+        let loads = reading.loads;
         let (default, alternate) = (loads.default.latency_ns, loads.alternate.latency_ns);
         let share = loads.share();
         let shift = escaping(share, default, alternate, self.delta);
@@ -72,7 +73,8 @@ impl Placer for Proportional {
 }
 
 impl Placer for Watermark {
-    fn shift(&mut self, loads: Loads, _: f64) -> Option<Shift> {
+    fn shift(&mut self, reading: &Reading) -> Option<Shift> {
+        let loads = reading.loads;
         Some(self.step(loads.share(), loads.default.latency_ns, loads.alternate.latency_ns))
     }
 }

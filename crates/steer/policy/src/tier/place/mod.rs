@@ -10,11 +10,28 @@ pub mod pack;
 use super::{Loads, Page, Tier};
 use colloid::Shift;
 
+/// What a placer is told of one quantum.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Both tiers, everybody's reads counted, smoothed over some quanta.
+    pub loads: Loads,
+    /// The part of the program's own reads that the default tier serves as its pages lie now, by their heat, in 0..=1.
+    pub share: f64,
+    /// The program's own reads in this quantum, in any unit.
+    pub rate: f64,
+}
+
 /// How much goes where.
 pub trait Placer: std::fmt::Debug {
-    /// What part of the reads should change tier, by the smoothed loads and the program's `rate` in any unit. None: the
-    /// hottest pages come first, whatever the latencies are.
-    fn shift(&mut self, loads: Loads, rate: f64) -> Option<Shift>;
+    /// What part of the program's reads should change tier. None: the hottest pages come first, whatever the latencies
+    /// are.
+    fn shift(&mut self, reading: &Reading) -> Option<Shift>;
+
+    /// Whether it asks for [`Reading::share`], for which pages are ranked every quantum; where it does not, that is the
+    /// share of everybody's reads.
+    fn asks_share(&self) -> bool {
+        false
+    }
 
     /// Takes in whether a shift found a page to move, where there was room for a pair.
     fn came(&mut self, _shift: Shift, _found: bool, _loads: Loads) {}
@@ -73,6 +90,14 @@ impl Ranking {
             Tier::Default => &self.default,
             Tier::Alternate => &self.alternate,
         }
+    }
+
+    /// The part of all heat that lies on the default tier; none where nothing has been seen accessed.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        let sum = |pages: &[Ranked]| pages.iter().map(|page| u64::from(page.heat)).sum::<u64>();
+        let (default, alternate) = (sum(&self.default), sum(&self.alternate));
+        (default + alternate > 0).then(|| default as f64 / (default + alternate) as f64)
     }
 
     fn free(&self, tier: Tier) -> usize {

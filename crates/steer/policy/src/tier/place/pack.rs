@@ -8,9 +8,9 @@
 //! raises the sum of heat on the default tier.
 
 use super::colloid::Shift;
-use super::{Placer, Ranking, Swap};
+use super::{Placer, Ranking, Reading, Swap};
+use crate::tier::Tier;
 use crate::tier::kind::PlacerKind;
-use crate::tier::{Loads, Tier};
 
 /// What a tracker's name alone stands for.
 pub const KIND: PlacerKind =
@@ -21,7 +21,7 @@ pub const KIND: PlacerKind =
 pub struct Pack;
 
 impl Placer for Pack {
-    fn shift(&mut self, _: Loads, _: f64) -> Option<Shift> {
+    fn shift(&mut self, _: &Reading) -> Option<Shift> {
         None
     }
 }
