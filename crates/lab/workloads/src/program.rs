@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use pagemill_kernel::Linux;
 
+use crate::graph::kind::Kind;
 use crate::nas::class::Class;
 
 /// How much work to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Worker threads (the NAS kernels; `larson`, `xmalloc`: this many producers and this many consumers).
+    /// Worker threads (the NAS and graph kernels; `larson`, `xmalloc`: this many producers and this many consumers).
     pub threads: usize,
     /// How long the programs that run for a time run (`larson`, `xmalloc`).
     pub time: Duration,
@@ -19,8 +20,12 @@ pub struct Params {
     pub hold: Duration,
     /// Seed of everything random.
     pub seed: u64,
-    /// Problem size of the [`nas`](crate::nas) kernels.
+    /// Problem size of the [`nas`](crate::nas) and [`graph`](crate::graph) kernels.
     pub class: Class,
+    /// Graph of the [`graph`](crate::graph) kernels.
+    pub graph: Kind,
+    /// Edges that are drawn for each of its vertices.
+    pub degree: usize,
     /// Time that the programs of [`growth`](crate::growth) spend between two requests.
     pub think: Duration,
 }
@@ -34,6 +39,8 @@ impl Default for Params {
             hold: Duration::from_secs(1),
             seed: 1,
             class: Class::S,
+            graph: Kind::Kronecker,
+            degree: 16,
             think: Duration::ZERO,
         }
     }

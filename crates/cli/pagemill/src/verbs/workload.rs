@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use pagemill_workloads::graph::Kind;
 use pagemill_workloads::nas::Class;
 use pagemill_workloads::program::Params;
 use pagemill_workloads::programs;
@@ -18,6 +19,7 @@ Examples:
   LD_PRELOAD=libjemalloc.so.2 pagemill workload churn
   pagemill run --mesh 1y -- pagemill workload unfragmented --scale 0.1
   pagemill workload nas-cg --class A --threads 2
+  pagemill workload gap-bfs --class A --graph uniform
   pagemill run --huge cbmm+ -- pagemill workload growing-server --think 0.5
 ";
 
@@ -35,7 +37,7 @@ pub struct Arguments {
     /// Lists the workloads.
     #[arg(long)]
     list: bool,
-    /// Worker threads of larson, xmalloc and the NAS kernels.
+    /// Worker threads of larson, xmalloc, the NAS and the graph kernels.
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
     /// How long larson and xmalloc run.
@@ -47,9 +49,15 @@ pub struct Arguments {
     /// Idle time of churn and unfragmented before they read their memory at the end.
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     hold: f64,
-    /// Problem size of the NAS kernels: S, W, A or B.
+    /// Problem size of the NAS and graph kernels: S, W, A or B.
     #[arg(long, default_value_t = Class::S, value_name = "CLASS")]
     class: Class,
+    /// Graph of the graph kernels: kronecker or uniform.
+    #[arg(long, default_value_t = Kind::Kronecker, value_name = "GRAPH")]
+    graph: Kind,
+    /// Edges that are drawn for each vertex of the graph.
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    degree: usize,
     /// Microseconds that growing-server and thp-ubmk spend between two requests.
     #[arg(long, default_value_t = 0.0, value_name = "US")]
     think: f64,
@@ -77,6 +85,7 @@ impl Arguments {
             bail!("there is no workload {name:?}; valid names: {}", valid.join(", "));
         };
         ensure!((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
+        ensure!(self.degree <= 256, "--degree must be at most 256");
         ensure!(self.scale > 0.0 && self.scale <= 100.0, "--scale must be above 0 and at most 100");
         let params = Params {
             threads: self.threads,
@@ -85,6 +94,8 @@ impl Arguments {
             hold: seconds("--hold", self.hold)?,
             seed: self.seed,
             class: self.class,
+            graph: self.graph,
+            degree: self.degree,
             think: seconds("--think", self.think / 1e6)?,
         };
         match (program.run)(&params) {

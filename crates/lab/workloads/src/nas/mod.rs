@@ -35,10 +35,10 @@ mod lu;
 mod mg;
 mod pseudorandom;
 mod sp;
-mod team;
 mod ua;
 
 use crate::program::Program;
+use crate::team;
 pub use class::Class;
 
 /// The kernels, in the order of the documentation.

@@ -36,7 +36,7 @@ mod unfragmented;
 mod xmalloc;
 
 use crate::program::Program;
-use crate::{growth, nas};
+use crate::{graph, growth, nas};
 
 /// The allocation-heavy programs, in the order of the documentation.
 pub const PROGRAMS: [Program; 13] = [
@@ -107,9 +107,9 @@ pub const PROGRAMS: [Program; 13] = [
     },
 ];
 
-/// Every workload: these programs, the [`nas`] kernels and those of [`growth`].
+/// Every workload: these programs, the [`nas`] and [`graph`] kernels and those of [`growth`].
 pub fn all() -> impl Iterator<Item = &'static Program> {
-    PROGRAMS.iter().chain(&nas::PROGRAMS).chain(&growth::PROGRAMS)
+    PROGRAMS.iter().chain(&nas::PROGRAMS).chain(&graph::PROGRAMS).chain(&growth::PROGRAMS)
 }
 
 /// The workload of this name.
@@ -122,7 +122,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::nas::Class;
     use crate::program::Params;
 
     /// Small enough for an unoptimised test run.
@@ -133,8 +132,7 @@ mod tests {
             scale: 0.002,
             hold: Duration::ZERO,
             seed: 7,
-            class: Class::S,
-            think: Duration::ZERO,
+            ..Params::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 /// Runs `work` on each part, each on a thread of its own; on the caller if there is one part.
 /// Results in the order of the parts.
-pub(super) fn each<T: Send, R: Send>(parts: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub(crate) fn each<T: Send, R: Send>(parts: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     if parts.len() <= 1 {
         return parts.into_iter().map(work).collect();
     }
@@ -18,13 +18,13 @@ pub(super) fn each<T: Send, R: Send>(parts: Vec<T>, work: impl Fn(T) -> R + Sync
 }
 
 /// The half-open ranges that split `count` things among `threads` as evenly as can be; none empty.
-pub(super) fn ranges(count: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
+pub(crate) fn ranges(count: usize, threads: usize) -> Vec<std::ops::Range<usize>> {
     let threads = threads.clamp(1, count.max(1));
     (0..threads).map(|index| count * index / threads..count * (index + 1) / threads).collect()
 }
 
 /// `data` in consecutive pieces of `rows * row` elements, `rows` as [`ranges`] has them, each with its first row.
-pub(super) fn slabs<T>(data: &mut [T], row: usize, threads: usize) -> Vec<(usize, &mut [T])> {
+pub(crate) fn slabs<T>(data: &mut [T], row: usize, threads: usize) -> Vec<(usize, &mut [T])> {
     let mut rest = data;
     let mut slabs = Vec::new();
     for range in ranges(rest.len() / row, threads) {
