@@ -1,4 +1,4 @@
-//! The launcher `./pagemill` on a machine without Rust.
+//! The launcher `./pagemill`: on a machine without Rust, and what it leaves beside the binary where there is.
 
 #![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -103,4 +103,40 @@ fn without_cargo_and_without_a_build_rust_is_asked_for() {
     // The tests are always built.
     checkout.build(Duration::ZERO);
     assert_eq!(checkout.launch(&["test"]).0, Some(2));
+}
+
+/// The libraries lie beside the binary, and under the names of version 0.1.0 a link to each, though a file of that
+/// version lies there.
+#[test]
+fn the_libraries_have_links_under_their_old_names() {
+    let checkout = Checkout::new();
+    checkout.build(Duration::ZERO);
+    for tool in ["cmp", "cp", "ln"] {
+        symlink(Path::new("/usr/bin").join(tool), checkout.file("bin").join(tool)).unwrap();
+    }
+    for stub in ["cargo", "cc", "clang"] {
+        let path = checkout.file("bin").join(stub);
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let release = checkout.file("target/release");
+    fs::create_dir_all(checkout.file("target/preload")).unwrap();
+    fs::write(release.join("libpagemill.so"), "of version 0.1.0").unwrap();
+    let libraries = [
+        ("libpagemill.so", "libpagemill_heap.so"),
+        ("libpagemill_huge.so", "libpagemill_prefault.so"),
+        ("libpagemill_names.so", "libpagemill_sites.so"),
+    ];
+    for (_, name) in libraries {
+        fs::write(checkout.file("target/preload").join(name), name).unwrap();
+    }
+    // What is there is left as it is.
+    for _ in 0..2 {
+        let (code, out, err) = checkout.launch(&["doctor"]);
+        assert_eq!((code, out.as_str()), (Some(0), "built doctor\n"), "{err}");
+        for (old, name) in libraries {
+            assert_eq!(fs::read_link(release.join(old)).unwrap(), Path::new(name));
+            assert_eq!(fs::read_to_string(release.join(old)).unwrap(), name);
+        }
+    }
 }
