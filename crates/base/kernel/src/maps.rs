@@ -5,6 +5,8 @@
 //! start        end          perm offset   dev   inode    name
 //! ```
 
+use pagemill_model::PageRange;
+
 use crate::{Error, Linux, Result};
 
 /// One mapping.
@@ -31,6 +33,11 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// Where it is.
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.start, self.end)
+    }
+
     /// Bytes of address space.
     pub fn len(&self) -> u64 {
         self.end - self.start

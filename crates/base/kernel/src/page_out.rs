@@ -5,19 +5,21 @@
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use pagemill_model::PageRange;
+
 use crate::{Error, Kind, Linux, Result};
 
 const PAGEOUT: libc::c_int = 21;
 /// The kernel takes at most so many ranges in a call.
 const RANGES: usize = 1024;
 
-/// Pages ranges of a process out (start, end), as far as the kernel does.
-pub fn page_out(process: &OwnedFd, ranges: &[(u64, u64)]) -> Result<()> {
+/// Pages ranges of a process out, as far as the kernel does.
+pub fn page_out(process: &OwnedFd, ranges: &[PageRange]) -> Result<()> {
     let vectors: Vec<libc::iovec> = ranges
         .iter()
-        .map(|(start, end)| libc::iovec {
-            iov_base: *start as *mut libc::c_void,
-            iov_len: (end - start) as usize,
+        .map(|range| libc::iovec {
+            iov_base: range.start as *mut libc::c_void,
+            iov_len: range.bytes() as usize,
         })
         .collect();
     let mut left = vectors.as_slice();
@@ -100,7 +102,8 @@ mod tests {
         let start = (memory.as_ptr() as u64).next_multiple_of(page);
         let me = crate::pidfd::open(std::process::id()).unwrap();
         let ranges =
-            [(page, 2 * page), (start, start + 2 * page), (start + 4 * page, start + 8 * page)];
+            [(page, 2 * page), (start, start + 2 * page), (start + 4 * page, start + 8 * page)]
+                .map(|(start, end)| PageRange { start, end });
         match page_out(&me, &ranges) {
             Ok(()) => {}
             Err(error) => return println!("skipped: {error}"),

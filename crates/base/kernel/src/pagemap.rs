@@ -6,6 +6,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use pagemill_model::PageRange;
+
 use crate::{Error, Kind, Linux, Result, page_size};
 
 /// Of memory in which protection against writing is told without a stop (`PAGE_IS_WPALLOWED`): elsewhere every page
@@ -34,6 +36,13 @@ pub struct Region {
     pub end: u64,
     /// Which of the categories asked for.
     pub categories: u64,
+}
+
+impl Region {
+    /// Where they are.
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.start, self.end)
+    }
 }
 
 #[repr(C)]
@@ -83,7 +92,7 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk((start, end), (mask, 0), returned, 0, each)
+        self.walk(PageRange { start, end }, (mask, 0), returned, 0, each)
     }
 
     /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
@@ -97,7 +106,7 @@ impl Pagemap {
         each: impl FnMut(Region),
     ) -> Result<()> {
         const WRITE_PROTECT: u64 = 1;
-        self.walk((start, end), (mask, 0), returned, WRITE_PROTECT, each)
+        self.walk(PageRange { start, end }, (mask, 0), returned, WRITE_PROTECT, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
@@ -109,12 +118,12 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk((start, end), (0, any), returned, 0, each)
+        self.walk(PageRange { start, end }, (0, any), returned, 0, each)
     }
 
     fn walk(
         &self,
-        (mut start, end): (u64, u64),
+        PageRange { mut start, end }: PageRange,
         (mask, any): (u64, u64),
         returned: u64,
         flags: u64,
@@ -157,10 +166,9 @@ impl Pagemap {
 
     /// The guards (`MADV_GUARD_INSTALL`) of the process in `start..end`: none where the kernel does not tell, which has
     /// none in memory of files either.
-    pub fn guards(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub fn guards(&self, start: u64, end: u64) -> Vec<PageRange> {
         let mut guards = Vec::new();
-        let found =
-            self.scan(start, end, GUARD, GUARD, |region| guards.push((region.start, region.end)));
+        let found = self.scan(start, end, GUARD, GUARD, |region| guards.push(region.range()));
         if found.is_err() {
             guards.clear();
         }

@@ -45,7 +45,7 @@ pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};
 pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;
 pub use tiers::{TierDecision, TierOutcome, TierView};
-pub use units::{Bytes, Nanos};
+pub use units::{Bytes, Nanos, PageRange};
 
 /// This tool and its version, as the files that it writes name it.
 pub const TOOL: &str = concat!("pagemill ", env!("CARGO_PKG_VERSION"));

@@ -26,6 +26,42 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
+/// Pages side by side: the address of the first, and the first address after the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageRange {
+    /// The first address.
+    pub start: u64,
+    /// The first address after it.
+    pub end: u64,
+}
+
+impl PageRange {
+    /// From `start` to `end`; of no page where that is not above it.
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end }
+    }
+
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether it is of no page.
+    pub const fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+
+    /// The numbers of its pages (virtual page numbers), where a page has `size` bytes.
+    pub const fn numbers(self, size: u64) -> std::ops::Range<u64> {
+        self.start / size..self.end / size
+    }
+
+    /// What of it lies in another.
+    pub fn within(self, other: Self) -> Self {
+        Self { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+}
+
 /// Whether sizes print as plain numbers.
 static PLAIN: AtomicBool = AtomicBool::new(false);
 

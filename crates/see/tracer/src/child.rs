@@ -22,10 +22,11 @@ use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, injected, memfd, page_size};
+use pagemill_model::PageRange;
 
 use crate::SOON;
 use crate::arguments::Arguments;
-use crate::interval::{Interval, Pages, normal, now};
+use crate::interval::{Interval, normal, now};
 use crate::layout::OURS;
 use crate::process::{Inherited, cloned};
 use crate::question::{self, SyscallNotification};
@@ -40,14 +41,14 @@ pub(crate) struct Child {
     pagemap: Pagemap,
     /// Keeps its mappings registered; `None` if it was forked by one that was not adopted either.
     pub(crate) watched: Option<Watched>,
-    pending: Vec<Pages>,
+    pending: Vec<PageRange>,
     began: u64,
     pub(crate) number: u64,
     /// When to adopt it, and how long to wait for its threads then.
     pub(crate) due: Instant,
     pub(crate) patience: Duration,
     /// Where its parent's heap lay at the fork.
-    heap: Pages,
+    heap: PageRange,
     /// What of the file is of its program's image.
     images: Vec<Image>,
     arguments: Option<Arguments>,
@@ -90,7 +91,7 @@ impl Child {
         if child.watched.is_none() {
             child.see(0, u64::MAX)?;
             let here = std::mem::take(&mut child.pending);
-            child.kept = here.iter().map(|pages| (pages.1 - pages.0) / page_size() as u64).sum();
+            child.kept = here.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
         }
         Ok(child)
     }
@@ -114,7 +115,7 @@ impl Child {
             if start < end {
                 let pending = &mut self.pending;
                 self.pagemap.scan(start, end, pagemap::PRESENT, pagemap::PRESENT, |region| {
-                    pending.push((region.start, region.end));
+                    pending.push(region.range());
                 })?;
             }
         }

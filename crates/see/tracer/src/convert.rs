@@ -565,7 +565,7 @@ struct Heap {
 impl Heap {
     fn new(origin: &Origin, end: u64) -> Self {
         let inherited = match origin {
-            Origin::Forked(parent) if parent.heap.0 < parent.heap.1 => Some(parent.heap.0),
+            Origin::Forked(parent) if !parent.heap.is_empty() => Some(parent.heap.start),
             _ => None,
         };
         Self { inherited, end, found: None }

@@ -210,7 +210,7 @@ impl Tracer {
         // Faults until the end of an interval are told before it.
         self.drain(sink);
         for interval in intervals {
-            pages += interval.touched.iter().map(|pages| pages.1 - pages.0).sum::<u64>() / 4096;
+            pages += interval.touched.iter().map(|pages| pages.bytes()).sum::<u64>() / 4096;
             self.full |= sink.interval(interval).is_err();
         }
         let seen = if complete { self.faults() } else { pages };

@@ -1,9 +1,7 @@
 //! What a process touched in an interval.
 
 use pagemill_kernel::clock;
-
-/// Pages side by side: first address and first address after them.
-pub type Pages = (u64, u64);
+use pagemill_model::PageRange;
 
 /// What a process touched between two ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,24 +17,24 @@ pub struct Interval {
     /// When the next interval began.
     pub ended: u64,
     /// Pages touched, in address order, none twice.
-    pub touched: Vec<Pages>,
+    pub touched: Vec<PageRange>,
     /// Pages written, of all that may be written to, in address order, none twice; `None` where the page tables
     /// do not say.
-    pub written: Option<Vec<Pages>>,
+    pub written: Option<Vec<PageRange>>,
     /// Where the heap lay at its end: what `brk` gave the program.
-    pub heap: Pages,
+    pub heap: PageRange,
     /// Pages that may be in `touched` without having been touched in this interval, for their entries cannot be
     /// dropped: private memory since a fork, and private writable mappings of files.
     pub kept: u64,
 }
 
 /// Sorted, without overlap.
-pub(crate) fn normal(mut pages: Vec<Pages>) -> Vec<Pages> {
+pub(crate) fn normal(mut pages: Vec<PageRange>) -> Vec<PageRange> {
     pages.sort_unstable();
     pages.dedup_by(|next, before| {
-        let joins = next.0 <= before.1;
+        let joins = next.start <= before.end;
         if joins {
-            before.1 = before.1.max(next.1);
+            before.end = before.end.max(next.end);
         }
         joins
     });
@@ -50,10 +48,15 @@ pub(crate) fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::PageRange;
+
     use super::normal;
 
     #[test]
     fn pages_that_overlap_or_touch_become_one_run() {
-        assert_eq!(normal(vec![(8, 9), (1, 4), (4, 6), (2, 3)]), [(1, 6), (8, 9)]);
+        let ranges = |of: &[(u64, u64)]| -> Vec<PageRange> {
+            of.iter().map(|&(start, end)| PageRange::new(start, end)).collect()
+        };
+        assert_eq!(normal(ranges(&[(8, 9), (1, 4), (4, 6), (2, 3)])), ranges(&[(1, 6), (8, 9)]));
     }
 }

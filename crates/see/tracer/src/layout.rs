@@ -4,8 +4,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, injected};
-
-use crate::interval::Pages;
+use pagemill_model::PageRange;
 
 /// How mappings of a memory file of ours begin.
 pub(crate) const OURS: &str = "/memfd:pagemill";
@@ -71,13 +70,13 @@ fn overlap(one: &Mapping, other: &Mapping) -> bool {
 }
 
 /// The calls that make guards of pages again, after they were mapped anew.
-pub(crate) fn guard(pages: &[Pages]) -> Vec<[i64; 7]> {
+pub(crate) fn guard(ranges: &[PageRange]) -> Vec<[i64; 7]> {
     const MADVISE: i64 = 28;
     const GUARD_INSTALL: i64 = 102;
-    let call = |&(start, end): &Pages| {
-        [MADVISE, start as i64, (end - start) as i64, GUARD_INSTALL, 0, 0, 0]
+    let call = |range: &PageRange| {
+        [MADVISE, range.start as i64, range.bytes() as i64, GUARD_INSTALL, 0, 0, 0]
     };
-    pages.iter().map(call).collect()
+    ranges.iter().map(call).collect()
 }
 
 pub(crate) fn in_resident(mapping: &Mapping) -> bool {

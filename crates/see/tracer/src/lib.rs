@@ -77,7 +77,7 @@ mod trace;
 mod tracer;
 
 pub use events::FaultSource;
-pub use interval::{Interval, Pages};
+pub use interval::Interval;
 pub use layout::not_traced;
 pub use pagemill_kernel::bpf::accesses::Access;
 pub use trace::{Ended, Options, Sink, Stopped, Untraced};

@@ -19,8 +19,9 @@ use std::os::fd::OwnedFd;
 use pagemill_kernel::page_out::page_out;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::{Linux, Result, page_size, pidfd};
+use pagemill_model::PageRange;
 
-use crate::interval::{Interval, Pages, normal, now};
+use crate::interval::{Interval, normal, now};
 
 /// A process that is paged out.
 #[derive(Debug)]
@@ -46,12 +47,12 @@ impl PagedOut {
         Ok(paged)
     }
 
-    fn present(&self) -> Result<Vec<Pages>> {
+    fn present(&self) -> Result<Vec<PageRange>> {
         let mut found = Vec::new();
         let asked = pagemap::PRESENT | pagemap::FILE;
         self.pagemap.scan(0, 0x7fff_ffff_f000, pagemap::PRESENT, asked, |region| {
             if region.categories & pagemap::FILE == 0 {
-                found.push((region.start, region.end));
+                found.push(region.range());
             }
         })?;
         Ok(normal(found))
@@ -65,7 +66,7 @@ impl PagedOut {
         if !last {
             page_out(&self.process, &touched)?;
             let left = self.present()?;
-            kept = left.iter().map(|pages| (pages.1 - pages.0) / page_size() as u64).sum();
+            kept = left.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
         }
         let ended = now();
         let interval = Interval {

@@ -12,10 +12,11 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
+use pagemill_model::PageRange;
 
 use crate::arguments::Arguments;
 use crate::inject::refused;
-use crate::interval::{Interval, Pages, normal};
+use crate::interval::{Interval, normal};
 use crate::layout::own_file;
 use crate::question::SyscallNotification;
 use crate::trace::Untraced;
@@ -38,7 +39,7 @@ pub(crate) struct Words {
 pub(crate) struct Inherited {
     pub(crate) memory: File,
     pub(crate) inode: u64,
-    pub(crate) heap: Pages,
+    pub(crate) heap: PageRange,
     pub(crate) images: Vec<Image>,
     pub(crate) arguments: Option<Arguments>,
     /// Where the descriptors of ours are in the parent.
@@ -83,11 +84,11 @@ pub(crate) struct Process {
     /// It may have private writable mappings of files, which come into being by the tracer's hand only.
     pub(crate) own_files: bool,
     /// Touched, and already gone from the page tables.
-    pub(crate) pending: Vec<Pages>,
+    pub(crate) pending: Vec<PageRange>,
     /// Written, as far as the page tables say so.
-    pub(crate) written: Vec<Pages>,
+    pub(crate) written: Vec<PageRange>,
     /// Protected by the last scan.
-    pub(crate) protected: Vec<Pages>,
+    pub(crate) protected: Vec<PageRange>,
     /// Mappings whose page table entries stay as they are: huge pages and memory of drivers.
     pub(crate) apart: Vec<Mapping>,
     /// Where the words that it was started with stood, if they stand elsewhere.
@@ -218,14 +219,14 @@ impl Process {
         Ok(interval)
     }
 
-    fn heap(&self) -> Pages {
+    fn heap(&self) -> PageRange {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
-        (word(&self.control.break_start), word(&self.control.break_end))
+        PageRange::new(word(&self.control.break_start), word(&self.control.break_end))
     }
 
     /// Adds what is in the page tables to what was touched. Of that, what may be dropped, and how many
     /// pages may not.
-    pub(crate) fn collect(&mut self) -> Result<(Vec<Pages>, u64)> {
+    pub(crate) fn collect(&mut self) -> Result<(Vec<PageRange>, u64)> {
         let logged = self.control.take_log();
         self.left(logged);
         let mut drop = Vec::new();
@@ -235,19 +236,19 @@ impl Process {
         let private = self.frozen() || self.own_files;
         let mask = if private { pagemap::PRESENT } else { pagemap::PRESENT | pagemap::FILE };
         let asked = pagemap::PRESENT | pagemap::FILE;
-        for (start, end) in self.spans()? {
+        for PageRange { start, end } in self.spans()? {
             self.pagemap.scan(start, end, mask, asked, |region| {
-                self.pending.push((region.start, region.end));
+                self.pending.push(region.range());
                 all += region.end - region.start;
                 if region.categories & pagemap::FILE != 0 {
-                    drop.push((region.start, region.end));
+                    drop.push(region.range());
                 }
             })?;
             if self.arm && !self.frozen() {
                 let said = &mut self.written;
                 let asked = asked | pagemap::WRITTEN;
                 self.pagemap.scan_and_protect(start, end, mask, asked, |region| {
-                    let range = (region.start, region.end);
+                    let range = region.range();
                     self.pending.push(range);
                     if region.categories & pagemap::FILE != 0 {
                         drop.push(range);
@@ -263,22 +264,22 @@ impl Process {
             return Ok((drop, 0));
         }
         let drop = self.of_others(normal(drop))?;
-        let dropped: u64 = drop.iter().map(|range| range.1 - range.0).sum();
+        let dropped: u64 = drop.iter().map(|range| range.bytes()).sum();
         Ok((drop, all.saturating_sub(dropped) / pagemill_kernel::page_size() as u64))
     }
 
     /// Without what is private and may be written: a write after the scan makes a page the program's own, which is lost
     /// when its entry is dropped.
-    fn of_others(&mut self, drop: Vec<Pages>) -> Result<Vec<Pages>> {
+    fn of_others(&mut self, drop: Vec<PageRange>) -> Result<Vec<PageRange>> {
         let maps = self.linux.maps(self.pid)?;
         self.own_files = maps.iter().any(own_file);
         let ours = |mapping: &Mapping| mapping.inode == self.inode && !mapping.shared;
         let own = maps.iter().filter(|mapping| own_file(mapping) || ours(mapping));
-        Ok(without(drop, own.map(|mapping| (mapping.start, mapping.end))))
+        Ok(without(drop, own.map(Mapping::range)))
     }
 
     /// What may be scanned and dropped: all of the address space but what is ours or stays as it is.
-    fn spans(&mut self) -> Result<Vec<Pages>> {
+    fn spans(&mut self) -> Result<Vec<PageRange>> {
         if !self.apart.is_empty() {
             let maps = self.linux.maps(self.pid)?;
             let is = |one: &Mapping, other: &Mapping| {
@@ -291,14 +292,14 @@ impl Process {
             self.apart = maps.into_iter().filter(still).collect();
             self.tell_apart();
         }
-        let mut left: Vec<Pages> = self.apart.iter().map(|map| (map.start, map.end)).collect();
-        left.push((injected::CODE, injected::OURS_END));
-        left.push((0x7fff_ffff_f000, u64::MAX));
+        let mut left: Vec<PageRange> = self.apart.iter().map(Mapping::range).collect();
+        left.push(PageRange::new(injected::CODE, injected::OURS_END));
+        left.push(PageRange::new(0x7fff_ffff_f000, u64::MAX));
         let mut at = 0;
         let mut spans = Vec::new();
-        for (start, end) in normal(left) {
+        for PageRange { start, end } in normal(left) {
             if start > at {
-                spans.push((at, start));
+                spans.push(PageRange::new(at, start));
             }
             at = end;
         }
@@ -314,11 +315,11 @@ impl Process {
     /// Pages that left the address space.
     pub(crate) fn left(&mut self, logged: Vec<(u64, u64, u64)>) {
         for (start, end, categories) in logged {
-            self.pending.push((start, end));
+            self.pending.push(PageRange { start, end });
             // Where writes are not watched, every page counts as written for the kernel.
             let seen = pagemap::WRITTEN | pagemap::WRITES_SEEN;
             if categories & seen == seen {
-                self.written.push((start, end));
+                self.written.push(PageRange { start, end });
             }
         }
     }
@@ -328,7 +329,7 @@ impl Process {
     fn see_unprotected(&mut self) -> Result<()> {
         let protected = normal(std::mem::take(&mut self.protected));
         let any = pagemap::PRESENT | pagemap::SWAPPED;
-        for &(first, end) in &protected {
+        for &PageRange { start: first, end } in &protected {
             let mut at = first;
             let mut bare = Vec::new();
             self.pagemap.scan_any(first, end, any, any, |region| {
@@ -343,7 +344,7 @@ impl Process {
             for (start, end) in bare {
                 // One that was unmapped meanwhile cannot be protected, and was told when it left.
                 if self.watched.arm(start, end) {
-                    self.written.push((start, end));
+                    self.written.push(PageRange { start, end });
                 }
             }
         }
@@ -351,10 +352,10 @@ impl Process {
     }
 
     /// Drops the page table entries of these ranges.
-    pub(crate) fn zap(&self, ranges: &[Pages]) -> Result<()> {
+    pub(crate) fn zap(&self, ranges: &[PageRange]) -> Result<()> {
         for ranges in ranges.chunks(injected::RANGES) {
-            for (slot, &(start, end)) in self.control.ranges.iter().zip(ranges) {
-                slot.set(start, end - start);
+            for (slot, range) in self.control.ranges.iter().zip(ranges) {
+                slot.set(range.start, range.bytes());
             }
             // The kernel takes at most 1,024 ranges in a call.
             let calls: Vec<[i64; 7]> = (0..ranges.len())
@@ -368,20 +369,12 @@ impl Process {
             let results = self.serve(&calls)?;
             // A mapping that went away meanwhile stops a call half way: then range by range.
             for (result, ranges) in results.into_iter().zip(ranges.chunks(1024)) {
-                let bytes: u64 = ranges.iter().map(|range| range.1 - range.0).sum();
+                let bytes: u64 = ranges.iter().map(|range| range.bytes()).sum();
                 if result != bytes as i64 {
                     let each: Vec<[i64; 7]> = ranges
                         .iter()
                         .map(|range| {
-                            [
-                                28,
-                                range.0 as i64,
-                                (range.1 - range.0) as i64,
-                                DONTNEED_LOCKED,
-                                0,
-                                0,
-                                0,
-                            ]
+                            [28, range.start as i64, range.bytes() as i64, DONTNEED_LOCKED, 0, 0, 0]
                         })
                         .collect();
                     self.serve(&each)?;
@@ -432,14 +425,16 @@ pub(crate) fn fresh(control: &Control, length: u64) -> u64 {
 }
 
 /// The parts of `pages` that are not in `holes`; both in order, without overlap.
-fn without(pages: Vec<Pages>, holes: impl Iterator<Item = Pages>) -> Vec<Pages> {
+fn without(pages: Vec<PageRange>, holes: impl Iterator<Item = PageRange>) -> Vec<PageRange> {
     let mut left = Vec::new();
     let mut holes = holes.peekable();
-    for (mut start, end) in pages {
-        while holes.next_if(|hole| hole.1 <= start).is_some() {}
-        while let Some(&(from, to)) = holes.peek().filter(|hole| hole.0 < end) {
+    for PageRange { mut start, end } in pages {
+        while holes.next_if(|hole| hole.end <= start).is_some() {}
+        while let Some(&PageRange { start: from, end: to }) =
+            holes.peek().filter(|hole| hole.start < end)
+        {
             if start < from {
-                left.push((start, from));
+                left.push(PageRange::new(start, from));
             }
             start = to;
             if to > end {
@@ -448,7 +443,7 @@ fn without(pages: Vec<Pages>, holes: impl Iterator<Item = Pages>) -> Vec<Pages> 
             holes.next();
         }
         if start < end {
-            left.push((start, end));
+            left.push(PageRange { start, end });
         }
     }
     left
@@ -456,12 +451,14 @@ fn without(pages: Vec<Pages>, holes: impl Iterator<Item = Pages>) -> Vec<Pages> 
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::PageRange;
+
     use super::{normal, without};
 
     #[test]
     fn pages_without_holes_are_what_a_set_of_pages_says() {
         let mut seed = 7_u64;
-        let mut ranges = |count: usize| -> Vec<(u64, u64)> {
+        let mut ranges = |count: usize| -> Vec<PageRange> {
             let mut next = || {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 seed >> 33
@@ -469,14 +466,14 @@ mod tests {
             normal(
                 (0..count)
                     .map(|_| (next() % 60, next() % 9))
-                    .map(|(at, len)| (at, at + len + 1))
+                    .map(|(at, len)| PageRange::new(at, at + len + 1))
                     .collect(),
             )
         };
         for round in 0..500 {
             let (pages, holes) = (ranges(1 + round % 7), ranges(round % 6));
-            let within = |ranges: &[(u64, u64)], page| {
-                ranges.iter().any(|&(start, end)| (start..end).contains(&page))
+            let within = |ranges: &[PageRange], page| {
+                ranges.iter().any(|range| range.numbers(1).contains(&page))
             };
             let left = without(pages.clone(), holes.iter().copied());
             for page in 0..80 {

@@ -280,7 +280,7 @@ fn writes_to_private_pages_of_files_are_kept_while_pages_are_dropped() {
         .intervals
         .iter()
         .flat_map(|interval| &interval.touched)
-        .flat_map(|&(start, end)| start / PAGE..end / PAGE)
+        .flat_map(|range| range.numbers(PAGE))
         .collect();
     assert_eq!(touched.range(first..first + 256).count(), 256);
 }
@@ -336,7 +336,7 @@ print $f 'parent ', $s eq 'qp' x 500, ' ', $? >> 8, "\n";"#,
     let numbers: Vec<u64> = of_child.iter().map(|interval| interval.number).collect();
     assert_eq!(numbers, (0..of_child.len() as u64).collect::<Vec<_>>());
     let pages = |interval: &Interval| -> u64 {
-        interval.touched.iter().map(|(start, end)| (end - start) / PAGE).sum()
+        interval.touched.iter().map(|range| range.bytes() / PAGE).sum()
     };
     assert!(of_child.iter().map(|interval| pages(interval)).max() >= Some(500));
 }
@@ -402,7 +402,7 @@ fn a_running_program_is_taken_over_and_let_go_without_noticing() {
                 .intervals
                 .iter()
                 .flat_map(|interval| &interval.touched)
-                .flat_map(|&(start, end)| start / PAGE..end / PAGE)
+                .flat_map(|range| range.numbers(PAGE))
                 .collect();
             assert!(touched.len() > 3000, "{} pages", touched.len());
             // Memory that it touched before, and not since.
@@ -459,7 +459,7 @@ fn page_tables_and_faults_tell_of_the_same_pages() {
     }
     assert_eq!(run.lost, 0);
     let pages = |interval: &Interval| -> BTreeSet<u64> {
-        interval.touched.iter().flat_map(|&(start, end)| (start / PAGE)..(end / PAGE)).collect()
+        interval.touched.iter().flat_map(|range| range.numbers(PAGE)).collect()
     };
     let intervals: Vec<&Interval> =
         run.seen.intervals.iter().filter(|interval| interval.process == run.pid).collect();

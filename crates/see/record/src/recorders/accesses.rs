@@ -17,10 +17,8 @@ use pagemill_kernel::{Linux, injected};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, MappingSample, Nanos};
-use pagemill_tracer::{
-    Ended, FaultSource, Granule, Interval, Options, Pages, Sink, Stopped, Tracer,
-};
+use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange};
+use pagemill_tracer::{Ended, FaultSource, Granule, Interval, Options, Sink, Stopped, Tracer};
 
 use super::allocations::Allocations;
 use super::code::{Code, LONGEST};
@@ -245,7 +243,7 @@ struct Writing<'a> {
     /// That of the access before.
     recent: (u32, std::ops::Range<u64>),
     /// Where the heap of a process was at its last interval.
-    heaps: HashMap<u32, (u64, u64)>,
+    heaps: HashMap<u32, PageRange>,
     /// When mappings were looked at because of an access to none that was known.
     looked_again: Instant,
     /// When the mappings of a process were looked at: what is new came after that.
@@ -290,7 +288,7 @@ impl Writing<'_> {
         mappings: &[Mapping],
     ) -> std::result::Result<(), Stopped> {
         let since = self.looked.insert(pid, now).unwrap_or(self.latest);
-        let (heap_start, heap_end) = self.heaps.get(&pid).copied().unwrap_or_default();
+        let heap = self.heaps.get(&pid).copied().unwrap_or_default();
         for mapping in mappings.iter().filter(|mapping| !OWN.contains(&mapping.start)) {
             let mut mapping = mapping.clone();
             let original = self.known.get(&(pid, mapping.start));
@@ -299,7 +297,7 @@ impl Writing<'_> {
                 (mapping.shared, mapping.inode) = (false, 0);
                 mapping.name = match original {
                     Some((_, name)) if !name.is_empty() => name.clone(),
-                    _ if mapping.start >= heap_start && mapping.start < heap_end => "[heap]".into(),
+                    _ if (heap.start..heap.end).contains(&mapping.start) => "[heap]".into(),
                     _ => String::new(),
                 };
             }
@@ -420,10 +418,9 @@ impl Sink for Writing<'_> {
         let pid = interval.process;
         self.heaps.insert(pid, interval.heap);
         let mappings = self.linux.maps(pid).unwrap_or_default();
-        let range = |mapping: &Mapping| (mapping.start, mapping.end);
         // Ours may have been written to before they were made read-only, as relocated data is.
         let fixed = |mapping: &&Mapping| !mapping.write && !mapping.name.starts_with(OURS);
-        let fixed: Vec<Pages> = mappings.iter().filter(fixed).map(range).collect();
+        let fixed: Vec<PageRange> = mappings.iter().filter(fixed).map(Mapping::range).collect();
         self.tell_new_mappings(pid, Nanos(interval.ended), &mappings)?;
         self.latest = Nanos(interval.ended);
         self.intervals += 1;
@@ -431,7 +428,7 @@ impl Sink for Writing<'_> {
             let threads = &mut self.writer.meta_mut().threads;
             *threads = (*threads).max(Some(stat.threads));
         }
-        let numbers = |&(start, end): &Pages| (start / self.page)..(end / self.page);
+        let numbers = |range: &PageRange| range.numbers(self.page);
         let mut touched: BTreeSet<u64> = interval.touched.iter().flat_map(numbers).collect();
         let end = End {
             scanned: interval.scanned,
@@ -440,8 +437,8 @@ impl Sink for Writing<'_> {
             fresh: interval.number > 0 && interval.kept == 0,
         };
         let may_write = |page: u64| {
-            let at = fixed.partition_point(|range| range.1 <= page * self.page);
-            fixed.get(at).is_none_or(|range| range.0 > page * self.page)
+            let at = fixed.partition_point(|range| range.end <= page * self.page);
+            fixed.get(at).is_none_or(|range| range.start > page * self.page)
         };
         let (late, written) = self.faults.entry(pid).or_default().interval(&end, may_write);
         // What appeared after its part of the scan may have been dropped with its neighbours.

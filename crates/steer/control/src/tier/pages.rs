@@ -19,8 +19,8 @@ use pagemill_kernel::damon::Region;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::move_pages::{self, Place};
 use pagemill_kernel::{Kind, Linux};
-use pagemill_model::TierView;
 use pagemill_model::page::HUGE;
+use pagemill_model::{PageRange, TierView};
 
 use super::Tiers;
 
@@ -42,7 +42,7 @@ struct Process {
     /// With its number this names it for good.
     started: u64,
     comm: String,
-    areas: Vec<(u64, u64)>,
+    areas: Vec<PageRange>,
     totals: Totals,
 }
 
@@ -189,7 +189,7 @@ impl Pages {
             Some(known) if known.started == found.started => found.totals = known.totals,
             _ => self.forget(pid),
         }
-        let wanted: BTreeMap<u64, (u64, u64)> =
+        let wanted: BTreeMap<u64, PageRange> =
             found.areas.iter().flat_map(|&area| chunks(area)).collect();
         let known: Vec<(u64, u32)> = self
             .numbers
@@ -198,11 +198,11 @@ impl Pages {
             .collect();
         for (base, number) in known {
             match (wanted.get(&base), &mut self.slots[number as usize]) {
-                (Some(&(start, end)), Some(page)) => (page.start, page.end) = (start, end),
+                (Some(area), Some(page)) => (page.start, page.end) = (area.start, area.end),
                 _ => self.drop_page(pid, base, number),
             }
         }
-        for (base, (start, end)) in wanted {
+        for (base, PageRange { start, end }) in wanted {
             if self.numbers.contains_key(&(pid, base)) {
                 continue;
             }
@@ -326,7 +326,7 @@ impl Pages {
 
     /// At most `most` pages that have been found on a tier, with their process; `cursor` says where the last
     /// call stopped.
-    pub fn round(&self, cursor: &mut usize, most: usize) -> Vec<(u32, (u64, u64))> {
+    pub fn round(&self, cursor: &mut usize, most: usize) -> Vec<(u32, PageRange)> {
         let all = self.slots.len();
         let first = *cursor % all.max(1);
         let mut chosen = Vec::new();
@@ -334,7 +334,7 @@ impl Pages {
             let at = (first + step) % all;
             *cursor = at + 1;
             if let Some(page) = self.slots[at].as_ref().filter(|page| page.tier.is_some()) {
-                chosen.push((page.pid, (page.start, page.end)));
+                chosen.push((page.pid, PageRange::new(page.start, page.end)));
                 if chosen.len() == most {
                     break;
                 }
@@ -352,8 +352,8 @@ impl Pages {
     }
 
     /// Takes in that a part of a page that [`Pages::round`] named was touched.
-    pub fn touched(&mut self, pid: u32, (start, _): (u64, u64)) {
-        self.sampled(pid, start);
+    pub fn touched(&mut self, pid: u32, page: PageRange) {
+        self.sampled(pid, page.start);
     }
 
     /// Writes what has changed into `view`; the next one says what changes after this.
@@ -489,20 +489,16 @@ fn process_of(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Process> {
     let stat = linux.stat(pid)?;
     // Reading the flags of mappings walks all page tables, so it is done only where something is locked.
     let areas = if linux.status(pid)?.locked == Some(0) {
-        linux.maps(pid)?.iter().filter(|mapping| movable(mapping)).map(range).collect()
+        linux.maps(pid)?.iter().filter(|mapping| movable(mapping)).map(Mapping::range).collect()
     } else {
         let locked = |flags: &[String]| {
             flags.iter().any(|flag| matches!(flag.as_str(), "lo" | "io" | "pf" | "ht"))
         };
         let mappings = linux.smaps(pid)?;
         let kept = mappings.iter().filter(|m| movable(&m.mapping) && !locked(&m.flags));
-        kept.map(|m| range(&m.mapping)).collect()
+        kept.map(|m| m.mapping.range()).collect()
     };
     Ok(Process { started: stat.started, comm: stat.comm, areas, totals: Totals::default() })
-}
-
-fn range(mapping: &Mapping) -> (u64, u64) {
-    (mapping.start, mapping.end)
 }
 
 fn movable(mapping: &Mapping) -> bool {
@@ -513,10 +509,10 @@ fn movable(mapping: &Mapping) -> bool {
 }
 
 /// An area cut at multiples of [`HUGE`]: the multiple, and the part of the area there.
-fn chunks((start, end): (u64, u64)) -> impl Iterator<Item = (u64, (u64, u64))> {
-    (start / HUGE..end.div_ceil(HUGE)).map(move |at| {
+fn chunks(area: PageRange) -> impl Iterator<Item = (u64, PageRange)> {
+    (area.start / HUGE..area.end.div_ceil(HUGE)).map(move |at| {
         let base = at * HUGE;
-        (base, (base.max(start), (base + HUGE).min(end)))
+        (base, area.within(PageRange::new(base, base + HUGE)))
     })
 }
 
@@ -525,7 +521,8 @@ mod tests {
     use super::*;
 
     fn process(started: u64, areas: &[(u64, u64)]) -> Process {
-        Process { started, comm: "x".into(), areas: areas.to_vec(), totals: Totals::default() }
+        let areas = areas.iter().map(|&(start, end)| PageRange { start, end }).collect();
+        Process { started, comm: "x".into(), areas, totals: Totals::default() }
     }
 
     fn pages() -> Pages {
@@ -614,8 +611,8 @@ mod tests {
     fn a_round_names_each_page_once_and_goes_on_where_it_stopped() {
         let pages = pages();
         let mut cursor = 0;
-        let starts = |named: Vec<(u32, (u64, u64))>| -> Vec<u64> {
-            named.into_iter().map(|(_, (start, _))| start).collect()
+        let starts = |named: Vec<(u32, PageRange)>| -> Vec<u64> {
+            named.into_iter().map(|(_, page)| page.start).collect()
         };
         assert_eq!(starts(pages.round(&mut cursor, 3)), [HUGE - 4096, HUGE, 2 * HUGE]);
         assert_eq!(starts(pages.round(&mut cursor, 2)), [8 * HUGE, HUGE - 4096]);
@@ -634,7 +631,7 @@ mod tests {
         let view = report(&mut pages);
         assert_eq!(view.page_samples.unwrap(), [1, 2, 1, 0]);
         assert_eq!(pages.processes()[&7].totals.share(), Some(0.5));
-        (0..6).for_each(|_| pages.touched(7, (2 * HUGE, 3 * HUGE)));
+        (0..6).for_each(|_| pages.touched(7, PageRange::new(2 * HUGE, 3 * HUGE)));
         report(&mut pages);
         assert_eq!(pages.processes()[&7].totals.share(), Some(7.0 / 8.0));
     }

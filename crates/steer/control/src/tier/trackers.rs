@@ -21,6 +21,8 @@ use pagemill_kernel::load_samples::Loads;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{Error, Kind, Linux, Result, loan};
+use pagemill_model::PageRange;
+use pagemill_model::page::BASE;
 
 use super::Tiers;
 use super::pages::Shared;
@@ -358,7 +360,7 @@ pub struct Idle {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     pid: u32,
-    page: (u64, u64),
+    page: PageRange,
     address: u64,
     /// The frame of the address, and the one that stands for it: the first of its huge page, if it is in one.
     frame: u64,
@@ -366,10 +368,10 @@ struct Mark {
 }
 
 /// Address of part `part` of a page in round `round`: another one each round.
-fn part((start, end): (u64, u64), round: u64, part: u64) -> u64 {
-    let pages = ((end - start) / 4096).max(1);
+fn part(page: PageRange, round: u64, part: u64) -> u64 {
+    let pages = (page.bytes() / BASE).max(1);
     let step = (round * PARTS + part).wrapping_mul(0x9e37_79b9) % pages;
-    start + step * 4096
+    page.start + step * BASE
 }
 
 impl Idle {
@@ -411,16 +413,16 @@ mod tests {
 
     #[test]
     fn parts_lie_inside_of_their_page_and_differ_from_round_to_round() {
-        let page = (0x7000_0000, 0x7020_0000);
+        let page = PageRange::new(0x7000_0000, 0x7020_0000);
         let mut seen = std::collections::BTreeSet::new();
         for round in 0..64 {
             for number in 0..PARTS {
                 let address = part(page, round, number);
-                assert!((page.0..page.1).contains(&address) && address.is_multiple_of(4096));
+                assert!((page.start..page.end).contains(&address) && address.is_multiple_of(4096));
                 seen.insert(address);
             }
         }
         assert!(seen.len() > 200, "{} of 256 differ", seen.len());
-        assert_eq!(part((4096, 8192), 7, 3), 4096);
+        assert_eq!(part(PageRange::new(4096, 8192), 7, 3), 4096);
     }
 }
