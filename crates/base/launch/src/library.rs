@@ -60,8 +60,8 @@ pub fn find_sites() -> Result<PathBuf> {
     SITES.find()
 }
 
-/// The absolute path of the heap library: `$PAGEMILL_LIB`, or next to this program, or in the
-/// `lib` directory beside this program's directory.
+/// The absolute path of the heap library: `$PAGEMILL_LIB`, or next to this program, or in `lib/pagemill` or `lib`
+/// beside this program's directory.
 pub fn find_heap() -> Result<PathBuf> {
     HEAP.find()
 }
@@ -85,14 +85,14 @@ impl Library {
                 let program =
                     env::current_exe().context("cannot find out where this program is")?;
                 let directory = program.parent().unwrap_or(Path::new("/"));
-                let places = [directory.join(name), directory.join("../lib").join(name)];
+                let places = ["", "../lib/pagemill", "../lib"].map(|at| directory.join(at).join(name));
                 let found = places.into_iter().find(|path| path.is_file());
                 found.and_then(|path| path.canonicalize().ok()).with_context(|| {
                     format!(
                         "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile preload \
                          -p {package}, and set {variable} to the file)",
                         program.display(),
-                        directory.join("../lib").display()
+                        directory.join("../lib/pagemill").display()
                     )
                 })?
             }
