@@ -113,7 +113,7 @@ impl Verb {
             Self::Frag(arguments) => verbs::frag::run(&arguments),
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),
-            Self::Generate(arguments) => verbs::generate::run(&arguments),
+            Self::Generate(arguments) => verbs::generate::run(&arguments, Cli::command()),
             #[cfg(target_arch = "x86_64")]
             Self::Validate(arguments) => verbs::validate::run(&arguments),
             Self::Simulate(verb) => verb.run(),

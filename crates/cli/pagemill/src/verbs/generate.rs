@@ -7,10 +7,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files::NewFile;
 use pagemill_record::synthetic;
@@ -52,9 +51,8 @@ enum Target {
     Recording,
 }
 
-/// Prints the file on standard output.
-pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let mut command = Cli::command();
+/// Prints the file on standard output; `command` is the command line that it describes.
+pub fn run(arguments: &Arguments, mut command: Command) -> Result<Exit> {
     let mut text = Vec::new();
     match arguments.target {
         Target::Man => {
