@@ -12,6 +12,7 @@ pub mod huge_slices;
 pub mod moca;
 pub mod overhead;
 pub mod reproduce;
+pub mod scoreboard;
 
 use pagemill_report::draw::chart::LineChart;
 use pagemill_report::draw::html::Page;

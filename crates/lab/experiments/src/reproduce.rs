@@ -19,6 +19,7 @@
 //! measurement. A cell that fails or cannot run is in the results with its reason. A cell that is
 //! finished is on disk. Memory is proportional set size and cgroup charge, never resident set.
 
+pub mod apart;
 pub mod arm;
 pub mod cell;
 pub mod embedded_redis;

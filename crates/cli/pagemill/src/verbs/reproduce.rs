@@ -12,16 +12,18 @@ use serde_json::json;
 
 #[cfg(target_arch = "x86_64")]
 use pagemill_experiments::huge_slices;
+use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::arm::{self, Machine};
 use pagemill_experiments::reproduce::cell::Cell;
 use pagemill_experiments::reproduce::experiment::{self, Experiment};
-use pagemill_experiments::reproduce::html::{self, Outcomes};
+use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::plan::{Options, Plan};
 use pagemill_experiments::reproduce::store::{self, Store};
 use pagemill_experiments::reproduce::summary::{self, Summary};
 use pagemill_experiments::reproduce::target::Stage;
 use pagemill_experiments::reproduce::terminal;
+use pagemill_experiments::scoreboard::Scoreboard;
 use pagemill_experiments::{as_html, as_text, colloid, fragmentation, huge_pages, moca, overhead};
 use pagemill_launch::exit::Exit;
 use pagemill_report::draw::html::Page;
@@ -145,7 +147,11 @@ impl Apart {
     }
 
     fn outcomes(&self) -> Outcomes<'_> {
-        Outcomes { traced: self.traced.as_ref(), huge: self.huge.as_ref() }
+        Outcomes {
+            traced: self.traced.as_ref(),
+            huge: self.huge.as_ref(),
+            studied: self.studied.as_ref(),
+        }
     }
 
     fn failed(&self) -> bool {
@@ -269,6 +275,7 @@ impl Arguments {
         html::apart(apart.outcomes()).map_or(Ok(()), |page| store.write("report.html", &page))?;
         if !self.json {
             print!("{}", apart.text);
+            ending(&Scoreboard::of(None, None, apart.outcomes()));
         }
         eprintln!("pagemill: results in {}", store.directory().display());
         let nothing = apart.traced.is_none() && apart.huge.is_none() && apart.studied.is_none();
@@ -518,6 +525,8 @@ impl Arguments {
             if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
         text.push_str(more);
         let mut data = serde_json::to_value(summary)?;
+        data["scoreboard"] =
+            serde_json::to_value(Scoreboard::of(Some(summary), simulated, outcomes))?;
         if let Some(report) = simulated {
             text.push_str(&format!("\n{SIMULATED}: {}", report.text()));
             data["colloid"] = serde_json::to_value(report)?;
@@ -540,14 +549,28 @@ impl Arguments {
         let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
         match self.json {
             true => answer(&data)?,
+            // One experiment's tables are what was asked for; of all, they are in the files.
+            false if self.experiments.is_empty() => {}
             false => print!("{text}"),
+        }
+        if !self.json {
+            ending(&Scoreboard::of(Some(summary), simulated, outcomes));
         }
         if summary.interrupted {
             eprintln!("pagemill: interrupted; the runs that were finished are kept");
         }
-        eprintln!("pagemill: results in {}", store.directory().display());
-        eprintln!("next: open {}", store.directory().join("report.html").display());
+        let results = store.directory();
+        eprintln!("pagemill: results in {}, all tables in report.txt there", results.display());
+        eprintln!("next: open {}", results.join("report.html").display());
         Ok(())
+    }
+}
+
+/// Ends the answer with one screen of what was reproduced.
+fn ending(board: &Scoreboard) {
+    let text = board.text();
+    if !text.is_empty() {
+        print!("\n{text}");
     }
 }
 

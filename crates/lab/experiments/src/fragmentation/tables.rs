@@ -145,7 +145,7 @@ impl Outcome {
         tables.push(Table {
             title: "what was published, and whether it is so here".to_owned(),
             header: vec!["claim", "published", "here", ""],
-            rows: self.claims().into_iter().chain(self.faster()).collect(),
+            rows: self.judged(),
         });
         tables
     }
@@ -246,6 +246,12 @@ impl Outcome {
             ]);
         }
         rows
+    }
+
+    /// What was claimed, what was published, what is here, and a verdict: a row each.
+    #[must_use]
+    pub fn judged(&self) -> Vec<Vec<String>> {
+        self.claims().into_iter().chain(self.faster()).collect()
     }
 
     /// Order 9 of the zone Normal in a state.

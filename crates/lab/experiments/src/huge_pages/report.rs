@@ -272,7 +272,8 @@ impl Outcome {
     }
 
     /// What pagemill sets itself, met or missed.
-    fn goals(&self) -> Table {
+    #[must_use]
+    pub fn goals(&self) -> Table {
         let mut goals = Goals::default();
         for state in STATES {
             for &program in &self.options.programs {
@@ -372,7 +373,8 @@ impl Outcome {
     }
 
     /// The publication's claims in words.
-    fn claims(&self) -> Table {
+    #[must_use]
+    pub fn claims(&self) -> Table {
         let mut rows = Vec::new();
         for arm in ["cbmm", OURS] {
             for state in STATES {

@@ -290,7 +290,9 @@ impl Outcome {
         known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
     }
 
-    pub(super) fn claims(&self) -> Vec<Vec<String>> {
+    /// What was claimed, what was published, what is here, and a verdict: a row each.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         let of =
             |back_end| Some(self.slowdowns_of(back_end)).filter(|ran| ran.len() == KERNELS.len());

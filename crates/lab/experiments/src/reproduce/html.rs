@@ -1,37 +1,20 @@
 //! The summary as one HTML file with charts.
 
+use super::apart::Outcomes;
 use super::measured::Figure;
 use super::summary::{Section, Summary, Table};
 use super::terminal;
-use crate::{colloid, huge_pages, moca};
+use crate::colloid;
+use crate::scoreboard::{Entry, STATES, Scoreboard};
 use pagemill_report::draw::chart::{Bar, BarChart, LineChart, Series};
 use pagemill_report::draw::html::Page;
-
-/// What experiments that are no programs on allocators came to.
-#[derive(Clone, Copy, Default)]
-pub struct Outcomes<'a> {
-    /// Access traces.
-    pub traced: Option<&'a moca::Outcome>,
-    /// Huge page policies.
-    pub huge: Option<&'a huge_pages::Outcome>,
-}
-
-impl Outcomes<'_> {
-    fn render(self, page: &mut Page) {
-        if let Some(outcome) = self.traced {
-            outcome.page(page);
-        }
-        if let Some(outcome) = self.huge {
-            outcome.page(page);
-        }
-    }
-}
 
 /// A page of these alone; `None` if there are none.
 pub fn apart(outcomes: Outcomes<'_>) -> Option<String> {
     let any = outcomes.traced.is_some() || outcomes.huge.is_some();
     any.then(|| {
         let mut page = Page::new("pagemill reproduce");
+        render_board(&mut page, &Scoreboard::of(None, None, outcomes));
         outcomes.render(&mut page);
         page.finish()
     })
@@ -57,6 +40,7 @@ pub fn render(
         page.paragraph("The run was interrupted: what is missing was not measured.");
     }
     page.list(&summary.machine);
+    render_board(&mut page, &Scoreboard::of(Some(summary), simulated, outcomes));
     for section in &summary.sections {
         render_section(&mut page, section);
     }
@@ -70,6 +54,27 @@ pub fn render(
     }
     page.heading("How the figures are made").paragraph(terminal::FORMULA).paragraph(RULE);
     page.finish()
+}
+
+/// How many claims are so here, and each that was judged.
+fn render_board(page: &mut Page, board: &Scoreboard) {
+    if board.claims.is_empty() {
+        return;
+    }
+    let (header, rows) = board.counts();
+    page.heading("What was reproduced").table(&header, &rows);
+    let (met, all) = board.targets;
+    if all > 0 {
+        page.paragraph(&format!("Targets of our own: {met} of {all} met."));
+    }
+    let row = |entry: &Entry| {
+        let word =
+            STATES.iter().find(|(state, _)| *state == entry.state).map_or("", |(_, word)| word);
+        let cells = [entry.source, &entry.claim, &entry.published, &entry.here, word];
+        cells.map(str::to_owned).to_vec()
+    };
+    let header = ["source", "claim", "published", "here", "state"];
+    page.heading("Every claim").table(&header, &board.claims.iter().map(row).collect::<Vec<_>>());
 }
 
 /// The rule of [`super::verdict`] in a paragraph.

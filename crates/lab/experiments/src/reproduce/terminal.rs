@@ -204,7 +204,8 @@ fn percent(figure: &Figure) -> String {
     })
 }
 
-fn with_interval(figure: &Figure) -> String {
+/// A figure with its interval, if it has one.
+pub fn with_interval(figure: &Figure) -> String {
     match figure.interval {
         Some((low, high)) => {
             format!("{} [{}, {}]", number(figure.value), number(low), number(high))
@@ -233,7 +234,7 @@ pub fn quantity(value: f64, unit: Unit) -> String {
 }
 
 /// Three significant digits, without trailing zeros.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let digits = if value.abs() >= 100.0 { 0 } else { 3 };
     let text = format!("{value:.digits$}");
     if text.contains('.') {

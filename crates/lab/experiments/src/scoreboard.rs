@@ -1,0 +1,360 @@
+//! What a run came to, on one screen: how many published claims are so here, and a line for each that is not.
+//!
+//! ```text
+//!  tables of each experiment ──► Entry { source, claim, published, here, state } ──► counts by source, what differs
+//! ```
+//!
+//! | state | when |
+//! |---|---|
+//! | reproduced | what was published is so here, within the rule of the experiment |
+//! | better | ours is better than what was published |
+//! | differs | anything else that was measured |
+//! | modelled | a simulator's figure is within [`CLOSE`] of the published one; beyond it is *differs* |
+//! | not run here | nothing was measured, or the runs do not tell |
+//!
+//! Always so: each claim that an experiment judges is one entry; the counts add up to the entries; targets of our own
+//! are counted apart.
+
+use std::fmt::Write as _;
+
+use pagemill_report::draw::text;
+use serde::Serialize;
+
+use crate::colloid;
+use crate::reproduce::apart::Outcomes;
+use crate::reproduce::summary::Summary;
+use crate::reproduce::terminal;
+
+/// How far a modelled figure may be from the published one.
+const CLOSE: f64 = 0.1;
+/// Lines of what differs on a screen.
+const LINES: usize = 12;
+/// Columns of a line on a screen.
+const WIDTH: usize = 118;
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As published.
+    Reproduced,
+    /// Better than published.
+    Better,
+    /// Not as published.
+    Differs,
+    /// A simulator's figure near the published one.
+    Modelled,
+    /// Nothing was measured that would tell.
+    NotRunHere,
+}
+
+/// All of them, with the word for each.
+pub const STATES: [(State, &str); 5] = [
+    (State::Reproduced, "reproduced"),
+    (State::Better, "better"),
+    (State::Differs, "differs"),
+    (State::Modelled, "modelled"),
+    (State::NotRunHere, "not run here"),
+];
+
+impl State {
+    /// The state that an experiment's verdict in words stands for.
+    fn of(verdict: &str) -> Self {
+        let begins = |word: &str| verdict.starts_with(word);
+        match () {
+            () if begins("reproduced") || begins("so here") => Self::Reproduced,
+            () if begins("better than published") => Self::Better,
+            () if begins("not measured") || begins("cannot be told") => Self::NotRunHere,
+            () => Self::Differs,
+        }
+    }
+}
+
+/// A published claim and what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Whose claim.
+    pub source: &'static str,
+    /// What was claimed.
+    pub claim: String,
+    /// The published figure.
+    pub published: String,
+    /// Ours.
+    pub here: String,
+    /// What became of it.
+    pub state: State,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Scoreboard {
+    /// Each claim.
+    pub claims: Vec<Entry>,
+    /// Targets of our own that were met, and all that could be held against one.
+    pub targets: (usize, usize),
+}
+
+/// Whose experiments those on allocators are.
+const MESH: &str = "Mesh";
+/// The source of huge page policies.
+const CBMM: &str = "CBMM";
+/// The source of access traces.
+const MOCA: &str = "Moca";
+/// The source of placement on tiers.
+const COLLOID: &str = "Colloid";
+/// The source of scores of free memory.
+const STUDY: &str = "fragmentation";
+
+impl Scoreboard {
+    /// Takes all claims that were judged.
+    #[must_use]
+    pub fn of(
+        summary: Option<&Summary>,
+        simulated: Option<&colloid::Report>,
+        outcomes: Outcomes<'_>,
+    ) -> Self {
+        let mut board = Self::default();
+        summary.into_iter().for_each(|summary| board.allocators(summary));
+        if let Some(outcome) = outcomes.traced {
+            board.rows(MOCA, &outcome.claims());
+        }
+        if let Some(outcome) = outcomes.huge {
+            board.rows(CBMM, &outcome.claims().rows);
+            board.goals(outcome.goals().rows.iter().filter_map(|row| row.last()));
+        }
+        if let Some(outcome) = outcomes.studied {
+            board.rows(STUDY, &outcome.judged());
+        }
+        simulated.into_iter().for_each(|report| board.modelled(report));
+        board
+    }
+
+    fn allocators(&mut self, summary: &Summary) {
+        for section in &summary.sections {
+            for one in &section.claims {
+                let against =
+                    one.against.as_deref().map_or(String::new(), |arm| format!(" / {arm}"));
+                self.claims.push(Entry {
+                    source: MESH,
+                    claim: format!("{}: {} ({}{against})", section.experiment, one.says, one.arm),
+                    published: one.published.clone(),
+                    here: match &one.measured {
+                        Some(figure) => terminal::with_interval(figure),
+                        None => one.verdict.clone(),
+                    },
+                    state: State::of(&one.verdict),
+                });
+            }
+            let verdicts = section.goals.iter().map(|goal| &goal.verdict);
+            self.goals(verdicts.filter(|verdict| !verdict.starts_with("not measured")));
+        }
+    }
+
+    /// Rows of claim, published, here, verdict; goals of our own among them are counted as such.
+    fn rows(&mut self, source: &'static str, rows: &[Vec<String>]) {
+        for row in rows {
+            let [claim, published, here, verdict] = row.as_slice() else { continue };
+            if verdict.starts_with("goal ") {
+                self.goals(std::iter::once(&verdict["goal ".len()..].to_owned()));
+                continue;
+            }
+            self.claims.push(Entry {
+                source,
+                claim: claim.clone(),
+                published: published.clone(),
+                here: here.clone(),
+                state: State::of(verdict),
+            });
+        }
+    }
+
+    fn goals<'a>(&mut self, verdicts: impl Iterator<Item = &'a String>) {
+        for verdict in verdicts.filter(|verdict| !verdict.is_empty()) {
+            self.targets.1 += 1;
+            let met =
+                ["met", "reached", "aim reached"].iter().any(|word| verdict.starts_with(word));
+            self.targets.0 += usize::from(met);
+        }
+    }
+
+    fn modelled(&mut self, report: &colloid::Report) {
+        for cell in &report.cells {
+            let Some((error, published)) = cell.error().zip(cell.published) else { continue };
+            let close = error.abs() <= CLOSE;
+            self.claims.push(Entry {
+                source: COLLOID,
+                claim: format!(
+                    "figure {}: {}, {}, {}",
+                    cell.figure, cell.row, cell.column, cell.metric
+                ),
+                published: terminal::number(published),
+                here: format!(
+                    "{} modelled, {:+.1} %",
+                    terminal::number(cell.modelled),
+                    error * 100.0
+                ),
+                state: if close { State::Modelled } else { State::Differs },
+            });
+        }
+    }
+
+    /// Claims of a source in a state.
+    fn count(&self, source: &str, state: State) -> usize {
+        self.claims.iter().filter(|entry| (entry.source, entry.state) == (source, state)).count()
+    }
+
+    /// Sources that have claims here, in the order in which they came.
+    fn sources(&self) -> Vec<&'static str> {
+        let mut sources: Vec<&'static str> = Vec::new();
+        for entry in &self.claims {
+            if !sources.contains(&entry.source) {
+                sources.push(entry.source);
+            }
+        }
+        sources
+    }
+
+    /// Header and rows of the counts by source.
+    #[must_use]
+    pub fn counts(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let mut header = vec!["source", "claims"];
+        header.extend(STATES.iter().map(|(_, word)| *word));
+        let row = |name: &str, sources: &[&str]| {
+            let of = |state| sources.iter().map(|source| self.count(source, state)).sum::<usize>();
+            let counts: Vec<usize> = STATES.iter().map(|(state, _)| of(*state)).collect();
+            let mut cells = vec![name.to_owned(), counts.iter().sum::<usize>().to_string()];
+            cells.extend(counts.iter().map(ToString::to_string));
+            cells
+        };
+        let sources = self.sources();
+        let mut rows: Vec<_> = sources.iter().map(|source| row(source, &[source])).collect();
+        if sources.len() > 1 {
+            rows.push(row("all", &sources));
+        }
+        (header, rows)
+    }
+
+    /// Those that are not as published.
+    pub fn differing(&self) -> impl Iterator<Item = &Entry> {
+        self.claims.iter().filter(|entry| entry.state == State::Differs)
+    }
+
+    /// One screen; nothing where no claim was judged.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.claims.is_empty() {
+            return String::new();
+        }
+        let (header, rows) = self.counts();
+        let mut out = text::table(&header, &rows);
+        let differing: Vec<&Entry> = self.differing().collect();
+        if !differing.is_empty() {
+            out.push_str("\nWhat differs:\n");
+        }
+        for entry in differing.iter().take(LINES) {
+            let Entry { source, claim, published, here, .. } = entry;
+            let line = format!("  {source}, {claim}: published {published}, here {here}");
+            let _ = writeln!(out, "{}", shortened(&line));
+        }
+        if differing.len() > LINES {
+            let _ = writeln!(out, "  and {} more", differing.len() - LINES);
+        }
+        if self.targets.1 > 0 {
+            let (met, all) = self.targets;
+            let _ = writeln!(out, "\nTargets of our own: {met} of {all} met.");
+        }
+        out
+    }
+}
+
+fn shortened(line: &str) -> String {
+    match line.chars().count() {
+        0..=WIDTH => line.to_owned(),
+        _ => line.chars().take(WIDTH - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(verdict: &str) -> Vec<String> {
+        ["a claim", "1.00", "1.10", verdict].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn each_verdict_is_one_state_and_the_counts_add_up() {
+        let verdicts = [
+            ("reproduced", State::Reproduced),
+            ("reproduced (one run, no interval)", State::Reproduced),
+            ("so here", State::Reproduced),
+            ("better than published (another machine)", State::Better),
+            ("same direction, smaller effect", State::Differs),
+            ("not reproduced", State::Differs),
+            ("not so here", State::Differs),
+            ("not measured: needs root", State::NotRunHere),
+            ("cannot be told: the runs overlap", State::NotRunHere),
+        ];
+        let mut board = Scoreboard::default();
+        let rows: Vec<_> = verdicts.iter().map(|(verdict, _)| row(verdict)).collect();
+        board.rows(MOCA, &rows);
+        let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
+        assert_eq!(states, verdicts.map(|(_, state)| state));
+        let (header, rows) = board.counts();
+        assert_eq!(header.len(), rows[0].len());
+        assert_eq!(rows, [["Moca", "9", "3", "1", "3", "0", "2"].map(str::to_owned)]);
+    }
+
+    #[test]
+    fn goals_are_no_claims() {
+        let mut board = Scoreboard::default();
+        board.rows(MOCA, &[row("goal met"), row("goal missed"), row("reproduced")]);
+        board.goals(
+            ["met", "missed (one run, no interval)", "", "aim reached"].map(str::to_owned).iter(),
+        );
+        assert_eq!((board.claims.len(), board.targets), (1, (3, 5)));
+        assert!(board.text().contains("3 of 5 met"));
+    }
+
+    #[test]
+    fn a_modelled_figure_that_is_far_off_differs_and_an_input_is_no_claim() {
+        let cell = |modelled, input| colloid::Cell {
+            figure: "6c".into(),
+            row: "135 ns".into(),
+            column: "3x".into(),
+            metric: "ratio".into(),
+            modelled,
+            published: Some(1.8),
+            input,
+        };
+        let report = colloid::Report {
+            cells: vec![
+                cell(1.7, false),
+                cell(1.2, false),
+                cell(f64::INFINITY, false),
+                cell(1.8, true),
+            ],
+            ..colloid::Report::default()
+        };
+        let board = Scoreboard::of(None, Some(&report), Outcomes::default());
+        let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
+        assert_eq!(states, [State::Modelled, State::Differs, State::Differs]);
+        assert!(
+            board.text().contains("published 1.8, here 1.2 modelled, -33.3 %"),
+            "{}",
+            board.text()
+        );
+    }
+
+    #[test]
+    fn a_screen_is_a_screen() {
+        let mut board = Scoreboard::default();
+        let long = vec!["x".repeat(300), "1".into(), "2".into(), "not reproduced".into()];
+        board.rows(CBMM, &vec![long; 40]);
+        let text = board.text();
+        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        assert!(text.contains("and 28 more"), "{text}");
+        assert_eq!(Scoreboard::default().text(), "");
+    }
+}
