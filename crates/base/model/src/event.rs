@@ -1,7 +1,11 @@
-//! What happened: one type for each dataset of a recording.
+//! What happened: one type for each dataset of a recording, and the table of them ([`EventKind`]).
+//!
+//! The table is all that model, documentation and redaction know of kinds. Its order is that in which events of one
+//! stamp are read back. Who records a kind, and who shows it, is in the tables of `record` and `report`, by the same
+//! [`EventKind`].
 
 use crate::access::{Access, Allocation, Touched};
-use crate::dataset::{Column, Row, row};
+use crate::dataset::{Cell, Column, Row, Shape, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::frag::FragSample;
 use crate::huge::HugeDecision;
@@ -25,6 +29,48 @@ macro_rules! events {
                 match self {
                     $(Self::$kind(row) => row.time,)*
                 }
+            }
+
+            /// Its kind.
+            pub fn kind(&self) -> EventKind {
+                match self {
+                    $(Self::$kind(_) => EventKind::$kind,)*
+                }
+            }
+
+            /// The cells of its row, in the order of [`EventKind::columns`].
+            pub fn cells(&self) -> Vec<Cell> {
+                match self {
+                    $(Self::$kind(row) => row.cells(),)*
+                }
+            }
+
+            /// Puts a cell into a column of its row, by its number; whether it fits.
+            fn set(&mut self, column: usize, cell: Cell) -> bool {
+                match self {
+                    $(Self::$kind(row) => row.set(column, cell),)*
+                }
+            }
+        }
+
+        /// The kinds of events, in the order in which those of one stamp are read back.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum EventKind {
+            $($(#[doc = $about])+ $kind,)*
+        }
+
+        impl EventKind {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// An event of this kind with these cells, in the order of [`EventKind::columns`]; `None` if one does not
+            /// fit its column.
+            pub fn event(self, cells: impl IntoIterator<Item = Cell>) -> Option<Event> {
+                let mut event = match self {
+                    $(Self::$kind => Event::$kind(Box::default()),)*
+                };
+                let mut cells = cells.into_iter().enumerate();
+                cells.all(|(column, cell)| event.set(column, cell)).then_some(event)
             }
         }
 
@@ -71,6 +117,43 @@ pub struct Dataset {
     pub columns: &'static [Column],
 }
 
+impl EventKind {
+    fn schema(self) -> &'static Dataset {
+        // In the order of the kinds, each has its entry.
+        &SCHEMA[self as usize]
+    }
+
+    /// The dataset of its rows.
+    pub fn dataset(self) -> &'static str {
+        self.schema().name
+    }
+
+    /// What a row is.
+    pub fn about(self) -> &'static str {
+        self.schema().about.trim()
+    }
+
+    /// The columns of a row, in file order.
+    pub fn columns(self) -> &'static [Column] {
+        self.schema().columns
+    }
+}
+
+impl Event {
+    /// Puts every text of its row through `change`.
+    pub(crate) fn change_texts(&mut self, mut change: impl FnMut(&str) -> String) {
+        let columns = self.kind().columns();
+        if columns.iter().all(|column| column.shape != Shape::Text) {
+            return;
+        }
+        for (number, cell) in self.cells().into_iter().enumerate() {
+            if let Cell::Text(text) = cell {
+                self.set(number, Cell::Text(change(&text)));
+            }
+        }
+    }
+}
+
 /// A row that is an event.
 pub trait Recorded: Row {
     /// The row in `event`, if it is of this kind.
@@ -92,6 +175,8 @@ events! {
     FaultCounts(FaultCounts),
     /// The free memory of a zone.
     Frag(FragSample),
+    /// How long tasks waited for memory.
+    Pressure(PressureSample),
     /// What a placement policy saw.
     TierView(TierView),
     /// What it decided.
@@ -231,5 +316,22 @@ row! {
         stalls: Option<Vec<u64>> = "stalls",
         /// The longest of them, ns.
         longest_stall: Option<Nanos> = "longest_stall_ns",
+    }
+}
+
+row! {
+    /// How long tasks have waited for memory (pressure stall information): reclaim, refaults and swap. Totals count
+    /// from the start of the machine or the cgroup, so a share of time is the difference between two rows.
+    pub struct PressureSample in "pressure" {
+        /// Moment of the look, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// Time in which a task of the machine waited or more did, ns (`/proc/pressure/memory`, some).
+        some: Option<Nanos> = "some_ns",
+        /// Time in which all of them waited, ns (full).
+        full: Option<Nanos> = "full_ns",
+        /// Time in which a task of the process's memory cgroup waited or more did, ns (`memory.pressure`, some).
+        cgroup_some: Option<Nanos> = "cgroup_some_ns",
+        /// Time in which all of them waited, ns (full).
+        cgroup_full: Option<Nanos> = "cgroup_full_ns",
     }
 }

@@ -40,7 +40,7 @@ pub mod whole;
 
 pub use access::{Access, AccessSetup, Allocation, NamedAccess, Touched};
 pub use error::{Error, Kind, Result};
-pub use event::{Event, HeapSample};
+pub use event::{Event, EventKind, HeapSample};
 pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};
 pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;

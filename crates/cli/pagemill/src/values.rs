@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
 use pagemill_model::Nanos;
+use pagemill_record::recorders::{RECORDERS, RecorderKind};
 #[cfg(target_arch = "x86_64")]
 use pagemill_tracer::FaultSource;
 
@@ -80,6 +81,14 @@ pub fn one_of<T: Copy + Send + Sync>(
     let named = move |name: String| choices.iter().find(|(known, ..)| *known == name);
     PossibleValuesParser::new(names)
         .try_map(move |name| named(name).map(|(.., value)| *value).ok_or("there is no such choice"))
+}
+
+/// A parser of a word of `record --with`.
+pub fn recorder() -> impl TypedValueParser<Value = &'static RecorderKind> {
+    let names = RECORDERS.iter().map(|kind| PossibleValue::new(kind.name).help(kind.about));
+    let named = |name: String| RECORDERS.iter().find(|kind| kind.name == name);
+    PossibleValuesParser::new(names)
+        .try_map(move |name| named(name).ok_or("there is no such recorder"))
 }
 
 /// How faults are told one by one, best first; one that does not work gives way to the next.

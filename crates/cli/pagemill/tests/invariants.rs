@@ -9,6 +9,7 @@
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
 //! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
+//! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
 //! | pages and comments have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
 //! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
@@ -24,6 +25,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use pagemill_model::EventKind;
 use serde_json::{Value, json};
 
 /// Crates of a name that starts like this are ours.
@@ -600,6 +602,55 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
         let own = places.iter().filter(|place| place.starts_with("steer/policy/src/")).count();
         assert_eq!(own, 1, "{name}: {places:?}");
     }
+}
+
+/// The kinds of events that stand in a text: `Event::Heap`, `EventKind::Heap`.
+fn kinds_in(text: &str) -> BTreeSet<&str> {
+    let code = text.split("#[cfg(test)]").next().unwrap();
+    let named = ["Event::", "EventKind::"]
+        .into_iter()
+        .flat_map(|start| code.match_indices(start).map(move |(at, _)| &code[at + start.len()..]));
+    let word = |text| -> &str {
+        let text: &str = text;
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap()
+    };
+    let kinds: BTreeSet<String> = EventKind::ALL.iter().map(|kind| format!("{kind:?}")).collect();
+    named.map(word).filter(|word| kinds.contains(*word)).collect()
+}
+
+/// `pressure` is a kind of event with all that a kind needs: recorded, reported in every form, compared, redacted, in
+/// the reference. What it touches is what the next one touches.
+#[test]
+fn a_kind_of_event_is_three_files_and_no_other_lists_the_kinds() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut touched, mut lists) = (BTreeSet::new(), BTreeSet::new());
+    for at in files_below(&crates, ".rs") {
+        let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+        if !place.contains("/src/") || place.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&at).unwrap();
+        let words = ["EventKind::Pressure", "Event::Pressure", "PressureSample", "pressure::KIND"];
+        if words.iter().any(|word| text.contains(word)) {
+            touched.insert(place.clone());
+        }
+        if kinds_in(&text).len() > EventKind::ALL.len() / 2 {
+            lists.insert(place);
+        }
+    }
+    let of_pressure = [
+        "base/model/src/event.rs",
+        "see/record/src/recorders/mod.rs",
+        "see/record/src/recorders/pressure.rs",
+    ];
+    assert_eq!(touched, of_pressure.map(str::to_owned).into());
+    assert_eq!(lists, BTreeSet::new());
+}
+
+#[test]
+fn kinds_in_a_text_are_found() {
+    let text = "Event::Heap(row) | Event::Access(row) if EventKind::ALL[0] == EventKind::Huge, Event::Heapless";
+    assert_eq!(kinds_in(text), ["Access", "Heap", "Huge"].into());
 }
 
 /// All files below a folder whose names end so, builds and histories left out.

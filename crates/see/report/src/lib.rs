@@ -1,6 +1,6 @@
-//! Text tables and charts, HTML pages and their drawings.
+//! What a recording says, a section for each kind of event; text tables and charts, HTML pages and their drawings.
 #![forbid(unsafe_code)]
 
 pub mod draw;
 pub mod heap;
-pub mod hugepages;
+pub mod sections;

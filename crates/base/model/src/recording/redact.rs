@@ -62,12 +62,7 @@ impl Redactor {
                     *name = self.name(name);
                 }
             }
-            Event::Huge(row) => {
-                for text in [&mut row.why, &mut row.outcome].into_iter().flatten() {
-                    *text = self.text(text);
-                }
-            }
-            _ => {}
+            event => event.change_texts(|text| self.text(text)),
         }
     }
 

@@ -7,14 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use pagemill_analysis::faults::FaultFold;
-use pagemill_analysis::heap::HeapFold;
-use pagemill_model::{Bytes, Fold as _, Source as _};
-use serde_json::json;
-
 use pagemill_launch::exit::Exit;
-use pagemill_record::summary::{self, Folds, Summary};
+use pagemill_model::Bytes;
 use pagemill_report::draw::text;
+use pagemill_report::sections::{Figure, Object, Section, Sections};
+use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,17 +48,6 @@ const LENGTH: &str = "length";
 /// Objects that are shown.
 const OBJECTS: usize = 20;
 
-/// A figure of a recording: name, unit, value.
-#[derive(Clone, Debug, PartialEq)]
-struct Figure {
-    name: String,
-    unit: &'static str,
-    value: f64,
-}
-
-/// An object: name, kind, pages, accesses, share of writes.
-type Object = (String, String, u64, u64, f64);
-
 struct Side {
     figures: Vec<Figure>,
     objects: Vec<Object>,
@@ -69,61 +55,15 @@ struct Side {
 
 fn read_side(path: &Path, redact: bool) -> Result<Side> {
     let mut reader = pagemill_launch::context::recording(path, redact)?;
-    let known = summary::read(&mut reader);
-    let meta = reader.meta().clone();
-    let mut heap = HeapFold::default();
-    let mut faults = meta.faults.as_ref().map(|setup| FaultFold::new(setup, meta.started));
-    let mut folds = (meta.accesses.is_some() && known.is_none()).then(|| Folds::new(&reader));
-    while let Some(event) = reader.next_event()? {
-        heap.event(&event);
-        faults.iter_mut().for_each(|fold| fold.event(&event));
-        folds.iter_mut().for_each(|fold| fold.event(&event));
-    }
-    let mut figures = Vec::new();
-    let mut put = |name: &str, unit, value: Option<f64>| {
-        figures.extend(value.map(|value| Figure { name: name.into(), unit, value }));
-    };
-    put(LENGTH, "s", meta.ended.map(|ended| ended.since(meta.started).seconds()));
-    let view = heap.view();
-    let memory = [
-        ("memory", &view.memory),
-        ("Pss", &view.pss),
-        ("cgroup charge", &view.cgroup),
-        ("heap footprint", &view.footprint),
-        ("heap live", &view.live),
-    ];
-    for (name, summary) in memory {
-        put(&format!("{name}, mean"), "B", summary.as_ref().map(|summary| summary.mean));
-        put(&format!("{name}, peak"), "B", summary.as_ref().map(|summary| summary.peak));
-    }
-    put("CPU time", "s", view.cpu.map(|time| time.seconds()));
-    if let Some(faults) = faults {
-        let view = faults.view();
-        put("page faults", "", Some(view.counted as f64));
-        for (name, share) in [("median fault", 0.5), ("p99 fault", 0.99), ("p99.9 fault", 0.999)] {
-            put(name, "ns", view.all.quantile(share).map(|time| time.0 as f64));
-        }
-    }
-    let summary: Option<Summary> = known.or_else(|| folds.map(|folds| folds.keep(path, &reader)));
-    let mut objects = Vec::new();
-    if let Some(Summary { accesses, heat, .. }) = summary {
-        put("pages touched", "", Some(accesses.total.pages as f64));
-        put("pages written", "", Some(accesses.total.written as f64));
-        put("accesses", "", Some(accesses.total.accesses as f64));
-        let most = accesses.working_set.iter().map(|point| point.1).max();
-        put("largest working set", "B", most.map(|pages| (pages * meta.page_size.0) as f64));
-        put("threads that access", "", Some(accesses.threads.len() as f64));
-        objects = heat
-            .objects
-            .iter()
-            .map(|object| {
-                let all = object.total.accesses();
-                let share = object.total.writes as f64 / all.max(1) as f64;
-                (object.name.clone(), object.kind.clone(), object.pages, all, share)
-            })
-            .collect();
-    }
-    Ok(Side { figures, objects })
+    // What was lost is not judged here.
+    let sections = Sections::read(path, &mut reader, true)?;
+    let meta = reader.meta();
+    let length = meta.ended.map(|ended| ended.since(meta.started).seconds());
+    let length = length.map(|value| Figure { name: LENGTH.into(), unit: "s", value });
+    Ok(Side {
+        figures: length.into_iter().chain(sections.iter().flat_map(Section::figures)).collect(),
+        objects: sections.iter().flat_map(Section::objects).collect(),
+    })
 }
 
 /// What both have: name, unit, before, after.
@@ -137,9 +77,18 @@ fn pairs(before: &Side, after: &Side) -> Vec<(String, &'static str, f64, f64)> {
 
 /// Objects by the change of their accesses, the largest first; one that a side does not have is zero there.
 fn changes(before: &Side, after: &Side) -> Vec<(Object, Object)> {
-    let empty = |(name, kind, ..): &Object| (name.clone(), kind.clone(), 0, 0, 0.0);
+    let empty = |of: &Object| Object {
+        name: of.name.clone(),
+        kind: of.kind.clone(),
+        pages: 0,
+        accesses: 0,
+        writes: 0.0,
+    };
     let find = |side: &Side, of: &Object| {
-        side.objects.iter().find(|other| (&other.0, &other.1) == (&of.0, &of.1)).cloned()
+        side.objects
+            .iter()
+            .find(|other| (&other.name, &other.kind) == (&of.name, &of.kind))
+            .cloned()
     };
     let mut both: Vec<(Object, Object)> = before
         .objects
@@ -148,7 +97,7 @@ fn changes(before: &Side, after: &Side) -> Vec<(Object, Object)> {
         .collect();
     let new = after.objects.iter().filter(|one| find(before, one).is_none());
     both.extend(new.map(|one| (empty(one), one.clone())));
-    both.sort_by_key(|(a, b)| (std::cmp::Reverse(a.3.abs_diff(b.3)), a.0.clone()));
+    both.sort_by_key(|(a, b)| (std::cmp::Reverse(a.accesses.abs_diff(b.accesses)), a.name.clone()));
     both
 }
 
@@ -190,10 +139,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let figures = figures.iter().map(|(name, unit, before, after)| {
             json!({ "name": name, "unit": unit, "before": before, "after": after })
         });
-        let side = |(_, _, pages, accesses, writes): &Object| json!({ "pages": pages, "accesses": accesses, "write_share": writes });
-        let objects = objects
-            .iter()
-            .map(|(a, b)| json!({ "name": a.0, "kind": a.1, "before": side(a), "after": side(b) }));
+        let side = |of: &Object| json!({ "pages": of.pages, "accesses": of.accesses, "write_share": of.writes });
+        let objects = objects.iter().map(
+            |(a, b)| json!({ "name": a.name, "kind": a.kind, "before": side(a), "after": side(b) }),
+        );
         let value = json!({
             "figures": figures.collect::<Vec<_>>(), "objects": objects.collect::<Vec<_>>(), "grown": grown,
         });
@@ -212,15 +161,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .map(|(a, b)| {
                 let percent = |share: f64| format!("{:.0} %", share * 100.0);
                 vec![
-                    a.0.clone(),
-                    a.1.clone(),
-                    a.2.to_string(),
-                    b.2.to_string(),
-                    a.3.to_string(),
-                    b.3.to_string(),
-                    ratio(a.3 as f64, b.3 as f64),
-                    percent(a.4),
-                    percent(b.4),
+                    a.name.clone(),
+                    a.kind.clone(),
+                    a.pages.to_string(),
+                    b.pages.to_string(),
+                    a.accesses.to_string(),
+                    b.accesses.to_string(),
+                    ratio(a.accesses as f64, b.accesses as f64),
+                    percent(a.writes),
+                    percent(b.writes),
                 ]
             })
             .collect();
@@ -250,8 +199,13 @@ mod tests {
     use super::*;
 
     fn side(objects: &[(&str, u64)], figures: &[(&str, f64)]) -> Side {
-        let object =
-            |(name, all): &(&str, u64)| ((*name).to_owned(), "global".to_owned(), 1, *all, 0.0);
+        let object = |(name, accesses): &(&str, u64)| Object {
+            name: (*name).to_owned(),
+            kind: "global".to_owned(),
+            pages: 1,
+            accesses: *accesses,
+            writes: 0.0,
+        };
         let figure =
             |(name, value): &(&str, f64)| Figure { name: (*name).into(), unit: "", value: *value };
         Side {
@@ -264,8 +218,10 @@ mod tests {
     fn what_only_one_side_has_is_zero_on_the_other_and_the_largest_change_comes_first() {
         let before = side(&[("a", 10), ("b", 500)], &[("pages", 3.0), ("old", 1.0)]);
         let after = side(&[("a", 12), ("c", 90)], &[("pages", 4.0), ("new", 1.0)]);
-        let order: Vec<_> =
-            changes(&before, &after).iter().map(|(a, b)| (a.0.clone(), a.3, b.3)).collect();
+        let order: Vec<_> = changes(&before, &after)
+            .iter()
+            .map(|(a, b)| (a.name.clone(), a.accesses, b.accesses))
+            .collect();
         assert_eq!(order, [("b".into(), 500, 0), ("c".into(), 0, 90), ("a".into(), 10, 12)]);
         assert_eq!(pairs(&before, &after), [("pages".into(), "", 3.0, 4.0)]);
     }

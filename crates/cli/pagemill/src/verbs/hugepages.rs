@@ -14,7 +14,7 @@ use serde_json::json;
 
 use pagemill_launch::exit::Exit;
 use pagemill_record::recorders::mappings::with_usage;
-use pagemill_report::hugepages as section;
+use pagemill_report::sections::hugepages as section;
 
 const EXAMPLES: &str = "\
 Examples:

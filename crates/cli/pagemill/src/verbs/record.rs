@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -25,22 +25,14 @@ use pagemill_kernel::process::Stat;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
-use pagemill_model::dataset::Row as _;
-use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, HeapSample, Nanos};
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, Nanos};
 
 use crate::values::{self, AccessEvents};
 use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_launch::prepare::{self, Prepared};
-use pagemill_record::recorders::Recorder;
-use pagemill_record::recorders::faults::{self, BackEnd, Faults, Target};
-use pagemill_record::recorders::frag::Frag;
-use pagemill_record::recorders::heap::Heap;
-use pagemill_record::recorders::mappings::HugePages;
-#[cfg(target_arch = "x86_64")]
-use pagemill_record::recorders::samples::AccessSamples;
-#[cfg(target_arch = "x86_64")]
-use pagemill_record::recorders::sites::Sites;
+use pagemill_record::recorders::faults::{self, BackEnd};
+use pagemill_record::recorders::{Options, Process, Recorder, RecorderKind, Start};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,8 +58,8 @@ failed, 126 the command cannot be executed, 127 it was not found. With -p: 4 the
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// What to record, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT", value_enum)]
-    with: Vec<What>,
+    #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT", value_parser = values::recorder())]
+    with: Vec<&'static RecorderKind>,
     /// Directory to write [default: pagemill-COMM.PID].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -134,23 +126,6 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// What can be recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
-    /// The heap's statistics and the kernel's accounting of the process
-    Heap,
-    /// Page faults: how long, where, and what the time went into
-    Faults,
-    /// Which pages are touched, all of them, and by whom first (by itself)
-    Accesses,
-    /// Mappings, and how much of each is on huge pages
-    Hugepages,
-    /// Free memory of the machine by zone and order: how fragmented it is
-    Frag,
-    /// Which code of a command asks for memory of 1 MiB or more, for rows of a profile by call site
-    Sites,
-}
-
 /// How accesses are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum AccessBackEnd {
@@ -177,6 +152,24 @@ fn factor(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| "expected 1.01 to 1000, such as 1.5 or 1.5x".into())
 }
 
+impl Arguments {
+    /// Whether a word is among those of `--with`.
+    fn records(&self, name: &str) -> bool {
+        self.with.iter().any(|kind| kind.name == name)
+    }
+
+    /// What is asked of recorders.
+    fn options(&self) -> Options {
+        let interval = Duration::from(self.interval.max(INTERVAL_FLOOR));
+        let faults = faults::Options {
+            threshold: self.threshold,
+            back_end: self.fault_backend,
+            interval: self.interval.into(),
+        };
+        Options { interval, faults, period: self.period }
+    }
+}
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     of_wrapper(!arguments.command.is_empty(), recorded(arguments))
@@ -201,7 +194,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         ("--every", arguments.every),
     ];
     if let Some((option, _)) = of_accesses.iter().find(|option| option.1)
-        && !arguments.with.contains(&What::Accesses)
+        && !arguments.records("accesses")
     {
         eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
         return Ok(Exit::Code(wrong_usage(arguments)));
@@ -224,7 +217,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: {error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
-    if arguments.with.contains(&What::Accesses) && arguments.backend != AccessBackEnd::Sample {
+    if arguments.records("accesses") && arguments.backend != AccessBackEnd::Sample {
         return accesses(arguments, &signals);
     }
     let mut recorders = Vec::new();
@@ -291,10 +284,11 @@ enum Launched {
     Refused(Exit),
 }
 
-/// Starts the command, under the heap if that is recorded. Recorders that want its first instruction
-/// are attached while it is suspended.
+/// Starts the command as its recorders want it started. Those that want its first instruction are attached while it is
+/// suspended.
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
-    let prepared = if arguments.with.contains(&What::Heap) {
+    let starts = || arguments.with.iter().map(|kind| kind.start);
+    let prepared = if starts().any(|start| matches!(start, Start::OnHeap)) {
         prepare::configuration(arguments.mesh.clone())
             .and_then(|config| prepare::prepare(&arguments.command, &config))
     } else {
@@ -308,33 +302,29 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
             return Ok(Launched::Refused(Exit::Code(125)));
         }
     };
+    let refused = |error: anyhow::Error| {
+        eprintln!("pagemill: nothing is recorded: {error:#}");
+        Ok(Launched::Refused(Exit::Code(125)))
+    };
     signals.restore_in(&mut command);
-    if arguments.with.contains(&What::Sites) {
-        match sites(&mut command, &path) {
-            Ok(sites) => recorders.push(sites),
-            Err(error) => {
-                eprintln!("pagemill: nothing is recorded: {error:#}");
-                return Ok(Launched::Refused(Exit::Code(125)));
+    let linux = pagemill_launch::context::machine();
+    for start in starts() {
+        if let Start::With(add) = start {
+            match add(&linux, &path, &mut command) {
+                Ok(recorder) => recorders.push(recorder),
+                Err(error) => return refused(error),
             }
         }
     }
-    let early = |what: &&What| matches!(what, What::Faults | What::Accesses);
-    let early: Vec<&What> = arguments.with.iter().filter(early).collect();
-    let spawned = if !early.is_empty() {
+    let spawned = if starts().any(|start| matches!(start, Start::Suspended)) {
         match Suspended::spawn(command) {
             Ok(Ok(suspended)) => {
-                for what in early {
-                    let recorder: Result<Box<dyn Recorder>> = match what {
-                        What::Accesses => samples(arguments, suspended.pid(), true),
-                        _ => fault_recorder(arguments, suspended.pid(), Target::Command)
-                            .map(|faults| Box::new(faults) as Box<dyn Recorder>),
-                    };
-                    match recorder {
-                        Ok(recorder) => recorders.push(recorder),
-                        Err(error) => {
-                            eprintln!("pagemill: nothing is recorded: {error:#}");
-                            return Ok(Launched::Refused(Exit::Code(125)));
-                        }
+                let process = Process { pid: suspended.pid(), started: true };
+                let is_suspended = |kind: &&&RecorderKind| matches!(kind.start, Start::Suspended);
+                for kind in arguments.with.iter().filter(is_suspended) {
+                    match (kind.attach)(&linux, process, &arguments.options()) {
+                        Ok(recorder) => recorders.extend(recorder),
+                        Err(error) => return refused(error),
                     }
                 }
                 suspended.release()
@@ -355,46 +345,6 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
 }
 
 type Recorders = Vec<Box<dyn Recorder>>;
-
-/// The library that notes who asks for memory is written for x86-64.
-#[cfg(not(target_arch = "x86_64"))]
-fn sites(_: &mut Command, _: &Path) -> Result<Box<dyn Recorder>> {
-    anyhow::bail!("call sites are noted on x86-64 only")
-}
-
-/// Has the command note which code asks for memory.
-#[cfg(target_arch = "x86_64")]
-fn sites(command: &mut Command, path: &Path) -> Result<Box<dyn Recorder>> {
-    let sites = Sites::begin(&pagemill_launch::context::machine(), path, command);
-    Ok(Box::new(sites.context("call sites cannot be noted")?))
-}
-
-fn fault_recorder(arguments: &Arguments, pid: u32, target: Target) -> Result<Faults> {
-    let options = faults::Options {
-        threshold: arguments.threshold,
-        back_end: arguments.fault_backend,
-        interval: arguments.interval.into(),
-    };
-    Faults::attach(&pagemill_launch::context::machine(), pid, target, &options)
-}
-
-/// Samples of accesses are taken on x86-64 only: its instructions are decoded.
-#[cfg(not(target_arch = "x86_64"))]
-fn samples(_: &Arguments, _: u32, _: bool) -> Result<Box<dyn Recorder>> {
-    anyhow::bail!("accesses are sampled on x86-64 only")
-}
-
-/// Samples of the accesses of `pid`, which is `suspended` before its program begins.
-#[cfg(target_arch = "x86_64")]
-fn samples(arguments: &Arguments, pid: u32, suspended: bool) -> Result<Box<dyn Recorder>> {
-    let period = arguments.period.max(Nanos(10_000));
-    Ok(Box::new(AccessSamples::attach(
-        &pagemill_launch::context::machine(),
-        pid,
-        period,
-        suspended,
-    )?))
-}
 
 /// The process, told apart from a later one with its number; an error if there is none.
 fn alive(linux: &Linux, pid: u32) -> Result<Stat, Error> {
@@ -421,7 +371,8 @@ fn record(
     let interval = Duration::from(arguments.interval.max(INTERVAL_FLOOR));
     let mut meta = meta(arguments, &stat, interval);
     // A process that may not be looked into is refused before anything is written.
-    attach(arguments, &linux, (pid, child.is_some()), interval, &mut meta, &mut recorders)?;
+    let process = Process { pid, started: child.is_some() };
+    attach(arguments, &linux, process, &mut meta, &mut recorders)?;
     let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     flush(arguments, &mut writer);
@@ -467,40 +418,22 @@ fn record(
     Ok(status)
 }
 
-/// Adds the recorders that were asked for to those that were attached while the program, `started` by us, was
-/// suspended.
+/// Adds the recorders that were asked for to those that were attached while the program was suspended, or are part of
+/// its command.
 fn attach(
     arguments: &Arguments,
     linux: &Linux,
-    (pid, started): (u32, bool),
-    interval: Duration,
+    process: Process,
     meta: &mut Meta,
     recorders: &mut Recorders,
 ) -> Result<()> {
-    for what in &arguments.with {
-        match what {
-            What::Heap => {
-                let heap = Heap::attach(linux.clone(), pid, interval, started)?;
-                meta.started = heap.began().unwrap_or(meta.started);
-                meta.datasets.push(HeapSample::DATASET.into());
-                recorders.push(Box::new(heap));
-            }
-            // Attached while it was suspended.
-            What::Faults | What::Accesses | What::Sites if started => {}
-            What::Sites => anyhow::bail!(
-                "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
-            ),
-            What::Accesses => recorders.push(samples(arguments, pid, false)?),
-            What::Faults => {
-                recorders.push(Box::new(fault_recorder(arguments, pid, Target::Attached)?))
-            }
-            What::Frag => recorders.push(Box::new(Frag::attach(linux.clone(), interval)?)),
-            What::Hugepages => match HugePages::attach(linux.clone(), pid, interval) {
-                Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => {}
-                attached => recorders.push(Box::new(attached?)),
-            },
+    for kind in &arguments.with {
+        let attached = matches!(kind.start, Start::Suspended | Start::With(_)) && process.started;
+        if !attached {
+            recorders.extend((kind.attach)(linux, process, &arguments.options())?);
         }
     }
+    recorders.iter().for_each(|recorder| recorder.begin(meta));
     Ok(())
 }
 
@@ -557,11 +490,6 @@ fn wait(
             },
         }
     }
-}
-
-/// Whether an error says that the process has ended.
-fn gone(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Gone | Kind::NotFound)
 }
 
 /// Whether the process of `stat` still runs.
@@ -626,15 +554,6 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
         pid: stat.pid.into(),
         comm: stat.comm.clone(),
         interval: Nanos::from(interval),
-        not_measured: arguments
-            .with
-            .contains(&What::Heap)
-            .then(|| NotMeasured {
-                what: "memory of child processes".into(),
-                why: "a recording of the heap follows one process (record a child with -p)".into(),
-            })
-            .into_iter()
-            .collect(),
         ..pagemill_launch::context::meta(&pagemill_launch::context::machine())
     }
 }

@@ -1,31 +1,16 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
-mod accesses;
-mod decisions;
-pub(crate) mod faults;
-pub(crate) mod frag;
-mod html;
-mod json;
+mod frame;
 mod pftrace;
-mod summary;
 
 use std::path::PathBuf;
 
-use accesses::Accesses;
 use anyhow::Result;
 use clap::Args;
-use faults::Faults;
-use pagemill_analysis::decisions::{Decided, DecisionFold};
-use pagemill_analysis::faults::FaultFold;
-use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
-use pagemill_analysis::heap::{HeapFold, HeapView};
-use pagemill_analysis::hugepages::{HugePageFold, HugePageView};
-use pagemill_model::recording::Reader;
-use pagemill_model::{Fold as _, Source as _};
-
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
-use pagemill_record::summary::{self as kept, Summary};
+use pagemill_model::recording::Reader;
+use pagemill_report::sections::{Section, Sections};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,26 +54,10 @@ pub struct Arguments {
     pftrace_threshold: u64,
 }
 
-/// A recording folded.
+/// A recording, and what it says.
 struct Report {
     reader: Reader,
-    view: HeapView,
-    faults: Option<Faults>,
-    hugepages: Option<HugePageView>,
-    frag: Option<FragView>,
-    decisions: Option<Vec<Decided>>,
-    accesses: Option<Accesses>,
-}
-
-impl Report {
-    /// Whether it has something to show where no heap was recorded.
-    fn without_heap(&self) -> bool {
-        self.faults.is_some()
-            || self.hugepages.is_some()
-            || self.frag.is_some()
-            || self.decisions.is_some()
-            || self.accesses.is_some()
-    }
+    sections: Sections,
 }
 
 /// Runs the verb.
@@ -100,56 +69,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.redact.redact {
         reader.redact();
     }
-    let mut heap = HeapFold::default();
-    let setup = reader.meta().faults.clone();
-    let mut faults = setup.as_ref().map(|setup| FaultFold::new(setup, reader.meta().started));
-    let mut hugepages = HugePageFold::default();
-    let mut frag = FragFold::default();
-    let mut decisions = DecisionFold::default();
-    let access_setup = reader.meta().accesses.clone();
-    let page = reader.meta().page_size.0;
-    let known = kept::read(&mut reader);
-    let folds = access_setup.is_some() && known.is_none();
-    let mut accesses = folds.then(|| kept::Folds::new(&reader));
-    let mut progress = kept::Progress::new(&reader);
-    while let Some(event) = reader.next_event()? {
-        progress.event();
-        heap.event(&event);
-        hugepages.event(&event);
-        frag.event(&event);
-        decisions.event(&event);
-        if let Some(accesses) = &mut accesses {
-            accesses.event(&event);
-        }
-        if let Some(faults) = &mut faults {
-            faults.event(&event);
-        }
-    }
-    drop(progress);
-    let faults = setup.zip(faults).map(|(setup, fold)| Faults {
-        setup,
-        view: fold.view(),
-        allow_loss: arguments.allow_loss,
-    });
-    let hugepages = Some(hugepages.view()).filter(|view| view.looks > 0);
-    let frag = Some(frag.view()).filter(|view| view.looks > 0);
-    let decisions = Some(decisions.view()).filter(|rows| !rows.is_empty());
-    let known = known.or_else(|| accesses.map(|folds| folds.keep(&arguments.recording, &reader)));
-    let accesses = access_setup
-        .zip(known)
-        .map(|(setup, Summary { accesses: view, heat, .. })| Accesses { setup, view, heat, page });
-    let report = Report { view: heap.view(), faults, hugepages, frag, decisions, accesses, reader };
+    let sections = Sections::read(&arguments.recording, &mut reader, arguments.allow_loss)?;
+    let report = Report { reader, sections };
     if arguments.printed.json {
-        crate::answer::print("report", json::value(&report))?;
+        crate::answer::print("report", frame::json(&report))?;
     } else if let Some(path) = &arguments.html {
-        files::write(path, html::page(&report), arguments.force)?;
+        files::write(path, frame::html(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());
     } else {
-        pagemill_launch::stdio::stdout(&summary::text(&report));
+        pagemill_launch::stdio::stdout(&frame::text(&report));
     }
-    let refusal = report.faults.as_ref().and_then(Faults::refusal);
+    let refusals = report.sections.iter().filter_map(Section::refusal);
     let mut exit = Exit::Ok;
-    for why in summary::gone(&report).into_iter().chain(refusal) {
+    for why in frame::gone(&report).into_iter().chain(refusals) {
         eprintln!("pagemill: {}: {why}", arguments.recording.display());
         exit = Exit::Code(2);
     }

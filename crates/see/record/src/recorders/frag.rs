@@ -6,10 +6,19 @@ use anyhow::Result;
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::frag::FragSample;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Bytes, Event, Nanos};
+use pagemill_model::{Bytes, Event, EventKind, Nanos};
 
-use super::Recorder;
+use super::{Recorder, RecorderKind, Start};
 use crate::free_memory::FreeMemory;
+
+/// The word `frag`.
+pub const KIND: RecorderKind = RecorderKind {
+    name: "frag",
+    about: "Free memory of the machine by zone and order: how fragmented it is",
+    writes: &[EventKind::Frag],
+    start: Start::Plain,
+    attach: |linux, _, options| Ok(Some(Box::new(Frag::attach(linux.clone(), options.interval)?))),
+};
 
 /// Looks at free memory once an interval.
 pub struct Frag {

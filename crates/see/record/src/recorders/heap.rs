@@ -4,11 +4,23 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
-use pagemill_model::recording::Writer;
-use pagemill_model::{Event, Nanos, Source as _};
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{Event, EventKind, Source as _};
 
-use super::Recorder;
+use super::{Recorder, RecorderKind, Start};
 use crate::sampler::Sampler;
+
+/// The word `heap`.
+pub const KIND: RecorderKind = RecorderKind {
+    name: "heap",
+    about: "The heap's statistics and the kernel's accounting of the process",
+    writes: &[EventKind::Heap],
+    start: Start::OnHeap,
+    attach: |linux, process, options| {
+        let heap = Heap::attach(linux.clone(), process.pid, options.interval, process.started)?;
+        Ok(Some(Box::new(heap)))
+    },
+};
 
 /// Writes a sample an interval.
 pub struct Heap {
@@ -29,16 +41,21 @@ impl Heap {
         let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
         Ok(Self { sampler, interval, first, samples: 0, preloaded })
     }
-
-    /// When the first sample was taken.
-    pub fn began(&self) -> Option<Nanos> {
-        self.first.as_ref().map(Event::time)
-    }
 }
 
 impl Recorder for Heap {
     fn interval(&self) -> Duration {
         self.interval
+    }
+
+    fn begin(&self, meta: &mut Meta) {
+        // When the first sample was taken.
+        meta.started = self.first.as_ref().map_or(meta.started, Event::time);
+        meta.datasets.push(EventKind::Heap.dataset().into());
+        meta.not_measured.push(NotMeasured {
+            what: "memory of child processes".into(),
+            why: "a recording of the heap follows one process (record a child with -p)".into(),
+        });
     }
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {

@@ -7,11 +7,28 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
-use pagemill_kernel::{Kind, Linux, clock};
+use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::recording::{NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, MappingSample, Nanos};
+use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos};
 
-use super::Recorder;
+use super::{Attached, Options, Process, Recorder, RecorderKind, Start};
+
+/// The word `hugepages`.
+pub const KIND: RecorderKind = RecorderKind {
+    name: "hugepages",
+    about: "Mappings, and how much of each is on huge pages",
+    writes: &[EventKind::Mapping],
+    start: Start::Plain,
+    attach,
+};
+
+fn attach(linux: &Linux, process: Process, options: &Options) -> Attached {
+    let gone = |error: &Error| matches!(error.kind(), Kind::Gone | Kind::NotFound);
+    match HugePages::attach(linux.clone(), process.pid, options.interval) {
+        Err(error) if error.downcast_ref::<Error>().is_some_and(gone) => Ok(None),
+        attached => Ok(Some(Box::new(attached?))),
+    }
+}
 
 /// Looks at the mappings of a process and their memory once an interval.
 pub struct HugePages {

@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Samples that an event takes before its period is drawn anew, which costs it half a one.
 const RUN: u32 = 20;
+/// The shortest time between two samples of a thread.
+pub const LEAST_PERIOD: Nanos = Nanos(10_000);
 
 /// Samples of a process, its threads and what it starts.
 pub struct AccessSamples {

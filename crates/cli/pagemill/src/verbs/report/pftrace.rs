@@ -10,11 +10,12 @@ use pagemill_model::whole;
 use serde_json::json;
 
 use super::Arguments;
-use super::faults::Faults;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_launch::stdio;
 use pagemill_report::draw::html::Page;
+use pagemill_report::sections::Section as _;
+use pagemill_report::sections::faults::Faults;
 
 /// Reads the file and shows it.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit> {

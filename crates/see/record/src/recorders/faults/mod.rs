@@ -16,13 +16,25 @@ use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
-use pagemill_model::{Event, Fault, FaultCounts, FaultSetup, Nanos};
+use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos};
 
 pub use engine::BackEnd;
 use engine::{Counts, Engine, Opened};
 
-use super::Recorder;
 use super::mappings::Layout;
+use super::{Recorder, RecorderKind, Start};
+
+/// The word `faults`.
+pub const KIND: RecorderKind = RecorderKind {
+    name: "faults",
+    about: "Page faults: how long, where, and what the time went into",
+    writes: &[EventKind::Fault, EventKind::FaultCounts, EventKind::Mapping],
+    start: Start::Suspended,
+    attach: |linux, process, options| {
+        let target = if process.started { Target::Command } else { Target::Attached };
+        Ok(Some(Box::new(Faults::attach(linux, process.pid, target, &options.faults)?)))
+    },
+};
 
 /// How often slow faults are fetched.
 const FETCH: Duration = Duration::from_millis(20);

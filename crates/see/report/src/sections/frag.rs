@@ -1,15 +1,44 @@
 //! Free memory in a report: text and JSON.
 
-use pagemill_analysis::fragmentation::timeline::FragView;
+use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::fragmentation::unusable;
+use pagemill_model::EventKind;
 use pagemill_model::frag::FragSample;
 use serde_json::{Value, json};
 
-use pagemill_report::draw::chart::{LineChart, Series};
-use pagemill_report::draw::text;
+use super::{Section, SectionKind, folding};
+use crate::draw::chart::{LineChart, Series};
+use crate::draw::html::Page;
+use crate::draw::text;
+
+/// Its line in the table.
+pub const KIND: SectionKind = SectionKind {
+    member: "frag",
+    shows: &[EventKind::Frag],
+    begin: |_| {
+        folding(FragFold::default(), |view| {
+            (view.looks > 0).then(|| Box::new(view) as Box<dyn Section>)
+        })
+    },
+};
+
+impl Section for FragView {
+    fn text(&self) -> String {
+        text(self)
+    }
+
+    fn json(&self) -> Value {
+        json(self)
+    }
+
+    fn html(&self, page: &mut Page) {
+        page.heading("Free memory of the machine").chart(&chart(self).svg());
+        page.preformatted(text(self).trim());
+    }
+}
 
 /// The section as text.
-pub(crate) fn text(view: &FragView) -> String {
+pub fn text(view: &FragView) -> String {
     let orders = view.last.iter().filter_map(|zone| Some(zone.free_blocks.as_ref()?.len())).max();
     let names: Vec<String> = (0..orders.unwrap_or(0)).map(|order| order.to_string()).collect();
     let header: Vec<&str> =
@@ -34,7 +63,7 @@ pub(crate) fn text(view: &FragView) -> String {
 }
 
 /// The score over time, for the page.
-pub(super) fn chart(view: &FragView) -> LineChart {
+fn chart(view: &FragView) -> LineChart {
     LineChart {
         title: format!("Unusable free space index of order {} over time", FragView::ORDER),
         x: "seconds".into(),
@@ -59,7 +88,7 @@ fn row(look: &str, zone: &FragSample) -> Vec<String> {
 }
 
 /// The section as JSON.
-pub(crate) fn json(view: &FragView) -> Value {
+pub fn json(view: &FragView) -> Value {
     let look = |look: &[FragSample]| {
         let zones = look.iter().map(|zone| {
             let blocks = zone.free_blocks.as_deref().unwrap_or_default();

@@ -1,23 +1,68 @@
 //! Accesses in a report: text and JSON.
 
+use std::path::Path;
+
 use pagemill_analysis::accesses::{AccessView, Counts};
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
-use pagemill_model::{AccessSetup, Bytes, Nanos};
+use pagemill_model::recording::Reader;
+use pagemill_model::{AccessSetup, Bytes, Event, EventKind, Nanos};
+use pagemill_record::summary::{Folds, Summary};
 use serde_json::{Value, json};
 
-use pagemill_report::draw::chart::Series;
-use pagemill_report::draw::html::Page;
-use pagemill_report::draw::text;
+use super::{Begun, Figure, Gather, Object, Section, SectionKind};
+use crate::draw::chart::Series;
+use crate::draw::html::Page;
+use crate::draw::text;
 
 /// Lines shown of each table.
 const LINES: usize = 16;
 
+/// Its line in the table.
+pub const KIND: SectionKind = SectionKind {
+    member: "accesses",
+    shows: &[EventKind::Access, EventKind::Touched, EventKind::Allocation],
+    begin,
+};
+
+fn begin(begun: &mut Begun<'_>) -> Option<Box<dyn Gather>> {
+    begun.reader.meta().accesses.as_ref()?;
+    Some(match begun.known.take() {
+        Some(summary) => Box::new(Gathered::Known(Box::new(summary))),
+        None => Box::new(Gathered::Folds(Box::new(Folds::new(begun.reader)))),
+    })
+}
+
+/// What is known of accesses while a recording is read.
+enum Gathered {
+    /// All of it, from its summary.
+    Known(Box<Summary>),
+    /// What was read.
+    Folds(Box<Folds>),
+}
+
+impl Gather for Gathered {
+    fn event(&mut self, event: &Event) {
+        if let Self::Folds(folds) = self {
+            folds.event(event);
+        }
+    }
+
+    fn finish(self: Box<Self>, path: &Path, reader: &Reader) -> Option<Box<dyn Section>> {
+        let Summary { accesses: view, heat, .. } = match *self {
+            Self::Known(summary) => *summary,
+            Self::Folds(folds) => folds.keep(path, reader),
+        };
+        let (setup, page) = (reader.meta().accesses.clone()?, reader.meta().page_size.0);
+        Some(Box::new(Accesses { setup, view, heat, page }))
+    }
+}
+
 /// The accesses of a recording.
-pub(super) struct Accesses {
-    pub(super) setup: AccessSetup,
-    pub(super) view: AccessView,
-    pub(super) heat: HeatView,
-    pub(super) page: u64,
+struct Accesses {
+    setup: AccessSetup,
+    view: AccessView,
+    heat: HeatView,
+    page: u64,
 }
 
 /// Characters of a strip, and what they are drawn with: nothing, then by powers of the most.
@@ -96,9 +141,8 @@ fn spread(lengths: &[u64]) -> Option<[u64; 3]> {
     Some([*sorted.first()?, *sorted.get(sorted.len() / 2)?, *sorted.last()?])
 }
 
-impl Accesses {
-    /// The section as text.
-    pub(super) fn text(&self) -> String {
+impl Section for Accesses {
+    fn text(&self) -> String {
         let Self { setup, view, page, .. } = self;
         let mut out = format!("\naccesses, by {}", setup.back_end);
         match setup.without_address {
@@ -136,7 +180,7 @@ impl Accesses {
                 ["first accesses by", "pages", "reads", "writes", "fetches", "in kernel"];
             out.push_str(&format!("\n{}", text::table(&HEADER, &rows)));
         }
-        out.push_str(&self.objects());
+        out.push_str(&self.objects_over_time());
         if view.intervals > 0 {
             let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
             let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
@@ -171,8 +215,95 @@ impl Accesses {
         out
     }
 
+    fn html(&self, page: &mut Page) {
+        page.heading("Accesses").heat_map(&self.heat, self.page);
+        page.preformatted(self.text().trim());
+    }
+
+    fn length(&self) -> Option<String> {
+        let steps = Nanos(self.heat.step * self.heat.steps);
+        let length = match self.view.working_set.last() {
+            Some(point) => Nanos((point.0 * 1e9) as u64),
+            // Samples have no intervals.
+            None => steps,
+        };
+        Some(length.to_string().trim().to_owned())
+    }
+
+    fn json(&self) -> Value {
+        let counts = |counts: &Counts| {
+            json!({
+                "pages": counts.pages, "written_pages": counts.written, "accesses": counts.accesses,
+                "writes": counts.writes, "fetches": counts.fetches, "in_kernel": counts.in_kernel,
+            })
+        };
+        let named = |(name, of): &(String, Counts)| json!({ "name": name, "counts": counts(of) });
+        let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
+        let objects = |object: &ObjectHeat| {
+            let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
+            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines[*line].name, "reads": reads, "writes": writes });
+            json!({
+                "name": object.name, "kind": object.kind, "detail": object.detail,
+                "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,
+                "reads": object.total.reads, "writes": object.total.writes,
+                "threads": object.total.threads.count_ones(),
+                "first_touched_by": object.first_by.iter().map(first).collect::<Vec<_>>(),
+                "lines": object.lines.iter().map(line).collect::<Vec<_>>(),
+            })
+        };
+        let lines =
+            self.heat.lines.iter().map(
+                |line| json!({ "line": line.name, "reads": line.reads, "writes": line.writes }),
+            );
+        json!({
+            "objects": self.heat.objects.iter().map(objects).collect::<Vec<_>>(),
+            "lines": lines.collect::<Vec<_>>(),
+            "in_objects": self.heat.in_objects,
+            "intervals": self.view.intervals,
+            "interval_ns": spread(&self.view.lengths).map(|[least, median, most]| json!({
+                "asked": self.setup.interval, "least": least, "median": median, "most": most,
+            })),
+            "total": counts(&self.view.total),
+            "mappings": self.view.mappings.iter().map(named).collect::<Vec<_>>(),
+            "threads": self.view.threads.iter().map(threads).collect::<Vec<_>>(),
+            "working_set_pages": self.view.working_set,
+            "kept_pages": self.view.kept,
+        })
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let figure =
+            |name: &str, unit, value: u64| Figure { name: name.into(), unit, value: value as f64 };
+        let total = &self.view.total;
+        let mut figures = vec![
+            figure("pages touched", "", total.pages),
+            figure("pages written", "", total.written),
+            figure("accesses", "", total.accesses),
+        ];
+        let most = self.view.working_set.iter().map(|point| point.1).max();
+        figures.extend(most.map(|pages| figure("largest working set", "B", pages * self.page)));
+        figures.push(figure("threads that access", "", self.view.threads.len() as u64));
+        figures
+    }
+
+    fn objects(&self) -> Vec<Object> {
+        let object = |object: &ObjectHeat| {
+            let accesses = object.total.accesses();
+            Object {
+                name: object.name.clone(),
+                kind: object.kind.clone(),
+                pages: object.pages,
+                accesses,
+                writes: object.total.writes as f64 / accesses.max(1) as f64,
+            }
+        };
+        self.heat.objects.iter().map(object).collect()
+    }
+}
+
+impl Accesses {
     /// Objects: what they are, who uses them, and when.
-    fn objects(&self) -> String {
+    fn objects_over_time(&self) -> String {
         let heat = &self.heat;
         let shown: Vec<&ObjectHeat> = heat.objects.iter().take(LINES).collect();
         if shown.is_empty() {
@@ -257,65 +388,6 @@ impl Accesses {
             "threads",
         ];
         text::table(&HEADER, &rows)
-    }
-
-    /// The section of the page.
-    pub(super) fn html(&self, page: &mut Page) {
-        page.heading("Accesses").heat_map(&self.heat, self.page);
-        page.preformatted(self.text().trim());
-    }
-
-    /// How long was recorded.
-    pub(super) fn length(&self) -> String {
-        let steps = Nanos(self.heat.step * self.heat.steps);
-        let length = match self.view.working_set.last() {
-            Some(point) => Nanos((point.0 * 1e9) as u64),
-            // Samples have no intervals.
-            None => steps,
-        };
-        length.to_string().trim().to_owned()
-    }
-
-    /// The section as JSON.
-    pub(super) fn json(&self) -> Value {
-        let counts = |counts: &Counts| {
-            json!({
-                "pages": counts.pages, "written_pages": counts.written, "accesses": counts.accesses,
-                "writes": counts.writes, "fetches": counts.fetches, "in_kernel": counts.in_kernel,
-            })
-        };
-        let named = |(name, of): &(String, Counts)| json!({ "name": name, "counts": counts(of) });
-        let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
-        let objects = |object: &ObjectHeat| {
-            let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
-            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines[*line].name, "reads": reads, "writes": writes });
-            json!({
-                "name": object.name, "kind": object.kind, "detail": object.detail,
-                "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,
-                "reads": object.total.reads, "writes": object.total.writes,
-                "threads": object.total.threads.count_ones(),
-                "first_touched_by": object.first_by.iter().map(first).collect::<Vec<_>>(),
-                "lines": object.lines.iter().map(line).collect::<Vec<_>>(),
-            })
-        };
-        let lines =
-            self.heat.lines.iter().map(
-                |line| json!({ "line": line.name, "reads": line.reads, "writes": line.writes }),
-            );
-        json!({
-            "objects": self.heat.objects.iter().map(objects).collect::<Vec<_>>(),
-            "lines": lines.collect::<Vec<_>>(),
-            "in_objects": self.heat.in_objects,
-            "intervals": self.view.intervals,
-            "interval_ns": spread(&self.view.lengths).map(|[least, median, most]| json!({
-                "asked": self.setup.interval, "least": least, "median": median, "most": most,
-            })),
-            "total": counts(&self.view.total),
-            "mappings": self.view.mappings.iter().map(named).collect::<Vec<_>>(),
-            "threads": self.view.threads.iter().map(threads).collect::<Vec<_>>(),
-            "working_set_pages": self.view.working_set,
-            "kept_pages": self.view.kept,
-        })
     }
 }
 

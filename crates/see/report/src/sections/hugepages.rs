@@ -1,10 +1,38 @@
 //! Huge pages in a report, and in the verb `hugepages`: text and JSON.
 
-use pagemill_analysis::hugepages::{HugePageView, Use};
+use pagemill_analysis::hugepages::{HugePageFold, HugePageView, Use};
+use pagemill_model::EventKind;
 use serde_json::{Value, json};
 
+use super::{Section, SectionKind, folding};
 use crate::draw::chart::Series;
+use crate::draw::html::Page;
 use crate::draw::text;
+
+/// Its line in the table.
+pub const KIND: SectionKind = SectionKind {
+    member: "hugepages",
+    shows: &[EventKind::Mapping],
+    begin: |_| {
+        folding(HugePageFold::default(), |view| {
+            (view.looks > 0).then(|| Box::new(view) as Box<dyn Section>)
+        })
+    },
+};
+
+impl Section for HugePageView {
+    fn text(&self) -> String {
+        text(self)
+    }
+
+    fn json(&self) -> Value {
+        json(self)
+    }
+
+    fn html(&self, page: &mut Page) {
+        page.heading("Huge pages").preformatted(text(self).trim());
+    }
+}
 
 /// Lines shown of each table.
 const LINES: usize = 16;

@@ -1,29 +1,45 @@
 //! Page faults in a report: text, JSON and HTML.
 
-use pagemill_analysis::faults::{FaultView, LOSS_LIMIT, Slow, loss};
+use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Slow, loss};
 use pagemill_analysis::latency::{Histogram, SHARES};
-use pagemill_model::{FaultSetup, Nanos};
+use pagemill_model::{EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
 
-use pagemill_report::draw::chart::{LineChart, Series};
-use pagemill_report::draw::html::Page;
-use pagemill_report::draw::log_chart::{LogChart, Vertical};
-use pagemill_report::draw::text;
+use super::{Figure, Section, SectionKind, folding};
+use crate::draw::chart::{LineChart, Series};
+use crate::draw::html::Page;
+use crate::draw::log_chart::{LogChart, Vertical};
+use crate::draw::text;
 
 /// Mappings shown; the rest is in one line.
 const MAPPINGS: usize = 12;
 
+/// Its line in the table.
+pub const KIND: SectionKind = SectionKind {
+    member: "faults",
+    shows: &[EventKind::Fault, EventKind::FaultCounts],
+    begin: |begun| {
+        let meta = begun.reader.meta();
+        let (setup, allow_loss) = (meta.faults.clone()?, begun.allow_loss);
+        folding(FaultFold::new(&setup, meta.started), move |view| {
+            Some(Box::new(Faults { setup, view, allow_loss }))
+        })
+    },
+};
+
 /// The faults of a recording.
-pub(crate) struct Faults {
-    pub(crate) setup: FaultSetup,
-    pub(crate) view: FaultView,
+pub struct Faults {
+    /// How they were measured.
+    pub setup: FaultSetup,
+    /// What they add up to.
+    pub view: FaultView,
     /// Show percentiles although faults were lost.
-    pub(crate) allow_loss: bool,
+    pub allow_loss: bool,
 }
 
-impl Faults {
+impl Section for Faults {
     /// Why percentiles are not shown, if they are not.
-    pub(crate) fn refusal(&self) -> Option<String> {
+    fn refusal(&self) -> Option<String> {
         let lost = loss(&self.setup);
         (lost > LOSS_LIMIT && !self.allow_loss).then(|| {
             format!(
@@ -33,8 +49,21 @@ impl Faults {
         })
     }
 
-    /// The section as text.
-    pub(super) fn text(&self) -> String {
+    fn length(&self) -> Option<String> {
+        Some(self.view.duration.to_string().trim().to_owned())
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let figure = |name: &str, unit, value| Figure { name: name.into(), unit, value };
+        let mut figures = vec![figure("page faults", "", self.view.counted as f64)];
+        for (name, share) in [("median fault", 0.5), ("p99 fault", 0.99), ("p99.9 fault", 0.999)] {
+            let time = self.view.all.quantile(share);
+            figures.extend(time.map(|time| figure(name, "ns", time.0 as f64)));
+        }
+        figures
+    }
+
+    fn text(&self) -> String {
         let mut out = String::from("\npage faults\n");
         for (label, value) in self.facts() {
             out.push_str(&format!("  {label:<13}{value}\n"));
@@ -67,8 +96,8 @@ impl Faults {
         out
     }
 
-    /// The section as HTML: the figures are the source's two forms.
-    pub(super) fn html(&self, page: &mut Page) {
+    /// The figures are the source's two forms.
+    fn html(&self, page: &mut Page) {
         let facts: Vec<Vec<String>> =
             self.facts().into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
         page.heading("Page faults").table(&["", ""], &facts);
@@ -99,8 +128,7 @@ impl Faults {
         page.chart(&chart.svg());
     }
 
-    /// The section as JSON.
-    pub(super) fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let view = &self.view;
         let refused = self.refusal().is_some();
         let category = |(category, times): &(_, Histogram)| {
@@ -137,7 +165,9 @@ impl Faults {
             })).collect::<Vec<_>>(),
         })
     }
+}
 
+impl Faults {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let (setup, view) = (&self.setup, &self.view);
         let plain = |time: Nanos| time.to_string().trim().to_owned();

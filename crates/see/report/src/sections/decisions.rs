@@ -1,13 +1,48 @@
 //! Huge page decisions in a report: text and JSON.
 
-use pagemill_analysis::decisions::Decided;
-use pagemill_model::Bytes;
+use pagemill_analysis::decisions::{Decided, DecisionFold};
+use pagemill_model::{Bytes, EventKind};
 use serde_json::{Value, json};
 
-use pagemill_report::draw::text;
+use super::{Section, SectionKind, folding};
+use crate::draw::html::Page;
+use crate::draw::text;
+
+/// Its line in the table.
+pub const KIND: SectionKind = SectionKind {
+    member: "decisions",
+    shows: &[EventKind::Huge],
+    begin: |_| {
+        folding(DecisionFold::default(), |rows| {
+            (!rows.is_empty()).then(|| Box::new(Decisions(rows)) as Box<dyn Section>)
+        })
+    },
+};
+
+/// The huge page decisions of a recording.
+struct Decisions(Vec<Decided>);
+
+impl Section for Decisions {
+    fn length(&self) -> Option<String> {
+        let last = self.0.iter().map(|row| row.last).max()?;
+        Some(format!("{} of decisions", last.to_string().trim()))
+    }
+
+    fn text(&self) -> String {
+        text(&self.0)
+    }
+
+    fn json(&self) -> Value {
+        json(&self.0)
+    }
+
+    fn html(&self, page: &mut Page) {
+        page.heading("Huge page decisions").preformatted(text(&self.0).trim());
+    }
+}
 
 /// The section as text.
-pub(crate) fn text(rows: &[Decided]) -> String {
+fn text(rows: &[Decided]) -> String {
     let header = ["decisions", "", "", "", "", "", "last why"];
     let seconds = |row: &Decided| {
         let (first, last) = (row.first.0 as f64 / 1e9, row.last.0 as f64 / 1e9);
@@ -35,7 +70,7 @@ pub(crate) fn text(rows: &[Decided]) -> String {
 }
 
 /// The section as JSON.
-pub(super) fn json(rows: &[Decided]) -> Value {
+fn json(rows: &[Decided]) -> Value {
     let row = |row: &Decided| {
         json!({
             "policy": row.policy,

@@ -1,0 +1,309 @@
+//! What a report shows: a section for each kind of thing that was recorded, all from one table ([`SECTIONS`]).
+//!
+//! ```text
+//!  event ──► Gather::event, of every section ──► Gather::finish ──► Section: text, JSON, HTML, figures to compare
+//! ```
+//!
+//! A new section is its file here and its line in [`SECTIONS`]. A kind of event that none of them shows, or whose
+//! section a recording does not have, has one that is made from its row type ([`rows`]): whatever is recorded is shown,
+//! and no section need be written for it.
+//!
+//! Always true: every kind of event is shown by a section of the table or by one of its own; the members of the JSON
+//! are there whether there is something in them or `null`.
+
+pub mod accesses;
+pub mod decisions;
+pub mod faults;
+pub mod frag;
+pub mod heap;
+pub mod hugepages;
+pub mod rows;
+
+use std::path::Path;
+
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, EventKind, Fold, Source as _};
+use pagemill_record::summary::{self, Progress, Summary};
+use serde_json::{Map, Value};
+
+use crate::draw::html::Page;
+
+/// A figure of a recording, to be compared with another's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is of.
+    pub name: String,
+    /// `B`, `s`, `ns`, or nothing for a number.
+    pub unit: &'static str,
+    /// In the unit.
+    pub value: f64,
+}
+
+/// A data structure, to be compared with another recording's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// What it is called.
+    pub name: String,
+    /// `global`, `allocation`, `stack` or `mapping`.
+    pub kind: String,
+    /// Pages touched.
+    pub pages: u64,
+    /// Accesses.
+    pub accesses: u64,
+    /// Share of writes, 0 to 1.
+    pub writes: f64,
+}
+
+/// What a recording says of one kind of thing.
+pub trait Section {
+    /// Whether there is anything to see in it.
+    fn is_shown(&self) -> bool {
+        true
+    }
+    /// How long was recorded, in words, as far as it can tell.
+    fn length(&self) -> Option<String> {
+        None
+    }
+    /// Lines for the head of the report: label and text.
+    fn header(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+    /// As text, with an empty line in front.
+    fn text(&self) -> String;
+    /// As JSON.
+    fn json(&self) -> Value;
+    /// What else it puts into the answer.
+    fn members(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+    /// As a part of a page.
+    fn html(&self, page: &mut Page);
+    /// What may be compared.
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+    /// Data structures that may be compared.
+    fn objects(&self) -> Vec<Object> {
+        Vec::new()
+    }
+    /// What was recorded worse than asked for.
+    fn degraded(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// Why something is not shown that might be, if it is to end the report with an error.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A section in the making.
+pub trait Gather {
+    /// Takes in one event.
+    fn event(&mut self, event: &Event);
+    /// All events of the recording at the path are in; no section if there is nothing of its kind.
+    fn finish(self: Box<Self>, path: &Path, reader: &Reader) -> Option<Box<dyn Section>>;
+}
+
+/// What sections begin with.
+pub struct Begun<'a> {
+    /// The recording.
+    pub reader: &'a Reader,
+    /// What its accesses add up to, if that is known already: then they are not read.
+    pub known: Option<Summary>,
+    /// Show percentiles although page faults were lost.
+    pub allow_loss: bool,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct SectionKind {
+    /// The member of the JSON.
+    pub member: &'static str,
+    /// The kinds of events that it shows.
+    pub shows: &'static [EventKind],
+    /// Begins one; nothing if the recording's header says that it has none of its kind.
+    pub begin: fn(&mut Begun<'_>) -> Option<Box<dyn Gather>>,
+}
+
+/// The sections, in the order of the report.
+pub const SECTIONS: &[SectionKind] =
+    &[heap::KIND, faults::KIND, hugepages::KIND, frag::KIND, decisions::KIND, accesses::KIND];
+
+/// The member of the JSON with the sections of kinds that none of the table shows, by their datasets.
+const OTHERS: &str = "other";
+
+/// All sections of a recording.
+pub struct Sections {
+    /// Those of the table, by the members of the JSON; absent ones among them.
+    table: Vec<(&'static str, Option<Box<dyn Section>>)>,
+    /// The other kinds', by their datasets.
+    others: Vec<(&'static str, Box<dyn Section>)>,
+}
+
+impl Sections {
+    /// Reads all of a recording.
+    pub fn read(
+        path: &Path,
+        reader: &mut Reader,
+        allow_loss: bool,
+    ) -> pagemill_model::Result<Self> {
+        let known = summary::read(reader);
+        let mut begun = Begun { reader, known, allow_loss };
+        let table = SECTIONS.iter().map(|kind| (kind.member, (kind.begin)(&mut begun)));
+        let mut table: Vec<_> = table.collect();
+        let begun: Vec<bool> = table.iter().map(|(_, gather)| gather.is_some()).collect();
+        let shown = |kind: &EventKind| {
+            SECTIONS
+                .iter()
+                .zip(&begun)
+                .any(|(section, begun)| *begun && section.shows.contains(kind))
+        };
+        let others = EventKind::ALL.iter().filter(|kind| !shown(kind));
+        let mut others: Vec<_> = others.map(|kind| (kind.dataset(), rows::begin(*kind))).collect();
+        let mut progress = Progress::new(reader);
+        while let Some(event) = reader.next_event()? {
+            progress.event();
+            let gathering = table.iter_mut().filter_map(|(_, gather)| gather.as_mut());
+            gathering.chain(others.iter_mut().map(|(_, gather)| gather)).for_each(|gather| {
+                gather.event(&event);
+            });
+        }
+        drop(progress);
+        let table = table.into_iter().map(|(member, gather)| {
+            (member, gather.and_then(|gather| gather.finish(path, reader)))
+        });
+        let others = others
+            .into_iter()
+            .filter_map(|(name, gather)| Some((name, gather.finish(path, reader)?)));
+        Ok(Self { table: table.collect(), others: others.collect() })
+    }
+
+    /// Those that there are, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Section> {
+        let table = self.table.iter().filter_map(|(_, section)| section.as_deref());
+        table.chain(self.others.iter().map(|(_, section)| section.as_ref()))
+    }
+
+    /// Those in which there is something to see.
+    pub fn shown(&self) -> impl Iterator<Item = &dyn Section> {
+        self.iter().filter(|section| section.is_shown())
+    }
+
+    /// The members of the JSON.
+    pub fn json(&self) -> Map<String, Value> {
+        let mut answer = Map::new();
+        for (member, section) in &self.table {
+            let value = section.as_ref().map_or(Value::Null, |section| section.json());
+            answer.insert((*member).to_owned(), value);
+        }
+        for (member, value) in self.iter().flat_map(Section::members) {
+            answer.insert(member.to_owned(), value);
+        }
+        if !self.others.is_empty() {
+            let others = self.others.iter();
+            let others = others.map(|(name, section)| ((*name).to_owned(), section.json()));
+            answer.insert(OTHERS.into(), Value::Object(others.collect()));
+        }
+        answer
+    }
+}
+
+/// A fold, and the section of its view.
+struct Folding<F, S>(F, S);
+
+/// A section that is made from the view of a fold.
+fn folding<F: Fold + 'static>(
+    fold: F,
+    show: impl FnOnce(F::View) -> Option<Box<dyn Section>> + 'static,
+) -> Option<Box<dyn Gather>> {
+    Some(Box::new(Folding(fold, show)))
+}
+
+impl<F: Fold, S: FnOnce(F::View) -> Option<Box<dyn Section>>> Gather for Folding<F, S> {
+    fn event(&mut self, event: &Event) {
+        self.0.event(event);
+    }
+
+    fn finish(self: Box<Self>, _: &Path, _: &Reader) -> Option<Box<dyn Section>> {
+        (self.1)(self.0.view())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::dataset::{Cell, Shape};
+    use pagemill_model::recording::{Meta, Writer};
+
+    use super::*;
+
+    /// A recording of so many rows of a kind, every column of them filled.
+    fn recorded(kind: EventKind, rows: u64, directory: &Path) -> Sections {
+        let path = directory.join(format!("{}-{rows}", kind.dataset()));
+        let accesses = matches!(kind, EventKind::Access | EventKind::Touched);
+        let meta = Meta {
+            faults: Some(Default::default()),
+            accesses: accesses.then(Default::default),
+            ..Meta::default()
+        };
+        let mut writer = Writer::create(&path, meta, false, None).unwrap();
+        for number in 1..=rows {
+            let cells = kind.columns().iter().map(|column| match column.shape {
+                Shape::Number => Cell::Number(1000 * number),
+                Shape::Numbers => Cell::Numbers(vec![number]),
+                Shape::Text => Cell::Text(format!("text {number}")),
+            });
+            writer.event(&kind.event(cells).unwrap()).unwrap();
+        }
+        writer.finish(pagemill_model::Nanos(9000)).unwrap();
+        Sections::read(&path, &mut Reader::open(&path).unwrap(), true).unwrap()
+    }
+
+    #[test]
+    fn every_kind_of_event_is_shown_in_every_form() {
+        let directory = tempfile::tempdir().unwrap();
+        for kind in EventKind::ALL.iter().copied() {
+            let forms = |rows| {
+                let sections = recorded(kind, rows, directory.path());
+                let text: String = sections.shown().map(Section::text).collect();
+                let mut page = Page::new("");
+                sections.shown().for_each(|section| section.html(&mut page));
+                (text, Value::Object(sections.json()), page.finish())
+            };
+            let (some, none) = (forms(3), forms(0));
+            assert_ne!(some.0, none.0, "{kind:?} as text");
+            assert_ne!(some.1, none.1, "{kind:?} as JSON");
+            assert_ne!(some.2, none.2, "{kind:?} as a page");
+        }
+    }
+
+    #[test]
+    fn a_kind_without_a_section_is_shown_by_its_columns() {
+        let directory = tempfile::tempdir().unwrap();
+        let sections = recorded(EventKind::TierOutcome, 3, directory.path());
+        let text: String = sections.shown().map(Section::text).collect();
+        assert!(text.contains("outcomes: 3 rows (What came of that)"), "{text}");
+        let json = Value::Object(sections.json());
+        let promoted = &json["other"]["outcomes"]["columns"]["promoted_bytes"];
+        assert_eq!(promoted["mean"], 2000.0);
+        assert_eq!((&promoted["first"], &promoted["last"]), (&1000.into(), &3000.into()));
+        let actuator = &json["other"]["outcomes"]["columns"]["actuator"];
+        assert_eq!((&actuator["different"], &actuator["last"]), (&3.into(), &"text 3".into()));
+        let figures: Vec<Figure> = sections.iter().flat_map(Section::figures).collect();
+        let took = figures.iter().find(|figure| figure.name == "outcomes took_ns, mean").unwrap();
+        assert_eq!((took.unit, took.value), ("ns", 2000.0));
+    }
+
+    #[test]
+    fn members_of_the_table_are_told_apart_and_are_there_with_nothing_in_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let json = recorded(EventKind::Heap, 0, directory.path()).json();
+        for kind in SECTIONS {
+            assert!(json.contains_key(kind.member), "{}", kind.member);
+        }
+        assert_eq!(json["frag"], Value::Null);
+        let shown: Vec<_> = SECTIONS.iter().flat_map(|section| section.shows).collect();
+        for (at, kind) in shown.iter().enumerate() {
+            assert!(!shown[..at].contains(kind), "{kind:?} is shown by two");
+        }
+    }
+}
