@@ -26,11 +26,7 @@ pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("plan-measure", 1, "slices"),
     ("plan-profile", 1, ""),
     ("plan-replay", 1, "differ"),
-    (
-        "report",
-        1,
-        "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,last",
-    ),
+    ("report", 1, REPORT),
     ("report-pftrace", 1, "faults.categories"),
     ("reproduce", 1, ""),
     ("simulate", 1, "rows"),
@@ -41,6 +37,9 @@ pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("tier-status", 1, "nodes"),
     ("validate", 1, "touched"),
 ];
+
+const REPORT: &str =
+    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,last";
 
 /// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
 pub fn named(layout: &str, value: Value) -> Value {
@@ -220,7 +219,7 @@ mod tests {
         assert_eq!(csv("frag-show", &none, "", true).unwrap(), "");
         // A dry run has no steps.
         let dry = json!({ "order": 9, "layout": "frag-compact" });
-        assert_eq!(csv("frag-compact", &dry, "", true).unwrap(), "order,layout\n9,frag-compact\n");
+        assert_eq!(csv("frag-compact", &dry, "", true).unwrap(), "layout,order\nfrag-compact,9\n");
         let report = json!({ "accesses": null, "faults": { "categories": { "a": { "n": 1 }, "b": { "n": 2 } } } });
         assert_eq!(csv("report", &report, "", true).unwrap(), "name,n\na,1\nb,2\n");
         let error = table("nothing").unwrap_err().to_string();

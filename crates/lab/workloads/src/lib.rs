@@ -29,3 +29,4 @@ pub mod program;
 pub mod programs;
 pub mod resp;
 mod team;
+mod threads;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::recording::Writer;
+use pagemill_model::units::counted;
 use pagemill_model::{Event, Nanos, Source as _};
 
 use super::Recorder;
@@ -78,7 +79,7 @@ impl Recorder for Heap {
     }
 
     fn amount(&self) -> String {
-        format!("{} samples", self.samples)
+        counted(self.samples, "sample", "samples")
     }
 
     fn is_empty(&self) -> bool {

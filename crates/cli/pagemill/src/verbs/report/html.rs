@@ -13,7 +13,7 @@ pub(super) fn page(report: &Report) -> String {
         .into_iter()
         .map(|(label, value)| vec![label.to_owned(), value])
         .collect();
-    page.table(&["", ""], &header);
+    page.facts(&header);
     if let Some(faults) = &report.faults {
         faults.html(&mut page);
     }
