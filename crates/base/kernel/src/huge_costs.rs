@@ -225,7 +225,7 @@ fn fetch() -> Result<u64> {
     }
     area.advise(0, area.len(), Advice::DontNeed)?;
     let provide = move || area.advise(0, area.len(), Advice::Populate).map(|()| area);
-    let other = std::thread::spawn(provide).join();
+    let other = crate::thread::start(provide)?.join();
     let area = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let mut others: Vec<u64> = (0..CHUNKS).map(|at| fill(&area, at)).collect();
     let (own, others) = (median(&mut own).unwrap_or(0), median(&mut others).unwrap_or(0));

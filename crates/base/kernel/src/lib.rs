@@ -65,6 +65,7 @@ pub mod smaps;
 pub mod supervised;
 pub mod suspended;
 pub mod thp;
+pub mod thread;
 pub mod tier_latency;
 pub mod touch;
 pub mod tracefs;

@@ -23,6 +23,19 @@ impl Resource {
     }
 }
 
+/// What to do about an error that says nothing but that something has run out here.
+pub fn advice(error: &std::io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EAGAIN => Some("raise the limit on processes, ulimit -u, or end some"),
+        libc::EMFILE => Some("raise the limit on open files: ulimit -n"),
+        libc::ENFILE => Some("the system has no room for more open files: close some"),
+        libc::ENOMEM => {
+            Some("raise the limit on memory, ulimit -v or the control group's, or free some")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

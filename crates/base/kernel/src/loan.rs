@@ -423,8 +423,8 @@ impl<S: Settings> Journal<S> {
     }
 }
 
-/// A directory that all may look into; one that is there stays as its maker has it.
-fn make(directory: &Path) -> std::io::Result<()> {
+/// Makes `directory` so that all may look into it, whatever the umask; one that is there stays as its maker has it.
+pub fn make(directory: &Path) -> std::io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }

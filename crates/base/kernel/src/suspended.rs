@@ -56,12 +56,13 @@ impl Suspended {
         // read; it neither allocates nor locks (its errors are made without allocation).
         unsafe { command.pre_exec(hold) };
         // `spawn` returns when the program executes or fails to.
-        let starting = std::thread::spawn(move || {
+        let start = move || {
             let spawned = command.spawn();
             // With it go this process's copies of the child's ends, so a failure is seen as one.
             drop(command);
             spawned
-        });
+        };
+        let starting = crate::thread::start(start)?;
         let mut pid = [0; 4];
         match told.read_exact(&mut pid) {
             Ok(()) => Ok(Ok(Self { pid: u32::from_ne_bytes(pid), release, starting })),

@@ -2,11 +2,12 @@
 //! of the tracer of our own, so that nobody else's tracing is disturbed.
 //!
 //! It needs root. Where tracefs is not mounted it is reached through a mount without a place in the
-//! tree. An instance is named after its process; the next one removes what a killed process left.
+//! tree. Who made an instance keeps its directory locked (flock) while it lives, so that the next one removes what a
+//! killed process left and nothing else: a process id would say nothing to who starts in another PID namespace.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::mount::detached;
 use crate::{Error, Kind, Linux, Result};
@@ -18,6 +19,8 @@ const PREFIX: &str = "pagemill-";
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
+    /// The directory, locked: others see that it is in use.
+    _lock: File,
     _mount: Option<OwnedFd>,
 }
 
@@ -42,18 +45,10 @@ impl Trace {
     pub fn start(linux: &Linux, events: &[&str]) -> Result<Self> {
         let (root, mount) = root(linux)?;
         let instances = root.join("instances");
+        remove_left_over(&instances);
+        let (directory, lock) = instance(&instances)?;
+        let trace = Self { directory, _lock: lock, _mount: mount };
         let failed = |action, path: &PathBuf, error| Error::io(action, path.display(), error);
-        for entry in fs::read_dir(&instances).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
-            if pid.is_some_and(|pid: u32| Linux::live().stat(pid).is_err()) {
-                // Somebody else may have removed it first.
-                let _ = fs::remove_dir(entry.path());
-            }
-        }
-        let directory = instances.join(format!("{PREFIX}{}", std::process::id()));
-        fs::create_dir(&directory).map_err(|error| failed("create", &directory, error))?;
-        let trace = Self { directory, _mount: mount };
         for event in events {
             let path = trace.directory.join("events").join(event).join("enable");
             fs::write(&path, "1").map_err(|error| failed("turn on", &path, error))?;
@@ -79,6 +74,48 @@ impl Drop for Trace {
     fn drop(&mut self) {
         // Nobody is left to tell; the next start removes it.
         let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Removes the instances whose makers have ended.
+fn remove_left_over(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let left = || File::open(entry.path()).ok().filter(|file| file.try_lock().is_ok());
+        if ours && left().is_some() {
+            // Somebody else may have removed it first.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// A new instance and its lock.
+fn instance(instances: &Path) -> Result<(PathBuf, File)> {
+    let pid = std::process::id();
+    let mut attempt = 0_u32;
+    loop {
+        let directory = instances.join(format!("{PREFIX}{pid}.{attempt}"));
+        attempt += 1;
+        match fs::create_dir(&directory) {
+            Ok(()) => {}
+            // Of this process, or of one in another namespace with the same id.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(Error::io("create", directory.display(), error)),
+        }
+        // Whoever starts at the same moment may have found it unlocked, and removed it.
+        let locked = File::open(&directory).and_then(|file| match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+        match locked {
+            Ok(Some(file)) if directory.exists() => return Ok((directory, file)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let _ = fs::remove_dir(&directory);
+                return Err(Error::io("lock", directory.display(), error));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -141,5 +178,24 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let error = Trace::start(&Linux::at(root.path()), &[]).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported);
+    }
+
+    /// What a process of another PID namespace used was removed under it: here its id is nobody's.
+    #[test]
+    fn an_instance_in_use_stays_whatever_its_makers_id_is_here_and_one_left_over_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let instances = root.path().join("sys/kernel/tracing/instances");
+        let [used, left, other] =
+            ["pagemill-4194305", "pagemill-4194306", "trace-cmd"].map(|name| instances.join(name));
+        [&used, &left, &other].map(|directory| fs::create_dir_all(directory).unwrap());
+        let user = File::open(&used).unwrap();
+        user.lock().unwrap();
+        let linux = Linux::at(root.path());
+        let [first, second] = [(); 2].map(|()| Trace::start(&linux, &[]).unwrap());
+        let there = [&used, &left, &other, &first.directory, &second.directory];
+        assert_eq!(there.map(|directory| directory.exists()), [true, false, true, true, true]);
+        let made = first.directory.clone();
+        drop(first);
+        assert!(!made.exists());
     }
 }

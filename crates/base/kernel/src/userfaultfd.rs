@@ -152,7 +152,7 @@ impl Userfaultfd {
         self.protect(&page, true)?;
         let address = page.address();
         let (done, finished) = mpsc::channel();
-        std::thread::spawn(move || {
+        crate::thread::start(move || {
             let written = match writer {
                 Writer::Program => {
                     // SAFETY: `address` is the first byte of `page`, which is not unmapped before
@@ -164,7 +164,7 @@ impl Userfaultfd {
             };
             // The receiver may have given up waiting; then there is nobody to tell.
             let _ = done.send(written);
-        });
+        })?;
         let (mut held, mut early) = (Ok(false), None);
         for _ in 0..PATIENCE.as_millis() {
             held = self.faulted(Duration::from_millis(1));

@@ -99,8 +99,13 @@ pub fn configuration(flag: Option<String>) -> Result<String> {
     Ok(name)
 }
 
-/// Says why the program could not be executed; the exit code is the one env(1) would choose.
+/// Says why the program could not be executed; the exit code is the one env(1) would choose. Where only something has
+/// run out here, that is no fault of the program.
 pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
+    if let Some(advice) = pagemill_kernel::limits::advice(error) {
+        eprintln!("pagemill: cannot start {}: {error} ({advice})", path.display());
+        return Exit::Code(125);
+    }
     eprintln!("pagemill: cannot execute {}: {error}", path.display());
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
@@ -108,6 +113,19 @@ pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_not_the_programs_fault() {
+        let code = |error: i32| {
+            let error = std::io::Error::from_raw_os_error(error);
+            match cannot_execute(Path::new("program"), &error) {
+                Exit::Code(code) => code,
+                other => panic!("{other:?}"),
+            }
+        };
+        // ENOENT, EACCES, ENOEXEC; EAGAIN, EMFILE, ENOMEM.
+        assert_eq!([2, 13, 8, 11, 24, 12].map(code), [127, 126, 126, 125, 125, 125]);
+    }
 
     #[test]
     fn a_configuration_in_words_is_one_that_the_library_knows() {

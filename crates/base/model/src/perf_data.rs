@@ -5,6 +5,7 @@
 //!  header   "PERFILE2" | size 8 | size of an attribute 8 | attributes: offset 8, size 8 | data: offset 8, size 8 | …
 //!  attribute  perf_event_attr | identifiers: offset 8, size 8
 //!  data     records: type 4 | misc 2 | size 2 | body
+//!  features   of each that the header's flags name: offset 8, size 8; the last that is written
 //! ```
 //!
 //! What a sample holds, and in which order, is said by its event's attribute; of several events, the one
@@ -137,6 +138,9 @@ pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
     if data_size == 0 {
         return Err(damage(48, "it has no records: perf record did not finish"));
     }
+    long()?;
+    long()?;
+    let features: u32 = (0..4).map(|_| long().map(u64::count_ones)).sum::<Result<u32, Damage>>()?;
     if entry < 80 {
         return Err(damage(16, "its attributes are too short"));
     }
@@ -191,7 +195,7 @@ pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
             }
             2 => {
                 let lost = (body.long(), body.long());
-                out.lost += lost.1.ok_or_else(wrong)?;
+                out.lost = out.lost.saturating_add(lost.1.ok_or_else(wrong)?);
             }
             3 => {
                 let pid = body.word().ok_or_else(wrong)?;
@@ -218,7 +222,11 @@ pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
                 }
             }
             // Its content follows the record.
-            71 => at = at.saturating_add(body.long().ok_or_else(wrong)?),
+            71 => {
+                let content = body.long().ok_or_else(wrong)?;
+                part(at + size, content).ok_or_else(|| damage(at, "its content is cut off"))?;
+                at = at.saturating_add(content);
+            }
             81 | 83 => {
                 let why = "its records are compressed (record without -z)";
                 return Err(damage(at, why));
@@ -227,8 +235,29 @@ pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
         }
         at = at.saturating_add(size);
     }
+    are_there(file, end, features)?;
     out.accesses.sort_by_key(|access| access.time);
     Ok(out)
+}
+
+/// Whether what perf writes after the records is whole. None of it is needed here, but who finds half of a file does
+/// not know what else is gone.
+fn are_there(file: &[u8], at: u64, features: u32) -> Result<(), Damage> {
+    let cut = |at: u64| Damage { at, why: "it is cut off after its records".to_owned() };
+    let inside = |offset: u64, size: u64| {
+        offset.checked_add(size).is_some_and(|end| end <= file.len() as u64)
+    };
+    let length = u64::from(features) * 16;
+    if !inside(at, length) {
+        return Err(cut(at));
+    }
+    let mut table = Bytes { rest: &file[at as usize..][..length as usize] };
+    while let (Some(offset), Some(size)) = (table.long(), table.long()) {
+        if !inside(offset, size) {
+            return Err(cut(offset));
+        }
+    }
+    Ok(())
 }
 
 /// The identifier of a sample, where all events of a file have it at the same place.
@@ -480,6 +509,30 @@ mod tests {
         assert!(read(&piped).unwrap_err().why.contains("pipe"));
         assert!(read(&file(&[sampled(99, 1, 1, 0)])).unwrap_err().why.contains("no known event"));
         assert!(read(&file(&[record(9, 0, &[0; 8])])).is_err());
+    }
+
+    /// Half of a file whose larger half stands after its records was taken for a whole one.
+    #[test]
+    fn every_beginning_of_a_file_is_refused() {
+        let mut bytes = whole();
+        bytes[72] = 1 << 2 | 1 << 3;
+        let end = bytes.len() as u64;
+        bytes.extend(longs(&[end + 32, 40, end + 72, 8]));
+        bytes.extend([0; 48]);
+        assert_eq!(read(&bytes).unwrap(), read(&whole()).unwrap());
+        for length in 0..bytes.len() {
+            assert!(read(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
+        }
+    }
+
+    #[test]
+    fn content_that_is_cut_off_is_missed() {
+        let auxiliary = |length: u64| {
+            let head = record(71, 0, &longs(&[length, 0, 0, 0, 0]));
+            read(&file(&[sampled(70, 1, 0x1000, 2), [head, vec![0; 16]].concat()]))
+        };
+        assert_eq!(auxiliary(16).unwrap().accesses.len(), 1);
+        assert!(auxiliary(24).unwrap_err().why.contains("cut off"));
     }
 
     proptest! {

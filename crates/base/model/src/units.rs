@@ -119,6 +119,11 @@ const SIZES: [(&str, char, f64); 7] = [
 ];
 
 /// Ten characters wide, so that columns of sizes line up: ` 176.0 MiB`.
+/// A number of things in words: `1 sample`, `2 samples`.
+pub fn counted(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(bytes) = *self;
@@ -237,6 +242,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn one_thing_is_one() {
+        let words = [0, 1, 2].map(|number| counted(number, "access", "accesses"));
+        assert_eq!(words, ["0 accesses", "1 access", "2 accesses"]);
+    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

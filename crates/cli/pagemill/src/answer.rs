@@ -8,8 +8,9 @@ use std::sync::OnceLock;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-/// The layouts, their versions, and the table that `--csv` prints if none is named. A version changes when a member
-/// goes or changes its meaning; members are added without.
+/// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
+/// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
+/// are added without.
 pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("compare", 1, "figures"),
     ("counters", 1, "metrics"),
@@ -25,7 +26,7 @@ pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("plan-measure", 1, "slices"),
     ("plan-profile", 1, ""),
     ("plan-replay", 1, "differ"),
-    ("report", 1, ""),
+    ("report", 1, REPORT),
     ("report-pftrace", 1, "faults.categories"),
     ("reproduce", 1, ""),
     ("simulate", 1, "rows"),
@@ -36,6 +37,9 @@ pub const LAYOUTS: [(&str, u64, &str); 24] = [
     ("tier-status", 1, "nodes"),
     ("validate", 1, "touched"),
 ];
+
+const REPORT: &str =
+    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,last";
 
 /// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
 pub fn named(layout: &str, value: Value) -> Value {
@@ -83,17 +87,26 @@ pub fn as_csv(table: &str) {
 
 /// A table of an answer.
 fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String> {
-    let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., table)| table);
-    let name = if table.is_empty() { own } else { table };
-    let found =
-        name.split('.').filter(|part| !part.is_empty()).try_fold(answer, |at, part| at.get(part));
+    let at = |name: &str| {
+        name.split('.').filter(|part| !part.is_empty()).try_fold(answer, |at, part| at.get(part))
+    };
+    let found = if table.is_empty() {
+        let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., own)| own);
+        own.split(',')
+            .map(at)
+            .find(|found| found.is_some_and(|at| !at.is_null()))
+            .unwrap_or(Some(answer))
+    } else {
+        at(table)
+    };
     let rows = found.map(rows).unwrap_or_default();
-    if rows.is_empty() && !found.is_some_and(Value::is_array)
-        || name.is_empty() && own.is_empty() && layout == "report"
-    {
+    if rows.is_empty() && !found.is_some_and(Value::is_array) {
         let mut names = Vec::new();
         tables(answer, "", &mut names);
-        bail!("{layout} has no table {name:?}; --csv= takes one of: {}", names.join(", "));
+        bail!("{layout} has no table {table:?}; --csv= takes one of: {}", names.join(", "));
+    }
+    if rows.is_empty() {
+        return Ok(String::new());
     }
     let mut columns: Vec<&str> = Vec::new();
     for (column, _) in rows.iter().flatten() {
@@ -201,6 +214,14 @@ mod tests {
         assert_eq!(table("").unwrap(), "free,node,zone,at.x,at.y\n1 2,0,\"a,b\",,\n,1,,,2.5\n");
         assert_eq!(table("kinds").unwrap(), "name,n\nheap,1\nstack,2\n");
         assert_eq!(table("kinds.heap").unwrap(), "n\n1\n");
+        // An empty table was a line with two quotation marks.
+        let none = json!({ "zones": [] });
+        assert_eq!(csv("frag-show", &none, "", true).unwrap(), "");
+        // A dry run has no steps.
+        let dry = json!({ "order": 9, "layout": "frag-compact" });
+        assert_eq!(csv("frag-compact", &dry, "", true).unwrap(), "layout,order\nfrag-compact,9\n");
+        let report = json!({ "accesses": null, "faults": { "categories": { "a": { "n": 1 }, "b": { "n": 2 } } } });
+        assert_eq!(csv("report", &report, "", true).unwrap(), "name,n\na,1\nb,2\n");
         let error = table("nothing").unwrap_err().to_string();
         assert!(error.ends_with("takes one of: kinds, zones"), "{error}");
     }

@@ -158,6 +158,6 @@ fn recover_settings(linux: &Linux) {
         }
         // It is for who may to restore it.
         Err(error) if error.kind() == Kind::Permission => {}
-        Err(error) => eprintln!("pagemill: {error}"),
+        Err(error) => eprintln!("pagemill: {error:#}"),
     }
 }

@@ -18,7 +18,7 @@ pub fn interval(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
         Ok(Nanos(0)) => Err("expected more than no time, such as 100ms".into()),
         Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(format!("{error:#}")),
     }
 }
 

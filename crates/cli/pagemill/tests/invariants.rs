@@ -548,6 +548,45 @@ fn no_verb_imports_a_verb_and_no_file_travels() {
     }
 }
 
+/// `thread::spawn` and `Scope::spawn` panic where a user may have no more processes: eight verbs were aborted. In
+/// tests they may.
+#[test]
+fn no_thread_is_started_that_may_not_fail() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wrong = Vec::new();
+    let mut looked = 0;
+    for (wing, rooms) in LADDER {
+        for room in rooms {
+            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
+                let text = fs::read_to_string(&at).unwrap();
+                let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+                let tests = at.file_name().unwrap().to_str().unwrap().ends_with("tests.rs");
+                if !tests && (code.contains("thread::spawn(") || code.contains("scope.spawn(")) {
+                    wrong.push(at);
+                }
+                looked += 1;
+            }
+        }
+    }
+    assert!(looked > 300, "{looked}");
+    assert_eq!(wrong, [""; 0].map(std::path::PathBuf::from), "thread::start, Builder::spawn");
+}
+
+/// `cannot write meta.json`, and not why: `{error}` leaves out what an error is due to, `{error:#}` says it.
+#[test]
+fn every_verb_says_why() {
+    let mut looked = 0;
+    for at in files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), ".rs") {
+        let text = fs::read_to_string(&at).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        for half in ["{error}", "error.to_string()"] {
+            assert!(!code.contains(half), "{}: {half}", at.display());
+        }
+        looked += 1;
+    }
+    assert!(looked > 40, "{looked}");
+}
+
 /// Where the name of a policy stands beside its own file: a flag's default, a baseline, a group of the machine's
 /// parameters. Published figures name the systems that they show.
 const NAMED: [(&str, &str); 4] = [

@@ -239,6 +239,7 @@ fn tables_of_an_answer_are_printed_as_csv_and_a_wrong_name_is_answered_with_thos
     let mut calls: Vec<Vec<&str>> = vec![
         vec!["doctor", "--csv"],
         vec!["frag", "show", "--csv"],
+        vec!["frag", "compact", "--dry-run", "--csv"],
         vec!["frag", "show", "--csv=mobility.free"],
         vec![
             "simulate",
@@ -256,7 +257,8 @@ fn tables_of_an_answer_are_printed_as_csv_and_a_wrong_name_is_answered_with_thos
     if let Some(recording) = &recording {
         calls.push(vec!["report", recording, "--csv=faults.categories"]);
         calls.push(vec!["compare", recording, recording, "--csv"]);
-        let refused = pagemill_with(&["report", recording, "--csv"]);
+        calls.push(vec!["report", recording, "--csv"]);
+        let refused = pagemill_with(&["report", recording, "--csv=nothing"]);
         assert_eq!((refused.code(), refused.out.as_str()), (Some(2), ""), "{refused:?}");
         assert!(
             refused.err.contains("takes one of: ") && refused.err.contains("faults.categories"),

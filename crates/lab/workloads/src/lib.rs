@@ -30,4 +30,5 @@ pub mod program;
 pub mod programs;
 pub mod resp;
 mod team;
+mod threads;
 mod zipf;

@@ -1,5 +1,7 @@
 //! Fork and join: a parallel region over parts that were split beforehand.
 
+use crate::threads;
+
 /// Runs `work` on each part, each on a thread of its own; on the caller if there is one part.
 /// Results in the order of the parts.
 pub(crate) fn each<T: Send, R: Send>(parts: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
@@ -9,7 +11,7 @@ pub(crate) fn each<T: Send, R: Send>(parts: Vec<T>, work: impl Fn(T) -> R + Sync
     std::thread::scope(|scope| {
         let work = &work;
         let running: Vec<_> =
-            parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
+            parts.into_iter().map(|part| threads::spawn(scope, move || work(part))).collect();
         running
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

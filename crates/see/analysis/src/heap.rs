@@ -106,15 +106,20 @@ impl Pauses {
     }
 }
 
+/// All counts of a histogram; a file may say any.
+fn total(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| count.saturating_add(sum))
+}
+
 /// The bucket of a doubling histogram that holds the `share`-quantile: from, up to but not
 /// including, in the histogram's unit. `None` if the histogram is empty.
 pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<(u64, u64)> {
-    let total: u64 = buckets.iter().sum();
+    let total = total(buckets);
     // The rank of the value, counted from one (nearest-rank definition).
     let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
     let mut seen = 0;
     let index = buckets.iter().position(|count| {
-        seen += count;
+        seen = count.saturating_add(seen);
         seen >= rank && total > 0
     })?;
     let bound = |index: usize| 1u64.checked_shl(index as u32).unwrap_or(u64::MAX);
@@ -129,7 +134,7 @@ pub fn fragmentation_score(live: Bytes, footprint: Bytes) -> Option<f64> {
 /// Mean occupancy of a histogram whose last bucket holds full spans and whose others divide
 /// [0, 1) evenly. `None` without a span.
 pub fn mean_occupancy(histogram: &[u64]) -> Option<f64> {
-    let total: u64 = histogram.iter().sum();
+    let total = total(histogram);
     let partial = histogram.len().checked_sub(1).filter(|_| total > 0)?;
     let middle =
         |index: usize| if index == partial { 1.0 } else { (index as f64 + 0.5) / partial as f64 };
@@ -265,7 +270,7 @@ impl Durations {
             Some((*share, Nanos(from), Nanos(to)))
         });
         (!self.buckets.is_empty()).then(|| Pauses {
-            count: buckets.iter().sum(),
+            count: total(&buckets),
             percentiles: percentiles.collect(),
             longest: self.longest.exact(),
             longest_of_life: self.longest.before.max(self.longest.within),
@@ -400,6 +405,15 @@ mod tests {
 
     fn at(seconds: u64) -> HeapSample {
         HeapSample { time: Nanos(seconds * 1_000_000_000), ..HeapSample::default() }
+    }
+
+    /// A histogram in a crafted recording overflowed the sum.
+    #[test]
+    fn counts_of_any_size_are_added_up() {
+        let counts = [u64::MAX, 1, u64::MAX];
+        assert_eq!(total(&counts), u64::MAX);
+        assert!(mean_occupancy(&counts).is_some());
+        assert_eq!(bucket_of_share(&counts, 0.5), Some((0, 2)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Heat {
 
     /// Reads and writes.
     pub fn accesses(&self) -> u64 {
-        self.reads + self.writes
+        self.reads.saturating_add(self.writes)
     }
 }
 

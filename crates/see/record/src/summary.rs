@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
@@ -168,8 +168,8 @@ const WAITING: usize = 4 << 20;
 /// time, when its interval has ended and all of it is known.
 #[derive(Debug)]
 pub struct Live {
-    /// The folds, and what is still to be taken in.
-    thread: JoinHandle<(Folds, Vec<Batch>)>,
+    /// The folds, and what is still to be taken in; none where no thread could be started.
+    thread: Option<JoinHandle<(Folds, Vec<Batch>)>>,
     /// Somebody waits for the thread.
     waited_for: Arc<AtomicBool>,
     /// None: given up.
@@ -189,7 +189,7 @@ impl Live {
         let (to, from) = sync_channel::<Batch>(2);
         let waited_for = Arc::new(AtomicBool::new(false));
         let waiting = Arc::clone(&waited_for);
-        let thread = std::thread::spawn(move || {
+        let fold = move || {
             // The program that is recorded comes first: names of a large program take a while.
             pagemill_kernel::scheduling::yield_to_others();
             let mut folds = Folds::of(started, page, events);
@@ -201,9 +201,12 @@ impl Live {
                 }
             }
             (folds, left)
-        });
+        };
+        // Where there are no more threads, all of it is made from the recording.
+        let thread = thread::Builder::new().spawn(fold).ok();
+        let to = thread.as_ref().map(|_| to);
         let (pending, ready) = (BTreeMap::new(), VecDeque::new());
-        Self { thread, waited_for, to: Some(to), pending, ready, waiting: 0, accesses: 0 }
+        Self { thread, waited_for, to, pending, ready, waiting: 0, accesses: 0 }
     }
 
     /// Takes in an event that was written.
@@ -263,7 +266,8 @@ impl Live {
         self.settled(0, true);
         let whole = self.to.take().is_some();
         // A panic of the folds is no reason to lose more than their time.
-        let made = self.thread.join().ok().filter(|_| whole).map(|(mut folds, left)| {
+        let folded = self.thread.and_then(|thread| thread.join().ok());
+        let made = folded.filter(|_| whole).map(|(mut folds, left)| {
             let nobody = AtomicBool::new(false);
             for batch in left {
                 folds.batch(batch, &nobody);

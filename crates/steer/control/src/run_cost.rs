@@ -3,6 +3,7 @@
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -80,12 +81,13 @@ pub fn measured(
         Err(error) => return Ok(Err(error)),
     };
     let over = AtomicBool::new(false);
-    let (waited, took, memory) = std::thread::scope(|scope| {
-        let looks = scope.spawn(|| watch(linux, pid, &over));
+    let (waited, took, memory) = thread::scope(|scope| {
+        // Without another thread its memory is not looked at.
+        let looks = thread::Builder::new().spawn_scoped(scope, || watch(linux, pid, &over)).ok();
         let waited = wait(&mut child);
         let took = begun.elapsed();
         over.store(true, Ordering::Relaxed);
-        (waited, took, looks.join().unwrap_or_default())
+        (waited, took, looks.and_then(|looks| looks.join().ok()?))
     });
     let status = waited.context("cannot wait for the command")?;
     let used = resources(Whose::EndedChildren);
@@ -111,7 +113,7 @@ fn watch(linux: &Linux, pid: u32, over: &AtomicBool) -> Option<(u64, u64)> {
             let seen = usage.anonymous.zip(usage.anon_huge_pages);
             most = most.max(seen);
         }
-        std::thread::sleep(LOOK);
+        thread::sleep(LOOK);
     }
     most
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use super::redact::Redactor;
 use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_part_name, seal};
@@ -167,7 +167,7 @@ impl Reader {
             set.absent.clone().into_iter().map(move |range| (dataset, range))
         };
         let parts: Vec<_> = self.datasets.iter().flat_map(named).collect();
-        let rows = self.datasets.iter().map(|set| set.unread).sum();
+        let rows = self.datasets.iter().fold(0, |rows: u64, set| rows.saturating_add(set.unread));
         (!parts.is_empty()).then_some(Missing { parts, rows })
     }
 }
@@ -242,9 +242,13 @@ impl Dataset {
             };
             self.rows = rows?;
             if let Some((number, path, sum)) = self.parts.pop_front() {
-                let rows = self.rows.empty();
-                let rows = std::thread::spawn(move || load(rows, &path, sum));
-                self.ahead = Some(Ahead { number, rows });
+                let (rows, file) = (self.rows.empty(), path.clone());
+                let ahead = thread::Builder::new().spawn(move || load(rows, &file, sum));
+                match ahead {
+                    Ok(rows) => self.ahead = Some(Ahead { number, rows }),
+                    // There may be no more threads: then it is read when its turn comes.
+                    Err(_) => self.parts.push_front((number, path, sum)),
+                }
             }
             if number < self.counted.next {
                 self.unread = self.unread.saturating_sub(self.rows.len() as u64);

@@ -81,6 +81,7 @@ struct Runs {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
+    pagemill_launch::context::ensure_room()?;
     let setting = linux.thp_enabled().map(|choice| choice.active);
     let malloc_asks = matches!(&setting, Ok(active) if active == "madvise");
     // Elsewhere the program as it is has all the huge pages that the system gives.
@@ -180,7 +181,7 @@ fn note_of_setting(setting: &Result<String, pagemill_kernel::Error>) -> String {
         Ok(active) if active == "never" => "transparent huge pages are switched off on this system (never), so both arms run without them".to_owned(),
         Ok(active) if active == "madvise" => format!("the system's setting is {active}: in thp-on malloc asks for huge pages (glibc.malloc.hugetlb=1), other memory has them where the program asks"),
         Ok(active) => format!("the system's setting is {active}"),
-        Err(error) => error.to_string(),
+        Err(error) => format!("{error:#}"),
     }
 }
 

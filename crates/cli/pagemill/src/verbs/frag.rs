@@ -47,11 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match outcome.map_err(anyhow::Error::downcast::<pagemill_kernel::Error>) {
         Ok(exit) => Ok(exit),
         Err(Ok(error)) if error.kind() == Kind::Permission => {
-            eprintln!("pagemill: {error}");
+            eprintln!("pagemill: {error:#}");
             Ok(Exit::Permission)
         }
         Err(Ok(error)) if error.kind() == Kind::Unsupported => {
-            eprintln!("pagemill: {error}");
+            eprintln!("pagemill: {error:#}");
             Ok(Exit::Unsupported)
         }
         Err(Ok(error)) => Err(error.into()),

@@ -90,7 +90,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the profile here.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["costs", "replay"])]
     output: Option<PathBuf>,
     /// Overwrite FILE.
     #[arg(short, long)]

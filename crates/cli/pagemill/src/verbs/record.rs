@@ -331,7 +331,7 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
             }
             Ok(Err(error)) => Err(error),
             Err(error) => {
-                eprintln!("pagemill: {error}");
+                eprintln!("pagemill: {error:#}");
                 return Ok(Launched::Refused(Exit::Code(125)));
             }
         }

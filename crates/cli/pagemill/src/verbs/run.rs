@@ -154,7 +154,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
             Ok(Start::Running) => {} // ksmd runs by somebody else's will, which we leave alone.
             Err(error) => {
                 eprintln!(
-                    "pagemill: --ksm has no effect, the back end is chosen as without it: {error}"
+                    "pagemill: --ksm has no effect, the back end is chosen as without it: {error:#}"
                 );
                 command.env("PAGEMILL_BACKEND", Backend::Auto.name());
             }
@@ -336,6 +336,6 @@ fn recover(linux: &Linux) {
         }
         // Without the right to look there is nothing that this user could have left.
         Err(error) if error.kind() == pagemill_kernel::Kind::Permission => {}
-        Err(error) => eprintln!("pagemill: {error}"),
+        Err(error) => eprintln!("pagemill: {error:#}"),
     }
 }

@@ -335,7 +335,7 @@ impl Arguments {
         if !path.is_dir() {
             let hint =
                 if self.workload.contains('/') { " or the directory of a recording" } else { "" };
-            return named(&self.workload).map_err(|error| anyhow::anyhow!("{error}{hint}"));
+            return named(&self.workload).map_err(|error| anyhow::anyhow!("{error:#}{hint}"));
         }
         let meta = Reader::open(path)?.meta().clone();
         let mut last = meta.started;

@@ -81,7 +81,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
     };
     if arguments.recorded.is_none() {
-        record(arguments, directory)?;
+        let ended = record(arguments, directory).inspect_err(|_| {
+            // Half of it says nothing, and would be in the way of the next run.
+            let _ = std::fs::remove_dir_all(directory);
+        })?;
+        match ended {
+            Ended::Exited(0) => {}
+            Ended::Exited(status) => eprintln!("pagemill: the program ended with status {status}"),
+            other => bail!("the program did not end by itself: {other:?}"),
+        }
     }
     let view = validate(directory)?;
     if arguments.printed.json {
@@ -92,14 +100,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(if view.agrees() { Exit::Ok } else { Exit::Finding })
 }
 
-/// Runs the command under both back ends at once.
-fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
+/// Runs the command under both back ends at once; how it ended.
+fn record(arguments: &Arguments, directory: &Path) -> Result<Ended> {
     let mut blocked: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     blocked.push(signal::CHILD);
     let signals = Signals::block(&blocked)?;
     let Prepared::Ready(_, path) = prepare::plain(&arguments.command)? else {
         bail!("nothing is recorded");
     };
+    pagemill_launch::context::ensure_room()?;
     let emulated = Emulated::prepare(CELL)?;
     let words = emulated.words(&path, arguments.command.get(1..).unwrap_or_default())?;
     let (program, rest) = words.split_first().context("the emulator has a name")?;
@@ -130,7 +139,7 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let ended = std::sync::atomic::AtomicBool::new(false);
     let done: Result<Done> = std::thread::scope(|scope| {
         let (exact, ended) = (&mut exact, &ended);
-        let taking = scope.spawn(move || -> Result<()> {
+        let take = move || -> Result<()> {
             let (mut collector, mut sink) = (collector, Exact::new(exact, page, interval));
             loop {
                 let over = ended.load(std::sync::atomic::Ordering::Acquire);
@@ -142,7 +151,10 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
             }
             sink.finish();
             sink.failure.take().map_or(Ok(()), |error| Err(error.into()))
-        });
+        };
+        let taking = std::thread::Builder::new().spawn_scoped(scope, take);
+        let taking =
+            taking.context("cannot start a thread (raise the limit on processes: ulimit -u)")?;
         let done = traced.record(&signals, page, &mut faults);
         ended.store(true, std::sync::atomic::Ordering::Release);
         taking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -156,14 +168,7 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<()> {
     let now = Nanos::from(clock::monotonic());
     faults.finish(now)?;
     exact.finish(now)?;
-    match ended {
-        Ended::Exited(0) => Ok(()),
-        Ended::Exited(status) => {
-            eprintln!("pagemill: the program ended with status {status}");
-            Ok(())
-        }
-        other => bail!("the program did not end by itself: {other:?}"),
-    }
+    Ok(ended)
 }
 
 /// Holds the two recordings in `directory` against each other.

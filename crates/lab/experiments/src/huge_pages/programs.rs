@@ -285,9 +285,10 @@ impl Bench<'_> {
         self.signals.restore_in(&mut command);
         let create = |name: &str| fs::File::create(self.at(name));
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
-        let child = command.spawn().context("cannot start this binary")?;
+        let mut child = command.spawn().context("cannot start this binary")?;
         let wrapped = arm != MEDIUM;
-        let watch = traced.is_none().then(|| watch(self.linux, child.id(), wrapped));
+        let watch = traced.is_none().then(|| watch(self.linux, child.id(), wrapped)).transpose();
+        let watch = watch.inspect_err(|_| kill(&mut child))?;
         Ok(Running { child, watch })
     }
 
@@ -473,8 +474,18 @@ fn benchmark(text: &str, requests: f64) -> Option<Figures> {
     Some(Figures::from([("time", requests / get("rps")?), ("p99", get("p99_latency_ms")? / 1e3)]))
 }
 
+/// Ends a program that cannot be measured.
+fn kill(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill().and_then(|()| child.wait());
+}
+
 /// Looks at a program, or at the one in a wrapper, until told to stop.
-fn watch(linux: &Linux, child: u32, wrapped: bool) -> (mpsc::Sender<()>, JoinHandle<Seen>) {
+fn watch(
+    linux: &Linux,
+    child: u32,
+    wrapped: bool,
+) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<Seen>)> {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();
     let linux = linux.clone();
@@ -497,7 +508,7 @@ fn watch(linux: &Linux, child: u32, wrapped: bool) -> (mpsc::Sender<()>, JoinHan
         }
         seen
     };
-    (stop, thread::spawn(look))
+    Ok((stop, pagemill_kernel::thread::start(look)?))
 }
 
 #[cfg(test)]

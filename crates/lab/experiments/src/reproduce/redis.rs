@@ -161,8 +161,9 @@ fn measure<S: io::Read + io::Write>(
     let began = Instant::now();
     let stop = AtomicBool::new(false);
     let longest_reply = thread::scope(|scope| {
-        let prober =
-            scope.spawn(|| pings(socket, Duration::from_millis(load.ping_every_ms), &stop));
+        let probe = || pings(socket, Duration::from_millis(load.ping_every_ms), &stop);
+        let prober = thread::Builder::new().spawn_scoped(scope, probe);
+        let prober = prober.context("no thread for the connection that measures reply times")?;
         let mut during = || -> Result<()> {
             let waited = insert(stage, &mut client, load, way)?;
             let insertion = began.elapsed().saturating_sub(waited);

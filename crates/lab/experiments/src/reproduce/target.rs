@@ -147,6 +147,10 @@ impl Stage<'_> {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let group = group.map(Arc::new);
         let sampler = self.sampler(arm, pid, started, group.clone(), &seen);
+        let sampler = sampler.inspect_err(|_| {
+            // It may have ended by itself.
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
         let cpu = Duration::ZERO;
         Ok(Target { child, pid, wrapped, ksmd, started, cpu, seen, sampler: Some(sampler), group })
     }
@@ -223,7 +227,7 @@ impl Stage<'_> {
         started: Instant,
         group: Option<Arc<cgroup::Child>>,
         seen: &Arc<Mutex<Seen>>,
-    ) -> (mpsc::Sender<()>, JoinHandle<()>) {
+    ) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<()>)> {
         let (stop, stopped) = mpsc::channel();
         let (linux, every, seen) = (self.linux.clone(), self.every, seen.clone());
         let library = match &arm.allocator {
@@ -233,7 +237,7 @@ impl Stage<'_> {
             Allocator::Bundled { .. } => None,
         };
         let ours = matches!(arm.allocator, Allocator::Ours { .. });
-        let thread = thread::spawn(move || {
+        let look = move || {
             let mut page = None;
             let mut next = Instant::now() + every;
             loop {
@@ -261,8 +265,8 @@ impl Stage<'_> {
                     seen.heap = heap;
                 }
             }
-        });
-        (stop, thread)
+        };
+        Ok((stop, pagemill_kernel::thread::start(look)?))
     }
 }
 

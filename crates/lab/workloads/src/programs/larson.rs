@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
+use crate::threads;
 use pagemill_model::random::Random;
 
 const BLOCKS: usize = 5_000;
@@ -69,14 +70,14 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         let lanes: Vec<_> = (0..params.threads)
             .map(|number| {
                 let replaced = &replaced;
-                scope.spawn(move || {
+                threads::spawn(scope, move || {
                     let mut random = Random::new(params.seed.wrapping_add(number as u64));
                     let blocks = (0..BLOCKS).map(|_| block(&mut random)).collect();
                     let mut lane = Lane { blocks, random, damaged: 0 };
                     let mut handovers = 0_u64;
                     // One at least, however late it is.
                     while handovers == 0 || Instant::now() < deadline {
-                        let worker = scope.spawn(move || serve(lane, deadline, replaced));
+                        let worker = threads::spawn(scope, move || serve(lane, deadline, replaced));
                         lane = worker.join().expect("a worker does not panic");
                         handovers += 1;
                     }

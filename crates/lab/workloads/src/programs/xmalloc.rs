@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
+use crate::threads;
 
 const BATCH: usize = 4_096;
 const SIZE: usize = 64;
@@ -101,9 +102,9 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let (made, freed, damaged) = thread::scope(|scope| {
         let channel = &channel;
         let consumers: Vec<_> =
-            (0..params.threads).map(|_| scope.spawn(move || consume(channel))).collect();
+            (0..params.threads).map(|_| threads::spawn(scope, move || consume(channel))).collect();
         let producers: Vec<_> = (0..params.threads as u64)
-            .map(|number| scope.spawn(move || produce(channel, deadline, number << 40)))
+            .map(|number| threads::spawn(scope, move || produce(channel, deadline, number << 40)))
             .collect();
         let made: u64 =
             producers.into_iter().map(|one| one.join().expect("a producer does not panic")).sum();

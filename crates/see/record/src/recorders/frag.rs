@@ -6,6 +6,7 @@ use anyhow::Result;
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::frag::FragSample;
 use pagemill_model::recording::Writer;
+use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, Nanos};
 
 use super::{Recorder, RecorderKind, Start};
@@ -64,6 +65,6 @@ impl Recorder for Frag {
     }
 
     fn amount(&self) -> String {
-        format!("{} looks at free memory", self.looks)
+        counted(self.looks, "look at free memory", "looks at free memory")
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Event, EventKind, Source as _};
 
 use super::{Recorder, RecorderKind, Start};
@@ -95,7 +96,7 @@ impl Recorder for Heap {
     }
 
     fn amount(&self) -> String {
-        format!("{} samples", self.samples)
+        counted(self.samples, "sample", "samples")
     }
 
     fn is_empty(&self) -> bool {

@@ -9,6 +9,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos};
 
 use super::{Attached, Options, Process, Recorder, RecorderKind, Start};
@@ -76,7 +77,7 @@ impl Recorder for HugePages {
     }
 
     fn amount(&self) -> String {
-        format!("{} looks at the mappings", self.looks)
+        counted(self.looks, "look at the mappings", "looks at the mappings")
     }
 }
 

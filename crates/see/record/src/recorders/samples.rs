@@ -16,6 +16,7 @@ use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
 use pagemill_model::random::Random;
 use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Event, Nanos, perf_data};
 
 use super::Recorder;
@@ -180,7 +181,7 @@ impl Recorder for AccessSamples {
     }
 
     fn amount(&self) -> String {
-        let sampled = format!("{} sampled accesses", self.rows);
+        let sampled = counted(self.rows, "sampled access", "sampled accesses");
         match self.yielded {
             Yield { taken: 0, .. } => sampled,
             yielded => format!("{sampled} ({})", yielded.words()),

@@ -11,6 +11,7 @@ use pagemill_kernel::Linux;
 use pagemill_model::Nanos;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Allocation, Event};
 
 use super::Recorder;
@@ -91,6 +92,6 @@ impl Recorder for Sites {
     }
 
     fn amount(&self) -> String {
-        format!("{} large allocations by call site", self.noted)
+        counted(self.noted, "large allocation by call site", "large allocations by call site")
     }
 }

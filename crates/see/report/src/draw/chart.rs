@@ -117,6 +117,8 @@ const WIDTHS: [(&str, f64); 2] = [("wide", 860.0), ("narrow", 360.0)];
 /// Drawings below that are narrow.
 const NARROW: f64 = 600.0;
 const COLOURS: usize = 8;
+/// To the right of the lines.
+const MARGIN: f64 = 20.0;
 
 /// Where the lines of a chart are: left, top, width, height.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +133,7 @@ impl Plot {
     /// In a drawing of this width.
     pub fn within(width: f64) -> Self {
         let (left, height) = if width < NARROW { (52.0, 220.0) } else { (70.0, 260.0) };
-        Self { left, top: 30.0, width: width - left - 20.0, height }
+        Self { left, top: 30.0, width: width - left - MARGIN, height }
     }
 
     pub fn floor(self) -> f64 {
@@ -154,7 +156,13 @@ impl Plot {
     /// A value of the horizontal quantity, and a line up from there, so long.
     pub fn up(self, out: &mut Markup, x: f64, length: f64, value: &str) {
         grid(out, &format!("M{x:.1} {}v{length}", self.floor()));
-        label(out, x, self.floor() + 18.0, "middle", value);
+        // The last one would be cut off at the edge of the drawing.
+        let edge = self.left + self.width + MARGIN;
+        let (x, anchor) = match x + breadth(value) / 2.0 > edge {
+            true => (edge, "end"),
+            false => (x, "middle"),
+        };
+        label(out, x, self.floor() + 18.0, anchor, value);
     }
 
     /// The names of the lines, below; the height of the drawing.
@@ -180,15 +188,15 @@ fn grid(out: &mut Markup, path: &str) {
     out.empty("path", &[("class", &"grid"), ("d", &path)]);
 }
 
+/// How broad a text is in the style's font, if it is digits mostly.
+fn breadth(text: &str) -> f64 {
+    const LETTER: f64 = 7.0;
+    text.chars().count() as f64 * LETTER
+}
+
 /// A text in lines that fit a width, as far as its parts do.
 fn broken(text: &str, width: f64) -> Vec<&str> {
-    // Of the style's font, with digits mostly.
-    const LETTER: f64 = 7.0;
-    if text.chars().count() as f64 * LETTER <= width {
-        vec![text]
-    } else {
-        text.split(" / ").collect()
-    }
+    if breadth(text) <= width { vec![text] } else { text.split(" / ").collect() }
 }
 
 /// A line of a series.

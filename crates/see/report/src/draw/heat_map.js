@@ -19,7 +19,7 @@
 
   const time = step => {
     const ns = step * heat.step;
-    return ns < 1e6 ? (ns / 1e3).toFixed(0) + ' us' : ns < 1e9 ? (ns / 1e6).toFixed(0) + ' ms' : (ns / 1e9).toFixed(2) + ' s';
+    return !ns ? '0' : ns < 1e6 ? (ns / 1e3).toFixed(0) + ' us' : ns < 1e9 ? (ns / 1e6).toFixed(0) + ' ms' : (ns / 1e9).toFixed(2) + ' s';
   };
   const size = bytes => {
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
@@ -121,11 +121,13 @@
     g.stroke();
     g.strokeStyle = line;
     g.fillStyle = soft;
-    for (let i = 0; i <= 5; i++) {
-      const x = LABEL + plot * i / 5;
+    // So many times that their labels do not touch.
+    const marks = Math.max(1, Math.min(5, Math.floor(plot / 70)));
+    for (let i = 0; i <= marks; i++) {
+      const x = LABEL + plot * i / marks;
       g.beginPath(); g.moveTo(x, TOP - 8); g.lineTo(x, height - AXIS + 4); g.globalAlpha = 0.5; g.stroke(); g.globalAlpha = 1;
-      g.textAlign = i === 5 ? 'right' : 'center';
-      g.fillText(time(view[0] + (view[1] - view[0]) * i / 5), x, height - 12);
+      g.textAlign = i === marks ? 'right' : 'center';
+      g.fillText(time(view[0] + (view[1] - view[0]) * i / marks), x, height - 12);
     }
     if (drag && drag.to !== drag.from) {
       g.globalAlpha = 0.25; g.fillStyle = text;

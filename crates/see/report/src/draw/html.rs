@@ -54,6 +54,21 @@ impl Page {
         self
     }
 
+    /// Labels and what is said of each; words and figures alike begin at the left, and long ones are broken.
+    pub fn facts(&mut self, rows: &[Vec<String>]) -> &mut Self {
+        let body = &mut self.body;
+        body.open("table", &[("class", &"facts")]).open("tbody", &[]).raw("\n");
+        for row in rows {
+            body.open("tr", &[]);
+            for cell in row {
+                body.text("td", &[], cell);
+            }
+            body.close("tr").raw("\n");
+        }
+        body.close("tbody").close("table").raw("\n");
+        self
+    }
+
     /// A table. Cells that look like figures are set to the right.
     pub fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> &mut Self {
         let body = &mut self.body;
@@ -133,6 +148,7 @@ pre { border: 1px solid var(--line); border-radius: 4px; padding: .6rem; overflo
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n { text-align: right; white-space: nowrap; }
+.facts td { overflow-wrap: anywhere; } .facts td:first-child { white-space: nowrap; }
 figure { margin: 1rem 0; } figcaption { font-weight: 600; font-size: 13px; margin-bottom: .3rem; }
 svg.narrow { display: none; } @media (max-width: 640px) { svg.narrow { display: block; } svg.wide { display: none; } }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
@@ -224,6 +240,15 @@ mod tests {
             assert!(!html.contains(fetch), "{fetch}");
         }
         assert!(html.contains("prefers-color-scheme: dark"));
+    }
+
+    /// A kernel's version stood at the right edge, and on a narrow screen behind it, for it begins with a digit.
+    #[test]
+    fn facts_are_set_to_the_left() {
+        let mut page = Page::new("t");
+        page.facts(&[vec!["kernel".into(), "6.18.44 x86_64".into()]]);
+        let html = page.finish();
+        assert!(html.contains("<td>kernel</td><td>6.18.44 x86_64</td>"), "{html}");
     }
 
     #[test]

@@ -140,6 +140,17 @@ mod tests {
         assert!(svg.contains("d=\"M70.0 290.0H840.0V30.0h0.1\""), "{svg}");
     }
 
+    /// `100000` was drawn as `10000(`.
+    #[test]
+    fn the_last_value_ends_at_the_edge() {
+        let svg = chart(&[(1.0, 1.0), (100_000.0, 0.1)], Vertical::Logarithmic);
+        for edge in ["860.0", "360.0"] {
+            let end = format!("text-anchor=\"end\" x=\"{edge}\"");
+            assert_eq!(svg.matches(&end).count(), 1, "{edge}: {svg}");
+        }
+        assert!(svg.contains(">100000</text>"), "{svg}");
+    }
+
     #[test]
     fn what_a_logarithm_cannot_show_is_left_out() {
         assert!(chart(&[(0.0, 1.0)], Vertical::Logarithmic).contains("nothing was measured"));

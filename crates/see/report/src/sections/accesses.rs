@@ -84,9 +84,12 @@ fn strip(object: &ObjectHeat, steps: u64, most: u64) -> String {
 }
 
 fn columns(object: &ObjectHeat, steps: u64) -> [u64; STRIP] {
-    let mut columns = [0; STRIP];
+    let mut columns = [0_u64; STRIP];
     for (_, step, heat) in &object.cells {
-        columns[(step * STRIP as u64 / steps.max(1)) as usize % STRIP] += heat.accesses();
+        // A summary is a file that anybody may have written.
+        let column = step.saturating_mul(STRIP as u64) / steps.max(1);
+        let sum = &mut columns[column as usize % STRIP];
+        *sum = heat.accesses().saturating_add(*sum);
     }
     columns
 }
@@ -102,8 +105,7 @@ fn fitted(name: &str, width: usize) -> String {
 }
 
 fn row(name: String, counts: &Counts) -> Vec<String> {
-    let reads =
-        counts.accesses - counts.writes - counts.fetches.min(counts.accesses - counts.writes);
+    let reads = counts.accesses.saturating_sub(counts.writes).saturating_sub(counts.fetches);
     let mut row = vec![name];
     row.extend(
         [counts.pages, counts.written, reads, counts.writes, counts.fetches, counts.in_kernel]
@@ -182,7 +184,7 @@ impl Section for Accesses {
         }
         out.push_str(&self.objects_over_time());
         if view.intervals > 0 {
-            let mib = |pages: u64| (pages * page) as f64 / f64::from(1 << 20);
+            let mib = |pages: u64| pages.saturating_mul(page) as f64 / f64::from(1 << 20);
             let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
             let series =
                 Series { name: "working set of an interval".into(), points: points.collect() };
@@ -190,7 +192,7 @@ impl Section for Accesses {
             let most = view.working_set.iter().map(|point| point.1).max().unwrap_or(0);
             out.push_str(&format!(
                 "largest working set of an interval {}\n",
-                Bytes(most * page).to_string().trim()
+                Bytes(most.saturating_mul(*page)).to_string().trim()
             ));
         }
         if view.kept > 0 {
@@ -221,7 +223,7 @@ impl Section for Accesses {
     }
 
     fn length(&self) -> Option<String> {
-        let steps = Nanos(self.heat.step * self.heat.steps);
+        let steps = Nanos(self.heat.step.saturating_mul(self.heat.steps));
         let length = match self.view.working_set.last() {
             Some(point) => Nanos((point.0 * 1e9) as u64),
             // Samples have no intervals.
@@ -312,14 +314,17 @@ impl Accesses {
         let mut out = format!("\n{}", self.object_table(&shown));
         let left = heat.objects.len() - shown.len();
         if left > 0 {
-            out.push_str(&format!("and {} more\n", left as u64 + heat.others.saturating_sub(1)));
+            out.push_str(&format!(
+                "and {} more\n",
+                heat.others.saturating_sub(1).saturating_add(left as u64)
+            ));
         }
         out.push_str(&format!(
             "{:.2} % of accesses are to globals, allocations and stacks, the others by the name of their mapping\n",
             heat.in_objects as f64 * 100.0 / heat.accesses.max(1) as f64
         ));
         let most = shown.iter().flat_map(|object| columns(object, heat.steps)).max().unwrap_or(0);
-        let seconds = Nanos(heat.step * heat.steps);
+        let seconds = Nanos(heat.step.saturating_mul(heat.steps));
         out.push_str(&format!(
             "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
             seconds.to_string().trim()

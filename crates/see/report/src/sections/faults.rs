@@ -100,7 +100,7 @@ impl Section for Faults {
     fn html(&self, page: &mut Page) {
         let facts: Vec<Vec<String>> =
             self.facts().into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
-        page.heading("Page faults").table(&["", ""], &facts);
+        page.heading("Page faults").facts(&facts);
         if self.view.all.total() > 0 {
             match self.refusal() {
                 Some(why) => {

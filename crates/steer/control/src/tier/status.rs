@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use pagemill_kernel::loan;
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::presence::{self, Presence};
 use pagemill_kernel::{Error, Result};
@@ -112,17 +114,18 @@ impl Board {
     /// Makes the directory where it is missing.
     pub fn claim(directory: &Path) -> Result<Self> {
         let failed = |error| Error::io("create", directory.display(), error);
-        fs::create_dir_all(directory).map_err(failed)?;
+        loan::make(directory).map_err(failed)?;
         Ok(Self { directory: directory.to_owned(), mark: Presence::claim(directory, "tier")? })
     }
 
-    /// Replaces what it says.
+    /// Replaces what it says, which is everybody's to read.
     pub fn write(&self, status: &Status) -> Result<()> {
         let target = path(&self.directory, self.mark.token());
         let fresh = target.with_extension("new");
         let written = serde_json::to_vec_pretty(status)
             .map_err(std::io::Error::from)
             .and_then(|text| fs::write(&fresh, text))
+            .and_then(|()| fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644)))
             .and_then(|()| fs::rename(&fresh, &target));
         written.map_err(|error| Error::io("write", target.display(), error))
     }
@@ -362,6 +365,30 @@ mod tests {
         assert_eq!(all(directory.path()), std::slice::from_ref(&status));
         drop(board);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// Under root's umask 077 monitoring saw no daemon, and the library in other users' programs no loan.
+    #[test]
+    fn everybody_can_read_what_a_daemon_says_whatever_the_umask() {
+        const NAME: &str =
+            "tier::status::tests::everybody_can_read_what_a_daemon_says_whatever_the_umask";
+        if std::env::var_os("PAGEMILL_TEST_UMASK").is_none() {
+            // The umask is the process's, and other tests are in it.
+            let mut shell = std::process::Command::new("sh");
+            shell.arg("-c").arg(format!("umask 077; exec \"$0\" --exact {NAME}"));
+            shell.arg(std::env::current_exe().unwrap()).env("PAGEMILL_TEST_UMASK", "077");
+            let done = shell.output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("run/pagemill");
+        let board = Board::claim(&directory).unwrap();
+        board.write(&status()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o755);
+        assert_eq!(mode(&path(&directory, board.mark.token())), 0o644);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     {
         bail!("{} exists (use -f to overwrite it)", output.display());
     }
+    pagemill_launch::context::ensure_room()?;
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
     let words = Words::of(&path, &command, name)?;
     let mut watched = vec![signal::CHILD];

@@ -10,6 +10,7 @@ use anyhow::Result;
 use pagemill_kernel::clock;
 use pagemill_kernel::signal::Signals;
 use pagemill_model::recording::Writer;
+use pagemill_model::units::counted;
 
 use super::{Arguments, INTERVAL_FLOOR};
 use pagemill_launch::exit::Exit;
@@ -73,7 +74,9 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     match finished {
         Ok(path) => {
             let path = path.display();
-            eprintln!("recorded {intervals} intervals, {accesses} accesses of {comm} in {path}");
+            let intervals = counted(intervals, "interval", "intervals");
+            let accesses = counted(accesses, "access", "accesses");
+            eprintln!("recorded {intervals}, {accesses} of {comm} in {path}");
             eprintln!("next: pagemill report {path}");
         }
         Err(error) => {

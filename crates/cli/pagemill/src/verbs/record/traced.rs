@@ -14,6 +14,7 @@ use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;
 use pagemill_model::Nanos;
 use pagemill_model::recording::Writer;
+use pagemill_model::units::counted;
 use pagemill_record::recorders::accesses::{self, Done, Traced};
 use pagemill_tracer::{Ended, Granule, Options};
 
@@ -91,7 +92,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
                 // It was started to be recorded, a moment ago.
                 let _ = signal::send(pid, 9);
             }
-            return refused(&error.to_string(), if arguments.pid.is_some() { 2 } else { 125 });
+            return refused(&format!("{error:#}"), if arguments.pid.is_some() { 2 } else { 125 });
         }
     };
     flush(arguments, &mut writer);
@@ -133,7 +134,7 @@ fn taken_over(pid: u32, options: Options) -> Or<Traced> {
             Kind::Unsupported => 3,
             _ => 2,
         };
-        refused(&error.to_string(), code)
+        refused(&format!("{error:#}"), code)
     })
 }
 
@@ -212,7 +213,9 @@ fn concluded(stat: &Stat, done: Done, mut writer: Writer) {
         eprintln!("pagemill: {error:#}");
     }
     let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
-    eprintln!("recorded {intervals} intervals, {accesses} accesses of {comm} ({pid}) in {path}");
+    let intervals = counted(intervals, "interval", "intervals");
+    let accesses = counted(accesses, "access", "accesses");
+    eprintln!("recorded {intervals}, {accesses} of {comm} ({pid}) in {path}");
     if let Ended::Killed(signal) = ended {
         eprintln!("{comm} was ended by signal {signal}");
     }

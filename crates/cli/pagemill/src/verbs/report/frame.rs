@@ -47,7 +47,7 @@ pub(super) fn html(report: &Report) -> String {
     let mut page = Page::new(&format!("{} ({})", meta.comm, meta.pid));
     let header: Vec<Vec<String>> =
         header(report).into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
-    page.table(&["", ""], &header);
+    page.facts(&header);
     if report.sections.shown().next().is_none() {
         page.paragraph(heap::NONE);
     }

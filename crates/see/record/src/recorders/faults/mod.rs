@@ -16,6 +16,7 @@ use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos};
 
 pub use engine::BackEnd;
@@ -288,6 +289,7 @@ impl Recorder for Faults {
     }
 
     fn amount(&self) -> String {
-        format!("{} page faults, {} of them with a row", self.setup.counted, self.slow)
+        let faults = counted(self.setup.counted, "page fault", "page faults");
+        format!("{faults}, {} of them with a row", self.slow)
     }
 }
