@@ -111,9 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let known = kept::read(&mut reader);
     let folds = access_setup.is_some() && known.is_none();
     let mut accesses = folds.then(|| kept::Folds::new(&reader));
-    let mut progress = kept::Progress::new(&reader);
+    let mut reading = kept::Reading::new(&reader);
     while let Some(event) = reader.next_event()? {
-        progress.event();
+        reading.event();
         heap.event(&event);
         hugepages.event(&event);
         frag.event(&event);
@@ -125,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             faults.event(&event);
         }
     }
-    drop(progress);
+    drop(reading);
     let faults = setup.zip(faults).map(|(setup, fold)| Faults {
         setup,
         view: fold.view(),
