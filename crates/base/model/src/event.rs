@@ -1,7 +1,7 @@
 //! What happened: one type for each dataset of a recording.
 
 use crate::access::{Access, Allocation, Touched};
-use crate::dataset::{Column, Row, row};
+use crate::dataset::{Cell, Column, Row, row};
 use crate::fault::{Fault, FaultCounts, MappingSample};
 use crate::frag::FragSample;
 use crate::huge::HugeDecision;
@@ -48,6 +48,7 @@ macro_rules! events {
             name: $row::DATASET,
             about: concat!($($about),+),
             columns: $row::COLUMNS,
+            make: make::<$row>,
         }),*];
 
         /// Names of the datasets, in the order of the kinds.
@@ -69,6 +70,16 @@ pub struct Dataset {
     pub about: &'static str,
     /// Its columns, in file order.
     pub columns: &'static [Column],
+    /// An event of the kind, whose cells are asked for one by one; what does not fit its column is left out.
+    pub make: fn(&mut dyn FnMut(&Column) -> Cell) -> Event,
+}
+
+fn make<R: Recorded>(cell: &mut dyn FnMut(&Column) -> Cell) -> Event {
+    let mut row = R::default();
+    for (at, column) in R::COLUMNS.iter().enumerate() {
+        row.set(at, cell(column));
+    }
+    row.into_event()
 }
 
 /// A row that is an event.
