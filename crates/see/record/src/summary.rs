@@ -329,7 +329,7 @@ impl Reading {
     pub fn new(reader: &Reader) -> Self {
         let parts = &reader.meta().parts;
         let rows = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
-        Self { line: Progress::of("reading accesses", rows.sum()), read: 0 }
+        Self { line: Progress::of("reading accesses", rows.fold(0, u64::saturating_add)), read: 0 }
     }
 
     /// One more was read.

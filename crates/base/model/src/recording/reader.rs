@@ -167,7 +167,7 @@ impl Reader {
             set.absent.clone().into_iter().map(move |range| (dataset, range))
         };
         let parts: Vec<_> = self.datasets.iter().flat_map(named).collect();
-        let rows = self.datasets.iter().map(|set| set.unread).sum();
+        let rows = self.datasets.iter().map(|set| set.unread).fold(0, u64::saturating_add);
         (!parts.is_empty()).then_some(Missing { parts, rows })
     }
 }
