@@ -71,10 +71,13 @@ pub struct Dataset {
     /// Its columns, in file order.
     pub columns: &'static [Column],
     /// An event of the kind, whose cells are asked for one by one; what does not fit its column is left out.
-    pub make: fn(&mut dyn FnMut(&Column) -> Cell) -> Event,
+    pub make: fn(Cells<'_>) -> Event,
 }
 
-fn make<R: Recorded>(cell: &mut dyn FnMut(&Column) -> Cell) -> Event {
+/// What gives the cell of a column.
+pub type Cells<'a> = &'a mut dyn FnMut(&Column) -> Cell;
+
+fn make<R: Recorded>(cell: Cells<'_>) -> Event {
     let mut row = R::default();
     for (at, column) in R::COLUMNS.iter().enumerate() {
         row.set(at, cell(column));

@@ -47,7 +47,7 @@ impl Rest<'_> {
 
     fn cell(&mut self, shape: Shape, must: bool) -> Cell {
         match shape {
-            _ if !must && self.byte() % 4 == 0 => Cell::Absent,
+            _ if !must && self.byte().is_multiple_of(4) => Cell::Absent,
             Shape::Number => Cell::Number(self.number()),
             Shape::Numbers => Cell::Numbers((0..self.byte() % 40).map(|_| self.number()).collect()),
             Shape::Text => {

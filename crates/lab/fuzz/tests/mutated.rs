@@ -2,6 +2,8 @@
 //! `PAGEMILL_SEED` others. An input that does is kept in the directory for temporary files and named, and goes to
 //! `cargo fuzz run TARGET FILE` as it is.
 
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 

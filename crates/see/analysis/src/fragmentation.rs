@@ -74,7 +74,7 @@ pub fn external(blocks: &[u64], order: usize) -> Score {
     if blocks.iter().skip(order).any(|count| *count > 0) {
         return Score(-1000);
     }
-    let wanted = u128::from(free_pages(blocks)) * 1000 >> order.min(127);
+    let wanted = (u128::from(free_pages(blocks)) * 1000) >> order.min(127);
     Score(1000 - ((1000 + wanted) / u128::from(count)) as i64)
 }
 

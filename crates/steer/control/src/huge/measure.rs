@@ -172,7 +172,7 @@ pub fn measure(
         interrupted: false,
         took: Duration::ZERO,
     };
-    let counted = match repeat(&runner, &options, &index, &mut outcome, began, progress)? {
+    let counted = match repeat(&runner, &options, &index, &mut outcome, tell)? {
         Ok(counted) => counted,
         Err(error) => return Ok(Err(error)),
     };
@@ -239,8 +239,7 @@ fn repeat(
     options: &Options,
     index: &BTreeMap<Place, usize>,
     outcome: &mut Outcome,
-    began: Instant,
-    progress: Progress<'_>,
+    tell: Done<'_>,
 ) -> Result<std::result::Result<Both, std::io::Error>> {
     let counters = runner.counters.as_ref().ok();
     let count = outcome.slices.len();
