@@ -13,8 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,12 +203,8 @@ impl Group {
             .open(&path)
             .map_err(|error| Error::io("open", path.display(), error))?;
         let enter = move || {
-            // SAFETY: `procs` is an open descriptor that the closure owns, the buffer is a static
-            // byte; `write` is async-signal-safe.
-            match unsafe { libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) } {
-                1 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
+            rustix::io::write(&procs, b"0")?;
+            Ok(())
         };
         // SAFETY: between fork and exec the closure makes one async-signal-safe system call and
         // neither allocates nor locks.

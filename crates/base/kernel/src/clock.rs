@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::{Error, Result};
+
+fn time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
 
 /// Time since some moment before this system's first process; it never goes back and does not run
 /// while the machine is suspended. The same in all processes of a time namespace.
 pub fn monotonic() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for writes, and every Linux has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    time(ClockId::Monotonic)
 }
 
 /// The processor's time stamp counter, which runs at one speed; zero where there is none.
@@ -36,10 +39,7 @@ pub fn of_process(pid: u32) -> Result<Duration> {
 
 /// CPU time of this thread so far, user and system.
 pub fn of_thread() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes, and every Linux has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    time(ClockId::ThreadCPUTime)
 }
 
 #[cfg(test)]

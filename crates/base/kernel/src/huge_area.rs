@@ -19,6 +19,9 @@ use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::ptr;
 
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::{Error, Result, page_size};
 
 /// Anonymous memory at a multiple of the huge page size.
@@ -161,7 +164,7 @@ struct Pipe {
 
 /// Bytes that a pipe is asked to hold. Beyond `fs.pipe-user-pages-soft` the kernel refuses, and the
 /// pipe keeps its default size.
-const PIPE_SIZE: libc::c_int = 1 << 20;
+const PIPE_SIZE: usize = 1 << 20;
 
 impl Pins {
     /// Pages pinned.
@@ -193,12 +196,8 @@ impl Pins {
                 Error::io("open", "a pipe to pin pages with", error)
                     .advise("raise the limit of open files: ulimit -n 65536")
             })?;
-            // SAFETY: the descriptor is an open pipe; the call takes numbers only.
-            let grown = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_SIZE) };
-            // SAFETY: as above.
-            let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
-            let size = if grown > 0 { grown } else { size };
-            self.room = usize::try_from(size).unwrap_or(0) / page_size();
+            let grown = fcntl_setpipe_size(&writer, PIPE_SIZE);
+            self.room = grown.or_else(|_| fcntl_getpipe_size(&writer)).unwrap_or(0) / page_size();
             self.pipes.push_back(Pipe { reader, writer, pages: 0 });
         }
         let Some(pipe) = self.pipes.back_mut() else {
@@ -221,17 +220,11 @@ impl Pins {
 
 /// Raises the limit of open files of this process as far as it goes, and returns it.
 pub fn raise_open_files() -> Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writes.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(Error::last("read", "the limit of open files"));
-    }
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: `limit` is a valid limit.
-    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
-        0 => Ok(limit.rlim_cur),
-        _ => Err(Error::last("raise", "the limit of open files")),
-    }
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
+        .map_err(|error| Error::io("raise", "the limit of open files", error.into()))?;
+    Ok(limit.current.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -83,8 +83,7 @@ pub use error::{Error, Kind, Result};
 
 /// Bytes of a page on this machine.
 pub fn page_size() -> usize {
-    // SAFETY: `sysconf` takes any number and only reads.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    rustix::param::page_size()
 }
 
 /// The file systems through which the kernel talks.

@@ -13,13 +13,10 @@ impl Resource {
     /// The soft limit of this process; `None` without one.
     pub fn limit(self) -> Option<u64> {
         let resource = match self {
-            Self::Descriptors => libc::RLIMIT_NOFILE,
-            Self::AddressSpace => libc::RLIMIT_AS,
+            Self::Descriptors => rustix::process::Resource::Nofile,
+            Self::AddressSpace => rustix::process::Resource::As,
         };
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is valid for writes of its type.
-        let read = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
-        (read && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+        rustix::process::getrlimit(resource).current
     }
 }
 

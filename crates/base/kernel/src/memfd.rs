@@ -7,22 +7,22 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, seek};
+use rustix::io::Errno;
 
 use crate::maps::Mapping;
 use crate::{Error, Kind, Linux, Result};
 
 /// Creates an empty file in memory. `name` shows in `/proc/PID/maps` as `/memfd:name`.
 pub fn create(name: &CStr) -> Result<File> {
-    // SAFETY: `name` is a valid C string, which the kernel copies.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(Error::last("create", format_args!("memfd {name:?}"))
-            .advise("allow memfd_create(2) in the container's seccomp profile"));
-    }
-    // SAFETY: `fd` was just created, is open, and nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    let made = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|error| {
+        Error::io("create", format_args!("memfd {name:?}"), error.into())
+            .advise("allow memfd_create(2) in the container's seccomp profile")
+    });
+    made.map(File::from)
 }
 
 /// Locks the first byte of a file in memory for as long as the returned file is open: others who have it can see that
@@ -44,12 +44,8 @@ pub fn hold(file: &File) -> Result<File> {
 
 /// Gives the pages of `length` bytes from `offset` back; the file reads as zeros there.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: `file` is an open descriptor; the call takes numbers only.
-    let done = unsafe {
-        libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, length as libc::off_t)
-    };
-    if done == 0 { Ok(()) } else { Err(Error::last("punch a hole in", "memfd")) }
+    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+        .map_err(|error| Error::io("punch a hole in", "memfd", error.into()))
 }
 
 /// Bytes of a piece that [`data`] hands out, at most.
@@ -62,19 +58,15 @@ pub fn data(
     to: u64,
     mut each: impl FnMut(u64, u64) -> Result<()>,
 ) -> Result<()> {
-    let seek = |at: u64, what: i32| -> Result<Option<u64>> {
-        // SAFETY: `file` is an open descriptor; the call takes numbers only.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, what) };
-        if let Ok(found) = u64::try_from(found) {
-            return Ok(Some(found));
-        }
-        let error = Error::last("look for data in", "memfd");
-        if error.errno() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+    let look = |place: SeekFrom| match seek(file, place) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(Error::io("look for data in", "memfd", error.into())),
     };
     let mut at = from;
     while at < to {
-        let Some(start) = seek(at, libc::SEEK_DATA)?.filter(|&start| start < to) else { break };
-        let end = seek(start, libc::SEEK_HOLE)?.unwrap_or(to).min(to);
+        let Some(start) = look(SeekFrom::Data(at))?.filter(|&start| start < to) else { break };
+        let end = look(SeekFrom::Hole(start))?.unwrap_or(to).min(to);
         at = start;
         while at < end {
             let next = end.min(at + PIECE);

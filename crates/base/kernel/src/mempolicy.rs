@@ -2,9 +2,6 @@
 //! weighted interleaving spreads new memory over nodes
 //! (Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave).
 
-use std::collections::BTreeMap;
-
-use crate::error::present;
 use crate::{Error, Linux, Result};
 
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
@@ -16,25 +13,6 @@ pub fn weight_file(node: u32) -> String {
 
 /// Writing a weight turns this off (kernel 6.16); writing `true` puts the firmware's weights back.
 pub const AUTO_WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave/auto";
-
-impl Linux {
-    /// The weight of each node; `None` for a kernel without weighted interleaving (before 6.9).
-    pub fn interleave_weights(&self) -> Result<Option<BTreeMap<u32, u64>>> {
-        let Ok(entries) = std::fs::read_dir(self.path(WEIGHTS)) else { return Ok(None) };
-        let mut weights = BTreeMap::new();
-        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
-            let Some(Ok(node)) = name.strip_prefix("node").map(str::parse) else { continue };
-            weights.insert(node, self.read_number(weight_file(node))?);
-        }
-        Ok(Some(weights))
-    }
-
-    /// Whether the weights follow the firmware's bandwidths; `None` before kernel 6.16.
-    pub fn interleave_auto(&self) -> Result<Option<bool>> {
-        let text = present(self.read(AUTO_WEIGHTS))?;
-        Ok(text.map(|text| matches!(text.trim(), "true" | "1" | "Y")))
-    }
-}
 
 /// The nodes that a process may have memory of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,16 +173,7 @@ pub fn fork_a_sleeper() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
     use crate::move_pages::{Place, locate};
-
-    #[test]
-    fn weights_are_read_where_the_kernel_has_them() {
-        let weights = fixtures::two_nodes().interleave_weights().unwrap().unwrap();
-        assert_eq!(weights, BTreeMap::from([(0, 23), (1, 8)]));
-        assert_eq!(fixtures::two_nodes().interleave_auto().unwrap(), Some(true));
-        assert_eq!(fixtures::debian().interleave_weights().unwrap(), None);
-    }
 
     #[test]
     fn a_policy_that_binds_is_told_from_those_that_prefer() {

@@ -1,9 +1,10 @@
 //! `/proc/PID/oom_score_adj`: whom the kernel ends first when memory runs out, -1000 (never) to 1000
 //! (first).
 
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+
+use rustix::fs::{self, Mode, OFlags};
 
 use crate::{Linux, Result};
 
@@ -11,18 +12,10 @@ use crate::{Linux, Result};
 pub fn set_in(command: &mut Command, adjustment: i32) {
     let value = adjustment.to_string();
     let set = move || {
-        let path = c"/proc/self/oom_score_adj";
-        // SAFETY: `path` is a C string; the call takes flags otherwise.
-        let file = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `file` is open, and `value` is readable for its length.
-        let written = unsafe { libc::write(file, value.as_ptr().cast(), value.len()) };
-        let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-        // SAFETY: `file` was opened above and is closed once.
-        unsafe { libc::close(file) };
-        result
+        let file =
+            fs::open(c"/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(file, value.as_bytes())?;
+        Ok(())
     };
     // SAFETY: between fork and exec the closure makes async-signal-safe calls only and neither
     // allocates nor locks: its text was made before.

@@ -5,11 +5,11 @@
 //! differ from the caller's real one, or when a caller other than root gains file capabilities.
 //! `no_new_privs` and a `nosuid` mount switch all of it off.
 
-use std::ffi::CString;
 use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::{Error, Linux, Result};
 
@@ -32,9 +32,8 @@ pub fn gain(path: &Path) -> Result<Option<Gain>> {
     if Linux::live().status(me)?.no_new_privileges == Some(true) || no_suid(path)? {
         return Ok(None);
     }
-    // SAFETY: these calls take nothing, only read, and cannot fail.
-    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
-    Ok(gain_of(&metadata, has_capabilities(path)?, user, group))
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    Ok(gain_of(&metadata, has_capabilities(path)?, user.as_raw(), group.as_raw()))
 }
 
 fn gain_of(file: &Metadata, capabilities: bool, user: u32, group: u32) -> Option<Gain> {
@@ -52,35 +51,18 @@ fn gain_of(file: &Metadata, capabilities: bool, user: u32, group: u32) -> Option
 
 /// Whether the file system of `path` is mounted `nosuid`.
 fn no_suid(path: &Path) -> Result<bool> {
-    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    let name = c_path(path)?;
-    // SAFETY: `name` is a C string; `answer` is valid for writes of its type.
-    match unsafe { libc::statvfs(name.as_ptr(), answer.as_mut_ptr()) } {
-        // SAFETY: zeroed is a valid `statvfs`, and the call has filled it.
-        0 => Ok(unsafe { answer.assume_init() }.f_flag & libc::ST_NOSUID != 0),
-        _ => Err(Error::last("look at the file system of", path.display())),
-    }
+    let answer = rustix::fs::statvfs(path)
+        .map_err(|error| Error::io("look at the file system of", path.display(), error.into()))?;
+    Ok(answer.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
 }
 
 /// Whether the file carries capabilities (`security.capability`).
 fn has_capabilities(path: &Path) -> Result<bool> {
-    let file = c_path(path)?;
-    let name = c"security.capability";
-    // SAFETY: both names are C strings; with a size of zero the buffer is not used.
-    let length = unsafe { libc::getxattr(file.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
-    if length >= 0 {
-        return Ok(length > 0);
+    match rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 0][..]) {
+        Ok(length) => Ok(length > 0),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(Error::io("read the capabilities of", path.display(), error.into())),
     }
-    let error = std::io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::ENODATA | libc::EOPNOTSUPP) => Ok(false),
-        _ => Err(Error::io("read the capabilities of", path.display(), error)),
-    }
-}
-
-fn c_path(path: &Path) -> Result<CString> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::malformed(path.display(), "a zero byte in a path"))
 }
 
 #[cfg(test)]

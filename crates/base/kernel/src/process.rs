@@ -308,9 +308,7 @@ fn parse_layout(text: &str) -> Option<ProgramLayout> {
 
 /// Clock ticks as time.
 fn ticks(count: u64) -> Duration {
-    // SAFETY: `sysconf` takes any number and only reads.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let per_second = u64::try_from(per_second).ok().filter(|&rate| rate > 0).unwrap_or(100);
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_nanos(count.saturating_mul(1_000_000_000 / per_second))
 }
 

@@ -3,9 +3,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Error, Kind, Linux, Result};
 
@@ -124,19 +125,14 @@ impl Trigger {
 
     /// Waits until it fires or `timeout` has passed; `true` if it fired.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
-        let mut poll =
-            libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLPRI, revents: 0 };
-        let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: `poll` is one valid entry, exclusively borrowed for the call.
-        let ready = unsafe { libc::poll(&mut poll, 1, milliseconds) };
-        match ready {
-            _ if poll.revents & libc::POLLERR != 0 => {
-                Err(Error::new(Kind::Gone, "wait for", "a pressure trigger", "its source is gone"))
-            }
-            1.. => Ok(poll.revents & libc::POLLPRI != 0),
-            0 => Ok(false),
-            _ => Err(Error::last("wait for", "a pressure trigger")),
+        let mut polled = [PollFd::new(&self.file, PollFlags::PRI)];
+        let fired = poll(&mut polled, Timespec::try_from(timeout).ok().as_ref())
+            .map_err(|error| Error::io("wait for", "a pressure trigger", error.into()))?;
+        if polled[0].revents().contains(PollFlags::ERR) {
+            let why = "its source is gone";
+            return Err(Error::new(Kind::Gone, "wait for", "a pressure trigger", why));
         }
+        Ok(fired > 0 && polled[0].revents().contains(PollFlags::PRI))
     }
 }
 

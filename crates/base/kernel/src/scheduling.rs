@@ -21,12 +21,8 @@ pub fn real_time_is_allowed() -> Result<()> {
 }
 
 fn try_real_time() -> io::Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid for writes of its type.
-    if unsafe { libc::getrlimit(libc::RLIMIT_RTTIME, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if limit.rlim_cur != libc::RLIM_INFINITY || limit.rlim_max != libc::RLIM_INFINITY {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Rttime);
+    if limit.current.is_some() || limit.maximum.is_some() {
         return Err(io::Error::other("RLIMIT_RTTIME limits real-time threads"));
     }
     let lowest = libc::sched_param { sched_priority: 1 };
@@ -42,8 +38,7 @@ fn try_real_time() -> io::Result<()> {
 pub fn yield_to_others() {
     /// The least that a processor gives.
     const NICEST: i32 = 19;
-    // SAFETY: no memory; on Linux 0 is the calling thread alone.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICEST) };
+    let _ = rustix::process::setpriority_process(None, NICEST);
 }
 
 /// Processors that a thread may run on, a bit each, as the kernel has them.

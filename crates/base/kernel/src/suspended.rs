@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
@@ -27,14 +27,8 @@ pub struct Suspended {
 }
 
 fn pipe() -> Result<(File, File)> {
-    let mut ends = [0; 2];
-    // SAFETY: the array has room for the two descriptors that the call writes.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(Error::last("make", "a pipe"));
-    }
-    // SAFETY: the call has just returned these descriptors, and nobody else has them.
-    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok((read.into(), write.into()))
+    let (read, write) = io::pipe().map_err(|error| Error::io("make", "a pipe", error))?;
+    Ok((OwnedFd::from(read).into(), OwnedFd::from(write).into()))
 }
 
 impl Suspended {

@@ -90,28 +90,10 @@ pub fn disable_here(how: Disabled) -> Result<()> {
     })
 }
 
-/// What holds for this process.
-pub fn disabled_here() -> Result<Disabled> {
-    const PR_GET_THP_DISABLE: libc::c_int = 42;
-    let none: libc::c_ulong = 0;
-    // SAFETY: this option takes numbers only.
-    match unsafe { libc::prctl(PR_GET_THP_DISABLE, none, none, none, none) } {
-        0 => Ok(Disabled::No),
-        1 => Ok(Disabled::Altogether),
-        3 => Ok(Disabled::ExceptAdvised),
-        _ => Err(Error::last("read", "PR_GET_THP_DISABLE")),
-    }
-}
-
 impl Linux {
     /// Whether anonymous memory uses huge pages of the largest size.
     pub fn thp_enabled(&self) -> Result<Choice> {
         self.choice(&format!("{DIRECTORY}/enabled"))
-    }
-
-    /// Whether a page fault may wait for a huge page.
-    pub fn thp_defrag(&self) -> Result<Choice> {
-        self.choice(&format!("{DIRECTORY}/defrag"))
     }
 
     /// Whether shared memory, memfds included, uses huge pages.
@@ -181,7 +163,6 @@ mod tests {
         assert_eq!(linux.thp_enabled().unwrap().active, "madvise");
         assert_eq!(linux.thp_enabled().unwrap().options, ["always", "madvise", "never"]);
         assert_eq!(linux.thp_shmem_enabled().unwrap().active, "never");
-        assert_eq!(linux.thp_defrag().unwrap().active, "madvise");
         assert_eq!(linux.thp_pmd_size().unwrap(), 2 << 20);
     }
 

@@ -58,19 +58,9 @@ impl Features {
         self.0 & 1 != 0
     }
 
-    /// Write protection of shared memory, memfds included (kernel 5.19).
-    pub fn write_protect_shmem(self) -> bool {
-        self.0 & 1 << 12 != 0
-    }
-
     /// Write protection of pages that do not exist yet (kernel 6.4).
     pub fn write_protect_unpopulated(self) -> bool {
         self.0 & 1 << 13 != 0
-    }
-
-    /// Write tracking that the kernel resolves itself (kernel 6.7).
-    pub fn write_protect_async(self) -> bool {
-        self.0 & 1 << 15 != 0
     }
 
     /// Moving a page to another address (kernel 6.8).

@@ -13,5 +13,6 @@ pub mod lazy_file;
 pub mod library;
 pub mod prepare;
 pub mod program;
+pub mod progress;
 pub mod stats_page;
 pub mod supervise;

@@ -41,13 +41,6 @@ macro_rules! eprint {
     ($($words:tt)*) => { $crate::__say!(stderr, ::std::format!($($words)*)) };
 }
 
-/// A line that says how far a long piece of work is: the next one takes its place, and [`erase`](crate::stdio::erase)
-/// ends it.
-#[macro_export]
-macro_rules! progress {
-    ($($words:tt)*) => { $crate::stdio::progress(&::std::format!($($words)*)) };
-}
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
@@ -59,8 +52,7 @@ use unicode_width::UnicodeWidthStr as _;
 /// Whether something that was to be read later is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// The control sequences that we send ourselves.
-const LINE: &str = "\r\x1b[K";
+/// The control sequence that we send ourselves.
 const SCREEN: &str = "\x1b[H\x1b[2J";
 
 /// The text with what could steer a terminal spelled out, as JSON has it (`\u001b`): names of processes, files and
@@ -150,16 +142,6 @@ fn wrapped(text: &str, width: usize) -> Cow<'_, str> {
 /// Writes text to standard error. Where nobody can be told, nobody is.
 pub fn stderr(text: &str) {
     let _ = io::stderr().write_all(printable(text).as_bytes());
-}
-
-/// See `progress!`.
-pub fn progress(text: &str) {
-    let _ = io::stderr().write_all(format!("{LINE}{}", printable(text)).as_bytes());
-}
-
-/// Takes the line of [`progress`] away.
-pub fn erase() {
-    let _ = io::stderr().write_all(LINE.as_bytes());
 }
 
 /// One of several looks at something that changes; on a terminal it takes the place of the one before if `clears`.

@@ -94,6 +94,7 @@ macro_rules! events {
             name: $row::DATASET,
             about: concat!($($about),+),
             columns: $row::COLUMNS,
+            make: make::<$row>,
         }),*];
 
         /// Names of the datasets, in the order of the kinds.
@@ -115,6 +116,19 @@ pub struct Dataset {
     pub about: &'static str,
     /// Its columns, in file order.
     pub columns: &'static [Column],
+    /// An event of the kind, whose cells are asked for one by one; what does not fit its column is left out.
+    pub make: fn(Cells<'_>) -> Event,
+}
+
+/// What gives the cell of a column.
+pub type Cells<'a> = &'a mut dyn FnMut(&Column) -> Cell;
+
+fn make<R: Recorded>(cell: Cells<'_>) -> Event {
+    let mut row = R::default();
+    for (at, column) in R::COLUMNS.iter().enumerate() {
+        row.set(at, cell(column));
+    }
+    row.into_event()
 }
 
 impl EventKind {

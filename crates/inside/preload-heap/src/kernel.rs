@@ -62,13 +62,6 @@ impl Linux {
     }
 }
 
-const UFFDIO_API: usize = 0xc018_aa3f;
-const UFFDIO_REGISTER: usize = 0xc020_aa00;
-const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
-const UFFDIO_WAKE: usize = 0x8010_aa02;
-const UFFDIO_MOVE: usize = 0xc028_aa05;
-const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
-const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 const FEATURE_WP: u64 = 1;
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const FEATURE_MOVE: u64 = 1 << 16;
@@ -90,28 +83,21 @@ fn userfaultfd() -> Option<(i32, bool)> {
 /// A userfaultfd with these features, and all that the kernel offers. The system call needs `CAP_SYS_PTRACE` (or
 /// `vm.unprivileged_userfaultfd`), the device needs leave to open it.
 fn new_userfaultfd(features: u64) -> Option<(i32, u64)> {
-    const API: u64 = 0xaa;
-    let flags = sys::O_CLOEXEC | sys::O_NONBLOCK;
-    let mut fd = sys::userfaultfd(flags);
+    let mut fd = sys::userfaultfd(0);
     if sys::failed(fd) {
         let device = sys::open(c"/dev/userfaultfd", sys::O_RDWR);
         if sys::failed(device) {
             return None;
         }
+        let flags = sys::O_CLOEXEC | sys::O_NONBLOCK;
         // SAFETY: makes a descriptor, touches no memory.
-        fd = unsafe { sys::ioctl(device as i32, USERFAULTFD_IOC_NEW, flags) };
+        fd = unsafe { sys::ioctl(device as i32, sys::USERFAULTFD_IOC_NEW, flags) };
         sys::close(device as i32);
     }
     if sys::failed(fd) {
         return None;
     }
-    let mut api = [API, features, 0];
-    // SAFETY: struct uffdio_api is three words; the kernel writes it.
-    if sys::failed(unsafe { sys::ioctl(fd as i32, UFFDIO_API, (&raw mut api).addr()) }) {
-        sys::close(fd as i32);
-        return None;
-    }
-    Some((fd as i32, api[1]))
+    Some((fd as i32, sys::userfaultfd_features(fd as i32, features)?))
 }
 
 impl Kernel for Linux {
@@ -139,11 +125,11 @@ impl Kernel for Linux {
             Registration::WriteProtect => WP,
             Registration::Missing => WP | MISSING,
         };
-        self.uffd_ioctl(UFFDIO_REGISTER, &mut [start as u64, len as u64, mode, 0])
+        self.uffd_ioctl(sys::UFFDIO_REGISTER, &mut [start as u64, len as u64, mode, 0])
     }
 
     fn unregister(&self, start: usize, len: usize) -> Sys<()> {
-        self.uffd_ioctl(UFFDIO_UNREGISTER, &mut [start as u64, len as u64])
+        self.uffd_ioctl(sys::UFFDIO_UNREGISTER, &mut [start as u64, len as u64])
     }
 
     fn write_protect(&self, start: usize, len: usize, on: bool) -> Sys<()> {
@@ -151,7 +137,7 @@ impl Kernel for Linux {
         loop {
             // EAGAIN: the address space is being changed by another thread, which may need this processor; nothing was
             // done.
-            match self.uffd_ioctl(UFFDIO_WRITEPROTECT, &mut argument.clone()) {
+            match self.uffd_ioctl(sys::UFFDIO_WRITEPROTECT, &mut argument.clone()) {
                 Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
                 other => return other,
             }
@@ -169,7 +155,7 @@ impl Kernel for Linux {
                 ALLOW_SRC_HOLES,
                 0_u64,
             ];
-            let result = self.uffd_ioctl(UFFDIO_MOVE, &mut argument);
+            let result = self.uffd_ioctl(sys::UFFDIO_MOVE, &mut argument);
             // The last word: bytes moved, or a negated error number if none were.
             done += usize::try_from(argument[4] as i64).unwrap_or(0);
             match result {
@@ -209,7 +195,7 @@ impl Kernel for Linux {
 
     fn wake(&self, start: usize, len: usize) {
         // Fails only for a range that is not page-aligned or without a userfaultfd.
-        let _ = self.uffd_ioctl(UFFDIO_WAKE, &mut [start as u64, len as u64]);
+        let _ = self.uffd_ioctl(sys::UFFDIO_WAKE, &mut [start as u64, len as u64]);
     }
 
     fn image_create(&self, len: usize) -> Sys<Image> {

@@ -9,31 +9,10 @@ use pagemill_prefault::board::degraded;
 use pagemill_prefault::frontier::Pages;
 use pagemill_prefault::{HUGE, PAGE};
 
-use crate::sys;
+use crate::sys::{self, linux};
 
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EAGAIN: i32 = 11;
-const MADV_HUGEPAGE: usize = 14;
-const MADV_POPULATE_WRITE: usize = 23;
-const MADV_COLLAPSE: usize = 25;
-
-#[cfg(target_arch = "x86_64")]
-mod number {
-    pub(super) const MMAP: usize = 9;
-    pub(super) const MREMAP: usize = 25;
-    pub(super) const GETPRIORITY: usize = 140;
-    pub(super) const PRLIMIT: usize = 302;
-    pub(super) const SCHED_SETATTR: usize = 314;
-}
-
-#[cfg(target_arch = "aarch64")]
-mod number {
-    pub(super) const MMAP: usize = 222;
-    pub(super) const MREMAP: usize = 216;
-    pub(super) const GETPRIORITY: usize = 141;
-    pub(super) const PRLIMIT: usize = 261;
-    pub(super) const SCHED_SETATTR: usize = 274;
-}
 
 /// `mmap(2)`.
 ///
@@ -41,7 +20,7 @@ mod number {
 /// What the arguments replace, if they say `MAP_FIXED`, may go.
 pub(crate) unsafe fn map(arguments: [usize; 6]) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { sys::call(number::MMAP, arguments) }
+    unsafe { sys::call(linux::__NR_mmap, arguments) }
 }
 
 /// `mremap(2)`.
@@ -50,7 +29,7 @@ pub(crate) unsafe fn map(arguments: [usize; 6]) -> isize {
 /// As for the system call: what lies at the old and, if it is fixed, the new address may go.
 pub(crate) unsafe fn remap([old, old_len, new_len, flags, new]: [usize; 5]) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { sys::call(number::MREMAP, [old, old_len, new_len, flags, new, 0]) }
+    unsafe { sys::call(linux::__NR_mremap, [old, old_len, new_len, flags, new, 0]) }
 }
 
 /// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest
@@ -71,7 +50,7 @@ pub(crate) fn make_way() {
     const KEEP_POLICY: u64 = 0x08;
     const LONGEST_NS: u64 = 100_000_000;
     // SAFETY: no memory.
-    let priority = unsafe { sys::call(number::GETPRIORITY, [0; 6]) };
+    let priority = unsafe { sys::call(linux::__NR_getpriority, [0; 6]) };
     if sys::failed(priority) {
         return;
     }
@@ -88,7 +67,7 @@ pub(crate) fn make_way() {
     };
     // SAFETY: the kernel reads a struct sched_attr of this size; where that is not a size it knows it writes the one
     // that is.
-    unsafe { sys::call(number::SCHED_SETATTR, [0, (&raw mut attributes).addr(), 0, 0, 0, 0]) };
+    unsafe { sys::call(linux::__NR_sched_setattr, [0, (&raw mut attributes).addr(), 0, 0, 0, 0]) };
 }
 
 /// Whether the process's address space is limited (`ulimit -v`).
@@ -96,7 +75,7 @@ pub(crate) fn has_limited_address_space() -> bool {
     const RLIMIT_AS: usize = 9;
     let mut limit = [u64::MAX; 2];
     // SAFETY: the kernel writes two words.
-    unsafe { sys::call(number::PRLIMIT, [0, RLIMIT_AS, 0, (&raw mut limit).addr(), 0, 0]) };
+    unsafe { sys::call(linux::__NR_prlimit64, [0, RLIMIT_AS, 0, (&raw mut limit).addr(), 0, 0]) };
     limit[0] != u64::MAX
 }
 
@@ -135,52 +114,11 @@ pub(crate) struct Linux {
     statm: i32,
 }
 
-const UFFDIO_API: usize = 0xc018_aa3f;
-const UFFDIO_REGISTER: usize = 0xc020_aa00;
-const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
-const UFFDIO_MOVE: usize = 0xc028_aa05;
 const PAGEMAP_SCAN: usize = 0xc060_6610;
 const PROCMAP_QUERY: usize = 0xc068_6611;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_HUGE: u64 = 1 << 6;
-
-/// `struct pm_scan_arg`.
-#[repr(C)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    inverted: u64,
-    mask: u64,
-    anyof: u64,
-    returned: u64,
-}
-
-/// `struct procmap_query`.
-#[repr(C)]
-#[derive(Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    address: u64,
-    start: u64,
-    end: u64,
-    vma_flags: u64,
-    page_size: u64,
-    offset: u64,
-    inode: u64,
-    device: [u32; 2],
-    name_len: u32,
-    build_id_len: u32,
-    name: u64,
-    build_id: u64,
-}
 
 /// A writable private anonymous mapping.
 #[derive(Clone, Copy, Debug)]
@@ -235,14 +173,13 @@ impl Linux {
         let mut from = from;
         loop {
             let mut name = [0_u8; 32];
-            let mut query = Query {
-                size: size_of::<Query>() as u64,
-                flags: WRITABLE | COVERING_OR_NEXT,
-                address: from,
-                name_len: name.len() as u32,
-                name: name.as_mut_ptr().addr() as u64,
-                ..Query::default()
-            };
+            // SAFETY: a structure of numbers.
+            let mut query: linux::procmap_query = unsafe { core::mem::zeroed() };
+            query.size = size_of_val(&query) as u64;
+            query.query_flags = WRITABLE | COVERING_OR_NEXT;
+            query.query_addr = from;
+            query.vma_name_size = name.len() as u32;
+            query.vma_name_addr = name.as_mut_ptr().addr() as u64;
             // SAFETY: struct procmap_query, whose name buffer is alive and as long as it says.
             let done = unsafe { sys::ioctl(self.maps, PROCMAP_QUERY, (&raw mut query).addr()) };
             const ENAMETOOLONG: i32 = 36;
@@ -251,8 +188,8 @@ impl Linux {
                 // A file with a long name: the answer is there but for the name, in no kernel that we know; ask
                 // without.
                 Err(ENAMETOOLONG) => {
-                    query.name_len = 0;
-                    query.name = 0;
+                    query.vma_name_size = 0;
+                    query.vma_name_addr = 0;
                     // SAFETY: as above, without a buffer.
                     let done =
                         unsafe { sys::ioctl(self.maps, PROCMAP_QUERY, (&raw mut query).addr()) };
@@ -260,12 +197,15 @@ impl Linux {
                 }
                 Err(_) => return None,
             }
-            from = query.end;
+            from = query.vma_end;
             let heap = name.starts_with(b"[heap]");
             let named = name[0] != 0 && !heap && !name.starts_with(b"[anon:");
-            if query.vma_flags & SHARED == 0 && query.inode == 0 && query.device == [0; 2] && !named
+            if query.vma_flags & SHARED == 0
+                && query.inode == 0
+                && query.dev_major | query.dev_minor == 0
+                && !named
             {
-                return Some(Mapping { start: query.start, end: query.end, heap });
+                return Some(Mapping { start: query.vma_start, end: query.vma_end, heap });
             }
         }
     }
@@ -280,20 +220,20 @@ impl Linux {
     /// the program does there waits for us.
     pub(crate) fn register(&self, start: u64, len: u64) -> Result<(), i32> {
         const WRITE_PROTECT: u64 = 2;
-        self.uffd(UFFDIO_REGISTER, &mut [start, len, WRITE_PROTECT, 0]).map(drop)
+        self.uffd(sys::UFFDIO_REGISTER, &mut [start, len, WRITE_PROTECT, 0]).map(drop)
     }
 
     /// Ends what [`Linux::register`] began; the mapping is then as it was.
     pub(crate) fn unregister(&self, start: u64, len: u64) {
         // Fails only if the range is gone meanwhile, and then there is nothing to end.
-        let _ = self.uffd(UFFDIO_UNREGISTER, &mut [start, len]);
+        let _ = self.uffd(sys::UFFDIO_UNREGISTER, &mut [start, len]);
     }
 
     /// Moves pages from the pool to where there are none; the bytes moved, and why it stopped before the end.
     pub(crate) fn place(&self, to: u64, from: u64, len: u64) -> (u64, Option<i32>) {
         const DONT_WAKE: u64 = 1;
         let mut words = [to, from, len, DONT_WAKE, 0];
-        let result = self.uffd(UFFDIO_MOVE, &mut words);
+        let result = self.uffd(sys::UFFDIO_MOVE, &mut words);
         let moved = u64::try_from(words[4] as i64).unwrap_or(0).min(len);
         (moved, result.err())
     }
@@ -306,20 +246,15 @@ impl Linux {
     /// The first run of pages of any of these categories.
     fn scan(&self, start: u64, end: u64, categories: u64) -> Option<(u64, u64)> {
         let mut run = [0_u64; 3];
-        let mut argument = Scan {
-            size: size_of::<Scan>() as u64,
-            flags: 0,
-            start,
-            end,
-            walk_end: 0,
-            vec: run.as_mut_ptr().addr() as u64,
-            vec_len: 1,
-            max_pages: 0,
-            inverted: 0,
-            mask: 0,
-            anyof: categories,
-            returned: categories & !PAGE_IS_SWAPPED,
-        };
+        // SAFETY: a structure of numbers.
+        let mut argument: linux::pm_scan_arg = unsafe { core::mem::zeroed() };
+        argument.size = size_of_val(&argument) as u64;
+        argument.start = start;
+        argument.end = end;
+        argument.vec = run.as_mut_ptr().addr() as u64;
+        argument.vec_len = 1;
+        argument.category_anyof_mask = categories;
+        argument.return_mask = categories & !PAGE_IS_SWAPPED;
         // SAFETY: struct pm_scan_arg, with room for one struct page_region.
         let found = unsafe { sys::ioctl(self.pagemap, PAGEMAP_SCAN, (&raw mut argument).addr()) };
         (found == 1).then_some((run[0], run[1]))
@@ -343,26 +278,18 @@ impl Pages for Linux {
 
 /// A userfaultfd that moves pages and handles no fault of the kernel's: every user may have one.
 fn userfaultfd() -> Option<i32> {
-    const API: u64 = 0xaa;
-    const USER_MODE_ONLY: usize = 1;
     const FEATURE_MOVE: u64 = 1 << 16;
-    let fd = sys::userfaultfd(sys::O_CLOEXEC | sys::O_NONBLOCK | USER_MODE_ONLY);
+    let fd = sys::userfaultfd(linux::UFFD_USER_MODE_ONLY as usize);
     if sys::failed(fd) {
         return None;
     }
-    let mut api = [API, FEATURE_MOVE, 0];
-    // SAFETY: struct uffdio_api is three words.
-    if sys::failed(unsafe { sys::ioctl(fd as i32, UFFDIO_API, (&raw mut api).addr()) }) {
-        sys::close(fd as i32);
-        return None;
-    }
-    Some(fd as i32)
+    sys::userfaultfd_features(fd as i32, FEATURE_MOVE).map(|_| fd as i32)
 }
 
 /// Touches every page of a range of the pool.
 pub(crate) fn populate(start: u64, len: u64) -> bool {
     // SAFETY: changes no byte.
-    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, MADV_POPULATE_WRITE) })
+    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, sys::MADV_POPULATE_WRITE) })
 }
 
 /// Whether some range was ever advised.
@@ -377,7 +304,7 @@ pub(crate) fn has_advised() -> bool {
 pub(crate) fn want_huge(start: u64, len: u64) -> bool {
     ADVISED.store(true, Ordering::Relaxed);
     // SAFETY: changes no byte.
-    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, MADV_HUGEPAGE) })
+    !sys::failed(unsafe { sys::advise(start as *mut u8, len as usize, sys::MADV_HUGEPAGE) })
 }
 
 /// Has the kernel use base pages in a range that [`want_huge`] was asked for.
@@ -389,5 +316,5 @@ pub(crate) fn want_base(start: u64, len: u64) {
 /// Has the kernel make one huge page of a chunk of the program.
 pub(crate) fn collapse(chunk: u64) -> bool {
     // SAFETY: changes no byte.
-    !sys::failed(unsafe { sys::advise(chunk as *mut u8, HUGE as usize, MADV_COLLAPSE) })
+    !sys::failed(unsafe { sys::advise(chunk as *mut u8, HUGE as usize, sys::MADV_COLLAPSE) })
 }

@@ -43,9 +43,6 @@ pub(crate) struct Pool {
 impl Pool {
     /// Reserves the address space; `None` if there is none.
     pub(crate) fn new() -> Option<Self> {
-        const MADV_DONTFORK: usize = 10;
-        const MADV_DONTDUMP: usize = 16;
-        const MADV_HUGEPAGE: usize = 14;
         let wide = (LEN + HUGE) as usize;
         let mapped = sys::map_anonymous(wide, sys::PROT_READ | sys::PROT_WRITE, 0);
         if mapped.is_null() {
@@ -63,9 +60,9 @@ impl Pool {
             if after > 0 {
                 sys::unmap((start + LEN) as *mut u8, after);
             }
-            sys::advise(start as *mut u8, LEN as usize, MADV_DONTFORK);
-            sys::advise(start as *mut u8, LEN as usize, MADV_DONTDUMP);
-            sys::advise(start as *mut u8, (SLOTS * HUGE) as usize, MADV_HUGEPAGE);
+            sys::advise(start as *mut u8, LEN as usize, sys::MADV_DONTFORK);
+            sys::advise(start as *mut u8, LEN as usize, sys::MADV_DONTDUMP);
+            sys::advise(start as *mut u8, (SLOTS * HUGE) as usize, sys::MADV_HUGEPAGE);
             sys::advise((start + SLOTS * HUGE) as *mut u8, HUGE as usize, sys::MADV_NOHUGEPAGE);
         }
         Some(Self { start, ready: 0 })

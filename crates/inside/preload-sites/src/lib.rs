@@ -26,7 +26,8 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use pagemill_preload_sys::{libc, sites as layout, sys};
+use pagemill_preload_sys::sys::{self, linux};
+use pagemill_preload_sys::{libc, sites as layout};
 
 /// Layout of the ring; also what the file is known by.
 #[unsafe(no_mangle)]
@@ -468,21 +469,17 @@ pub extern "C" fn __asan_default_options() -> *const c_char {
 
 /// Looks whether the recorder's code is in this program: it may have been executed after the trace ended.
 fn find_inside(address: usize) {
-    const MINCORE: usize = 27;
     const PAGE: usize = 4096;
     let mut page = 0_u8;
     let call = [address / PAGE * PAGE, PAGE, (&raw mut page).expose_provenance(), 0, 0, 0];
     // SAFETY: the kernel writes one byte, for one page.
-    if address != 0 && !sys::failed(unsafe { sys::call(MINCORE, call) }) {
+    if address != 0 && !sys::failed(unsafe { sys::call(linux::__NR_mincore, call) }) {
         INSIDE.store(core::ptr::with_exposed_provenance_mut(address), Ordering::Release);
     }
 }
 
 /// Maps the ring at `path`, if it is one.
 fn open(path: &CStr) {
-    const MAP_SHARED: usize = 1;
-    const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-    const MMAP: usize = 9;
     const BYTES: usize = layout::WORDS * 8;
     let fd = sys::open(path, sys::O_RDWR);
     if sys::failed(fd) {
@@ -497,9 +494,10 @@ fn open(path: &CStr) {
         && u64::from_ne_bytes(word) == layout::VERSION;
     if whole {
         let access = sys::PROT_READ | sys::PROT_WRITE;
-        let flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+        let flags = (linux::MAP_SHARED | linux::MAP_FIXED_NOREPLACE) as usize;
         // SAFETY: a new mapping that replaces nothing.
-        let mapped = unsafe { sys::call(MMAP, [PLACE, BYTES, access, flags, fd as usize, 0]) };
+        let mapped =
+            unsafe { sys::call(linux::__NR_mmap, [PLACE, BYTES, access, flags, fd as usize, 0]) };
         if mapped as usize == PLACE {
             PID.store(sys::pid().into(), Ordering::Relaxed);
             RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);

@@ -6,10 +6,12 @@
 //! | `sys` | system calls without the C library |
 //! | `libc` | the few functions of the C library that are needed, by weak reference |
 //! | `confine` | a helper thread gives up the rights that it was born with |
+//! | `helper` | a helper thread's start, bell and end |
 //! | `sites` | the layout of the ring in which call sites are noted, which the recorder reads |
 #![no_std]
 
 pub mod confine;
+pub mod helper;
 pub mod libc;
 pub mod sites;
 pub mod sys;

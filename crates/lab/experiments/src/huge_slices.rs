@@ -220,8 +220,8 @@ pub fn run(
             by: By::Cpu,
             from: Some(Means::Runs),
         };
-        let measured = measure::measure(linux, &words, measuring, signals, &mut |done, all, _| {
-            say(&format!("{name}: measured {done} of {all} runs"));
+        let measured = measure::measure(linux, &words, measuring, signals, &mut |done| {
+            say(&format!("{name}: measured {done} of {} runs", options.runs));
         })?;
         let measured = match measured {
             Ok(measured) => measured,

@@ -38,21 +38,16 @@ pub fn misses(lines: &[Lines], capacity: f64, pollution: f64) -> Vec<f64> {
     lines.iter().map(|class| (-high * rate(class)).exp()).collect()
 }
 
-/// The part of all reads that miss.
-#[must_use]
-pub fn miss_ratio(lines: &[Lines], capacity: f64, pollution: f64) -> f64 {
-    let total: f64 = lines.iter().map(|class| class.weight).sum();
-    let missed: f64 = misses(lines, capacity, pollution)
-        .iter()
-        .zip(lines)
-        .map(|(miss, class)| miss * class.weight)
-        .sum();
-    missed / total.max(f64::MIN_POSITIVE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The part of all reads that miss.
+    fn miss_ratio(lines: &[Lines], capacity: f64, pollution: f64) -> f64 {
+        let total: f64 = lines.iter().map(|class| class.weight).sum();
+        let missed = misses(lines, capacity, pollution);
+        missed.iter().zip(lines).map(|(miss, class)| miss * class.weight).sum::<f64>() / total
+    }
 
     #[test]
     fn lines_that_fit_never_miss_and_a_tiny_cache_always_does() {

@@ -47,7 +47,10 @@ pub fn free_pages(blocks: &[u64]) -> u64 {
 
 /// Free pages in blocks of this order or a larger one.
 pub fn pages_from(blocks: &[u64], order: usize) -> u64 {
-    blocks.iter().enumerate().skip(order).map(|(order, count)| count << order).sum()
+    let pages = |(order, count): (usize, &u64)| {
+        count.saturating_mul(1_u64.checked_shl(order as u32).unwrap_or(u64::MAX))
+    };
+    blocks.iter().enumerate().skip(order).map(pages).fold(0, u64::saturating_add)
 }
 
 /// The largest order of which a block is free.
@@ -58,23 +61,21 @@ pub fn largest(blocks: &[u64]) -> Option<usize> {
 /// The unusable free space index of an order.
 pub fn unusable(blocks: &[u64], order: usize) -> Score {
     let free = free_pages(blocks);
-    let Some(share) = ((free - pages_from(blocks, order)) * 1000).checked_div(free) else {
-        return Score(1000);
-    };
-    Score(share as i64)
+    let small = u128::from(free - pages_from(blocks, order));
+    Score((small * 1000).checked_div(free.into()).map_or(1000, |share| share as i64))
 }
 
 /// The external fragmentation index of an order.
 pub fn external(blocks: &[u64], order: usize) -> Score {
-    let count: u64 = blocks.iter().sum();
+    let count = blocks.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
     if count == 0 {
         return Score(0);
     }
     if blocks.iter().skip(order).any(|count| *count > 0) {
         return Score(-1000);
     }
-    let wanted = free_pages(blocks) * 1000 / (1 << order);
-    Score(1000 - ((1000 + wanted) / count) as i64)
+    let wanted = (u128::from(free_pages(blocks)) * 1000) >> order.min(127);
+    Score(1000 - ((1000 + wanted) / u128::from(count)) as i64)
 }
 
 /// The free blocks of several zones taken together.

@@ -1,8 +1,8 @@
 //! Statistics for comparing arms of an experiment: few samples, unknown distribution, outliers.
 //!
 //! Terms: an *arm* is one configuration measured several times; an *estimate* is a statistic of an
-//! arm with the interval in which it plausibly lies. Location is the median and spread the MAD,
-//! because a shared machine produces one-sided outliers that would own a mean.
+//! arm with the interval in which it plausibly lies. Location is the median, because a shared machine
+//! produces one-sided outliers that would own a mean.
 //!
 //! Intervals are BCa bootstrap intervals (Efron, "Better Bootstrap Confidence Intervals", JASA
 //! 1987; the several-sample form is the one of SciPy's `scipy.stats.bootstrap`): the statistic is
@@ -91,13 +91,6 @@ pub fn geomean(values: &[f64]) -> Option<f64> {
 /// The median: the middle value, or the mean of the two middle values; `None` for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
-}
-
-/// The median absolute deviation from the median, unscaled (multiply by 1.4826 to estimate the
-/// standard deviation of a normal distribution); `None` for no values.
-pub fn mad(values: &[f64]) -> Option<f64> {
-    let centre = median(values)?;
-    median(&values.iter().map(|value| (value - centre).abs()).collect::<Vec<_>>())
 }
 
 /// The `share`-quantile, `share` in [0, 1], by linear interpolation between order statistics
@@ -223,78 +216,6 @@ fn acceleration(samples: &[&[f64]], statistic: impl Fn(&[&[f64]]) -> Option<f64>
     }
     let acceleration = cubes / (6.0 * squares.powf(1.5));
     if acceleration.is_finite() { acceleration } else { 0.0 }
-}
-
-/// The outcome of [`mann_whitney_u`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MannWhitney {
-    /// U of the first sample: pairs in which its value is the larger one, ties counted half.
-    pub u: f64,
-    /// Two-sided p-value of "both samples come from one distribution".
-    pub p: f64,
-    /// Whether `p` is exact (small samples without ties) or the normal approximation with tie
-    /// and continuity correction.
-    pub exact: bool,
-}
-
-/// The Mann-Whitney U test, two-sided (Mann & Whitney 1947); `None` if a sample is empty or holds
-/// a NaN. Exact when there are no ties and one of the samples has at most 8 values, as SciPy does.
-pub fn mann_whitney_u(first: &[f64], second: &[f64]) -> Option<MannWhitney> {
-    if first.is_empty() || second.is_empty() || first.iter().chain(second).any(|x| x.is_nan()) {
-        return None;
-    }
-    let mut u = 0.0;
-    for a in first {
-        for b in second {
-            u += if a > b { 1.0 } else { f64::from(u8::from(a == b)) / 2.0 };
-        }
-    }
-    let (m, n) = (first.len().min(second.len()), first.len().max(second.len()));
-    let mut pooled: Vec<f64> = first.iter().chain(second).copied().collect();
-    pooled.sort_by(f64::total_cmp);
-    let ties: f64 = pooled
-        .chunk_by(|a, b| a == b)
-        .map(|run| (run.len() as f64).powi(3) - run.len() as f64)
-        .sum();
-    let pairs = (m * n) as f64;
-    let larger = u.max(pairs - u);
-    if ties == 0.0 && m <= 8 {
-        return Some(MannWhitney {
-            u,
-            p: (2.0 * upper_tail(m, n, larger as usize)).min(1.0),
-            exact: true,
-        });
-    }
-    let total = (m + n) as f64;
-    let variance = pairs / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
-    let p = if variance > 0.0 {
-        let z = (larger - pairs / 2.0 - 0.5) / variance.sqrt();
-        (2.0 * cumulative(-z)).min(1.0)
-    } else {
-        1.0 // All values are equal: nothing speaks against one distribution.
-    };
-    Some(MannWhitney { u, p, exact: false })
-}
-
-/// P(U >= u) when every order of `m + n` distinct values is equally likely.
-///
-/// The number of orders with a given U is the coefficient of q^U in the Gaussian binomial
-/// (m+n choose m), built as the product of (1 - q^(n+i)) / (1 - q^i); as shares of the total, so
-/// that it neither overflows nor loses more than rounding.
-fn upper_tail(m: usize, n: usize, u: usize) -> f64 {
-    let size = m * n;
-    let mut counts = vec![0.0; size + 1];
-    counts[0] = 1.0;
-    for i in 1..=m {
-        for at in ((n + i)..=size).rev() {
-            counts[at] -= counts[at - n - i];
-        }
-        for at in i..=size {
-            counts[at] += counts[at - i];
-        }
-    }
-    let total: f64 = counts.iter().sum();
-    counts[u.min(size)..].iter().sum::<f64>() / total
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! it; without one everything works, slower. One that cannot be written is no error: the next reader tries again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{HeatFold, HeatView};
+use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
 use pagemill_model::{Event, Fold as _, Nanos, Source as _};
@@ -322,35 +322,25 @@ pub fn read(reader: &mut Reader) -> Option<Summary> {
     })
 }
 
-/// How far the reading of accesses is, on a terminal: millions take a while.
-pub struct Progress {
-    shown: bool,
+/// How far the reading of accesses is: millions take a while.
+pub struct Reading {
+    line: Progress,
     read: u64,
-    all: u64,
 }
 
-impl Progress {
+impl Reading {
     /// Of a recording whose rows are to be read.
     pub fn new(reader: &Reader) -> Self {
         let parts = &reader.meta().parts;
-        let all = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
-        Self { shown: std::io::stderr().is_terminal(), read: 0, all: all.sum() }
+        let rows = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
+        Self { line: Progress::of("reading accesses", rows.fold(0, u64::saturating_add)), read: 0 }
     }
 
     /// One more was read.
     pub fn event(&mut self) {
         self.read += 1;
-        if self.shown && self.read.is_multiple_of(1 << 20) {
-            let percent = self.read as f64 * 100.0 / self.all.max(1) as f64;
-            progress!("reading {} accesses, {:.0} %", self.all, percent.min(100.0));
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.shown && self.read >= 1 << 20 {
-            pagemill_launch::stdio::erase();
+        if self.read.is_multiple_of(1 << 20) {
+            self.line.at(self.read);
         }
     }
 }
@@ -362,9 +352,9 @@ pub fn of(recording: &Path) -> Result<Summary> {
         return Ok(kept);
     }
     let mut folds = Folds::new(&reader);
-    let mut progress = Progress::new(&reader);
+    let mut reading = Reading::new(&reader);
     while let Some(event) = reader.next_event()? {
-        progress.event();
+        reading.event();
         folds.event(&event);
     }
     Ok(folds.keep(recording, &reader))

@@ -2,8 +2,9 @@
 //!
 //! A file is looked at when its name first comes up, whole, and what was found in it is kept. Variables come from the
 //! symbol table, or the dynamic one where the file is stripped. A function and its line come from DWARF (functions that
-//! were inlined there, too), else the function from the symbols. Debug information in files of its own is not looked
-//! for.
+//! were inlined there, too), else the function from the symbols. A stripped file's debug information is looked for in
+//! files of its own, as debuggers do: by build ID below `/usr/lib/debug`, or by the name in `.gnu_debuglink` (gdb's
+//! manual, "Separate Debug Files"), with what `dwz` has moved to a file that several share.
 //!
 //! Always true: offsets are from where the image begins, which is the page of its lowest segment; a file that is
 //! gone, or is no ELF file of 64 bits, has no image, and what lies there keeps the name of its mapping.
@@ -11,18 +12,33 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
 use pagemill_analysis::objects::{Frame, Global, Image, Symbols};
+use pagemill_model::whole;
 
 type Bytes = EndianArcSlice<RunTimeEndian>;
 
+type Elf<'a> = ElfFile64<'a, Endianness>;
+
 /// What is known of files by now.
-#[derive(Default)]
-pub struct Files(RefCell<HashMap<String, Option<File>>>);
+pub struct Files {
+    known: RefCell<HashMap<String, Option<File>>>,
+    /// Where debug information in files of its own is.
+    debug: PathBuf,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self { known: RefCell::default(), debug: "/usr/lib/debug".into() }
+    }
+}
 
 struct File {
     image: Image,
@@ -38,7 +54,7 @@ struct File {
 
 impl std::fmt::Debug for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.borrow().keys()).finish()
+        f.debug_list().entries(self.known.borrow().keys()).finish()
     }
 }
 
@@ -51,13 +67,13 @@ const PAGE: u64 = 4096;
 impl Files {
     /// What a file says, if it can be read.
     fn file<T>(&self, name: &str, what: impl FnOnce(&File) -> T) -> Option<T> {
-        if !self.0.borrow().contains_key(name) {
-            let found = pagemill_model::whole::read(name.as_ref(), pagemill_model::whole::DATA)
-                .ok()
-                .and_then(|image| File::read(&image));
-            self.0.borrow_mut().insert(name.to_owned(), found);
+        if !self.known.borrow().contains_key(name) {
+            let path = Path::new(name);
+            let image = whole::read(path, whole::DATA).ok();
+            let found = image.and_then(|image| File::read(path, &image, &self.debug));
+            self.known.borrow_mut().insert(name.to_owned(), found);
         }
-        self.0.borrow().get(name)?.as_ref().map(what)
+        self.known.borrow().get(name)?.as_ref().map(what)
     }
 }
 
@@ -79,6 +95,62 @@ fn demangled(name: &str) -> String {
     addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
 }
 
+/// The file with the debug information of another that has none.
+fn separate(path: &Path, file: &Elf<'_>, debug: &Path) -> Option<Vec<u8>> {
+    if let Ok(Some(id)) = file.build_id()
+        && let Some(found) = by_build_id(id, debug)
+    {
+        return Some(found);
+    }
+    let (name, sum) = file.gnu_debuglink().ok()??;
+    let name = Path::new(OsStr::from_bytes(name)).file_name()?;
+    let beside = path.parent()?;
+    let below = debug.join(beside.strip_prefix("/").unwrap_or(beside));
+    let places = [beside.join(name), beside.join(".debug").join(name), below.join(name)];
+    places.iter().filter(|place| *place != path).find_map(|place| {
+        whole::read(place, whole::DATA).ok().filter(|bytes| crc32fast::hash(bytes) == sum)
+    })
+}
+
+/// The file of debug information that has this build ID.
+fn by_build_id(id: &[u8], debug: &Path) -> Option<Vec<u8>> {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (first, rest) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+    let place = debug.join(format!(".build-id/{first}/{rest}.debug"));
+    whole::read(&place, whole::DATA).ok().filter(|bytes| {
+        Elf::parse(&**bytes).is_ok_and(|file| file.build_id().ok().flatten() == Some(id))
+    })
+}
+
+/// The DWARF of a file, with the file that it shares parts with.
+fn dwarf(path: &Path, file: &Elf<'_>, debug: &Path) -> Option<Dwarf<Bytes>> {
+    let order = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let load = |file: &Elf<'_>| {
+        Dwarf::load(|id: SectionId| -> Result<Bytes, gimli::Error> {
+            let section = file.section_by_name(id.name());
+            let data = section.and_then(|section| {
+                // A section that claims to be longer than any file is none.
+                let small = section.compressed_data().ok()?.uncompressed_size <= whole::DATA;
+                small.then(|| section.uncompressed_data().ok())?
+            });
+            Ok(EndianArcSlice::new(Arc::from(&*data.unwrap_or_default()), order))
+        })
+    };
+    file.section_by_name(".debug_info")?;
+    let mut dwarf = load(file).ok()?;
+    if let Ok(Some((name, id))) = file.gnu_debugaltlink() {
+        let named = || {
+            let place = path.parent()?.join(OsStr::from_bytes(name));
+            whole::read(&place, whole::DATA).ok()
+        };
+        let shared = by_build_id(id, debug).or_else(named);
+        if let Some(shared) = shared.as_deref().and_then(|bytes| Elf::parse(bytes).ok()) {
+            dwarf.set_sup(load(&shared).ok()?);
+        }
+    }
+    Some(dwarf)
+}
+
 /// The last two parts of a path: enough to find a file by, short enough for a table.
 fn short(path: &str) -> &str {
     let cut = path.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
@@ -86,8 +158,8 @@ fn short(path: &str) -> &str {
 }
 
 impl File {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+    fn read(path: &Path, bytes: &[u8], debug: &Path) -> Option<Self> {
+        let file = Elf::parse(bytes).ok()?;
         let endian = file.elf_header().endian().ok()?;
         let loaded: Vec<_> = file
             .elf_program_headers()
@@ -108,7 +180,11 @@ impl File {
             })
             .collect();
         let (mut globals, mut functions) = (Vec::new(), Vec::new());
-        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let has_lines = file.section_by_name(".debug_info").is_some();
+        let apart = (!has_lines).then(|| separate(path, &file, debug)).flatten();
+        let apart = apart.as_deref().and_then(|bytes| Elf::parse(bytes).ok());
+        let further = apart.iter().flat_map(|apart| apart.symbols());
+        for symbol in file.symbols().chain(file.dynamic_symbols()).chain(further) {
             let (Ok(name), address, size) = (symbol.name(), symbol.address(), symbol.size()) else {
                 continue;
             };
@@ -134,15 +210,7 @@ impl File {
             .into_iter()
             .map(|(offset, size, name)| Global { offset, size, name: demangled(name) })
             .collect();
-        let order =
-            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-        let section = |id: SectionId| -> Result<Bytes, gimli::Error> {
-            let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
-            Ok(EndianArcSlice::new(Arc::from(data.unwrap_or_default()), order))
-        };
-        let lines = file
-            .section_by_name(".debug_info")
-            .and_then(|_| Dwarf::load(section).ok())
+        let lines = dwarf(path, apart.as_ref().unwrap_or(&file), debug)
             .and_then(|dwarf| addr2line::Context::from_dwarf(dwarf).ok());
         let lowest = loaded.iter().min_by_key(|header| header.p_vaddr(endian))?;
         let begins_with_code = lowest.p_flags(endian).0 & elf::PF_X.0 != 0;
@@ -248,6 +316,76 @@ mod tests {
         let frames = files.code(path, offset);
         let own = frames.last().unwrap();
         assert!(own.function.contains("this_program_finds_its_own_functions"), "{own:?}");
+    }
+
+    /// A program that is stripped, the place of `work` in it, and its debug information in a file of its own.
+    fn stripped(room: &Path, link: &[&str]) -> Option<(PathBuf, u64, PathBuf)> {
+        let run = |program: &str, words: &[&str]| {
+            let status = std::process::Command::new(program).current_dir(room).args(words).status();
+            status.ok().filter(|status| status.success())
+        };
+        let source = "__attribute__((noinline)) int work(int n) {\n  return n * 7;\n}\n\
+                      int main(int c, char **v) { return work(c); }\n";
+        std::fs::write(room.join("work.c"), source).unwrap();
+        run("cc", &["-g", "-O1", "-Wl,--build-id", "-o", "whole", "work.c"])?;
+        run(
+            "objcopy",
+            &["--only-keep-debug", "--compress-debug-sections", "whole", "whole.debug"],
+        )?;
+        run("objcopy", &[&["--strip-all"], link, &["whole", "bare"]].concat())?;
+        let bytes = std::fs::read(room.join("whole")).unwrap();
+        let whole = Elf::parse(&*bytes).unwrap();
+        let work = whole.symbols().find(|symbol| symbol.name() == Ok("work")).unwrap();
+        std::fs::remove_file(room.join("whole")).unwrap();
+        Some((room.join("bare"), work.address(), room.join("whole.debug")))
+    }
+
+    fn work_is_found(files: &Files, program: &Path, address: u64) -> bool {
+        let name = program.to_str().unwrap();
+        let offset = files.file(name, |file| address - file.first).unwrap();
+        let frames = files.code(name, offset);
+        let found = frames.first().is_some_and(|frame| frame.function == "work");
+        found && frames[0].line.as_deref().is_some_and(|line| line.ends_with("work.c:1"))
+    }
+
+    #[test]
+    fn debug_information_in_a_file_of_its_own_is_found_by_name() {
+        let room = tempfile::tempdir().unwrap();
+        let link = ["--add-gnu-debuglink=whole.debug", "--remove-section=.note.gnu.build-id"];
+        let Some((program, work, debug)) = stripped(room.path(), &link) else {
+            return eprintln!("skipped: no cc or objcopy");
+        };
+        let files = || Files { debug: room.path().join("debug"), ..Files::default() };
+        assert!(work_is_found(&files(), &program, work), "beside the program");
+        let below = room.path().join("debug").join(room.path().strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::rename(&debug, below.join("whole.debug")).unwrap();
+        assert!(work_is_found(&files(), &program, work), "below the debug directory");
+        // That of another build is none.
+        let mut bytes = std::fs::read(below.join("whole.debug")).unwrap();
+        bytes.push(0);
+        std::fs::write(below.join("whole.debug"), bytes).unwrap();
+        assert!(!work_is_found(&files(), &program, work));
+    }
+
+    #[test]
+    fn debug_information_in_a_file_of_its_own_is_found_by_build_id() {
+        let room = tempfile::tempdir().unwrap();
+        let Some((program, work, debug)) = stripped(room.path(), &[]) else {
+            return eprintln!("skipped: no cc or objcopy");
+        };
+        let bytes = std::fs::read(&program).unwrap();
+        let id = Elf::parse(&*bytes).unwrap().build_id().unwrap().unwrap().to_vec();
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let files = || Files { debug: room.path().join("debug"), ..Files::default() };
+        assert!(!work_is_found(&files(), &program, work), "before it is there");
+        let place = room.path().join("debug/.build-id").join(&hex[..2]);
+        std::fs::create_dir_all(&place).unwrap();
+        let place = place.join(format!("{}.debug", &hex[2..]));
+        std::fs::rename(&debug, &place).unwrap();
+        assert!(work_is_found(&files(), &program, work));
+        std::fs::write(&place, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(!work_is_found(&files(), &program, work), "cut off");
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod overhead;
 mod traced;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -25,6 +24,7 @@ use pagemill_kernel::process::Stat;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
+use pagemill_launch::progress::Progress;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Nanos};
 
@@ -139,9 +139,6 @@ enum AccessBackEnd {
 
 /// The shortest interval: a sample walks the page tables of the process.
 const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
-
-/// How often the progress line is written.
-const PROGRESS: Duration = Duration::from_millis(500);
 
 /// How many times as long: `1.5` or `1.5x`.
 fn factor(text: &str) -> std::result::Result<f64, String> {
@@ -379,11 +376,13 @@ fn record(
     let begun = Instant::now();
     let end = arguments.duration.map(|duration| begun + Duration::from(duration));
     let mut due = vec![begun; recorders.len()];
-    let mut progress = Progress::new(begun);
+    let mut progress = Progress::new("recording");
     let mut status = None;
     loop {
         collect_due(&mut recorders, &mut due, &mut writer)?;
-        progress.show(&recorders, writer.size());
+        if !progress.is_hidden() {
+            progress.say(&format!("{}, {}", amount(&recorders), writer.size().to_string().trim()));
+        }
         if child.is_none() && !same_process(&linux, &stat) {
             break;
         }
@@ -392,7 +391,7 @@ fn record(
             break;
         }
     }
-    progress.clear();
+    drop(progress);
     if let Some(child) = child.filter(|_| status.is_none()) {
         status = child.try_wait().context("cannot wait for the program")?;
     }
@@ -562,34 +561,6 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
 fn flush(arguments: &Arguments, writer: &mut Writer) {
     if let Some(age) = arguments.flush {
         writer.flush_after(age);
-    }
-}
-
-/// A line on the terminal that says how far the recording is; nothing where stderr is no terminal.
-struct Progress {
-    shown: bool,
-    begun: Instant,
-    next: Instant,
-}
-
-impl Progress {
-    fn new(begun: Instant) -> Self {
-        Self { shown: std::io::stderr().is_terminal(), begun, next: begun + PROGRESS }
-    }
-
-    fn show(&mut self, recorders: &Recorders, size: Bytes) {
-        if self.shown && Instant::now() >= self.next {
-            let elapsed = self.begun.elapsed().as_secs_f64();
-            let size = size.to_string();
-            progress!("recording: {elapsed:.1} s, {}, {}", amount(recorders), size.trim());
-            self.next = Instant::now() + PROGRESS;
-        }
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            pagemill_launch::stdio::erase();
-        }
     }
 }
 

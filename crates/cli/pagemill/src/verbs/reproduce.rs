@@ -1,12 +1,12 @@
 //! `pagemill reproduce`: published experiments, run again.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemill_kernel::{Linux, signal};
+use pagemill_launch::progress::{Progress, minutes};
 use pagemill_sim::machine::ICELAKE;
 use serde_json::json;
 
@@ -14,7 +14,6 @@ use serde_json::json;
 use pagemill_experiments::huge_slices;
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::arm::{self, Machine};
-use pagemill_experiments::reproduce::cell::Cell;
 use pagemill_experiments::reproduce::experiment::{self, Experiment};
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
@@ -192,11 +191,12 @@ impl Arguments {
         let every = Duration::from_millis(100);
         let linux = Linux::live();
         let mut stage = Stage { linux, executable, signals: &signals, every };
-        let progress = Progress::new(plan.cells());
+        let cells = plan.cells();
+        let mut progress = Progress::new("reproduce");
         let run = plan.run(&mut stage, &inputs, &options, &mut store, &mut |cell, number, left| {
-            progress.show(cell, number, left);
+            progress.say(&format!("[{number}/{cells}] {}, {} left", cell.words(), minutes(left)));
         });
-        progress.clear();
+        drop(progress);
         let (finished, interrupted) = run?;
         let apart = self.apart(&asked, &stage, &inputs, &store, interrupted)?;
         if !asked.programs() && !asked.simulated {
@@ -296,7 +296,7 @@ impl Arguments {
         // The tracer of huge-slices sleeps until its program stops.
         let watched = if name == HUGE_SLICES { &ENDING_AND_CHILD[..] } else { ENDING };
         let signals = signal::Signals::block(watched)?;
-        let mut steps = Steps::new(name);
+        let mut steps = Progress::logged(name);
         let say = |step: &str| steps.say(step);
         let (title, tables, charts, data, interrupted) = match name {
             overhead::NAME => {
@@ -355,7 +355,7 @@ impl Arguments {
         let options = fragmentation::Options::new(self.quick, self.reps);
         eprintln!("pagemill: {}: {}", fragmentation::NAME, options.announcement());
         let results = store.directory();
-        let outcome = progress(fragmentation::NAME, |say| {
+        let outcome = with_steps(fragmentation::NAME, |say| {
             fragmentation::run(linux, options, results, signals, say)
         })?;
         if outcome.interrupted {
@@ -378,8 +378,9 @@ impl Arguments {
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
     fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
         let options = moca::Options::new(self.quick, self.reps);
-        let outcome =
-            progress(moca::NAME, |say| moca::run(&stage.executable, options, stage.signals, say))?;
+        let outcome = with_steps(moca::NAME, |say| {
+            moca::run(&stage.executable, options, stage.signals, say)
+        })?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(why) => {
@@ -413,7 +414,7 @@ impl Arguments {
         let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
         options.only(self.programs.as_deref(), arms)?;
         let executable = stage.executable.clone();
-        let outcome = progress(huge_pages::NAME, |say| {
+        let outcome = with_steps(huge_pages::NAME, |say| {
             huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, say)
         })?;
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
@@ -507,7 +508,7 @@ impl Arguments {
             points: None,
         };
         let checkpoints = options.checkpoints(directory)?;
-        let mut steps = Steps::new("simulated");
+        let mut steps = Progress::logged("simulated");
         let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
         colloid::run(&options, Some(&checkpoints), &mut say, finished)
     }
@@ -660,92 +661,8 @@ fn machine_facts() -> Vec<String> {
     facts
 }
 
-/// One line on the terminal; nothing when piped.
-struct Progress {
-    cells: usize,
-    shown: bool,
-}
-
-impl Progress {
-    fn new(cells: usize) -> Self {
-        Self { cells, shown: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&self, cell: &Cell, number: usize, left: Duration) {
-        if !self.shown {
-            return;
-        }
-        let case =
-            if cell.case == cell.experiment { String::new() } else { format!(" {}", cell.case) };
-        let (experiment, arm, run) = (&cell.experiment, cell.arm, cell.repetition);
-        let cells = self.cells;
-        let left = minutes(left);
-        progress!("[{number}/{cells}] {experiment}{case} {arm} #{run}, {left} left");
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            pagemill_launch::stdio::erase();
-        }
-    }
-}
-
-fn minutes(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
-/// Does something whose steps are shown in one line of a terminal, which is gone in the end.
-fn progress<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T>) -> Result<T> {
-    let mut steps = Steps::new(name);
-    work(&mut |step| steps.say(step))
-}
-
-/// What an experiment is at: one line that changes on a terminal, a line a minute elsewhere.
-struct Steps<'a> {
-    name: &'a str,
-    terminal: bool,
-    began: Instant,
-    said: Instant,
-}
-
-impl<'a> Steps<'a> {
-    fn new(name: &'a str) -> Self {
-        let now = Instant::now();
-        Self { name, terminal: std::io::stderr().is_terminal(), began: now, said: now }
-    }
-
-    fn say(&mut self, step: &str) {
-        const MINUTE: Duration = Duration::from_secs(60);
-        if self.terminal {
-            progress!("{}: {step}", self.name);
-        } else if self.said.elapsed() >= MINUTE {
-            self.said = Instant::now();
-            eprintln!("{}, {} on: {step}", self.name, minutes(self.began.elapsed()));
-        }
-    }
-}
-
-impl Drop for Steps<'_> {
-    fn drop(&mut self) {
-        if self.terminal {
-            pagemill_launch::stdio::erase();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_left_read_well() {
-        assert_eq!(minutes(Duration::from_secs(59)), "59 s");
-        assert_eq!(minutes(Duration::from_secs(185)), "3 min 05 s");
-        assert_eq!(minutes(Duration::from_secs(7260)), "2 h 01 min");
-    }
+/// Does something whose steps are shown.
+fn with_steps<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T>) -> Result<T> {
+    let mut line = Progress::logged(name);
+    work(&mut |step| line.say(step))
 }

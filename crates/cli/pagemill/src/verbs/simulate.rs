@@ -3,12 +3,12 @@
 mod huge;
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use pagemill_analysis::page_heat::{PageHeat, PageHeatFold};
+use pagemill_launch::progress::Progress;
 use pagemill_model::page;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
@@ -218,14 +218,15 @@ impl Arguments {
                 None => coarsest.min(64.0),
             };
             let setup = Setup { scale, ..setup };
-            let mut progress = Progress::new();
+            let mut progress = Progress::new(policy);
             let prepared = setup.prepare(&mut |at, of| {
-                progress.show(&format!("{policy}: memory at {at} of {of} points"));
+                progress.say(&format!("memory at {at} of {of} points"));
             });
-            let report = setup.run(&prepared, &mut |second| {
-                progress.show(&format!("{policy}: second {second:.0} of {:.0}", self.seconds));
-            });
-            progress.clear();
+            drop(progress);
+            let mut progress = Progress::of(policy, self.seconds as u64);
+            progress.say("of simulated seconds");
+            let report = setup.run(&prepared, &mut |second| progress.at(second as u64));
+            drop(progress);
             rows.push(self.row(policy, &load, &report));
         }
         if self.printed.json {
@@ -430,13 +431,13 @@ impl Arguments {
             seed: self.seed,
             points: self.points,
         };
-        let mut progress = Progress::new();
+        let mut progress = Progress::new("simulate");
         let mut show = |what: &str, part: f64| {
-            progress.show(&format!("{:3.0} %  {what}", part * 100.0));
+            progress.say(&format!("{:3.0} %  {what}", part * 100.0));
         };
         let checkpoints = self.keep.as_deref().map(|keep| options.checkpoints(keep)).transpose()?;
         let report = colloid::run(&options, checkpoints.as_ref(), &mut show, &mut |_| Ok(()))?;
-        progress.clear();
+        drop(progress);
         if self.printed.json {
             crate::answer::print("simulate-figures", report.json()?)?;
         } else {
@@ -516,30 +517,5 @@ impl Arguments {
         println!(
             "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
         );
-    }
-}
-
-/// One line on a terminal's stderr, rewritten in place; nothing when stderr is not a terminal.
-struct Progress {
-    shown: bool,
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { shown: false, terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, text: &str) {
-        if self.terminal {
-            progress!("{text}");
-            self.shown = true;
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown {
-            pagemill_launch::stdio::erase();
-        }
     }
 }

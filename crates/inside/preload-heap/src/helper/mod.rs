@@ -1,16 +1,9 @@
 //! The helper thread: refreshes the statistics, gives free memory back, compacts.
 //!
-//! It is a raw `clone` that the C library knows nothing of: an address space and signal dispositions shared, a
-//! descriptor table of its own, all signals blocked, no thread-local storage (it must not call the library's own
-//! functions, nor libc's). It starts when the heap has grown past `PAGEMILL_HELPER_MIN`, in configurations that
-//! compact, and again in a forked child when that child's heap grows.
-//!
-//! ```text
-//!  off ──heap grows──► starting ──set up──► running ──program confines all its threads──► failed
-//!   ▲                     └─ refused ─► failed (said once)
-//!   ├──────── fork, in the child ────────────┤
-//!   └──────── gone ◄── ending ◄── a call that needs a single thread
-//! ```
+//! What it shares with the program and how it starts and ends: `pagemill_preload_sys::helper`. It must not call the
+//! library's own functions, nor libc's. It starts when the heap has grown past `PAGEMILL_HELPER_MIN`, in configurations
+//! that compact, and again in a forked child when that child's heap grows; when the program confines all its threads it
+//! is gone for good.
 //!
 //! It ends only while it holds no lock and the engine is between two slices.
 //!
@@ -20,22 +13,19 @@ pub(crate) mod housekeeping;
 pub(crate) mod state;
 pub(crate) mod work;
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use pagemill_heap::os::Os;
+use pagemill_preload_sys::helper::{FAILED, OFF, RUNNING};
 
-use self::state::{BELL, FAILED, OFF, RUNNING, STARTING, STATE, THREAD, ring};
+use self::state::HELPER;
 use self::work::{end_if_due, fail};
 use crate::{ENGINE, HEAP, confine, pagemill_stats, say, settings, sys};
-
-/// The stack's upper end, kept for the next start after a fork.
-static STACK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-const STACK_LEN: usize = 256 << 10;
 
 /// Starts the helper if the heap is large enough to be worth one. Called whenever it grows, perhaps
 /// under a lock of the heap: starting waits for nothing.
 pub(crate) fn wanted(mapped: usize) {
-    if STATE.load(Ordering::Relaxed) != OFF {
+    if HELPER.state.load(Ordering::Relaxed) != OFF {
         say::pending();
     } else if settings::ready() {
         let settings = settings::get();
@@ -47,38 +37,13 @@ pub(crate) fn wanted(mapped: usize) {
 
 #[cold]
 fn launch() {
-    if STATE.compare_exchange(OFF, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if !HELPER.claim() {
         return;
     }
-    let Some(top) = stack() else { return fail(12) };
-    let mask = sys::set_signal_mask(!0);
-    // SAFETY: the stack is the helper's alone, for STATE lets one start at a time; `run` keeps to
-    // system calls and the heap without a cache.
-    let thread = unsafe { sys::spawn(top, run) };
-    sys::set_signal_mask(mask);
-    if sys::failed(thread) {
-        fail(-thread);
+    // SAFETY: claimed; `run` keeps to system calls and the heap without a cache.
+    if let Err(error) = unsafe { HELPER.spawn(HEAP.os().page_size(), run) } {
+        fail(error);
     }
-}
-
-/// The helper's stack, above a page that nobody may touch; made once.
-fn stack() -> Option<*mut u8> {
-    let made = STACK.load(Ordering::Acquire);
-    if !made.is_null() {
-        return Some(made);
-    }
-    let page = HEAP.os().page_size();
-    let low = sys::map_anonymous(STACK_LEN + page, sys::PROT_READ | sys::PROT_WRITE, 0);
-    if low.is_null() {
-        return None;
-    }
-    // SAFETY: the lowest page of a new mapping, whose other end is the stack's top.
-    let top = unsafe {
-        sys::forbid(low, page);
-        low.add(STACK_LEN + page)
-    };
-    STACK.store(top, Ordering::Release);
-    Some(top)
 }
 
 /// Asks for a pass of compaction and waits until it is done, a second at most.
@@ -87,14 +52,14 @@ pub(crate) fn request_pass() {
     if !settings::get().config.compact {
         return;
     }
-    if STATE.load(Ordering::Relaxed) == OFF {
+    if HELPER.state.load(Ordering::Relaxed) == OFF {
         launch();
     }
     let asked = pagemill_stats.request.fetch_add(1, Ordering::AcqRel) + 1;
-    ring();
+    HELPER.ring();
     for _ in 0..PATIENCE_MS {
         if pagemill_stats.request_done.load(Ordering::Acquire) >= asked
-            || STATE.load(Ordering::Relaxed) == FAILED
+            || HELPER.state.load(Ordering::Relaxed) == FAILED
         {
             return;
         }
@@ -108,9 +73,9 @@ fn rest(bell: u32, ns: u64) {
     /// microseconds.
     const LOOK_NS: u64 = 250_000_000;
     let mut left = ns;
-    while left > 0 && BELL.load(Ordering::Acquire) == bell {
+    while left > 0 && HELPER.bell.load(Ordering::Acquire) == bell {
         let nap = left.min(LOOK_NS);
-        let woken = sys::futex_wait(&BELL, bell, Some(sys::Timespec::from_ns(nap)));
+        let woken = sys::futex_wait(&HELPER.bell, bell, Some(sys::Timespec::from_ns(nap)));
         let request = pagemill_stats.request.load(Ordering::Relaxed);
         if woken == 0 || request != pagemill_stats.request_done.load(Ordering::Relaxed) {
             return;
@@ -121,25 +86,18 @@ fn rest(bell: u32, ns: u64) {
 
 /// The thread's life.
 extern "C" fn run() -> ! {
-    // The descriptor table is shared until here. Without one of its own the helper would keep the program's pipes and
-    // sockets open; then rather no helper.
-    let left = sys::leave_descriptors();
-    if sys::failed(left) {
-        fail(-left);
+    if let Err(error) = HELPER.enter(c"pagemill") {
+        fail(error);
         sys::exit_thread();
     }
-    // A directory of its own too: the program's may be unmounted once the program has left it.
-    sys::leave_directory();
-    THREAD.store(sys::tid(), Ordering::Relaxed);
-    sys::name_thread(c"pagemill");
     confine::note_filters();
     // SAFETY: this is the helper thread.
     let engine = unsafe { ENGINE.place() };
     let mut housekeeping = housekeeping::Housekeeping::new(engine, HEAP.os(), state::take_copied());
     confine::confine();
-    STATE.store(RUNNING, Ordering::Release);
+    HELPER.state.store(RUNNING, Ordering::Release);
     loop {
-        let bell = BELL.load(Ordering::Acquire);
+        let bell = HELPER.bell.load(Ordering::Acquire);
         end_if_due();
         let pause = housekeeping.round();
         rest(bell, pause);

@@ -3,8 +3,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use pagemill_heap::stats::degraded;
+use pagemill_preload_sys::helper::{ENDING, FAILED};
 
-use super::state::{self, ENDING, FAILED, STATE, THREAD};
+use super::state::{self, HELPER};
 use crate::{confine, say, sys};
 
 /// Held by the helper while it works, and by a thread that forks.
@@ -57,13 +58,13 @@ pub(crate) fn forget(told: bool) {
 
 /// There is no helper and will be none; `error`: 0 if it had to leave.
 pub(super) fn fail(error: isize) {
-    STATE.store(FAILED, Ordering::Release);
+    HELPER.state.store(FAILED, Ordering::Release);
     say::later(degraded::NO_THREAD, error);
 }
 
 /// In the helper, which holds nothing: ends it if it was asked to, or must.
 pub(super) fn end_if_due() {
-    if STATE.load(Ordering::Acquire) == ENDING {
+    if HELPER.state.load(Ordering::Acquire) == ENDING {
         leave();
     }
     if confine::filters_changed() {
@@ -75,7 +76,7 @@ pub(super) fn end_if_due() {
 
 /// The helper's end. Its descriptors go with its table; the engine's next owner knows.
 fn leave() -> ! {
-    THREAD.store(0, Ordering::Relaxed);
+    HELPER.thread.store(0, Ordering::Relaxed);
     sys::exit_thread()
 }
 

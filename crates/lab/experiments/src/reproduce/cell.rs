@@ -25,6 +25,15 @@ pub struct Cell {
     pub repetition: u32,
 }
 
+impl Cell {
+    /// Experiment, case, arm and repetition, for people.
+    pub fn words(&self) -> String {
+        let Self { experiment, case, arm, repetition } = self;
+        let case = if case == experiment { String::new() } else { format!(" {case}") };
+        format!("{experiment}{case} {arm} #{repetition}")
+    }
+}
+
 /// Runs one cell. An error is the reason why it has no results.
 pub fn run(
     stage: &Stage<'_>,

@@ -31,9 +31,8 @@ fn thorough(seed: u64) -> Bootstrap {
 }
 
 #[test]
-fn location_and_spread_match_scipy() {
+fn location_matches_scipy() {
     close(median(&A).unwrap(), 1.59, 1e-15);
-    close(mad(&A).unwrap(), 0.07, 1e-15);
     close(geomean(&A).unwrap(), 1.594370182198006, 1e-14);
     close(quantile(&A, 0.9).unwrap(), 1.725, 1e-15);
 }
@@ -60,24 +59,6 @@ fn normal_distribution_matches_scipy() {
         close(normal_quantile(share), z, 1e-9);
     }
     assert!(normal_quantile(1.5).is_nan());
-}
-
-#[test]
-fn mann_whitney_matches_scipy() {
-    let ties = mann_whitney_u(&A, &B).unwrap();
-    assert_eq!((ties.u, ties.exact), (5.5, false));
-    close(ties.p, 0.0008767980296558741, 1e-12);
-
-    let exact = mann_whitney_u(&A[..5], &B[..5]).unwrap();
-    assert_eq!((exact.u, exact.exact), (3.0, true));
-    close(exact.p, 0.05555555555555555, 1e-15);
-
-    let few = mann_whitney_u(&[3.0, 1.0, 4.0, 1.0, 5.0], &[2.0, 7.0, 1.0, 8.0, 2.0, 8.0]).unwrap();
-    assert_eq!((few.u, few.exact), (10.0, false));
-    close(few.p, 0.4048324636058783, 1e-12);
-
-    let equal = mann_whitney_u(&[1.0; 12], &[1.0; 12]).unwrap();
-    assert_eq!((equal.u, equal.p), (72.0, 1.0));
 }
 
 #[test]
@@ -169,15 +150,6 @@ proptest! {
         let below = values.iter().filter(|&&value| value < middle).count();
         let above = values.iter().filter(|&&value| value > middle).count();
         prop_assert!(below <= values.len() / 2 && above <= values.len() / 2);
-    }
-
-    #[test]
-    fn mann_whitney_is_symmetric(first in sample(), second in sample()) {
-        let one = mann_whitney_u(&first, &second).unwrap();
-        let other = mann_whitney_u(&second, &first).unwrap();
-        prop_assert_eq!(one.u + other.u, (first.len() * second.len()) as f64);
-        prop_assert!((one.p - other.p).abs() < 1e-12);
-        prop_assert!((0.0..=1.0).contains(&one.p));
     }
 
     #[test]

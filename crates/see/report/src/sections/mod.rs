@@ -23,7 +23,7 @@ use std::path::Path;
 
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, EventKind, Fold, Source as _};
-use pagemill_record::summary::{self, Progress, Summary};
+use pagemill_record::summary::{self, Reading, Summary};
 use serde_json::{Map, Value};
 
 use crate::draw::html::Page;
@@ -160,15 +160,15 @@ impl Sections {
         };
         let others = EventKind::ALL.iter().filter(|kind| !shown(kind));
         let mut others: Vec<_> = others.map(|kind| (kind.dataset(), rows::begin(*kind))).collect();
-        let mut progress = Progress::new(reader);
+        let mut reading = Reading::new(reader);
         while let Some(event) = reader.next_event()? {
-            progress.event();
+            reading.event();
             let gathering = table.iter_mut().filter_map(|(_, gather)| gather.as_mut());
             gathering.chain(others.iter_mut().map(|(_, gather)| gather)).for_each(|gather| {
                 gather.event(&event);
             });
         }
-        drop(progress);
+        drop(reading);
         let table = table.into_iter().map(|(member, gather)| {
             (member, gather.and_then(|gather| gather.finish(path, reader)))
         });

@@ -105,8 +105,8 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// What is told meanwhile: runs done, runs in all, time left.
-pub type Progress<'a> = &'a mut dyn FnMut(usize, usize, Duration);
+/// What is told meanwhile: runs done.
+pub type Done<'a> = &'a mut dyn FnMut(usize);
 
 /// Fewer runs say nothing.
 const LEAST_RUNS: usize = 6;
@@ -142,7 +142,7 @@ pub fn measure(
     subject: &Words,
     options: Options,
     signals: &Signals,
-    progress: Progress<'_>,
+    tell: Done<'_>,
 ) -> Result<std::result::Result<Outcome, std::io::Error>> {
     let began = Instant::now();
     let counters = match options.from {
@@ -172,7 +172,7 @@ pub fn measure(
         interrupted: false,
         took: Duration::ZERO,
     };
-    let counted = match repeat(&runner, &options, &index, &mut outcome, began, progress)? {
+    let counted = match repeat(&runner, &options, &index, &mut outcome, tell)? {
         Ok(counted) => counted,
         Err(error) => return Ok(Err(error)),
     };
@@ -239,8 +239,7 @@ fn repeat(
     options: &Options,
     index: &BTreeMap<Place, usize>,
     outcome: &mut Outcome,
-    began: Instant,
-    progress: Progress<'_>,
+    tell: Done<'_>,
 ) -> Result<std::result::Result<Both, std::io::Error>> {
     let counters = runner.counters.as_ref().ok();
     let count = outcome.slices.len();
@@ -251,9 +250,7 @@ fn repeat(
     let most = if counters.is_some() { COUNTED_RUNS } else { usize::MAX };
     let all = options.runs.saturating_sub(1).min(most);
     for number in 0..all {
-        let done = number + 1;
-        let each = began.elapsed() / done as u32;
-        progress(done, options.runs, each * (all - number) as u32);
+        tell(number + 1);
         // Counted runs are the first four again and again: none, all, all, none.
         let at = if counters.is_some() { number % 4 } else { number };
         let huge = design(at, count, posterior.as_ref(), &mut random);

@@ -1,10 +1,9 @@
 //! `frag compact`: mends fragmented memory and says what each step achieved.
 
-use std::io::IsTerminal as _;
-
 use anyhow::Result;
 use clap::Args;
 use pagemill_kernel::Linux;
+use pagemill_launch::progress::Progress;
 use pagemill_model::Bytes;
 use serde_json::json;
 
@@ -64,15 +63,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.dry_run {
         return dry_run(&linux, arguments, goal, &before);
     }
-    let talk = std::io::stderr().is_terminal();
+    let mut progress = Progress::new("compacting");
     let steps = compact::run(&linux, goal, |step| {
-        if talk {
-            progress!("{}: score {:.3}", step.name, step.after);
-        }
+        progress.say(&format!("{}: score {:.3}", step.name, step.after));
     })?;
-    if talk {
-        pagemill_launch::stdio::erase();
-    }
+    drop(progress);
     let after = FreeMemory::take(&linux)?;
     let score = steps.last().map_or(0.0, |step| step.after);
     let missed = score > arguments.target;

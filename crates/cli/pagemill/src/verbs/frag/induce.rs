@@ -1,7 +1,6 @@
 //! `frag induce`: fragments free memory to a chosen degree, and holds it there.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use clap::Args;
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, oom, page_size};
+use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos};
 use serde_json::json;
 
@@ -90,15 +90,11 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
         patience: arguments.patience.into(),
     };
     let mut fragmenter = Fragmenter::new(&linux, goal)?;
-    let talk = std::io::stderr().is_terminal();
+    let mut progress = Progress::new("inducing");
     let outcome = fragmenter.run(Some(&signals), |score, units| {
-        if talk {
-            progress!("score {score:.3}, {units} huge pages broken up");
-        }
+        progress.say(&format!("score {score:.3}, {units} huge pages broken up"));
     })?;
-    if talk {
-        pagemill_launch::stdio::erase();
-    }
+    drop(progress);
     let after = FreeMemory::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
     let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);

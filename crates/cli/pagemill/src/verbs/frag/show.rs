@@ -1,6 +1,5 @@
 //! `frag show`: scores of each node, zone and order.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use clap::Args;
 use pagemill_analysis::fragmentation::{external, unusable};
 use pagemill_kernel::extfrag::{Extfrag, Scores};
 use pagemill_kernel::{Linux, page_size};
+use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos, whole};
 use serde_json::json;
 
@@ -111,14 +111,12 @@ fn text(look: &FreeMemory, order: usize) -> String {
 fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
     let files = Extfrag::open(linux)?;
     let (mut equal, mut unequal, mut changed) = (0_u64, 0_u64, 0_u64);
-    let progress = std::io::stderr().is_terminal();
+    let mut progress = Progress::of("comparing scores", wanted);
     while equal + unequal < wanted {
         let before = linux.buddyinfo()?;
         let (ours_unusable, ours_external) = (files.unusable()?, files.external()?);
         let after = linux.buddyinfo()?;
-        if progress && (equal + unequal) % 6_600 < 66 {
-            progress!("{} of {wanted}", equal + unequal);
-        }
+        progress.at(equal + unequal);
         for (zone, later) in before.iter().zip(&after) {
             if zone != later {
                 changed += 1;
@@ -147,9 +145,7 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
             }
         }
     }
-    if progress {
-        pagemill_launch::stdio::erase();
-    }
+    drop(progress);
     if as_json {
         crate::answer::print(
             "frag-check",

@@ -1,11 +1,11 @@
 //! `plan --measure`: the profile of a command by runs of it.
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
@@ -47,15 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         by: arguments.by,
         from: arguments.from,
     };
-    let shown = std::io::stderr().is_terminal();
-    let measured = measure::measure(&linux, &words, options, &signals, &mut |done, all, left| {
-        if shown {
-            progress!("{done} of {all} runs, {} s left", left.as_secs());
-        }
+    let mut progress = Progress::of("runs", u64::from(arguments.runs));
+    let measured = measure::measure(&linux, &words, options, &signals, &mut |done| {
+        progress.at(done as u64);
     });
-    if shown {
-        pagemill_launch::stdio::erase();
-    }
+    drop(progress);
     let outcome = match measured? {
         Ok(outcome) => outcome,
         Err(error) => return Ok(prepare::cannot_execute(&path, &error)),

@@ -79,12 +79,6 @@ impl Splitter {
         (first..first + BASE).map(|at| self.base.heat(Page(at as u32)))
     }
 
-    /// Whether a page has been split.
-    #[must_use]
-    pub fn is_split(&self, page: Page) -> bool {
-        self.split[page.0 as usize]
-    }
-
     /// Counts a sampled load of base page `base` of `page`, served by `tier`. True where it is time to decide.
     pub fn sample(&mut self, page: Page, base: usize, tier: Tier) -> bool {
         let at = page.0 as usize * BASE + base;

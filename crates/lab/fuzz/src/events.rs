@@ -1,0 +1,112 @@
+//! Events with any values, through all that folds them: what a recording says is worked through step by step, and adds
+//! up to something whatever it is.
+
+use std::fs;
+
+use pagemill_analysis::decisions::DecisionFold;
+use pagemill_analysis::faults::FaultFold;
+use pagemill_analysis::fragmentation::timeline::FragFold;
+use pagemill_analysis::heap::HeapFold;
+use pagemill_analysis::hugepages::HugePageFold;
+use pagemill_analysis::regions::RegionFold;
+use pagemill_model::access::AccessSetup;
+use pagemill_model::dataset::{Cell, Shape};
+use pagemill_model::fault::FaultSetup;
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, Event, Fold, Nanos, event};
+use pagemill_record::summary;
+
+use crate::in_room;
+
+/// Values at the edges of what a machine can have: sums of some hundred of them are numbers, too.
+const EDGES: [u64; 6] = [0, 1, u32::MAX as u64, 1 << 32, 1 << 47, (1 << 47) - 4096];
+/// Events of one recording.
+const MOST: usize = 200;
+
+/// Bytes, used up from the front; zeros behind their end.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// Small numbers, pages, edges and anything.
+    fn number(&mut self) -> u64 {
+        let kind = self.byte();
+        match kind {
+            0..96 => kind.into(),
+            96..160 => u64::from(self.byte()) << 12,
+            160..208 => u64::from(self.byte()) << (kind % 40),
+            208..232 => EDGES[usize::from(kind) % EDGES.len()],
+            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())) >> 17,
+        }
+    }
+
+    fn cell(&mut self, shape: Shape, must: bool) -> Cell {
+        match shape {
+            _ if !must && self.byte().is_multiple_of(4) => Cell::Absent,
+            Shape::Number => Cell::Number(self.number()),
+            Shape::Numbers => Cell::Numbers((0..self.byte() % 40).map(|_| self.number()).collect()),
+            Shape::Text => {
+                const WORDS: [&str; 8] =
+                    ["", "[heap]", "[stack]", "/bin/true", "rw-p", "r-xp", "1y", "none"];
+                let kind = self.byte();
+                match WORDS.get(usize::from(kind)) {
+                    Some(word) => Cell::Text((*word).to_owned()),
+                    None => Cell::Text(format!("word {}", kind % 16)),
+                }
+            }
+        }
+    }
+
+    fn event(&mut self) -> Event {
+        let kind = usize::from(self.byte()) % event::SCHEMA.len();
+        (event::SCHEMA[kind].make)(&mut |column| self.cell(column.shape, column.name == "time_ns"))
+    }
+}
+
+fn folded<F: Fold>(mut fold: F, events: &[Event]) {
+    for event in events {
+        fold.event(event);
+    }
+    drop(fold.view());
+}
+
+/// Events, through a recording and all folds.
+pub fn events(bytes: &[u8]) {
+    let mut rest = Rest(bytes);
+    let (started, threshold, page) = (Nanos(rest.number()), Nanos(rest.number()), rest.byte());
+    let mut events = Vec::new();
+    while !rest.0.is_empty() && events.len() < MOST {
+        events.push(rest.event());
+    }
+    let setup = FaultSetup { threshold, ..FaultSetup::default() };
+    folded(HeapFold::default(), &events);
+    folded(HugePageFold::default(), &events);
+    folded(FragFold::default(), &events);
+    folded(DecisionFold::default(), &events);
+    folded(RegionFold::default(), &events);
+    folded(FaultFold::new(&setup, started), &events);
+    in_room(|room| {
+        let recording = room.join("events");
+        let _ = fs::remove_dir_all(&recording);
+        let meta = Meta {
+            started,
+            page_size: Bytes(if page.is_multiple_of(2) { 4096 } else { page.into() }),
+            accesses: Some(AccessSetup { granule: Bytes(4096), ..AccessSetup::default() }),
+            ..Meta::default()
+        };
+        let Ok(mut writer) = Writer::create(&recording, meta, true, None) else { return };
+        for event in &events {
+            if writer.event(event).is_err() {
+                return;
+            }
+        }
+        if writer.finish(started).is_ok() {
+            let _ = summary::of(&recording);
+        }
+    });
+}

@@ -1,0 +1,79 @@
+//! Everything that reads bytes from outside, a function a kind: files that users name, recordings, programs, and the
+//! text of the kernel. Each is a target of `cargo fuzz` (`fuzz/` at the root of the repository) and is driven by a test
+//! with mutated seeds, too, which needs no nightly toolchain.
+//!
+//! ```text
+//!  seeds ──► mutated (tests/mutated.rs, or libFuzzer) ──► body ──► a value or an error; never a panic
+//! ```
+#![forbid(unsafe_code)]
+
+mod events;
+mod files;
+mod kernel;
+mod seeds;
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// What a fuzzer is pointed at.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name, as `cargo fuzz run` has it.
+    pub name: &'static str,
+    /// Takes any bytes. What comes of them does not matter, but that it comes.
+    pub body: fn(&[u8]),
+    /// Bytes that are what they should be, to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "perf_data", body: files::perf_data, seeds: seeds::perf_data },
+    Target { name: "pftrace", body: files::pftrace, seeds: seeds::pftrace },
+    Target { name: "profile", body: files::profile, seeds: seeds::profile },
+    Target { name: "machine", body: files::machine, seeds: seeds::machine },
+    Target { name: "latencies", body: files::latencies, seeds: seeds::latencies },
+    Target { name: "meta", body: files::meta, seeds: seeds::meta },
+    Target { name: "part", body: files::part, seeds: seeds::part },
+    Target { name: "program", body: files::program, seeds: seeds::program },
+    Target { name: "events", body: events::events, seeds: seeds::events },
+    Target { name: "kernel", body: kernel::kernel, seeds: seeds::kernel },
+];
+
+/// Runs a target's body; for the targets of `cargo fuzz`.
+///
+/// # Panics
+/// There is no such target.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let Some(target) = target else { panic!("there is no target {name}") };
+    (target.body)(bytes);
+}
+
+thread_local! {
+    static ROOM: OnceCell<Option<TempDir>> = const { OnceCell::new() };
+}
+
+/// Does something in a directory of this thread's own. What is not overwritten stays from one time to the next.
+fn in_room(act: impl FnOnce(&Path)) {
+    ROOM.with(|room| {
+        if let Some(room) = room.get_or_init(|| tempfile::tempdir().ok()) {
+            act(room.path());
+        }
+    });
+}
+
+/// Puts a file where it is looked for.
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::write(path, bytes)
+}
+
+/// A directory of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path)
+}
