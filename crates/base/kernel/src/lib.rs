@@ -39,6 +39,7 @@ pub mod move_pages;
 pub mod nodes;
 pub mod numa_balancing;
 pub mod oom;
+pub mod orphans;
 pub mod page_flags;
 pub mod page_idle;
 pub mod page_out;

@@ -93,6 +93,8 @@ pub struct Status {
     pub locked: Option<u64>,
     /// Address space, bytes.
     pub address_space: Option<u64>,
+    /// Page tables, bytes.
+    pub page_tables: Option<u64>,
     /// Effective capabilities, one bit each.
     pub capabilities: u64,
     /// Whether it can never gain privileges through `execve`.
@@ -325,6 +327,7 @@ fn parse_status(text: &str) -> Option<Status> {
         rss: bytes("VmRSS"),
         locked: bytes("VmLck"),
         address_space: bytes("VmSize"),
+        page_tables: bytes("VmPTE"),
         capabilities: u64::from_str_radix(value("CapEff")?, 16).ok()?,
         no_new_privileges: value("NoNewPrivs").map(|bit| bit == "1"),
         seccomp: value("Seccomp").and_then(|mode| mode.parse().ok()),

@@ -16,17 +16,22 @@ use crate::{Error, Result};
 /// The kernel refuses, or time spent as a real-time thread is limited.
 pub fn real_time_is_allowed() -> Result<()> {
     let failed = |error| Error::io("make a real-time thread", "of this process", error);
-    let tried = thread::Builder::new().spawn(try_real_time).map_err(failed)?;
+    let tried = thread::Builder::new().spawn(be_real_time).map_err(failed)?;
     tried.join().unwrap_or_else(|_| Err(io::Error::other("the thread failed"))).map_err(failed)
 }
 
-fn try_real_time() -> io::Result<()> {
+/// Makes the calling thread a real-time thread of the lowest priority, which runs when it wants to however busy the
+/// machine is. It should sleep nearly always.
+///
+/// # Errors
+/// The kernel refuses, or time spent as a real-time thread is limited.
+pub fn be_real_time() -> io::Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rttime);
     if limit.current.is_some() || limit.maximum.is_some() {
         return Err(io::Error::other("RLIMIT_RTTIME limits real-time threads"));
     }
     let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `lowest` is valid for reads of its type; thread 0 is the calling one, which ends right after.
+    // SAFETY: `lowest` is valid for reads of its type; thread 0 is the calling one.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) } != 0 {
         return Err(io::Error::last_os_error());
     }

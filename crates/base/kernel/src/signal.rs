@@ -32,6 +32,12 @@ pub const SENT_TO_PROGRAMS: &[i32] = &[
 /// Those of them that ask a program to end.
 pub const ENDS: &[i32] = &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
+/// Ends a program that does not when it is asked to.
+pub const KILL: i32 = libc::SIGKILL;
+
+/// Asks a program to end.
+pub const TERMINATE: i32 = libc::SIGTERM;
+
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 
@@ -148,6 +154,15 @@ pub fn send(pid: u32, signal: i32) -> Result<()> {
     match unsafe { libc::kill(pid as libc::pid_t, signal) } {
         0 => Ok(()),
         _ => Err(Error::last("send", format_args!("signal {signal} to process {pid}"))),
+    }
+}
+
+/// Sends `signal` to all processes of the group that `leader` leads.
+pub fn send_to_group(leader: u32, signal: i32) -> Result<()> {
+    // SAFETY: `kill` takes numbers only.
+    match unsafe { libc::kill(-(leader as libc::pid_t), signal) } {
+        0 => Ok(()),
+        _ => Err(Error::last("send", format_args!("signal {signal} to group {leader}"))),
     }
 }
 

@@ -136,6 +136,12 @@ impl Linux {
         }
     }
 
+    /// Marks all pages of `pid` as not accessed: [`Usage::referenced`] counts from here (proc_pid_clear_refs(5)). The
+    /// program's next access to each page walks its page table again, and costs no more than that.
+    pub fn clear_referenced(&self, pid: u32) -> Result<()> {
+        self.write(format!("/proc/{pid}/clear_refs"), "1")
+    }
+
     /// Physical memory of each mapping of `pid`, in address order.
     pub fn smaps(&self, pid: u32) -> Result<Vec<MappingUsage>> {
         let text = self.read_of(pid, "smaps")?;

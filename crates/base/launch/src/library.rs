@@ -134,6 +134,28 @@ fn inspect(path: &Path, symbol: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Where distributions keep shared libraries.
+const DIRECTORIES: [&str; 7] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// The library of the distribution that has one of these file names; or that it is not there, and how to get it.
+pub fn distributed(what: &str, package: &str, files: &[&str]) -> Result<PathBuf, String> {
+    files
+        .iter()
+        .flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            format!("{what} not found as {} (run: apt-get install {package})", files.join(" or "))
+        })
+}
+
 /// The value of `LD_PRELOAD` that loads `library` first and then what was loaded before.
 pub fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();

@@ -26,10 +26,38 @@ pub struct Cli {
     pub bytes: bool,
 }
 
+/// The verbs by what they are for, in the order of `--help`.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("See", &["doctor", "record", "report", "compare", "export", "heap", "hugepages", "validate"]),
+    ("Score", &["advise", "plan", "counters", "frag"]),
+    ("Steer", &["run", "tier"]),
+    ("Research", &["reproduce", "simulate", "workload"]),
+    ("Besides", &["generate", "help"]),
+];
+
+/// The command with its verbs in groups in its help.
+fn grouped(mut command: clap::Command) -> clap::Command {
+    command.build();
+    let line = |name: &&str| {
+        let verb = command.find_subcommand(name)?;
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        Some(format!("  {name:<10} {about}\n"))
+    };
+    let groups = GROUPS.iter().map(|(title, verbs)| {
+        let lines: String = verbs.iter().filter_map(line).collect();
+        format!("{title}:\n{lines}\n")
+    });
+    let groups: String = groups.collect();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}"
+    );
+    command.help_template(template)
+}
+
 impl Cli {
     /// Reads the command line, and how answers are to be printed.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let mut command = grouped(Self::command());
         if let Some(width) = pagemill_launch::stdio::terminal().flatten() {
             command = command.term_width(usize::from(width).min(WIDEST));
         }
@@ -58,6 +86,8 @@ impl Cli {
 pub enum Verb {
     /// Say what this machine and user can do, and how to mend what is missing
     Doctor(verbs::doctor::Arguments),
+    /// Say which lever helps a program, and by how much
+    Advise(verbs::advise::Arguments),
     /// Run a program, unchanged, on the compacting heap
     Run(verbs::run::Arguments),
     /// Record a program's memory over time
@@ -101,6 +131,7 @@ impl Verb {
         }
         match self {
             Self::Doctor(arguments) => verbs::doctor::run(&arguments),
+            Self::Advise(arguments) => verbs::advise::run(&arguments),
             Self::Run(arguments) => verbs::run::run(&arguments),
             Self::Record(arguments) => verbs::record::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
@@ -159,5 +190,33 @@ fn recover_settings(linux: &Linux) {
         // It is for who may to restore it.
         Err(error) if error.kind() == Kind::Permission => {}
         Err(error) => eprintln!("pagemill: {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_stands_in_one_group_of_the_help() {
+        let mut command = grouped(Cli::command());
+        let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let mut listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        verbs.sort_unstable();
+        // It works on one architecture only.
+        listed.retain(|verb| cfg!(target_arch = "x86_64") || *verb != "validate");
+        listed.sort_unstable();
+        assert_eq!(verbs, listed);
+        let help = command.render_help().to_string();
+        let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("no {text:?} in {help}"));
+        assert!(
+            at("See:\n  doctor") < at("Score:\n  advise") && at("Steer:") < at("Research:"),
+            "{help}"
+        );
+        assert!(
+            help.contains("--bytes") && help.contains("\n  run        Run a program"),
+            "{help}"
+        );
     }
 }

@@ -68,7 +68,7 @@ const LADDER: [(&str, &[&str]); 6] = [
     ),
     ("base", &["model", "kernel", "launch"]),
     ("see", &["tracer", "analysis", "record", "report"]),
-    ("steer", &["policy", "control"]),
+    ("steer", &["policy", "control", "advise"]),
     ("lab", &["sim", "workloads", "experiments", "fuzz"]),
     ("cli", &["pagemill"]),
 ];

@@ -13,4 +13,5 @@ pub mod governor;
 pub mod huge;
 pub mod plan;
 pub mod run_cost;
+pub mod run_memory;
 pub mod tier;

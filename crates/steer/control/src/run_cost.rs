@@ -3,13 +3,13 @@
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use pagemill_kernel::Linux;
 use pagemill_kernel::perf_event::{Attributes, Event, Target, What};
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::suspended::Suspended;
 
 /// What one run gave: name and value.
@@ -61,13 +61,26 @@ pub fn processor() -> pagemill_kernel::Result<Event> {
 /// How often the memory of a run is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a command, which `wait` waits for, and returns what was measured and how it ended. The inner error is that it
-/// cannot be executed.
-pub fn measured(
-    linux: &Linux,
+/// A run of a command.
+#[derive(Debug)]
+pub struct Timed<W> {
+    /// From its first instruction to its end.
+    pub took: Duration,
+    /// What it and all that it started and waited for used.
+    pub used: Resources,
+    /// What the processor counted, by name; empty where it does not.
+    pub counted: Run,
+    /// What `wait` says of its end.
+    pub ended: W,
+}
+
+/// Runs a command, which `wait` waits for, beside `watch`, which is told its number and when it is over; `None` of it
+/// where no other thread can be started. The inner error is that it cannot be executed.
+pub fn timed<W, M: Send>(
     command: Command,
-    wait: impl FnOnce(&mut Child) -> Result<ExitStatus>,
-) -> Result<io::Result<(Run, ExitStatus)>> {
+    watch: impl FnOnce(u32, &AtomicBool) -> M + Send,
+    wait: impl FnOnce(&mut Child) -> Result<W>,
+) -> Result<io::Result<(Timed<W>, Option<M>)>> {
     let suspended = match Suspended::spawn(command)? {
         Ok(suspended) => suspended,
         Err(error) => return Ok(Err(error)),
@@ -81,28 +94,48 @@ pub fn measured(
         Err(error) => return Ok(Err(error)),
     };
     let over = AtomicBool::new(false);
-    let (waited, took, memory) = thread::scope(|scope| {
-        // Without another thread its memory is not looked at.
-        let looks = thread::Builder::new().spawn_scoped(scope, || watch(linux, pid, &over)).ok();
+    let (waited, took, watched) = thread::scope(|scope| {
+        let looks = thread::Builder::new().spawn_scoped(scope, || watch(pid, &over)).ok();
         let waited = wait(&mut child);
         let took = begun.elapsed();
         over.store(true, Ordering::Relaxed);
-        (waited, took, looks.and_then(|looks| looks.join().ok()?))
+        (waited, took, looks.map(ScopedJoinHandle::join))
     });
-    let status = waited.context("cannot wait for the command")?;
-    let used = resources(Whose::EndedChildren);
+    let ended = waited.context("cannot wait for the command")?;
+    let watched = watched.transpose();
+    let watched = watched.map_err(|_| anyhow!("what watches the command has failed"))?;
+    let after = resources(Whose::EndedChildren);
+    let used = Resources {
+        user: after.user - before.user,
+        system: after.system - before.system,
+        faults: after.faults - before.faults,
+    };
+    Ok(Ok((Timed { took, used, counted: counters.read()?, ended }, watched)))
+}
+
+/// Runs a command, which `wait` waits for, and returns what was measured and how it ended. The inner error is that it
+/// cannot be executed.
+pub fn measured(
+    linux: &Linux,
+    command: Command,
+    wait: impl FnOnce(&mut Child) -> Result<ExitStatus>,
+) -> Result<io::Result<(Run, ExitStatus)>> {
+    let (run, memory) = match timed(command, |pid, over| watch(linux, pid, over), wait)? {
+        Ok(done) => done,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut all: Run = vec![
-        ("seconds", took.as_secs_f64()),
-        ("user_seconds", (used.user - before.user).as_secs_f64()),
-        ("system_seconds", (used.system - before.system).as_secs_f64()),
-        ("page_faults", (used.faults - before.faults) as f64),
+        ("seconds", run.took.as_secs_f64()),
+        ("user_seconds", run.used.user.as_secs_f64()),
+        ("system_seconds", run.used.system.as_secs_f64()),
+        ("page_faults", run.used.faults as f64),
     ];
-    if let Some((anonymous, huge)) = memory {
+    if let Some((anonymous, huge)) = memory.flatten() {
         all.push(("anonymous_mib", anonymous as f64 / 1048576.0));
         all.push(("huge_share", huge as f64 / anonymous.max(1) as f64));
     }
-    all.extend(counters.read()?);
-    Ok(Ok((all, status)))
+    all.extend(run.counted);
+    Ok(Ok((all, run.ended)))
 }
 
 /// The most anonymous memory of a run, and how much of it was on huge pages then; bytes.

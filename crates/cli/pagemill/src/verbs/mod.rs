@@ -1,5 +1,6 @@
 //! One file a verb. A verb parses nothing and prints its own result; what it computes lives below.
 
+pub mod advise;
 pub mod compare;
 pub mod counters;
 pub mod doctor;

@@ -1,8 +1,8 @@
 //! `pagemill run`: a program, unchanged, on the compacting heap, or under a huge page policy, or both.
 //!
 //! Everything that can go wrong is found out before the program is executed. Then this process
-//! becomes the program. Only with `--ksm` or `--huge` it stays as the parent, to govern `ksmd` or to decide; it then
-//! passes signals on and ends as the program did.
+//! becomes the program. Only with `--ksm`, or with a policy of `--huge` that the kernel does not carry out alone, it
+//! stays as the parent, to govern `ksmd` or to decide; it then passes signals on and ends as the program did.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,9 +17,10 @@ use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
 use pagemill_policy::huge::profile::Profile;
-use pagemill_policy::huge::{Policy, find, names};
+use pagemill_policy::huge::{Given, Policy, find, names};
 
 use pagemill_control::governor::{self, Governor, Start};
+use pagemill_control::huge::isolate::Isolation;
 use pagemill_control::huge::launcher::{Launcher, Options};
 use pagemill_control::huge::sites::Sites;
 use pagemill_control::plan;
@@ -197,6 +198,12 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             Prepared::Refused(exit) => return Ok(exit),
         }
     };
+    let watched = arguments.log.is_some() || arguments.stats.is_some() || arguments.dry;
+    if policy.means().by_kernel && policy.means().given != Given::Everywhere && !watched {
+        // The kernel does it all, and nothing is borrowed: nobody need stay beside the program.
+        Isolation::of(&linux, policy, None)?;
+        return Ok(cannot_execute(&path, &command.exec()));
+    }
     pagemill_launch::context::ensure_room()?;
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;

@@ -167,26 +167,8 @@ impl Machine {
     }
 }
 
-/// Where distributions keep shared libraries.
-const DIRECTORIES: [&str; 7] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-];
-
 fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {
-    files
-        .iter()
-        .flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)))
-        .find(|path| path.is_file())
-        .map(Allocator::Library)
-        .ok_or_else(|| {
-            format!("{what} not found as {} (run: apt-get install {package})", files.join(" or "))
-        })
+    library::distributed(what, package, files).map(Allocator::Library)
 }
 
 #[cfg(test)]

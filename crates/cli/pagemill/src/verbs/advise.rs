@@ -1,0 +1,189 @@
+//! `advise`: which lever helps a program, and by how much.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use pagemill_advise::rule::Goal as Wanted;
+use pagemill_advise::session::{self, Metric, Options, Progress};
+use pagemill_advise::trial::Interrupted;
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
+use pagemill_launch::prepare::{self, Prepared};
+use pagemill_model::Nanos;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill advise -- ./solver input.dat           which lever, and what does it buy me?
+  pagemill advise --goal speed -- xz -9 -k -c big.tar
+  pagemill advise --metric 'ops/s: ([0-9.]+)' --html advice.html -- ./bench
+";
+
+const AFTER: &str = "\
+Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, or the command fails by itself; 126 it cannot be \
+executed, 127 it was not found.";
+
+/// What to find a lever for, and what counts.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// What is wanted. Default: the least memory, no slower; where no lever is worth it for that, less time at no more
+    /// memory.
+    #[arg(long, value_enum)]
+    goal: Option<Goal>,
+    /// A gain that is worth a lever, percent.
+    #[arg(long, default_value = "5%", value_name = "PERCENT", value_parser = percent)]
+    worth: f64,
+    /// What counts as no slower, and as no more memory, percent.
+    #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
+    slower: f64,
+    /// Time for all runs together. Default: 50 s, or 25 times what one run takes.
+    #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
+    within: Option<Nanos>,
+    /// A number that the command prints and that counts in place of time: a regular expression whose group is the
+    /// number. The last match of a run is taken.
+    #[arg(long, value_name = "REGEX")]
+    metric: Option<String>,
+    /// Less of the metric is better, as of a latency.
+    #[arg(long, requires = "metric")]
+    less_is_better: bool,
+    /// Try these levers only, whatever they are expected to bring.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    levers: Vec<String>,
+    /// Try every lever that can be tried, seven runs each, however clear the answer is.
+    #[arg(long)]
+    all: bool,
+    /// Seed of the order of the runs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the answer as a page, too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Overwrite FILE.
+    #[arg(short, long, requires = "html")]
+    force: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
+    /// The command and its arguments.
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Goal {
+    /// The least memory, no slower
+    Memory,
+    /// The least time, or the best metric
+    Speed,
+    /// The least of a metric that is a latency
+    Tail,
+}
+
+/// A share, given in percent: `5`, `5%`, `0.5 %`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("expected a percentage from 0 to 100, such as 5%".into()),
+    }
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let linux = pagemill_launch::context::machine();
+    let options = arguments.options()?;
+    if let Some(file) = arguments.html.as_ref().filter(|path| path.exists() && !arguments.force) {
+        anyhow::bail!("{} exists (use -f to overwrite it)", file.display());
+    }
+    let path = match prepare::plain(&arguments.command)? {
+        Prepared::Ready(_, path) => path,
+        Prepared::Refused(exit) => return Ok(exit),
+    };
+    pagemill_launch::context::ensure_room()?;
+    let mut watched = vec![signal::CHILD];
+    watched.extend_from_slice(signal::ENDS);
+    let signals = Signals::block(&watched)?;
+    let shown = std::io::stderr().is_terminal();
+    let mut progress = |progress: Progress<'_>| {
+        if shown {
+            progress!(
+                "run {}, {} levers in play, {} s left at most: {}",
+                progress.runs + 1,
+                progress.levers,
+                progress.left.as_secs(),
+                progress.now
+            );
+        }
+    };
+    let advice =
+        session::advise(&linux, &arguments.command, &path, &options, &signals, &mut progress);
+    if shown {
+        pagemill_launch::stdio::erase();
+    }
+    let advice = match advice {
+        Err(error) if error.downcast_ref::<Interrupted>().is_some() => {
+            eprintln!("pagemill: interrupted; nothing is left changed");
+            return Ok(Exit::Code(130));
+        }
+        advice => advice?,
+    };
+    if let Some(path) = &arguments.html {
+        files::write(path, advice.html(), arguments.force)?;
+        eprintln!("wrote {}", path.display());
+    }
+    if arguments.printed.json {
+        crate::answer::print("advise", advice.json())?;
+    } else {
+        pagemill_launch::stdio::stdout(&advice.text());
+    }
+    Ok(if advice.helps() { Exit::Finding } else { Exit::Ok })
+}
+
+impl Arguments {
+    fn options(&self) -> Result<Options> {
+        let metric = self.metric.as_ref().map(|text| {
+            let pattern = regex::bytes::Regex::new(text)
+                .with_context(|| format!("--metric {text:?} is no regular expression"))?;
+            anyhow::Ok(Metric { pattern, more_is_better: !self.less_is_better })
+        });
+        let metric = metric.transpose()?;
+        anyhow::ensure!(
+            self.goal != Some(Goal::Tail) || self.less_is_better,
+            "--goal tail needs a latency that the command prints (--metric 'p99: ([0-9.]+)' --less-is-better)"
+        );
+        Ok(Options {
+            goal: match self.goal {
+                None => Wanted::Both,
+                Some(Goal::Memory) => Wanted::Memory,
+                Some(Goal::Speed) => Wanted::Speed,
+                Some(Goal::Tail) => Wanted::Tail,
+            },
+            worth: self.worth,
+            slower: self.slower,
+            within: self.within.map(|time| Duration::from_nanos(time.0)),
+            seed: self.seed,
+            metric,
+            only: self.levers.clone(),
+            exhaustive: self.all,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_reads_with_and_without_its_sign() {
+        for text in ["5", "5%", " 5 %"] {
+            assert_eq!(percent(text), Ok(0.05), "{text}");
+        }
+        for text in ["", "-1", "100", "five", "nan"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `advise` on programs whose truth is known. What is judged here is memory and how commands end, which a busy machine
+//! does not change; never time.
+
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use support::{Ran, compiled, pagemill, pagemill_with, ran};
+use tempfile::TempDir;
+
+/// Asks for huge pages and touches one base page of each.
+const SPARSE: &str = r#"
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+int main(void) {
+  size_t huge = 2 << 20, n = 24;
+  char *a = mmap(0, huge * (n + 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  a = (char *)(((size_t)a + huge - 1) / huge * huge);
+  madvise(a, huge * n, MADV_HUGEPAGE);
+  for (size_t i = 0; i < n; i++) a[i * huge] = 1;
+  struct timespec rest = { 0, 150000000 };
+  nanosleep(&rest, 0);
+  puts("done");
+}
+"#;
+
+/// Memory that is written and held: there is nothing to gain.
+const HELD: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+int main(void) {
+  size_t size = 24 << 20;
+  char *a = malloc(size);
+  struct timespec rest = { 0, 15000000 };
+  for (int i = 0; i < 10; i++) { memset(a, i, size); nanosleep(&rest, 0); }
+  printf("%d\n", a[size / 2]);
+}
+"#;
+
+/// Advice in JSON, for memory, of these levers.
+fn advice(levers: &str, command: &[&str]) -> (Ran, Value) {
+    let mut advise = pagemill();
+    advise.args(["advise", "--json", "--goal", "memory", "--within", "5m", "--slower", "99%"]);
+    let ran = ran(advise.args(["--levers", levers, "--"]).args(command));
+    let value = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
+    (ran, value)
+}
+
+fn lever<'a>(advice: &'a Value, name: &str) -> &'a Value {
+    let levers = advice["levers"].as_array().unwrap();
+    levers.iter().find(|lever| lever["lever"] == name).unwrap()
+}
+
+/// A script that a test runs.
+fn script(room: &TempDir, text: &str) -> PathBuf {
+    let path = room.path().join("script");
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_program_that_huge_pages_bloat_is_told_to_do_without() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(sparse) = compiled(&room, "sparse", SPARSE, &["-O1"]) else { return };
+    let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if setting.is_ok_and(|text| text.contains("[never]")) {
+        return support::skip::<()>("this system gives no huge pages").unwrap_or(());
+    }
+    let sparse = sparse.to_str().unwrap();
+    let (ran, advice) = advice("no huge pages,early trim,one arena", &[sparse]);
+    if advice["seen"]["huge_bytes"] == 0 {
+        return support::skip::<()>("this machine has no huge page free").unwrap_or(());
+    }
+    assert_eq!(ran.code(), Some(1), "{ran:?}");
+    assert_eq!(advice["choice"]["lever"], "no huge pages", "{advice:#}");
+    let ratio = &lever(&advice, "no huge pages")["changes"]["memory_mean"]["ratio"];
+    assert!(ratio.as_f64().unwrap() < 0.5, "{advice:#}");
+    let to_use = advice["use"].as_str().unwrap();
+    assert!(to_use.starts_with("pagemill run --huge ") && to_use.ends_with(sparse), "{to_use}");
+}
+
+#[test]
+fn where_nothing_helps_that_is_said() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(held) = compiled(&room, "held", HELD, &["-O1"]) else { return };
+    let held = held.to_str().unwrap();
+    let (ran, advice) = advice("early trim,plain heap,compacting heap", &[held]);
+    assert_eq!(ran.code(), Some(0), "{ran:?} {advice:#}");
+    assert_eq!((&advice["choice"], &advice["use"]), (&Value::Null, &Value::from(held)));
+    assert!(advice["conclusion"].as_str().unwrap().contains("use the command as it is"));
+}
+
+#[test]
+fn a_lever_that_breaks_the_command_is_told_and_not_chosen() {
+    let room = tempfile::tempdir().unwrap();
+    let text =
+        "[ -z \"$MALLOC_TRIM_THRESHOLD_\" ] || { echo no such setting >&2; exit 3; }\nsleep 0.1";
+    let (_, advice) = advice("early trim,one arena", &[script(&room, text).to_str().unwrap()]);
+    let broken = lever(&advice, "early trim");
+    assert_eq!(broken["state"], "breaks", "{advice:#}");
+    let why = broken["why"].as_str().unwrap();
+    assert!(why.contains("exit status: 3") && why.contains("no such setting"), "{why}");
+    assert_eq!(advice["choice"], Value::Null);
+}
+
+#[test]
+fn a_lever_under_which_the_command_prints_something_else_breaks_it() {
+    let room = tempfile::tempdir().unwrap();
+    let text = "echo \"the same$MALLOC_ARENA_MAX\"; sleep 0.1";
+    let (_, advice) = advice("early trim,one arena", &[script(&room, text).to_str().unwrap()]);
+    let broken = lever(&advice, "one arena");
+    assert_eq!(broken["state"], "breaks", "{advice:#}");
+    assert!(broken["why"].as_str().unwrap().contains("prints something else"));
+    assert_ne!(lever(&advice, "early trim")["state"], "breaks");
+}
+
+#[test]
+fn what_cannot_be_judged_is_refused_with_the_way_out() {
+    let room = tempfile::tempdir().unwrap();
+    let fails = |code: i32, arguments: &[&str], says: &[&str]| {
+        let ran = pagemill_with(&[&["advise"], arguments].concat());
+        assert_eq!(ran.code(), Some(code), "{arguments:?}: {ran:?}");
+        assert!(ran.out.is_empty(), "{ran:?}");
+        for text in says {
+            assert!(ran.err.contains(text), "{arguments:?}: no {text:?} in {}", ran.err);
+        }
+    };
+    let fail = "echo out of luck >&2; exit 7";
+    fails(2, &["--", "sh", "-c", fail], &["exit status: 7", "out of luck", "nothing was tried"]);
+    fails(2, &["--", "sh", "-c", "tty || { echo not a tty >&2; exit 1; }"], &["terminal"]);
+    fails(2, &["--", "sh", "-c", "setsid sleep 1000 & exit 0"], &["in the background"]);
+    fails(2, &["--within", "1s", "--", "sleep", "1000"], &["still ran after 1 s", "--within"]);
+    fails(2, &["--metric", "x: ([0-9]+)", "--", "true"], &["matches the metric"]);
+    fails(2, &["--metric", "([", "--", "true"], &["no regular expression"]);
+    fails(2, &["--levers", "luck", "--", "true"], &["no lever \"luck\"", "jemalloc"]);
+    fails(2, &["--goal", "tail", "--", "true"], &["--less-is-better"]);
+    fails(2, &["--worth", "200%", "--", "true"], &["percentage"]);
+    fails(127, &["--", "/no/such/program"], &["not found"]);
+    let page = room.path().join("page.html");
+    fs::write(&page, "mine").unwrap();
+    fails(2, &["--html", page.to_str().unwrap(), "--", "true"], &["exists"]);
+    assert_eq!(fs::read_to_string(page).unwrap(), "mine");
+}
+
+#[test]
+fn a_command_that_fails_now_and_then_is_found_out() {
+    let room = tempfile::tempdir().unwrap();
+    let count = room.path().join("count");
+    let text = format!("sleep 0.06; mkdir {} 2>/dev/null || exit 9", count.display());
+    let script = script(&room, &text);
+    let ran = pagemill_with(&["advise", "--", script.to_str().unwrap()]);
+    assert_eq!(ran.code(), Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("differs between runs") && ran.err.contains("exit status: 9"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_command_that_ends_at_once_is_run_in_batches() {
+    let ran = pagemill_with(&["advise", "--within", "20s", "--levers", "early trim", "--", "true"]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    assert!(ran.out.contains("a run is ") || ran.out.contains("as it is "), "{ran:?}");
+    assert!(ran.out.contains("use: true"), "{ran:?}");
+}
+
+#[test]
+fn the_page_says_what_the_text_says() {
+    let room = tempfile::tempdir().unwrap();
+    let page = room.path().join("page.html");
+    let file = page.to_str().unwrap();
+    let arguments = ["advise", "--within", "20s", "--levers", "early trim", "--html", file, "--"];
+    let ran = pagemill_with(&[&arguments[..], &["sh", "-c", "sleep 0.1; echo '<&>'"]].concat());
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let text = fs::read_to_string(page).unwrap();
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    roxmltree::Document::parse_with_options(&text, options).unwrap();
+    assert!(text.contains("early trim") && text.contains("use the command as it is"), "{text}");
+}

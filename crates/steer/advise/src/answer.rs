@@ -1,0 +1,455 @@
+//! What a session says: as text, as JSON, as a page.
+
+use pagemill_model::Bytes;
+use pagemill_report::draw::chart::{Bar, BarChart};
+use pagemill_report::draw::html::Page;
+use pagemill_report::draw::text;
+use serde_json::{Map, Value, json};
+
+use crate::lever::Start;
+use crate::look::Seen;
+use crate::rule::{Aim, Change, Figures, LEAST, Quantity, Runs};
+use crate::session::{Advice, Arm, State};
+
+/// Columns of the table: what they are called, here and in JSON.
+const COLUMNS: [(Quantity, &str, &str); 6] = [
+    (Quantity::Mean, "memory, mean", "memory_mean"),
+    (Quantity::Peak, "peak", "memory_peak"),
+    (Quantity::Charge, "cgroup, peak", "cgroup_peak"),
+    (Quantity::Cpu, "CPU", "cpu"),
+    (Quantity::Wall, "wall", "wall"),
+    (Quantity::Metric, "metric", "metric"),
+];
+
+/// A figure in words.
+fn figure(quantity: Quantity, value: f64) -> String {
+    match quantity {
+        Quantity::Mean | Quantity::Peak | Quantity::Charge => bytes(value),
+        Quantity::Cpu | Quantity::Wall => seconds(value),
+        Quantity::Metric => pagemill_report::draw::chart::number(value),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    Bytes(value.max(0.0) as u64).to_string().trim().to_owned()
+}
+
+fn seconds(value: f64) -> String {
+    if value < 1.0 { format!("{:.1} ms", value * 1e3) } else { format!("{value:.2} s") }
+}
+
+/// A change in percent.
+fn percent(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+fn changed(change: &Change) -> String {
+    let end = |ratio: f64| {
+        let percent = (ratio - 1.0) * 100.0;
+        let digits = usize::from(percent.abs() < 9.95);
+        format!("{percent:+.digits$}")
+    };
+    match change.error.is_finite() {
+        true => format!("{} [{}, {}]", percent(change.ratio), end(change.low), end(change.high)),
+        false => percent(change.ratio),
+    }
+}
+
+/// More or less, in words: of a change that is told apart from none.
+fn amount(change: &Change) -> String {
+    let share = (change.ratio - 1.0).abs() * 100.0;
+    let digits = usize::from(share < 10.0 || share > 99.0);
+    format!("{share:.digits$} % {}", if change.ratio < 1.0 { "less" } else { "more" })
+}
+
+impl Advice {
+    fn runs<'a>(&'a self, levers: &'a [Vec<Figures>]) -> Runs<'a> {
+        Runs { base: &self.base, levers, out: &[] }
+    }
+
+    /// Whether a lever is worth it.
+    pub fn helps(&self) -> bool {
+        self.judgement.choice.is_some()
+    }
+
+    /// The one command to use.
+    pub fn command(&self) -> String {
+        let start = self.judgement.choice.and_then(|(arm, _)| self.arms[arm].start.clone());
+        start.unwrap_or_default().line(&self.words)
+    }
+
+    /// What is to fall, as the table is ordered by.
+    fn ordered_by(&self) -> Quantity {
+        let first = self.options.goal.aims()[0];
+        match self.judgement.choice.map_or(first, |(_, aim)| aim) {
+            Aim::Memory => Quantity::Mean,
+            Aim::Time { .. } => self.judgement.time,
+        }
+    }
+
+    /// The arms that ran, best first.
+    fn order(&self, levers: &[Vec<Figures>]) -> Vec<usize> {
+        let (runs, by) = (self.runs(levers), self.ordered_by());
+        let more = by == Quantity::Metric && self.criteria().more_is_better;
+        let key = |arm: usize| {
+            let ratio = runs.change(arm, by).map_or(f64::INFINITY, |change| change.ratio);
+            if more { 1.0 / ratio } else { ratio }
+        };
+        let mut order: Vec<usize> =
+            (0..self.arms.len()).filter(|arm| !levers[*arm].is_empty()).collect();
+        order.sort_by(|a, b| key(*a).total_cmp(&key(*b)));
+        if let Some((choice, _)) = self.judgement.choice {
+            order.retain(|arm| *arm != choice);
+            order.insert(0, choice);
+        }
+        order
+    }
+
+    /// Header and rows of the table; a `narrow` one is without the charge of the control group.
+    fn table(
+        &self,
+        levers: &[Vec<Figures>],
+        narrow: bool,
+    ) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let runs = self.runs(levers);
+        let known = |(quantity, ..): &&(Quantity, &str, &str)| {
+            let shown = !narrow || *quantity != Quantity::Charge;
+            shown && self.base.iter().any(|run| quantity.of(run).is_some())
+        };
+        let columns: Vec<_> = COLUMNS.iter().filter(known).collect();
+        let mut header = vec!["lever", "runs"];
+        header.extend(columns.iter().map(|(_, name, _)| *name));
+        let mut rows = vec![vec!["as it is".to_owned(), self.base.len().to_string()]];
+        let base = |quantity: Quantity| runs.median(None, quantity);
+        rows[0].extend(columns.iter().map(|(quantity, ..)| {
+            base(*quantity).map_or_else(|| "-".into(), |value| figure(*quantity, value))
+        }));
+        for arm in self.order(levers) {
+            let mut row =
+                vec![self.arms[arm].lever.name().to_owned(), levers[arm].len().to_string()];
+            row.extend(columns.iter().map(|(quantity, ..)| {
+                runs.change(arm, *quantity).map_or_else(|| "-".into(), |change| changed(&change))
+            }));
+            rows.push(row);
+        }
+        (header, rows)
+    }
+
+    /// The conclusion, a sentence.
+    pub fn conclusion(&self) -> String {
+        let levers = self.levers();
+        match self.judgement.choice {
+            Some((arm, aim)) => self.sentence(&levers, arm, aim, "brings"),
+            None => {
+                let tried = self.arms.iter().filter(|arm| !arm.runs.is_empty()).count();
+                let worth = self.options.worth * 100.0;
+                let mut text = match tried {
+                    0 => "no lever that could matter can be tried: use the command as it is".into(),
+                    1 => format!(
+                        "the lever that was tried does not help by {worth:.0} %: use the command as it is"
+                    ),
+                    _ => format!(
+                        "none of {tried} levers that were tried helps by {worth:.0} %: use the command as it is"
+                    ),
+                };
+                if let Some((arm, aim)) = self.judgement.over_bound {
+                    text.push_str("; ");
+                    text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
+                }
+                text
+            }
+        }
+    }
+
+    /// What a lever does to what it is for, and to what bounds it.
+    fn sentence(&self, levers: &[Vec<Figures>], arm: usize, aim: Aim, brings: &str) -> String {
+        let (runs, time) = (self.runs(levers), self.judgement.time);
+        let name = self.arms[arm].lever.name();
+        let time_word = match time {
+            Quantity::Cpu => "CPU time",
+            Quantity::Metric => "of the metric",
+            _ => "time",
+        };
+        let memory = |change: &Change| {
+            let now = runs.median(Some(arm), Quantity::Mean).unwrap_or(0.0);
+            let was = runs.median(None, Quantity::Mean).unwrap_or(0.0);
+            format!("{} memory in the mean ({} of {})", amount(change), bytes(now), bytes(was))
+        };
+        let beside = |change: Option<Change>, word: &str| match change {
+            Some(change) if change.low > 1.0 || change.high < 1.0 => {
+                format!(" and {} {word}", amount(&change))
+            }
+            Some(change) => {
+                format!("; {word} is the same as far as these runs tell ({})", changed(&change))
+            }
+            None => String::new(),
+        };
+        let (mean, clock) = (runs.change(arm, Quantity::Mean), runs.change(arm, time));
+        match aim {
+            Aim::Memory => {
+                let first = mean.as_ref().map(memory).unwrap_or_default();
+                format!("{name} {brings} {first}{}", beside(clock, time_word))
+            }
+            Aim::Time { .. } => {
+                let first = clock.map(|change| amount(&change)).unwrap_or_default();
+                format!("{name} {brings} {first} {time_word}{}", beside(mean, "memory"))
+            }
+        }
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let levers = self.levers();
+        let (header, rows) = self.table(&levers, true);
+        let mut text = format!("{}\n\n{}", self.look(), text::table(&header, &rows));
+        for (title, arms) in self.others() {
+            text.push_str(&format!("\n{title}\n"));
+            text.push_str(&text::table(&[], &arms));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("\n{note}"));
+        }
+        text.push_str(&format!("\n{FORMULA}\n\n{}.\n", self.conclusion()));
+        if let Some(colder) = self.colder() {
+            text.push_str(&format!("{colder}\n"));
+        }
+        text.push_str(&format!("{}\n", self.ends()));
+        text
+    }
+
+    /// What to type.
+    fn ends(&self) -> String {
+        match (self.helps(), self.judgement.over_bound) {
+            (true, _) => format!("use: {}", self.command()),
+            (false, Some((arm, _))) => {
+                let start = self.arms[arm].start.clone().unwrap_or_default();
+                format!("as it is: {}\nor, slower: {}", self.command(), start.line(&self.words))
+            }
+            _ => format!("use: {}", self.command()),
+        }
+    }
+
+    /// What was seen of the command, in lines.
+    fn look(&self) -> String {
+        let Seen { seconds: time, user, system, faults, peak, .. } = &self.seen;
+        let mut parts = vec![format!("anonymous {}", bytes(peak.anonymous as f64))];
+        let mut part = |name: &str, value: u64| {
+            if value >= 64 << 10 {
+                parts.push(format!("{name} {}", bytes(value as f64)));
+            }
+        };
+        part("files", peak.file);
+        part("shared", peak.shared);
+        part("swap", peak.swap);
+        part("on huge pages", self.seen.most_huge());
+        part("page tables", peak.page_tables);
+        let mut text = format!(
+            "as it is    {}: {} user, {} system, {faults} page faults\nmemory      {} at its highest: {}",
+            seconds(*time),
+            seconds(*user),
+            seconds(*system),
+            bytes(peak.bytes as f64),
+            parts.join(", ")
+        );
+        if let Some(live) = self.live() {
+            text.push_str(&format!(
+                "\nlive data   {} at its fullest (pagemill's heap was asked, under which it ran too)",
+                bytes(live as f64)
+            ));
+        }
+        if let Some(cold) = self.seen.cold {
+            text.push_str(&format!(
+                "\nnot accessed {} of it in the last {}",
+                bytes(cold.bytes as f64),
+                seconds(cold.seconds)
+            ));
+        }
+        text
+    }
+
+    /// Live bytes at its fullest, if our heap has told.
+    fn live(&self) -> Option<u64> {
+        self.arms.iter().filter_map(|arm| arm.live).max().filter(|live| *live > 0)
+    }
+
+    /// What could live in slower memory, if it is worth a word: modelled, for nothing of it was tried.
+    fn colder(&self) -> Option<String> {
+        let cold = self.seen.cold?;
+        (self.seen.share(cold.bytes) > self.options.worth).then(|| {
+            format!(
+                "modelled, not tried: {} of {} were not accessed in the last {}, and could live in zram, swap or a \
+                 slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
+                bytes(cold.bytes as f64),
+                bytes(self.seen.peak.bytes as f64),
+                seconds(cold.seconds),
+                Start::default().line(&self.words)
+            )
+        })
+    }
+
+    /// Levers that have no figures, or whose figures do not count, by what became of them.
+    fn others(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
+        let row = |arm: &Arm| match &arm.state {
+            State::Breaks(how) => Some((0, how.clone())),
+            State::NotTried(why) => Some((2, why.clone())),
+            State::NoTime => {
+                Some((1, format!("{} of {LEAST} runs; --within gives more", arm.runs.len())))
+            }
+            State::Tried | State::Out => None,
+        };
+        let titles = ["it breaks the command", "time was short", "not tried"];
+        let groups = titles.iter().enumerate().map(|(number, title)| {
+            let rows = self.arms.iter().filter_map(|arm| {
+                let (group, why) = row(arm)?;
+                (group == number).then(|| vec![format!("  {}", arm.lever.name()), why])
+            });
+            (*title, rows.collect::<Vec<_>>())
+        });
+        groups.filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let levers = self.levers();
+        let runs = self.runs(&levers);
+        let choice = self.judgement.choice.map(|(arm, aim)| {
+            json!({
+                "lever": self.arms[arm].lever.name(),
+                "aim": if aim == Aim::Memory { "memory" } else { "time" },
+            })
+        });
+        let time = COLUMNS.iter().find(|(quantity, ..)| *quantity == self.judgement.time);
+        let arms = self.arms.iter().enumerate();
+        json!({
+            "command": self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+            "helps": self.helps(),
+            "choice": choice,
+            "use": self.command(),
+            "conclusion": self.conclusion(),
+            "modelled": self.colder(),
+            "time": time.map(|(.., name)| *name),
+            "worth": self.options.worth,
+            "slower": self.options.slower,
+            "seed": self.options.seed,
+            "runs": self.runs,
+            "batch": self.batch,
+            "seconds": self.took.as_secs_f64(),
+            "seen": self.seen_json(),
+            "base": { "runs": self.base.len(), "medians": medians(&runs, None) },
+            "levers": arms.map(|(number, arm)| self.lever_json(&runs, number, arm)).collect::<Vec<_>>(),
+            "notes": self.notes,
+        })
+    }
+
+    fn seen_json(&self) -> Value {
+        let Seen { seconds, user, system, faults, peak, mean, cold, .. } = &self.seen;
+        json!({
+            "seconds": seconds,
+            "user_seconds": user,
+            "system_seconds": system,
+            "page_faults": faults,
+            "mean_bytes": mean,
+            "peak_bytes": peak.bytes,
+            "anonymous_bytes": peak.anonymous,
+            "file_bytes": peak.file,
+            "shared_bytes": peak.shared,
+            "swap_bytes": peak.swap,
+            "huge_bytes": self.seen.most_huge(),
+            "page_table_bytes": peak.page_tables,
+            "threads": peak.threads,
+            "processes": peak.processes,
+            "live_bytes": self.live(),
+            "cold_bytes": cold.map(|cold| cold.bytes),
+            "cold_seconds": cold.map(|cold| cold.seconds),
+        })
+    }
+
+    fn lever_json(&self, runs: &Runs<'_>, number: usize, arm: &Arm) -> Value {
+        let change = |quantity| {
+            let change = runs.change(number, quantity).filter(|change| change.error.is_finite())?;
+            Some(json!({ "ratio": change.ratio, "low": change.low, "high": change.high }))
+        };
+        let changes: Map<String, Value> = COLUMNS
+            .iter()
+            .map(|(quantity, _, name)| ((*name).to_owned(), json!(change(*quantity))))
+            .collect();
+        let (state, why) = state(arm);
+        json!({
+            "lever": arm.lever.name(),
+            "what": arm.lever.what(),
+            "needs": arm.lever.needs(),
+            "state": state,
+            "why": why,
+            "estimate": {
+                "memory": arm.estimate.memory,
+                "time": arm.estimate.time,
+                "why": arm.estimate.why,
+            },
+            "runs": arm.runs.len(),
+            "medians": medians(runs, Some(number)),
+            "changes": changes,
+            "command": arm.start.as_ref().map(|start| start.line(&self.words)),
+        })
+    }
+
+    /// As a page.
+    pub fn html(&self) -> String {
+        let levers = self.levers();
+        let runs = self.runs(&levers);
+        let mut page = Page::new(&format!("Advice for {}", Start::default().line(&self.words)));
+        page.paragraph(&format!("{}.", self.conclusion())).preformatted(&self.ends());
+        if let Some(colder) = self.colder() {
+            page.paragraph(&colder);
+        }
+        let (header, rows) = self.table(&levers, false);
+        page.heading("Levers").table(&header, &rows);
+        for quantity in [Quantity::Mean, self.judgement.time] {
+            let bars = self.order(&levers).into_iter().filter_map(|arm| {
+                let change = runs.change(arm, quantity)?;
+                let interval = change.error.is_finite().then_some((change.low, change.high));
+                Some(Bar {
+                    label: self.arms[arm].lever.name().into(),
+                    value: change.ratio,
+                    interval,
+                    colour: 0,
+                })
+            });
+            let name = COLUMNS.iter().find(|(known, ..)| *known == quantity);
+            let chart = BarChart {
+                title: format!("{} by lever", name.map_or("", |(_, name, _)| name)),
+                unit: "as it is = 1".into(),
+                bars: bars.collect(),
+                reference: Some(1.0),
+            };
+            page.chart(&chart.svg());
+        }
+        for (title, rows) in self.others() {
+            page.heading(title).table(&["lever", "why"], &rows);
+        }
+        page.heading("The command as it is").preformatted(&self.look());
+        page.list(&self.notes).paragraph(FORMULA);
+        page.finish()
+    }
+}
+
+/// What the columns are.
+const FORMULA: &str = "memory: PSS of the command and all that it starts, each page of a memfd once; its mean counts \
+                       from when it was first at nine tenths of its highest; changes are of medians, with 99 % \
+                       intervals, noise pooled over all arms";
+
+/// The medians of an arm by the name of the quantity.
+fn medians(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
+    let value = |quantity| json!(runs.median(arm, quantity));
+    COLUMNS.iter().map(|(quantity, _, name)| ((*name).to_owned(), value(*quantity))).collect()
+}
+
+/// What became of a lever, in a word, and why.
+fn state(arm: &Arm) -> (&'static str, Option<&str>) {
+    match &arm.state {
+        State::Tried => ("tried", None),
+        State::Out => ("out", None),
+        State::NoTime => ("no-time", None),
+        State::NotTried(why) => ("not-tried", Some(why)),
+        State::Breaks(how) => ("breaks", Some(how)),
+    }
+}

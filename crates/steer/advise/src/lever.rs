@@ -1,0 +1,214 @@
+//! Levers: ways to start a command that may cost it less memory or time, without changing it.
+//!
+//! A lever is a file of this folder's `levers` and a line in [`REGISTRY`], which begins with what asks least of who uses
+//! it: of two that do the same the first is chosen. A command is started under a lever by the very words that are
+//! recommended in the end, so what was measured is what is had.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use pagemill_kernel::Linux;
+use pagemill_launch::library;
+use pagemill_launch::program::{self, Verdict};
+
+use crate::levers;
+use crate::look::Seen;
+
+/// All levers, what asks least first.
+pub const REGISTRY: &[&dyn Lever] = &[
+    &levers::arenas::Arenas,
+    &levers::trim::Trim,
+    &levers::malloc_huge::MallocHuge,
+    &levers::never::Never,
+    &levers::allocators::JEMALLOC,
+    &levers::allocators::MIMALLOC,
+    &levers::allocators::TCMALLOC,
+    &levers::plain::Plain,
+    &levers::compact::Compact,
+    &levers::always::Always,
+    &levers::ahead::Ahead,
+    &levers::ksm::Ksm,
+    &levers::colder::Colder,
+];
+
+/// One way.
+pub trait Lever: Sync {
+    /// Its name, one word or two.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in a line.
+    fn what(&self) -> &'static str;
+
+    /// What it needs, in a few words; nothing if it needs nothing.
+    fn needs(&self) -> &'static str;
+
+    /// How a command is started under it; an error says why that cannot be tried here.
+    fn start(&self, target: &Target) -> Result<Start, String>;
+
+    /// What it may bring at the most, by what was seen of the command as it is.
+    fn estimate(&self, seen: &Seen) -> Estimate;
+}
+
+/// What a lever may bring at the most, as shares of what there is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Of mean memory.
+    pub memory: f64,
+    /// Of time.
+    pub time: f64,
+    /// Why.
+    pub why: String,
+}
+
+impl Estimate {
+    /// Nothing, and why.
+    pub fn nothing(why: impl Into<String>) -> Self {
+        Self { memory: 0.0, time: 0.0, why: why.into() }
+    }
+
+    /// Up to these shares, and why.
+    pub fn up_to(memory: f64, time: f64, why: impl Into<String>) -> Self {
+        Self { memory: memory.clamp(0.0, 1.0), time: time.clamp(0.0, 1.0), why: why.into() }
+    }
+}
+
+/// How a command is started: words in front of it, and variables of its environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// The words of `pagemill` that stand in front, without that name; none: it is started as it is.
+    pub words: Vec<OsString>,
+    /// Variables, and their values.
+    pub variables: Vec<(&'static str, OsString)>,
+}
+
+impl Start {
+    /// Behind `pagemill` and these words.
+    pub fn behind(words: &[&str]) -> Self {
+        Self { words: words.iter().map(OsString::from).collect(), variables: Vec::new() }
+    }
+
+    /// With a variable.
+    pub fn with(name: &'static str, value: impl Into<OsString>) -> Self {
+        Self { words: Vec::new(), variables: vec![(name, value.into())] }
+    }
+
+    /// With a library loaded first.
+    pub fn loading(path: &Path) -> Self {
+        let before = std::env::var_os("LD_PRELOAD");
+        Self::with("LD_PRELOAD", library::preload(path, before.as_deref()))
+    }
+
+    /// With a tunable of glibc, beside those that are set.
+    pub fn tuned(tunable: &str) -> Self {
+        let mut value = std::env::var_os("GLIBC_TUNABLES").unwrap_or_default();
+        value.push(if value.is_empty() { "" } else { ":" });
+        value.push(tunable);
+        Self::with("GLIBC_TUNABLES", value)
+    }
+
+    /// As a line for a shell, in front of `command`.
+    pub fn line(&self, command: &[OsString]) -> String {
+        let mut parts: Vec<String> = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("{name}={}", quoted(value)))
+            .collect();
+        if !self.words.is_empty() {
+            parts.push("pagemill".into());
+            parts.extend(self.words.iter().map(|word| quoted(word)));
+        }
+        parts.extend(command.iter().map(|word| quoted(word)));
+        parts.join(" ")
+    }
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%^".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// The command, and what is known of it and of the machine before it runs.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The machine.
+    pub linux: Linux,
+    /// The command.
+    pub words: Vec<OsString>,
+    /// Its file.
+    pub path: PathBuf,
+    /// This binary.
+    pub executable: PathBuf,
+    /// Why no allocator can be preloaded, if none can.
+    pub no_preload: Option<String>,
+    /// The system's setting of transparent huge pages.
+    pub thp: Option<String>,
+    /// Whether this is root.
+    pub root: bool,
+}
+
+impl Target {
+    /// Of a command whose file is `path`.
+    pub fn of(linux: &Linux, words: &[OsString], path: &Path) -> anyhow::Result<Self> {
+        let search = std::env::var_os("PATH");
+        let no_preload = match program::inspect(path, search.as_deref()).verdict {
+            Verdict::Refused(refusal) => Some(refusal.reason),
+            Verdict::Fits | Verdict::Unknown(_) => None,
+        };
+        let me = linux.status(std::process::id());
+        Ok(Self {
+            linux: linux.clone(),
+            words: words.to_vec(),
+            path: path.to_owned(),
+            executable: std::env::current_exe()?,
+            no_preload,
+            thp: linux.thp_enabled().ok().map(|choice| choice.active),
+            root: me.is_ok_and(|status| status.effective_uid == 0),
+        })
+    }
+
+    /// An error if the heap of pagemill is not there.
+    pub fn has_heap(&self) -> Result<(), String> {
+        library::find_heap().map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// An error if no allocator can be preloaded.
+    pub fn may_preload(&self) -> Result<(), String> {
+        match &self.no_preload {
+            Some(reason) => Err(format!("nothing can be preloaded: {reason}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_reads_back_as_what_was_started() {
+        let command = ["a b", "it's", "plain-1.0", ""].map(OsString::from);
+        let start = Start::with("LD_PRELOAD", "/x y.so");
+        assert_eq!(start.line(&command), r#"LD_PRELOAD='/x y.so' 'a b' 'it'\''s' plain-1.0 ''"#);
+        let start = Start::behind(&["run", "--heap", "compact", "--"]);
+        assert_eq!(start.line(&command[2..3]), "pagemill run --heap compact -- plain-1.0");
+        let words = std::process::Command::new("sh")
+            .args(["-c", &format!("printf '%s\\n' {}", Start::default().line(&command))])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(words.stdout).unwrap(), "a b\nit's\nplain-1.0\n\n");
+    }
+
+    #[test]
+    fn levers_have_names_of_their_own() {
+        let mut names: Vec<&str> = REGISTRY.iter().map(|lever| lever.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), REGISTRY.len());
+    }
+}

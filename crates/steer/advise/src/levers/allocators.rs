@@ -1,0 +1,64 @@
+//! The common allocators, preloaded.
+
+use std::path::Path;
+
+use pagemill_launch::library::distributed;
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// An allocator of the distribution.
+pub struct Allocator {
+    name: &'static str,
+    what: &'static str,
+    package: &'static str,
+    files: &'static [&'static str],
+}
+
+/// jemalloc.
+pub const JEMALLOC: Allocator = Allocator {
+    name: "jemalloc",
+    what: "jemalloc in place of the command's malloc",
+    package: "libjemalloc2",
+    files: &["libjemalloc.so.2"],
+};
+
+/// mimalloc.
+pub const MIMALLOC: Allocator = Allocator {
+    name: "mimalloc",
+    what: "mimalloc in place of the command's malloc",
+    package: "libmimalloc2.0",
+    files: &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3"],
+};
+
+/// tcmalloc.
+pub const TCMALLOC: Allocator = Allocator {
+    name: "tcmalloc",
+    what: "tcmalloc in place of the command's malloc",
+    package: "libtcmalloc-minimal4",
+    files: &["libtcmalloc_minimal.so.4"],
+};
+
+impl Lever for Allocator {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn what(&self) -> &'static str {
+        self.what
+    }
+
+    fn needs(&self) -> &'static str {
+        self.package
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        target.may_preload()?;
+        let path = distributed(self.name, self.package, self.files)?;
+        Ok(Start::loading(Path::new(&path)))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.other_malloc()
+    }
+}

@@ -1,0 +1,40 @@
+//! Huge pages at every first touch.
+
+use pagemill_policy::huge::Policy as _;
+use pagemill_policy::huge::linux::Linux;
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// The setting `always`, borrowed while the command runs.
+pub struct Always;
+
+impl Lever for Always {
+    fn name(&self) -> &'static str {
+        "huge pages always"
+    }
+
+    fn what(&self) -> &'static str {
+        "huge pages at every first touch; the system's setting is borrowed while the command runs"
+    }
+
+    fn needs(&self) -> &'static str {
+        "root"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        match target.thp.as_deref() {
+            Some("always") => return Err("that is how it is on this system".into()),
+            None => return Err("this kernel has no transparent huge pages".into()),
+            _ => {}
+        }
+        if !target.root {
+            return Err("changing the system's setting needs root".into());
+        }
+        Ok(Start::behind(&["run", "--huge", Linux::Always.name(), "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.more_huge_pages()
+    }
+}

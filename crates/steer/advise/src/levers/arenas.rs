@@ -1,0 +1,33 @@
+//! glibc's malloc with one arena: threads share free memory instead of each keeping its own.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `MALLOC_ARENA_MAX=1`.
+pub struct Arenas;
+
+impl Lever for Arenas {
+    fn name(&self) -> &'static str {
+        "one arena"
+    }
+
+    fn what(&self) -> &'static str {
+        "glibc's malloc keeps one arena for all threads (mallopt(3), M_ARENA_MAX)"
+    }
+
+    fn needs(&self) -> &'static str {
+        "glibc's malloc"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        target.may_preload().map(|()| Start::with("MALLOC_ARENA_MAX", "1"))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        if seen.peak.threads <= seen.peak.processes {
+            return Estimate::nothing("it has one thread, and so one arena");
+        }
+        let share = seen.share(seen.peak.anonymous);
+        Estimate::up_to(share, 0.0, "what its threads' arenas keep free is a part of this")
+    }
+}

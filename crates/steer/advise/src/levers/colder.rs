@@ -1,0 +1,38 @@
+//! Memory that is not accessed, in compressed memory or on a slower tier: modelled, not tried.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// zram, zswap, or a tier of slower memory.
+pub struct Colder;
+
+impl Lever for Colder {
+    fn name(&self) -> &'static str {
+        "slower memory"
+    }
+
+    fn what(&self) -> &'static str {
+        "memory that is not accessed goes to zram, to swap or to a slower tier"
+    }
+
+    fn needs(&self) -> &'static str {
+        "swap, or a second memory node"
+    }
+
+    fn start(&self, _: &Target) -> Result<Start, String> {
+        Err("modelled only: how much could go is seen, what it would cost is not".into())
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        match seen.cold {
+            Some(cold) => Estimate::up_to(
+                seen.share(cold.bytes),
+                0.0,
+                format!("not accessed in the last {:.1} s of its run", cold.seconds),
+            ),
+            None => Estimate::nothing(
+                "what it accesses was not looked at: its memory is small, or it ends soon",
+            ),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The compacting heap of pagemill.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `run --heap compact`, by remapping.
+pub struct Compact;
+
+impl Lever for Compact {
+    fn name(&self) -> &'static str {
+        "compacting heap"
+    }
+
+    fn what(&self) -> &'static str {
+        "pagemill's heap, which lays pages with holes over each other"
+    }
+
+    fn needs(&self) -> &'static str {
+        ""
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        target.may_preload()?;
+        target.has_heap()?;
+        Ok(Start::behind(&["run", "--heap", "compact", "--backend", "remap", "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.other_malloc()
+    }
+}

@@ -1,0 +1,43 @@
+//! The compacting heap of pagemill, merged by the kernel.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `run --ksm`.
+pub struct Ksm;
+
+impl Lever for Ksm {
+    fn name(&self) -> &'static str {
+        "ksm heap"
+    }
+
+    fn what(&self) -> &'static str {
+        "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer memory to it"
+    }
+
+    fn needs(&self) -> &'static str {
+        "root"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        target.may_preload()?;
+        target.has_heap()?;
+        if !target.root {
+            return Err("switching ksmd on needs root".into());
+        }
+        if target.linux.ksm_counters().is_err() {
+            return Err("this kernel has no KSM (CONFIG_KSM)".into());
+        }
+        Ok(Start::behind(&["run", "--ksm", "--heap", "compact", "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        // ksmd comes round once in seconds.
+        if seen.seconds < 5.0 {
+            return Estimate::nothing(
+                "ksmd needs several seconds to merge anything, and it ends before",
+            );
+        }
+        seen.other_malloc()
+    }
+}

@@ -1,0 +1,35 @@
+//! glibc's malloc that asks for huge pages.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `glibc.malloc.hugetlb=1`: `madvise(MADV_HUGEPAGE)` for all that malloc maps (glibc 2.35).
+pub struct MallocHuge;
+
+impl Lever for MallocHuge {
+    fn name(&self) -> &'static str {
+        "malloc huge"
+    }
+
+    fn what(&self) -> &'static str {
+        "glibc's malloc asks for huge pages (glibc.malloc.hugetlb=1)"
+    }
+
+    fn needs(&self) -> &'static str {
+        "glibc 2.35, its malloc, and the setting madvise"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        match target.thp.as_deref() {
+            Some("madvise") => {
+                target.may_preload().map(|()| Start::tuned("glibc.malloc.hugetlb=1"))
+            }
+            Some("always") => Err("the system gives huge pages without being asked".into()),
+            _ => Err("transparent huge pages are off on this system".into()),
+        }
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.more_huge_pages()
+    }
+}

@@ -1,0 +1,42 @@
+//! No huge pages at all.
+
+use pagemill_policy::huge::Policy as _;
+use pagemill_policy::huge::linux::Linux;
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// Transparent huge pages switched off for the command and what it starts.
+pub struct Never;
+
+impl Lever for Never {
+    fn name(&self) -> &'static str {
+        "no huge pages"
+    }
+
+    fn what(&self) -> &'static str {
+        "transparent huge pages are switched off for the command (PR_SET_THP_DISABLE)"
+    }
+
+    fn needs(&self) -> &'static str {
+        ""
+    }
+
+    fn start(&self, _: &Target) -> Result<Start, String> {
+        Ok(Start::behind(&["run", "--huge", Linux::Never.name(), "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        let huge = seen.most_huge();
+        if huge == 0 {
+            return Estimate::nothing("it has no huge pages as it is");
+        }
+        let share = seen.share(huge);
+        // What may be untouched of huge pages; and the zeroing of it, which is the kernel's time.
+        Estimate::up_to(
+            share,
+            seen.system_share(),
+            "what it leaves untouched of its huge pages is a part of this",
+        )
+    }
+}

@@ -1,0 +1,34 @@
+//! glibc's malloc that gives free memory back early.
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `MALLOC_TRIM_THRESHOLD_`, which also keeps large blocks in mappings of their own.
+pub struct Trim;
+
+impl Lever for Trim {
+    fn name(&self) -> &'static str {
+        "early trim"
+    }
+
+    fn what(&self) -> &'static str {
+        "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), M_TRIM_THRESHOLD)"
+    }
+
+    fn needs(&self) -> &'static str {
+        "glibc's malloc"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        target.may_preload().map(|()| Start::with("MALLOC_TRIM_THRESHOLD_", "131072"))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        let share = seen.share(seen.peak.anonymous);
+        Estimate::up_to(
+            share,
+            0.0,
+            "what malloc keeps free at its end, and of large blocks, is a part of this",
+        )
+    }
+}

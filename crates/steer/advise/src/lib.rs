@@ -1,0 +1,26 @@
+//! `advise`: which lever helps a program, and by how much.
+//!
+//! ```text
+//!  command ─► look: one run as it is ─► estimate of each lever ─► trial: rounds of runs, as it is and under each
+//!                                            │ cannot matter           │ lever that could matter, in seeded order
+//!                                            ▼                         ▼
+//!                                       not tried, why          rule: drop, go on, stop ─► answer: a table and the
+//!                                                                                          one command to use
+//! ```
+//!
+//! | word | meaning |
+//! |---|---|
+//! | lever | a way to start the command: words or variables in front of it ([`lever`]) |
+//! | base | the command as it is |
+//! | arm | the base or a lever, with its runs |
+//! | round | one run of each arm that is in play |
+//! | aim | what is to fall, within a bound on something else ([`rule`]) |
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod lever;
+mod levers;
+pub mod look;
+pub mod rule;
+pub mod session;
+pub mod trial;

@@ -1,0 +1,101 @@
+//! What is seen of a command as it is: where its memory is, how it grows, what is cold.
+
+use pagemill_control::run_memory::{self, Memory};
+
+use crate::lever::Estimate;
+
+/// Anonymous memory that a lever on huge pages or on malloc would not be noticed for, bytes.
+const LITTLE: u64 = 4 << 20;
+
+/// What was seen in one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Its wall time.
+    pub seconds: f64,
+    /// CPU time in user mode, seconds.
+    pub user: f64,
+    /// CPU time in kernel mode, seconds.
+    pub system: f64,
+    /// Page faults.
+    pub faults: u64,
+    /// Memory at its highest.
+    pub peak: Memory,
+    /// Mean memory, bytes.
+    pub mean: f64,
+    /// All looks.
+    pub looks: Vec<Memory>,
+    /// What was not accessed in the last part of a run, if that was looked at.
+    pub cold: Option<Cold>,
+}
+
+/// Memory that was not accessed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cold {
+    /// How much, bytes.
+    pub bytes: u64,
+    /// For how long, seconds.
+    pub seconds: f64,
+}
+
+impl Seen {
+    /// Of looks at a run.
+    pub fn of(looks: Vec<Memory>) -> Self {
+        let peak = looks.iter().max_by_key(|look| look.bytes).copied().unwrap_or_default();
+        let mean = run_memory::mean(&looks).unwrap_or(0.0);
+        Self { peak, mean, looks, ..Self::default() }
+    }
+
+    /// A part of its memory at its highest, as a share.
+    pub fn share(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.peak.bytes.max(1) as f64
+    }
+
+    /// The most that was on huge pages at a time.
+    pub fn most_huge(&self) -> u64 {
+        self.looks.iter().map(|look| look.huge).max().unwrap_or(0)
+    }
+
+    /// The share of its CPU time that the kernel took.
+    pub fn system_share(&self) -> f64 {
+        self.system / (self.user + self.system).max(1e-9)
+    }
+
+    /// What another malloc may bring.
+    pub fn other_malloc(&self) -> Estimate {
+        if self.peak.anonymous + self.peak.shared < LITTLE {
+            return Estimate::nothing("it has less than 4 MiB that malloc could hold");
+        }
+        let share = self.share(self.peak.anonymous);
+        Estimate::up_to(share, 1.0, "what malloc holds, live and free, is a part of this")
+    }
+
+    /// What more huge pages may bring: no memory, and any part of its time, for nobody counts page walks here.
+    pub fn more_huge_pages(&self) -> Estimate {
+        let base = self.peak.anonymous.saturating_sub(self.most_huge());
+        if base < LITTLE {
+            return Estimate::nothing("it has less than 4 MiB on base pages that could be huge");
+        }
+        let share = self.share(base);
+        Estimate::up_to(0.0, 1.0, format!("{:.0} % of its memory is on base pages", share * 100.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(anonymous: u64, huge: u64) -> Seen {
+        let look = Memory { bytes: anonymous + 100, anonymous, huge, ..Memory::default() };
+        Seen::of(vec![Memory { bytes: 50, ..look }, look])
+    }
+
+    #[test]
+    fn what_is_little_can_bring_nothing() {
+        assert_eq!(seen(LITTLE - 1, 0).more_huge_pages().time, 0.0);
+        assert_eq!(seen(LITTLE - 1, 0).other_malloc().memory, 0.0);
+        assert!(seen(LITTLE * 2, 0).more_huge_pages().time > 0.0);
+        assert_eq!(seen(LITTLE * 2, LITTLE + 1).more_huge_pages().time, 0.0);
+        assert!(seen(LITTLE * 2, 0).other_malloc().memory > 0.9);
+        assert_eq!(Seen::default().share(1), 1.0, "nothing seen is no division by zero");
+    }
+}

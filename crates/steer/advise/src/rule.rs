@@ -1,0 +1,409 @@
+//! When to stop trying, and what has won: a pure function of what the runs so far have given.
+//!
+//! All arms run once a round: the command as it is (the *base*) and under each lever that is still in play. A *change*
+//! is the ratio of a lever's median to the base's; its interval is
+//!
+//! ```text
+//!   ln ratio ± Z · e        e² = π/2 · (s²/n_lever + s²/n_base)      (the standard error of a median)
+//!   s = the mean over all arms of b_n · 1.4826 · MAD(ln values), at least FLOOR
+//! ```
+//!
+//! where MAD is the median absolute deviation of an arm and `b_n` corrects it for few values (Croux & Rousseeuw,
+//! "Time-efficient algorithms for two highly robust estimators of scale", 1992, section 4). The noise `s` is that of
+//! program and machine, so it is pooled: three runs of one arm would not tell it. Medians, because a busy machine
+//! disturbs upwards, and far. `Z` is 2.6 (99 % of one look at one lever), since we look after each round.
+//!
+//! An *aim* is a quantity that is to fall by more than `worth`, while another, its bound, rises by no more than
+//! `slower`. By goal, in this order:
+//!
+//! | goal | to fall | bound |
+//! |---|---|---|
+//! | none given | mean memory; if nothing is worth it there: time | time; mean memory |
+//! | memory | mean memory | time |
+//! | speed, tail | time | none |
+//!
+//! *Time* is the metric where one is named; else wall time where its noise is 1 % or not above that of CPU time, else
+//! CPU time, which is also what the first round goes by.
+//!
+//! A lever is, for an aim,
+//!
+//! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or after
+//!   one run when either is worse than as it is by a quarter: no noise that can be borne makes that good;
+//! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
+//! - *open* else.
+//!
+//! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
+//! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
+//! with the greatest fall among those whose fall is more than `worth` in the median and told apart from none, and which
+//! are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of the registry, which begins with
+//! what asks least.
+//!
+//! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units, give the same; without
+//! noise a lever that is worth it is chosen and one that is not never; after `most` rounds it stops.
+
+use pagemill_analysis::statistics::{mad, median};
+
+/// Standard errors on each side of an interval.
+const Z: f64 = 2.6;
+/// One-sided 90 %: what a bound is given the benefit of.
+const DOUBT: f64 = 1.28;
+/// Noise that is always reckoned with, of a natural logarithm.
+const FLOOR: f64 = 0.003;
+/// Falls that differ by less are one.
+const TIE: f64 = 0.02;
+/// An open lever that may fall by so much more than what is shown keeps the trial going.
+const MARGIN: f64 = 0.03;
+/// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, is out.
+const GROSS: f64 = 1.25;
+/// Runs of each lever, at the least.
+pub const LEAST: usize = 3;
+/// Wall time with less noise than this is taken.
+const QUIET: f64 = 0.01;
+
+/// What one run gave. What could not be measured is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Mean memory over the run, bytes.
+    pub mean: Option<f64>,
+    /// The most memory of a look, bytes.
+    pub peak: Option<f64>,
+    /// CPU time, seconds.
+    pub cpu: Option<f64>,
+    /// Wall time, seconds.
+    pub wall: Option<f64>,
+    /// The highest charge of its control group, kernel memory and page cache included, bytes.
+    pub charge: Option<f64>,
+    /// What the command or the client says, in its unit.
+    pub metric: Option<f64>,
+}
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Mean memory.
+    Mean,
+    /// Peak memory.
+    Peak,
+    /// CPU time.
+    Cpu,
+    /// Wall time.
+    Wall,
+    /// The charge of the control group.
+    Charge,
+    /// The named metric.
+    Metric,
+}
+
+impl Quantity {
+    /// All of them, in the order of a table.
+    pub const ALL: [Self; 6] =
+        [Self::Mean, Self::Peak, Self::Charge, Self::Cpu, Self::Wall, Self::Metric];
+
+    /// Of a run.
+    pub fn of(self, run: &Figures) -> Option<f64> {
+        match self {
+            Self::Mean => run.mean,
+            Self::Peak => run.peak,
+            Self::Cpu => run.cpu,
+            Self::Wall => run.wall,
+            Self::Charge => run.charge,
+            Self::Metric => run.metric,
+        }
+    }
+
+    fn all_of(self, runs: &[Figures]) -> Vec<f64> {
+        // A logarithm is taken of each.
+        runs.iter().filter_map(|run| self.of(run)).filter(|value| *value > 0.0).collect()
+    }
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// Least memory, no slower; where nothing is worth it, less time at no more memory.
+    #[default]
+    Both,
+    /// Least memory, no slower.
+    Memory,
+    /// Least time.
+    Speed,
+    /// The least of a metric that is a latency.
+    Tail,
+}
+
+/// What an aim is to bring down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Mean memory, no slower.
+    Memory,
+    /// Time, with no more memory if that is bounded.
+    Time {
+        /// Whether memory is.
+        bounded: bool,
+    },
+}
+
+impl Goal {
+    /// What it aims at, in order.
+    pub fn aims(self) -> &'static [Aim] {
+        match self {
+            Self::Both => &[Aim::Memory, Aim::Time { bounded: true }],
+            Self::Memory => &[Aim::Memory],
+            Self::Speed | Self::Tail => &[Aim::Time { bounded: false }],
+        }
+    }
+}
+
+/// What counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Criteria {
+    /// What is wanted.
+    pub goal: Goal,
+    /// A fall that is worth a lever, as a share.
+    pub worth: f64,
+    /// What the bound may rise by, as a share.
+    pub slower: f64,
+    /// Rounds at the most.
+    pub most: usize,
+    /// Whether more of the metric is better.
+    pub more_is_better: bool,
+}
+
+/// The change of a quantity under a lever.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The lever's median by that of the base.
+    pub ratio: f64,
+    /// Low end of the interval.
+    pub low: f64,
+    /// High end of the interval.
+    pub high: f64,
+    /// Standard error of the logarithm.
+    pub error: f64,
+    /// Runs that it is of, those of the arm with fewer.
+    pub runs: usize,
+}
+
+impl Change {
+    /// As a cost: where more is better, the change of its inverse.
+    fn inverted(self) -> Self {
+        let Self { ratio, low, high, .. } = self;
+        Self { ratio: 1.0 / ratio, low: 1.0 / high, high: 1.0 / low, ..self }
+    }
+}
+
+/// How a lever stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It cannot be the choice any more.
+    Out,
+    /// Nobody knows yet.
+    Open,
+    /// It is worth it, for this aim.
+    Shown(Aim),
+}
+
+/// What the runs say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// Of each lever.
+    pub standings: Vec<Standing>,
+    /// What stands for time.
+    pub time: Quantity,
+    /// Whether to stop.
+    pub stop: bool,
+    /// The lever that is to be used, and for what.
+    pub choice: Option<(usize, Aim)>,
+    /// A lever that would have been chosen if its bound were wider: the same.
+    pub over_bound: Option<(usize, Aim)>,
+}
+
+/// The runs of all arms.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// As it is.
+    pub base: &'a [Figures],
+    /// Under each lever, in the order of the registry; none for one that broke the command.
+    pub levers: &'a [Vec<Figures>],
+    /// Levers that were given up: they stay out. One beyond the last was not.
+    pub out: &'a [bool],
+}
+
+/// The correction of a MAD of `n` values (Croux & Rousseeuw 1992).
+fn few(n: usize) -> f64 {
+    const FEW: [f64; 8] = [1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107];
+    match n {
+        0..2 => 1.0,
+        2..10 => FEW[n - 2],
+        _ => n as f64 / (n as f64 - 0.8),
+    }
+}
+
+impl Runs<'_> {
+    /// The noise of a quantity: the standard deviation of its logarithm within an arm. None before any arm ran twice.
+    pub fn noise(&self, quantity: Quantity) -> Option<f64> {
+        let arms = self.levers.iter().map(Vec::as_slice).chain([self.base]);
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for arm in arms {
+            let logs: Vec<f64> = quantity.all_of(arm).iter().map(|value| value.ln()).collect();
+            if logs.len() < 2 {
+                continue;
+            }
+            sum += mad(&logs)? * 1.4826 * few(logs.len()) * logs.len() as f64;
+            weight += logs.len() as f64;
+        }
+        (weight > 0.0).then(|| (sum / weight).max(FLOOR))
+    }
+
+    /// The median of a quantity, as it is or under a lever.
+    pub fn median(&self, lever: Option<usize>, quantity: Quantity) -> Option<f64> {
+        let runs = lever.map_or(Some(self.base), |lever| self.levers.get(lever).map(Vec::as_slice));
+        median(&quantity.all_of(runs?))
+    }
+
+    /// The change of a quantity under a lever; none where one of the two has no value.
+    pub fn change(&self, lever: usize, quantity: Quantity) -> Option<Change> {
+        let (new, old) = (quantity.all_of(self.levers.get(lever)?), quantity.all_of(self.base));
+        let ratio = median(&new)? / median(&old)?;
+        // Before anything ran twice nobody knows.
+        let noise = self.noise(quantity).unwrap_or(f64::INFINITY);
+        let error = noise
+            * (std::f64::consts::FRAC_PI_2 * (1.0 / new.len() as f64 + 1.0 / old.len() as f64))
+                .sqrt();
+        let width = (Z * error).exp();
+        let runs = new.len().min(old.len());
+        Some(Change { ratio, low: ratio / width, high: ratio * width, error, runs })
+    }
+
+    /// What stands for time.
+    pub fn time(&self) -> Quantity {
+        let known = |quantity: Quantity| !quantity.all_of(self.base).is_empty();
+        if known(Quantity::Metric) {
+            return Quantity::Metric;
+        }
+        match (self.noise(Quantity::Wall), self.noise(Quantity::Cpu)) {
+            (Some(wall), Some(cpu)) if wall <= QUIET || wall <= cpu => Quantity::Wall,
+            _ if known(Quantity::Cpu) => Quantity::Cpu,
+            _ => Quantity::Wall,
+        }
+    }
+
+    /// The smallest ratio that a lever has in anything that is to fall, so far; 1 before it has run.
+    pub fn promise(&self, lever: usize, criteria: &Criteria) -> f64 {
+        let judge = Judge { runs: self, criteria, time: self.time() };
+        let falls = criteria.goal.aims().iter().filter_map(|aim| judge.changes(lever, *aim));
+        falls.map(|(fall, _)| fall.ratio).reduce(f64::min).unwrap_or(1.0)
+    }
+
+    /// What the runs so far say.
+    pub fn judge(&self, criteria: &Criteria) -> Judgement {
+        let judge = Judge { runs: self, criteria, time: self.time() };
+        let aims = criteria.goal.aims();
+        let of = |aim: &Aim| -> Vec<Standing> {
+            (0..self.levers.len()).map(|lever| judge.standing(lever, *aim)).collect()
+        };
+        let by_aim: Vec<(Aim, Vec<Standing>)> = aims.iter().map(|aim| (*aim, of(aim))).collect();
+        let best = |lever: usize| {
+            let mut all = by_aim.iter().map(|(_, standings)| standings[lever]);
+            all.find(|standing| *standing != Standing::Out).unwrap_or(Standing::Out)
+        };
+        let settled = || {
+            for (aim, standings) in &by_aim {
+                if standings.iter().any(|standing| matches!(standing, Standing::Shown(_))) {
+                    return judge.leads(*aim, standings);
+                }
+                if standings.contains(&Standing::Open) {
+                    return false;
+                }
+            }
+            true
+        };
+        let full = self.base.len() >= criteria.most;
+        let choice = aims.iter().find_map(|aim| Some((judge.choice(*aim, true)?, *aim)));
+        let over_bound = aims.iter().find_map(|aim| Some((judge.choice(*aim, false)?, *aim)));
+        Judgement {
+            standings: (0..self.levers.len()).map(best).collect(),
+            time: judge.time,
+            stop: full || settled(),
+            over_bound: over_bound.filter(|(over, _)| choice.is_none_or(|(best, _)| best != *over)),
+            choice,
+        }
+    }
+}
+
+/// Runs, and by what they are judged.
+struct Judge<'a> {
+    runs: &'a Runs<'a>,
+    criteria: &'a Criteria,
+    time: Quantity,
+}
+
+impl Judge<'_> {
+    /// The change of what a lever is to bring down, and that of the bound, if there is one.
+    fn changes(&self, lever: usize, aim: Aim) -> Option<(Change, Option<Change>)> {
+        let time = self.runs.change(lever, self.time).map(|change| {
+            let inverse = self.time == Quantity::Metric && self.criteria.more_is_better;
+            if inverse { change.inverted() } else { change }
+        });
+        let memory = self.runs.change(lever, Quantity::Mean);
+        match aim {
+            Aim::Memory => Some((memory?, time)),
+            Aim::Time { bounded } => Some((time?, memory.filter(|_| bounded))),
+        }
+    }
+
+    fn standing(&self, lever: usize, aim: Aim) -> Standing {
+        if self.runs.out.get(lever) == Some(&true) || self.runs.levers[lever].is_empty() {
+            return Standing::Out;
+        }
+        // What was not seen in any run yet may be in the next.
+        let Some((fall, bound)) = self.changes(lever, aim) else {
+            let seen = self.runs.base.len() >= LEAST;
+            return if seen { Standing::Out } else { Standing::Open };
+        };
+        let (enough, limit) = (1.0 - self.criteria.worth, 1.0 + self.criteria.slower);
+        if fall.runs < LEAST || bound.is_some_and(|bound| bound.runs < LEAST) {
+            let passed = bound.is_some_and(|bound| bound.ratio >= limit * GROSS);
+            return if fall.ratio >= GROSS || passed { Standing::Out } else { Standing::Open };
+        }
+        // That it is kept is believed as that it is passed: at 90 %.
+        let kept = |bound: Change| bound.ratio.ln() + DOUBT * bound.error <= limit.ln();
+        if fall.low > enough || bound.is_some_and(|bound| bound.low > limit) {
+            Standing::Out
+        } else if fall.high < enough && bound.is_none_or(kept) {
+            Standing::Shown(aim)
+        } else {
+            Standing::Open
+        }
+    }
+
+    /// Whether the best that is shown for an aim is out of reach of what is open.
+    fn leads(&self, aim: Aim, standings: &[Standing]) -> bool {
+        let fall = |lever: usize| self.changes(lever, aim).map(|(fall, _)| fall);
+        let shown = (0..standings.len()).filter(|lever| standings[*lever] == Standing::Shown(aim));
+        let best = shown.filter_map(fall).map(|fall| fall.ratio).fold(f64::INFINITY, f64::min);
+        let mut open = (0..standings.len()).filter(|lever| standings[*lever] == Standing::Open);
+        open.all(|lever| fall(lever).is_none_or(|fall| fall.low > best - MARGIN))
+    }
+
+    /// The lever that is best for an aim and worth it; with any bound, or only those within it.
+    fn choice(&self, aim: Aim, within: bool) -> Option<usize> {
+        let limit = (1.0 + self.criteria.slower).ln();
+        let worth_it = |lever: &usize| {
+            let (fall, bound) = self.changes(*lever, aim)?;
+            let falls = fall.ratio < 1.0 - self.criteria.worth && fall.high < 1.0;
+            let kept = |bound: Change| bound.ratio.ln() - DOUBT * bound.error <= limit;
+            let given_up = self.runs.out.get(*lever) == Some(&true);
+            let tried = fall.runs >= 2 && !(within && given_up);
+            let passes = !within || bound.is_none_or(kept);
+            (tried && falls && passes).then_some((*lever, fall.ratio))
+        };
+        let good: Vec<(usize, f64)> =
+            (0..self.runs.levers.len()).filter_map(|lever| worth_it(&lever)).collect();
+        let best = good.iter().map(|(_, ratio)| *ratio).fold(f64::INFINITY, f64::min);
+        good.iter().find(|(_, ratio)| *ratio <= best + TIE).map(|(lever, _)| *lever)
+    }
+}
+
+#[cfg(test)]
+mod tests;

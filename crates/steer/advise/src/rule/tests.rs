@@ -1,0 +1,215 @@
+//! The properties that the header states, and what noise does to the rule.
+
+use pagemill_analysis::statistics::Random;
+use proptest::prelude::*;
+
+use super::*;
+
+const CRITERIA: Criteria =
+    Criteria { goal: Goal::Both, worth: 0.05, slower: 0.02, most: 40, more_is_better: false };
+
+fn figures(memory: f64, time: f64) -> Figures {
+    Figures {
+        mean: Some(memory),
+        peak: Some(memory),
+        cpu: Some(time),
+        wall: Some(time),
+        ..Figures::default()
+    }
+}
+
+/// Runs without noise: of the base, and of levers by their factors of memory and time.
+fn quiet(levers: &[(f64, f64)], runs: usize) -> (Vec<Figures>, Vec<Vec<Figures>>) {
+    let arm = |(memory, time): &(f64, f64)| vec![figures(100.0 * memory, 2.0 * time); runs];
+    (arm(&(1.0, 1.0)), levers.iter().map(arm).collect())
+}
+
+fn judged(base: &[Figures], levers: &[Vec<Figures>], criteria: &Criteria) -> Judgement {
+    Runs { base, levers, out: &[] }.judge(criteria)
+}
+
+/// Plays rounds with noise of this deviation until the rule stops; what is out is not run again.
+fn played(
+    levers: &[(f64, f64)],
+    noise: (f64, f64),
+    seed: u64,
+    criteria: &Criteria,
+) -> (usize, Judgement) {
+    let mut random = Random::new(seed);
+    let mut uniform = move || (random.index(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+    let mut run = |memory: f64, time: f64| {
+        let mut normal = |deviation: f64| {
+            let (a, b) = (uniform(), uniform());
+            ((-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos() * deviation).exp()
+        };
+        let (memory, wall) = (100.0 * memory * normal(noise.0), normal(noise.1 * 3.0));
+        let cpu = 2.0 * time * normal(noise.1);
+        Figures { wall: Some(cpu * wall), ..figures(memory, cpu) }
+    };
+    let (mut base, mut arms) = (Vec::new(), vec![Vec::new(); levers.len()]);
+    let mut plays = vec![true; levers.len()];
+    loop {
+        base.push(run(1.0, 1.0));
+        for (arm, (memory, time)) in levers.iter().enumerate().filter(|(arm, _)| plays[*arm]) {
+            arms[arm].push(run(*memory, *time));
+        }
+        let out: Vec<bool> = plays.iter().map(|plays| !plays).collect();
+        let judgement = Runs { base: &base, levers: &arms, out: &out }.judge(criteria);
+        for (plays, standing) in plays.iter_mut().zip(&judgement.standings) {
+            *plays &= *standing != Standing::Out;
+        }
+        if base.len() >= LEAST && (judgement.stop || !plays.contains(&true)) {
+            return (base.len(), judgement);
+        }
+    }
+}
+
+#[test]
+fn without_noise_three_rounds_tell() {
+    let (base, levers) = quiet(&[(1.0, 1.0), (0.5, 1.0), (0.4, 1.5), (1.0, 0.5)], LEAST);
+    let judgement = judged(&base, &levers, &CRITERIA);
+    assert!(judgement.stop);
+    assert_eq!(judgement.choice, Some((1, Aim::Memory)), "the least memory is slower");
+    assert_eq!(judgement.over_bound, Some((2, Aim::Memory)));
+    let by = |goal| judged(&base, &levers, &Criteria { goal, ..CRITERIA }).choice;
+    assert_eq!(by(Goal::Memory), Some((1, Aim::Memory)));
+    assert_eq!(by(Goal::Speed), Some((3, Aim::Time { bounded: false })));
+}
+
+#[test]
+fn where_no_memory_is_to_be_had_time_is_taken_at_no_more_memory() {
+    let (base, levers) = quiet(&[(1.0, 0.9), (1.5, 0.5)], LEAST);
+    let judgement = judged(&base, &levers, &CRITERIA);
+    assert_eq!(judgement.choice, Some((0, Aim::Time { bounded: true })));
+    assert_eq!(judgement.over_bound, Some((1, Aim::Time { bounded: true })));
+    assert_eq!(judged(&base, &levers, &Criteria { goal: Goal::Memory, ..CRITERIA }).choice, None);
+}
+
+#[test]
+fn of_two_that_do_the_same_the_first_is_chosen() {
+    let (base, levers) = quiet(&[(0.51, 1.0), (0.5, 1.0)], LEAST);
+    assert_eq!(judged(&base, &levers, &CRITERIA).choice, Some((0, Aim::Memory)));
+    let (base, levers) = quiet(&[(0.55, 1.0), (0.5, 1.0)], LEAST);
+    assert_eq!(judged(&base, &levers, &CRITERIA).choice, Some((1, Aim::Memory)));
+}
+
+#[test]
+fn one_run_only_tells_what_is_worse_by_far() {
+    let (base, levers) = quiet(&[(1.5, 1.5), (0.5, 1.2), (0.5, 1.5), (1.0, 1.2)], 1);
+    let judgement = judged(&base, &levers, &CRITERIA);
+    assert_eq!(judgement.standings[0], Standing::Out);
+    assert_eq!(judgement.standings[2], Standing::Out, "it takes half as long again");
+    assert_eq!(judgement.standings[1], Standing::Open);
+    assert_eq!(judgement.standings[3], Standing::Open);
+    assert!(!judgement.stop && judgement.choice.is_none());
+}
+
+#[test]
+fn a_metric_stands_for_time_and_may_be_better_when_it_is_more() {
+    let arm = |metric| vec![Figures { metric: Some(metric), ..figures(100.0, 1.0) }; LEAST];
+    let (base, levers) = (arm(1000.0), [arm(1200.0), arm(800.0)]);
+    let speed = Criteria { goal: Goal::Speed, more_is_better: true, ..CRITERIA };
+    let choice = |criteria: &Criteria| judged(&base, &levers, criteria).choice.map(|(arm, _)| arm);
+    assert_eq!(choice(&speed), Some(0));
+    assert_eq!(choice(&Criteria { more_is_better: false, ..speed }), Some(1));
+}
+
+#[test]
+fn time_is_cpu_time_where_the_machine_is_busy() {
+    let run = |wall: f64, cpu: f64| Figures { wall: Some(wall), ..figures(100.0, cpu) };
+    let busy = [run(2.0, 1.0), run(4.0, 1.01), run(3.0, 1.02)];
+    assert_eq!(Runs { base: &busy, levers: &[], out: &[] }.time(), Quantity::Cpu);
+    let quiet = [run(2.0, 1.0), run(2.01, 1.01), run(2.0, 1.02)];
+    assert_eq!(Runs { base: &quiet, levers: &[], out: &[] }.time(), Quantity::Wall);
+}
+
+#[test]
+fn a_lever_that_broke_the_command_has_no_runs_and_is_not_chosen() {
+    let (base, mut levers) = quiet(&[(0.5, 0.5)], LEAST);
+    levers[0].clear();
+    let judgement = judged(&base, &levers, &CRITERIA);
+    assert_eq!((judgement.choice, judgement.over_bound), (None, None));
+    assert_eq!(judgement.standings, [Standing::Out]);
+}
+
+/// Two in a hundred of CPU time and one in a hundred of memory is a machine that is used by others.
+#[test]
+fn with_noise_the_right_lever_is_chosen_and_none_where_there_is_none() {
+    let noise = (0.01, 0.02);
+    let (mut right, mut none, mut rounds) = (0, 0, 0);
+    for seed in 0..100 {
+        let (took, judgement) =
+            played(&[(1.0, 1.0), (0.7, 1.0), (0.95, 1.1)], noise, seed, &CRITERIA);
+        right += usize::from(judgement.choice == Some((1, Aim::Memory)));
+        rounds += took;
+        let same = [(1.0, 1.0); 6];
+        none += usize::from(played(&same, noise, seed, &CRITERIA).1.choice.is_none());
+    }
+    assert!(
+        right >= 96 && none >= 96 && rounds < 100 * 12,
+        "{right} and {none} of 100, {rounds} rounds"
+    );
+}
+
+proptest! {
+    #[test]
+    fn order_and_units_of_runs_do_not_matter(
+        levers in prop::collection::vec((0.3..2.0_f64, 0.3..2.0_f64), 1..6),
+        jitter in prop::collection::vec(0.97..1.03_f64, 5),
+        unit in 0.001..1000.0_f64,
+    ) {
+        let arm = |(memory, time): (f64, f64)| -> Vec<Figures> {
+            jitter.iter().map(|noise| figures(100.0 * memory * noise, time * noise)).collect()
+        };
+        let base = arm((1.0, 1.0));
+        let arms: Vec<Vec<Figures>> = levers.iter().copied().map(arm).collect();
+        let one = judged(&base, &arms, &CRITERIA);
+        let turned = |arm: &Vec<Figures>| -> Vec<Figures> { arm.iter().rev().copied().collect() };
+        let other: Vec<Vec<Figures>> = arms.iter().map(turned).collect();
+        prop_assert_eq!(&one, &judged(&turned(&base), &other, &CRITERIA));
+        let scaled = |arm: &Vec<Figures>| -> Vec<Figures> {
+            arm.iter().map(|run| figures(run.mean.unwrap() * unit, run.cpu.unwrap() * unit)).collect()
+        };
+        let other: Vec<Vec<Figures>> = arms.iter().map(scaled).collect();
+        let other = judged(&scaled(&base), &other, &CRITERIA);
+        prop_assert_eq!((one.stop, one.choice), (other.stop, other.choice));
+    }
+
+    #[test]
+    fn what_is_chosen_is_worth_it_and_within_its_bound(
+        levers in prop::collection::vec((0.3..2.0_f64, 0.3..2.0_f64), 1..6),
+        runs in LEAST..10,
+    ) {
+        let (base, arms) = quiet(&levers, runs);
+        let judgement = judged(&base, &arms, &CRITERIA);
+        let slack = (FLOOR * 3.0).exp();
+        match judgement.choice {
+            Some((arm, Aim::Memory)) => {
+                prop_assert!(levers[arm].0 < 0.95 && levers[arm].1 <= 1.02 * slack);
+            }
+            Some((arm, Aim::Time { .. })) => {
+                prop_assert!(levers[arm].1 < 0.95 && levers[arm].0 <= 1.02 * slack);
+            }
+            None => {
+                let good = |(memory, time): &(f64, f64)| {
+                    *memory < 0.95 / slack && *time <= 1.0 || *time < 0.95 / slack && *memory <= 1.0
+                };
+                prop_assert!(!levers.iter().any(good));
+            }
+        }
+        for (arm, standing) in judgement.standings.iter().enumerate() {
+            prop_assert!(*standing != Standing::Out || judgement.choice.is_none_or(|(best, _)| best != arm));
+        }
+    }
+
+    #[test]
+    fn after_the_last_round_it_stops(
+        levers in prop::collection::vec((0.9..1.1_f64, 0.9..1.1_f64), 1..4),
+        seed in 0..1000_u64,
+    ) {
+        let criteria = Criteria { most: 8, ..CRITERIA };
+        let (rounds, judgement) = played(&levers, (0.05, 0.1), seed, &criteria);
+        prop_assert!(rounds <= 8);
+        prop_assert!(judgement.stop || !judgement.standings.contains(&Standing::Open));
+    }
+}

@@ -1,0 +1,613 @@
+//! A session: the command is looked at, levers are tried round by round, within a time, until the rule says stop.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pagemill_analysis::statistics::{Random, median};
+use pagemill_kernel::signal::Signals;
+use pagemill_kernel::{Linux, orphans};
+use regex::bytes::Regex;
+
+use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
+use crate::look::{Cold, Seen};
+use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::trial::{Ending, Manner, Run, Stage};
+
+/// A command that is shorter than this is run several times for one run, until they take as long.
+const SHORT: Duration = Duration::from_millis(50);
+const BATCH: Duration = Duration::from_millis(100);
+/// Commands in a batch, at most.
+const MANY: usize = 100;
+/// Time for trials where none is given: this, or so many times what one run takes.
+const TIME: Duration = Duration::from_secs(50);
+const TIMES: u32 = 25;
+/// Rounds, at most, and where all levers are to be tried to the end.
+const MOST: usize = 40;
+const EXHAUSTIVE: usize = 7;
+/// The longest first run, where no time is given.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Anonymous memory that is worth looking for what is not accessed in it, bytes.
+const MUCH: u64 = 8 << 20;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is wanted.
+    pub goal: Goal,
+    /// A gain that is worth a lever, as a share.
+    pub worth: f64,
+    /// How much slower is no slower, as a share.
+    pub slower: f64,
+    /// Time for it all.
+    pub within: Option<Duration>,
+    /// Seed of the order of runs.
+    pub seed: u64,
+    /// What the command prints that counts.
+    pub metric: Option<Metric>,
+    /// Levers by name; none: all.
+    pub only: Vec<String>,
+    /// Every lever that can be tried is, and to the end.
+    pub exhaustive: bool,
+}
+
+/// A number that the command prints.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// What it stands in.
+    pub pattern: Regex,
+    /// Whether more is better.
+    pub more_is_better: bool,
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Runs so far.
+    pub runs: usize,
+    /// What runs now.
+    pub now: &'a str,
+    /// Levers in play.
+    pub levers: usize,
+    /// The longest that it will still take.
+    pub left: Duration,
+}
+
+/// What became of a lever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It was tried to the end.
+    Tried,
+    /// It was given up after some runs, for it could not win.
+    Out,
+    /// Time was short.
+    NoTime,
+    /// It was not tried, and why.
+    NotTried(String),
+    /// The command does not work under it, and how.
+    Breaks(String),
+}
+
+/// A lever, and its runs.
+#[derive(Clone)]
+pub struct Arm {
+    /// The lever.
+    pub lever: &'static dyn Lever,
+    /// What it may bring.
+    pub estimate: Estimate,
+    /// How the command is started under it; none if it cannot be.
+    pub start: Option<Start>,
+    /// What became of it.
+    pub state: State,
+    /// What each run gave.
+    pub runs: Vec<Figures>,
+    digests: BTreeSet<u64>,
+    /// Live bytes of our heap at its fullest.
+    pub live: Option<u64>,
+}
+
+impl Arm {
+    fn plays(&self) -> bool {
+        self.state == State::Tried
+    }
+}
+
+/// What came of a session.
+pub struct Advice {
+    /// The command.
+    pub words: Vec<OsString>,
+    /// What was asked for.
+    pub options: Options,
+    /// What was seen of it as it is.
+    pub seen: Seen,
+    /// The runs as it is.
+    pub base: Vec<Figures>,
+    /// All levers, in the order of the registry.
+    pub arms: Vec<Arm>,
+    /// What the runs say.
+    pub judgement: Judgement,
+    /// Commands to a run.
+    pub batch: usize,
+    /// What it took.
+    pub took: Duration,
+    /// Runs in all.
+    pub runs: usize,
+    /// What is to be known beside the figures.
+    pub notes: Vec<String>,
+}
+
+impl Advice {
+    /// The runs of the levers, in the order of the registry.
+    pub fn levers(&self) -> Vec<Vec<Figures>> {
+        of_levers(&self.arms)
+    }
+
+    /// The criteria by which it was judged.
+    pub fn criteria(&self) -> Criteria {
+        criteria(&self.options)
+    }
+}
+
+fn of_levers(arms: &[Arm]) -> Vec<Vec<Figures>> {
+    let figures = |arm: &Arm| match arm.state {
+        State::Breaks(_) => Vec::new(),
+        _ => arm.runs.clone(),
+    };
+    arms.iter().map(figures).collect()
+}
+
+fn given_up(arms: &[Arm]) -> Vec<bool> {
+    arms.iter().map(|arm| arm.state == State::Out).collect()
+}
+
+fn criteria(options: &Options) -> Criteria {
+    Criteria {
+        goal: options.goal,
+        worth: options.worth,
+        slower: options.slower,
+        most: if options.exhaustive { EXHAUSTIVE } else { MOST },
+        more_is_better: options.metric.as_ref().is_some_and(|metric| metric.more_is_better),
+    }
+}
+
+/// Finds out which lever helps the command whose file is `path`.
+pub fn advise(
+    linux: &Linux,
+    words: &[OsString],
+    path: &Path,
+    options: &Options,
+    signals: &Signals,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Advice> {
+    orphans::adopt()?;
+    let target = Target::of(linux, words, path)?;
+    let metric = options.metric.as_ref().map(|metric| &metric.pattern);
+    let stage = Stage { target: &target, signals, metric };
+    let begun = Instant::now();
+    let session = Session::begin(stage, options, begun, progress).and_then(Session::rounds);
+    if session.is_err() {
+        orphans::end(linux, &[])?;
+    }
+    let session = session?;
+    let (levers, out) = (of_levers(&session.arms), given_up(&session.arms));
+    let runs = Runs { base: &session.base, levers: &levers, out: &out };
+    let judgement = runs.judge(&criteria(options));
+    let notes = session.notes(&runs);
+    Ok(Advice {
+        words: words.to_vec(),
+        options: options.clone(),
+        judgement,
+        notes,
+        took: begun.elapsed(),
+        seen: session.seen,
+        base: session.base,
+        arms: session.arms,
+        batch: session.batch,
+        runs: session.count,
+    })
+}
+
+/// A session on its way.
+struct Session<'a> {
+    stage: Stage<'a>,
+    options: &'a Options,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    begun: Instant,
+    /// Time for it all.
+    time: Duration,
+    /// The longest that a run may take.
+    limit: Duration,
+    batch: usize,
+    seen: Seen,
+    base: Vec<Figures>,
+    digests: BTreeSet<u64>,
+    /// Runs as it is that failed.
+    failed: usize,
+    arms: Vec<Arm>,
+    count: usize,
+    random: Random,
+}
+
+impl<'a> Session<'a> {
+    /// Looks at the command as it is, and chooses the levers.
+    fn begin(
+        stage: Stage<'a>,
+        options: &'a Options,
+        begun: Instant,
+        progress: &'a mut dyn FnMut(Progress<'_>),
+    ) -> Result<Self> {
+        let limit = options.within.unwrap_or(LONGEST);
+        progress(Progress { runs: 0, now: "as it is", levers: 0, left: limit });
+        let run = stage.run(&Start::default(), Manner { limit, marks: true })?;
+        let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
+        accept(&run, &stage, limit)?;
+        let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
+        let batch = match wall < SHORT {
+            true => (BATCH.as_secs_f64() / wall.as_secs_f64().max(1e-4)).ceil() as usize,
+            false => 1,
+        };
+        let seen = seen(&run);
+        let arms = arms(stage.target, &seen, options)?;
+        Ok(Self {
+            time: options.within.unwrap_or(TIME.max(wall * TIMES)),
+            // A lever that makes it take so much longer helps nobody.
+            limit: (wall * 5 + Duration::from_secs(10)).min(limit),
+            batch: batch.min(MANY),
+            seen,
+            base: Vec::new(),
+            digests: BTreeSet::from([run.digest]),
+            failed: 0,
+            arms,
+            count: 1,
+            random: Random::new(options.seed),
+            stage,
+            options,
+            progress,
+            begun,
+        })
+    }
+
+    /// Rounds until the rule says stop, or time is over.
+    fn rounds(mut self) -> Result<Self> {
+        let criteria = criteria(self.options);
+        while self.arms.iter().any(Arm::plays) || self.base.len() < LEAST {
+            if !self.fit() {
+                break;
+            }
+            // The base is the arm beyond the last.
+            let mut order: Vec<usize> =
+                (0..self.arms.len()).filter(|arm| self.arms[*arm].plays()).collect();
+            order.push(self.arms.len());
+            self.random.shuffle(&mut order);
+            for arm in order {
+                match arm < self.arms.len() {
+                    true => self.try_lever(arm)?,
+                    false => self.as_it_is()?,
+                }
+            }
+            self.compare_output();
+            let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
+            let judgement = Runs { base: &self.base, levers: &levers, out: &out }.judge(&criteria);
+            if self.options.exhaustive {
+                if self.base.len() >= criteria.most {
+                    break;
+                }
+                continue;
+            }
+            for (arm, standing) in self.arms.iter_mut().zip(&judgement.standings) {
+                if arm.plays() && *standing == Standing::Out {
+                    arm.state = State::Out;
+                }
+            }
+            if judgement.stop && self.base.len() >= LEAST {
+                break;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Sees to it that the next rounds fit into the time, which costs levers before all have run as often as they
+    /// should; false if time is over.
+    fn fit(&mut self) -> bool {
+        let done = self.base.len();
+        let each = self.each().as_secs_f64();
+        let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
+        let playing = self.arms.iter().filter(|arm| arm.plays()).count();
+        if done >= LEAST {
+            return (playing + 1) as f64 * each <= left;
+        }
+        let rounds = (LEAST - done) as f64;
+        // The first round may drop some; until then it is enough that all run twice.
+        let rounds = if done == 0 { rounds.min(2.0) } else { rounds };
+        let room = ((left / (rounds * each)).floor() as usize).saturating_sub(1).max(1);
+        if playing > room {
+            let levers = of_levers(&self.arms);
+            let runs = Runs { base: &self.base, levers: &levers, out: &[] };
+            let criteria = criteria(self.options);
+            let mut order: Vec<(f64, usize)> = (0..self.arms.len())
+                .filter(|arm| self.arms[*arm].plays())
+                .map(|arm| (runs.promise(arm, &criteria), arm))
+                .collect();
+            order.sort_by(|a, b| a.0.total_cmp(&b.0));
+            for (_, arm) in &order[room..] {
+                self.arms[*arm].state = State::NoTime;
+            }
+        }
+        true
+    }
+
+    /// What a run of an arm takes, a batch of them.
+    fn each(&self) -> Duration {
+        let walls: Vec<f64> = self.base.iter().filter_map(|run| run.wall).collect();
+        let wall = median(&walls).unwrap_or(self.seen.seconds);
+        Duration::from_secs_f64((wall + 0.02) * self.batch as f64)
+    }
+
+    fn run(&mut self, name: &str, start: &Start) -> Result<Run> {
+        let levers = self.arms.iter().filter(|arm| arm.plays()).count();
+        let left = self.time.saturating_sub(self.begun.elapsed());
+        (self.progress)(Progress { runs: self.count, now: name, levers, left });
+        self.count += 1;
+        let mut runs = Vec::new();
+        for _ in 0..self.batch {
+            let manner = Manner { limit: self.limit, marks: false };
+            let run = self.stage.run(start, manner)?;
+            let run = run.with_context(|| format!("{name}: cannot be started"))?;
+            let ended = failure(&run).is_some();
+            runs.push(run);
+            if ended {
+                break;
+            }
+        }
+        Ok(merged(runs))
+    }
+
+    /// A run as it is.
+    fn as_it_is(&mut self) -> Result<()> {
+        let mut run = self.run("as it is", &Start::default())?;
+        if let Some(how) = failure(&run) {
+            self.failed += 1;
+            ensure!(
+                self.failed < 3,
+                "the command differs between runs: it worked at first, and {} of {} runs as it is ended with {how} \
+                 (what it needs must be there each time; sh -c 'PREPARE; CMD' brings it about)",
+                self.failed,
+                self.base.len() + 1 + self.failed
+            );
+            run = self.run("as it is", &Start::default())?;
+            if failure(&run).is_some() {
+                return self.as_it_is();
+            }
+        }
+        self.digests.insert(run.digest);
+        self.base.push(run.figures);
+        Ok(())
+    }
+
+    /// A run under a lever. One that fails twice breaks the command.
+    fn try_lever(&mut self, arm: usize) -> Result<()> {
+        let Some(start) = self.arms[arm].start.clone() else { return Ok(()) };
+        let name = self.arms[arm].lever.name();
+        let mut run = self.run(name, &start)?;
+        if failure(&run).is_some() {
+            run = self.run(name, &start)?;
+        }
+        let failed = failure(&run);
+        let arm = &mut self.arms[arm];
+        if let Some(how) = failed {
+            let said = if run.complaint.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", run.complaint)
+            };
+            arm.state = State::Breaks(format!("{how}, twice{said}"));
+            return Ok(());
+        }
+        arm.runs.push(run.figures);
+        arm.digests.insert(run.digest);
+        arm.live = arm.live.max(run.live);
+        Ok(())
+    }
+
+    /// A command that prints the same each time is to print it under a lever, too.
+    fn compare_output(&mut self) {
+        if self.digests.len() != 1 || self.base.len() < LEAST {
+            return;
+        }
+        for arm in self.arms.iter_mut().filter(|arm| !arm.runs.is_empty()) {
+            if arm.digests.is_disjoint(&self.digests) {
+                arm.state = State::Breaks("it prints something else, each time".into());
+            }
+        }
+    }
+
+    /// What is to be known beside the figures.
+    fn notes(&self, runs: &Runs<'_>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let noise = |quantity| runs.noise(quantity).map(|noise| noise * 100.0);
+        if let (Some(wall), Some(cpu)) = (noise(Quantity::Wall), noise(Quantity::Cpu))
+            && runs.time() == Quantity::Cpu
+        {
+            notes.push(format!(
+                "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time here"
+            ));
+        }
+        let time = noise(runs.time()).unwrap_or(0.0);
+        if time > self.options.worth * 100.0 {
+            notes.push(format!(
+                "runs of the same differ by {time:.1} % in time: a quieter machine, or more time (--within), tells more"
+            ));
+        }
+        if self.batch > 1 {
+            notes.push(format!(
+                "a run is {} of the command, which ends at once: its memory is seen in few moments",
+                self.batch
+            ));
+        }
+        if self.failed > 0 {
+            notes.push(format!("{} runs as it is failed and were repeated", self.failed));
+        }
+        notes
+    }
+}
+
+/// Whether the command can be judged by runs of it.
+fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
+    let name = stage.target.path.display();
+    match &run.ending {
+        Ending::TooLong => bail!(
+            "{name} still ran after {} s and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
+            limit.as_secs()
+        ),
+        Ending::Status(status) if !status.success() => {
+            let said = match run.complaint.as_str() {
+                "" => String::new(),
+                text => format!(": {text}"),
+            };
+            let text = run.complaint.to_lowercase();
+            let tty = ["terminal", "tty", "ioctl"].iter().any(|word| text.contains(word));
+            let way = if tty {
+                " (it seems to need a terminal; standard input is empty here: run it in its batch mode, or under script(1))"
+            } else {
+                " (make it work alone first: its standard input is empty here)"
+            };
+            bail!("{name} fails as it is, {status}{said}; nothing was tried{way}");
+        }
+        Ending::Status(_) => {}
+    }
+    ensure!(
+        !run.left,
+        "{name} goes on in the background, where its memory and time are not its caller's; that was ended (have it stay \
+         in the foreground; a server: --load 'CLIENT')"
+    );
+    if let Some(metric) = stage.metric {
+        ensure!(
+            run.figures.metric.is_some(),
+            "nothing that {name} prints matches the metric {:?} with a number (its group is to be the number)",
+            metric.as_str()
+        );
+    }
+    Ok(())
+}
+
+/// How a run failed, if it did.
+fn failure(run: &Run) -> Option<String> {
+    match &run.ending {
+        Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
+        Ending::Status(status) if !status.success() => Some(status.to_string()),
+        Ending::Status(_) if run.left => Some("something that goes on in the background".into()),
+        Ending::Status(_) => None,
+    }
+}
+
+/// Several runs as one: means of figures, the highest of peaks; the first failure.
+fn merged(mut runs: Vec<Run>) -> Run {
+    let Some(mut all) = runs.pop() else { unreachable!("a batch has at least one run") };
+    let count = (runs.len() + 1) as f64;
+    let sum = |quantity: Quantity, last: Option<f64>| {
+        let others: Option<f64> = runs.iter().map(|run| quantity.of(&run.figures)).sum();
+        Some((others? + last?) / count)
+    };
+    let most = |quantity: Quantity, last: Option<f64>| {
+        runs.iter().filter_map(|run| quantity.of(&run.figures)).chain(last).reduce(f64::max)
+    };
+    // Of a command that ends at once not each run is seen.
+    let seen: Vec<f64> =
+        runs.iter().filter_map(|run| run.figures.mean).chain(all.figures.mean).collect();
+    let last = all.figures;
+    all.figures = Figures {
+        mean: pagemill_analysis::statistics::mean(&seen),
+        peak: most(Quantity::Peak, last.peak),
+        charge: most(Quantity::Charge, last.charge),
+        cpu: sum(Quantity::Cpu, last.cpu),
+        wall: sum(Quantity::Wall, last.wall),
+        metric: sum(Quantity::Metric, last.metric),
+    };
+    all
+}
+
+fn seen(run: &Run) -> Seen {
+    let mut seen = Seen::of(run.looks.clone());
+    seen.seconds = run.figures.wall.unwrap_or(0.0);
+    (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
+    seen.faults = run.used.faults;
+    // At the very end its memory is being given back.
+    let full = |look: &&pagemill_control::run_memory::Memory| look.bytes >= seen.peak.bytes / 2;
+    if let (Some(marked), Some(last)) = (run.marked, run.looks.iter().rev().find(full))
+        && last.seconds > marked
+        && last.anonymous >= MUCH
+    {
+        let bytes = last.untouched.min(last.anonymous);
+        seen.cold = Some(Cold { bytes, seconds: last.seconds - marked });
+    }
+    seen
+}
+
+/// All levers: those that are to be tried, and why not the others.
+fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
+    for name in &options.only {
+        let names: Vec<&str> = REGISTRY.iter().map(|lever| lever.name()).collect();
+        ensure!(
+            names.contains(&name.as_str()),
+            "there is no lever {name:?}; there are: {}",
+            names.join(", ")
+        );
+    }
+    let arm = |lever: &&'static dyn Lever| {
+        let estimate = lever.estimate(seen);
+        let start = lever.start(target);
+        let bare = options.only.is_empty();
+        let asked = bare || options.only.iter().any(|name| name == lever.name());
+        let matters = options.exhaustive
+            || !bare
+            || options.goal.aims().iter().any(|aim| match aim {
+                Aim::Memory => estimate.memory > options.worth,
+                Aim::Time { .. } => estimate.time > options.worth,
+            });
+        let state = match &start {
+            _ if !asked => State::NotTried("it was not asked for".into()),
+            Err(why) => State::NotTried(why.clone()),
+            Ok(_) if !matters => State::NotTried(estimate.why.clone()),
+            Ok(_) => State::Tried,
+        };
+        let start = start.ok();
+        let (runs, digests) = (Vec::new(), BTreeSet::new());
+        Arm { lever: *lever, estimate, start, state, runs, digests, live: None }
+    };
+    Ok(REGISTRY.iter().map(arm).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(wall: f64, peak: f64, mean: Option<f64>) -> Run {
+        Run {
+            figures: Figures {
+                wall: Some(wall),
+                cpu: Some(wall),
+                peak: Some(peak),
+                mean,
+                ..Figures::default()
+            },
+            ending: Ending::Status(std::process::ExitStatus::default()),
+            used: pagemill_kernel::process::Resources::default(),
+            looks: Vec::new(),
+            marked: None,
+            live: None,
+            digest: 1,
+            complaint: String::new(),
+            left: false,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_one_run_of_means_and_the_highest_peak() {
+        let all =
+            merged(vec![run(1.0, 5.0, Some(4.0)), run(3.0, 9.0, None), run(2.0, 1.0, Some(2.0))]);
+        assert_eq!((all.figures.wall, all.figures.peak), (Some(2.0), Some(9.0)));
+        assert_eq!((all.figures.mean, all.figures.metric), (Some(3.0), None));
+    }
+}

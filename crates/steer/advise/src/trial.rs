@@ -1,0 +1,372 @@
+//! One run of a command under a lever, and what it gave.
+//!
+//! The command runs in a process group and, where this user may make one, in a memory control group of its own. Its
+//! standard input is empty. What it prints is read, and a digest of it kept, so that a lever under which it prints
+//! something else is found out. What it leaves running in the background is ended.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use pagemill_control::run_cost::timed;
+use pagemill_control::run_memory::{Memory, Watch, mean};
+use pagemill_kernel::process::Resources;
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
+use pagemill_launch::stats_page;
+use regex::bytes::Regex;
+
+use crate::lever::{Start, Target};
+use crate::rule::Figures;
+
+/// How long a command has to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What the command starts may outlive it by this much and is not left behind.
+const LINGER: Duration = Duration::from_millis(200);
+/// Looks at a run that tell its memory, at the least.
+const FEWEST: usize = 3;
+/// How much of what it prints is kept to look for the metric in.
+const KEPT: usize = 1 << 20;
+
+/// The user or the system asked this to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this status.
+    Status(ExitStatus),
+    /// It was ended, for it took too long.
+    TooLong,
+}
+
+/// What one run gave.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its figures.
+    pub figures: Figures,
+    /// How it ended.
+    pub ending: Ending,
+    /// What it used.
+    pub used: Resources,
+    /// Looks at its memory.
+    pub looks: Vec<Memory>,
+    /// When its pages were marked as not accessed last, seconds.
+    pub marked: Option<f64>,
+    /// Live bytes of our heap at its fullest, if it ran on that.
+    pub live: Option<u64>,
+    /// Digest of what it printed.
+    pub digest: u64,
+    /// The last line of what it complained about.
+    pub complaint: String,
+    /// Whether something of it went on in the background.
+    pub left: bool,
+}
+
+/// What all runs have in common.
+pub struct Stage<'a> {
+    /// The command, and where.
+    pub target: &'a Target,
+    /// Signals that end the trial.
+    pub signals: &'a Signals,
+    /// What is looked for in what it prints.
+    pub metric: Option<&'a Regex>,
+}
+
+/// How a run is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// The longest that it may take.
+    pub limit: Duration,
+    /// Whether its pages are marked as not accessed now and then, to see which stay so.
+    pub marks: bool,
+}
+
+impl Stage<'_> {
+    /// Runs the command once. The inner error is that it cannot be executed.
+    pub fn run(&self, start: &Start, manner: Manner) -> Result<std::io::Result<Run>> {
+        let linux = &self.target.linux;
+        let group = group(linux);
+        let mut command = self.command(start);
+        if let Some(group) = &group {
+            group.start_inside(&mut command)?;
+        }
+        let (out, err) = (std::io::pipe()?, std::io::pipe()?);
+        command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
+        let (out, err) = (Printed::read(out.0), Printed::read(err.0));
+        // Until the command is executed, it is this binary that runs.
+        let before = (!start.words.is_empty() && self.target.executable != self.target.path)
+            .then(|| self.target.executable.clone());
+        let heap = start.words.iter().any(|word| word == "--heap");
+        let watched = timed(
+            command,
+            |pid, over| Seen::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
+            |child| self.wait(child, manner.limit),
+        )?;
+        let (run, seen) = match watched {
+            Ok(done) => done,
+            Err(error) => return Ok(Err(error)),
+        };
+        // Without a thread beside it nothing was seen of it.
+        let seen = seen.unwrap_or_default();
+        let left = self.tidy()?;
+        let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
+        let (out, err) = (out.end()?, err.end()?);
+        let found = |printed: &Printed| self.metric.and_then(|metric| printed.last(metric));
+        // A run of which nearly nothing was seen says nothing of its memory.
+        let told = seen.looks.len() >= FEWEST;
+        let figures = Figures {
+            mean: mean(&seen.looks).filter(|_| told),
+            peak: seen.looks.iter().map(|look| look.bytes as f64).reduce(f64::max).filter(|_| told),
+            cpu: Some((run.used.user + run.used.system).as_secs_f64()),
+            wall: Some(run.took.as_secs_f64()),
+            charge: charge.map(|bytes| bytes as f64),
+            metric: found(&out).or_else(|| found(&err)),
+        };
+        Ok(Ok(Run {
+            figures,
+            ending: run.ended,
+            used: run.used,
+            looks: seen.looks,
+            marked: seen.marked,
+            live: seen.live,
+            digest: out.digest,
+            complaint: err.last_line(),
+            left,
+        }))
+    }
+
+    fn command(&self, start: &Start) -> Command {
+        let target = self.target;
+        let mut command = if start.words.is_empty() {
+            let mut command = Command::new(&target.path);
+            command.arg0(&target.words[0]).args(&target.words[1..]);
+            command
+        } else {
+            let mut command = Command::new(&target.executable);
+            command.args(&start.words).args(&target.words);
+            command
+        };
+        command.envs(start.variables.iter().map(|(name, value)| (name, value))).process_group(0);
+        self.signals.restore_in(&mut command);
+        command
+    }
+
+    /// Waits for the end, within a limit.
+    fn wait(&self, child: &mut Child, limit: Duration) -> Result<Ending> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Ending::Status(status));
+            }
+            if begun.elapsed() > limit {
+                stop(child)?;
+                return Ok(Ending::TooLong);
+            }
+            let rest = limit.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+            let received = self.signals.wait(rest.min(Duration::from_secs(1)))?;
+            if received.is_some_and(|received| received.signal != signal::CHILD) {
+                stop(child)?;
+                return Err(Interrupted.into());
+            }
+        }
+    }
+
+    /// Ends what the command has left behind; whether there was anything.
+    fn tidy(&self) -> Result<bool> {
+        let linux = &self.target.linux;
+        let begun = Instant::now();
+        while !orphans::left(linux, &[])?.is_empty() {
+            if begun.elapsed() > LINGER {
+                orphans::end(linux, &[])?;
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(false)
+    }
+}
+
+/// Asks a command and what it has started to end, and sees to it that it does.
+fn stop(child: &mut Child) -> Result<()> {
+    // Whoever has ended meanwhile need not be told.
+    let _ = signal::send_to_group(child.id(), signal::TERMINATE);
+    let begun = Instant::now();
+    while child.try_wait()?.is_none() {
+        if begun.elapsed() > PATIENCE {
+            let _ = signal::send_to_group(child.id(), signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// A control group for one run, if this user may make one.
+fn group(linux: &Linux) -> Option<cgroup::Child> {
+    let mine = linux.memory_cgroup(std::process::id()).ok()?;
+    let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
+    mine.create(&format!("pagemill-{}-{since}", std::process::id())).ok()
+}
+
+/// What was seen of a run while it ran.
+#[derive(Default)]
+struct Seen {
+    looks: Vec<Memory>,
+    marked: Option<f64>,
+    live: Option<u64>,
+}
+
+impl Seen {
+    /// Pages are marked as not accessed when the run is this old, and again each time that it is twice as old: so the
+    /// last mark is at least half of the run before its end.
+    const FIRST_MARK: f64 = 0.1;
+
+    fn watch(
+        linux: &Linux,
+        pid: u32,
+        over: &AtomicBool,
+        marks: bool,
+        heap: bool,
+        before: Option<&Path>,
+    ) -> Self {
+        // On a busy machine a look would come late, or not at all. Where the kernel refuses, so be it.
+        let _ = scheduling::be_real_time();
+        let executes = |look: &Memory| {
+            let runs = std::fs::read_link(linux.process_file(look.largest, "exe"));
+            look.processes > 1 || before.is_none_or(|before| runs.is_ok_and(|runs| runs != before))
+        };
+        let mut seen = Self::default();
+        let (mut watch, mut page) = (Watch::begin(linux), None);
+        let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
+        while !over.load(Ordering::Relaxed) {
+            if let Some(look) = watch.look(&[pid]).filter(executes) {
+                seen.looks.push(look);
+                if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
+                    (seen.marked, next) = (Some(look.seconds), look.seconds * 2.0);
+                }
+                if heap {
+                    page = page.or_else(|| stats_page::locate(linux, look.largest).ok().flatten());
+                    let live = page.as_ref().and_then(|page| page.read().ok()??.live_bytes);
+                    seen.live = seen.live.max(live);
+                }
+            }
+            let until = Instant::now() + watch.pause();
+            while Instant::now() < until && !over.load(Ordering::Relaxed) {
+                let rest = until.saturating_duration_since(Instant::now());
+                std::thread::sleep(rest.min(Duration::from_millis(4)));
+            }
+        }
+        seen
+    }
+}
+
+/// What a command prints, read while it does.
+struct Printed {
+    digest: u64,
+    kept: Vec<u8>,
+}
+
+impl Printed {
+    fn read(mut from: impl Read + Send + 'static) -> Reading {
+        Reading(std::thread::spawn(move || {
+            let (mut digest, mut kept) = (Fnv::default(), VecDeque::new());
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match from.read(&mut buffer)? {
+                    0 => break,
+                    length => {
+                        digest.take(&buffer[..length]);
+                        kept.extend(&buffer[..length]);
+                        let over = kept.len().saturating_sub(KEPT);
+                        kept.drain(..over);
+                    }
+                }
+            }
+            Ok(Self { digest: digest.0, kept: kept.into() })
+        }))
+    }
+
+    /// The number that the metric's group last matched.
+    fn last(&self, metric: &Regex) -> Option<f64> {
+        let found = metric.captures_iter(&self.kept).last()?;
+        let number = found.get(1).or_else(|| found.get(0))?;
+        std::str::from_utf8(number.as_bytes()).ok()?.replace(',', "").parse().ok()
+    }
+
+    fn last_line(&self) -> String {
+        let text = String::from_utf8_lossy(&self.kept);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        line.trim().chars().take(200).collect()
+    }
+}
+
+/// A stream that is being read.
+struct Reading(JoinHandle<std::io::Result<Printed>>);
+
+impl Reading {
+    fn end(self) -> Result<Printed> {
+        let read = self.0.join().map_err(|_| anyhow::anyhow!("the reader has failed"))?;
+        read.context("cannot read what the command prints")
+    }
+}
+
+/// FNV-1a, 64 bits: tells different outputs apart, nothing more.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn take(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_that_the_metric_names_is_taken() {
+        let text = b"requests per second: 1,200.5 now\nrequests per second: 99\nand no more\n\n";
+        let printed = Printed::read(&text[..]).end().unwrap();
+        let metric = |text| Regex::new(text).unwrap();
+        assert_eq!(printed.last(&metric("per second: ([0-9.,]+)")), Some(99.0));
+        assert_eq!(printed.last(&metric("[0-9,.]+ now")), None, "that is no number");
+        assert_eq!(printed.last(&metric("([0-9,.]+) now")), Some(1200.5));
+        assert_eq!(printed.last(&metric("latency: ([0-9]+)")), None);
+        assert_eq!(printed.last_line(), "and no more");
+    }
+
+    #[test]
+    fn what_is_long_is_digested_whole_and_its_end_kept() {
+        let long = vec![7_u8; KEPT + 5];
+        let read = |bytes: Vec<u8>| Printed::read(std::io::Cursor::new(bytes)).end().unwrap();
+        let mut other = long.clone();
+        other[0] = 8;
+        let (one, two) = (read(long.clone()), read(other));
+        assert_ne!(one.digest, two.digest);
+        assert_eq!(one.kept.len(), KEPT);
+        assert_eq!(read(long).digest, one.digest);
+    }
+}

@@ -1,0 +1,190 @@
+//! The memory of running processes, a program with all that it has started, looked at again and again.
+//!
+//! `bytes` is the sum of their proportional set sizes (PSS), each page of a memfd once: what the pages that several of
+//! them map take is shared out between them, and what the memfds of our heap hold in no page table is added
+//! ([`pagemill_kernel::memfd`]). Swapped memory is not in it, and stands beside.
+//!
+//! A look walks the page tables of the processes, and holds their mapping locks for reading meanwhile. So pauses
+//! between looks grow with what a look took: [`Watch::pause`].
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use pagemill_kernel::{Linux, memfd};
+
+/// Memory at one moment, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Since the start.
+    pub seconds: f64,
+    /// Of all: PSS, each page of a memfd once.
+    pub bytes: u64,
+    /// The part that belongs to no file.
+    pub anonymous: u64,
+    /// The part that shows files.
+    pub file: u64,
+    /// The part that is shared memory, memfds among it.
+    pub shared: u64,
+    /// In swap.
+    pub swap: u64,
+    /// Anonymous memory on huge pages.
+    pub huge: u64,
+    /// Resident pages that were not accessed since [`Linux::clear_referenced`], or since they were made.
+    pub untouched: u64,
+    /// Page tables.
+    pub page_tables: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// The largest of the processes.
+    pub largest: u32,
+}
+
+/// The processes that `roots` are and have started, as they are now.
+pub fn descendants(linux: &Linux, roots: &[u32]) -> Vec<u32> {
+    let mut all: Vec<u32> = roots.to_vec();
+    let mut at = 0;
+    while let Some(&pid) = all.get(at) {
+        // One that has ended meanwhile has none.
+        let children = linux.children(pid).unwrap_or_default();
+        let fresh: Vec<u32> = children.into_iter().filter(|child| !all.contains(child)).collect();
+        all.extend(fresh);
+        at += 1;
+    }
+    all
+}
+
+/// One look at these processes; none if there is nothing to see of any.
+pub fn look(linux: &Linux, pids: &[u32]) -> Option<Memory> {
+    let mut sum = Memory::default();
+    let (mut held, mut files, mut most) = (0, BTreeSet::new(), 0);
+    for &pid in pids {
+        // Whoever ends meanwhile, or may not be looked at, has no memory here.
+        let Ok(usage) = linux.smaps_rollup(pid) else { continue };
+        let Some(pss) = usage.pss.filter(|pss| *pss > 0) else { continue };
+        sum.processes += 1;
+        sum.bytes += pss;
+        sum.anonymous += usage.pss_anon.or(usage.anonymous).unwrap_or(0);
+        sum.file += usage.pss_file.unwrap_or(0);
+        sum.shared += usage.pss_shmem.unwrap_or(0);
+        sum.swap += usage.swap_pss.unwrap_or(0);
+        sum.huge += usage.anon_huge_pages.unwrap_or(0);
+        sum.untouched +=
+            usage.rss.unwrap_or(0).saturating_sub(usage.referenced.unwrap_or(u64::MAX));
+        if pss > most {
+            (most, sum.largest) = (pss, pid);
+        }
+        if let Ok(status) = linux.status(pid) {
+            sum.page_tables += status.page_tables.unwrap_or(0);
+        }
+        if let Ok(stat) = linux.stat(pid) {
+            sum.threads += stat.threads;
+        }
+        let Ok(mut maps) = linux.maps(pid) else { continue };
+        maps.retain(|map| map.name.starts_with("/memfd:") && files.insert(map.inode));
+        held += linux.memfd_held(pid, &maps).unwrap_or(0);
+    }
+    let unmapped = memfd::unmapped(held, Some(sum.shared));
+    sum.bytes += unmapped;
+    sum.shared += unmapped;
+    (sum.processes > 0).then_some(sum)
+}
+
+/// Looks at a program and all that it has started, paced.
+pub struct Watch<'a> {
+    linux: &'a Linux,
+    begun: Instant,
+    /// What the last look took.
+    took: Duration,
+}
+
+impl<'a> Watch<'a> {
+    /// Time between two looks, at the least and at the most.
+    const PAUSE: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
+    /// Time between two looks, in times of what one takes: looks take 4 % of the time of one CPU at the most.
+    const SHARE: u32 = 25;
+
+    /// Of what starts now.
+    pub fn begin(linux: &'a Linux) -> Self {
+        Self { linux, begun: Instant::now(), took: Duration::ZERO }
+    }
+
+    /// One look.
+    pub fn look(&mut self, roots: &[u32]) -> Option<Memory> {
+        let now = Instant::now();
+        let seen = look(self.linux, &descendants(self.linux, roots));
+        self.took = now.elapsed();
+        seen.map(|memory| Memory { seconds: (now - self.begun).as_secs_f64(), ..memory })
+    }
+
+    /// How long to wait before the next.
+    pub fn pause(&self) -> Duration {
+        (self.took * Self::SHARE).clamp(Self::PAUSE.0, Self::PAUSE.1)
+    }
+}
+
+/// A run has come near its highest when it has this share of it.
+const NEAR: f64 = 0.9;
+
+/// The mean over time of a program that has grown, bytes: from the first look with nine tenths of the highest on
+/// (trapezoids, for looks are not exactly equidistant). How long it takes to grow is not in it, or who fills memory
+/// slowly would seem to need less. None without a look.
+pub fn mean(looks: &[Memory]) -> Option<f64> {
+    let most = looks.iter().map(|look| look.bytes).max()?;
+    let near = looks.iter().position(|look| look.bytes as f64 >= most as f64 * NEAR)?;
+    let looks = &looks[near..];
+    let (first, last) = (looks.first()?, looks.last()?);
+    let span = last.seconds - first.seconds;
+    if span <= 0.0 {
+        return Some(last.bytes as f64);
+    }
+    let area = |pair: &[Memory]| {
+        (pair[1].seconds - pair[0].seconds) * (pair[0].bytes + pair[1].bytes) as f64 / 2.0
+    };
+    Some(looks.windows(2).map(area).sum::<f64>() / span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_mean_is_weighted_by_time_and_begins_when_memory_is_filled() {
+        let at = |seconds, bytes| Memory { seconds, bytes, ..Memory::default() };
+        let looks = [at(0.0, 10), at(7.0, 180), at(8.0, 200), at(18.0, 200), at(19.0, 100)];
+        let (filled, rest) = (190.0 + 10.0 * 200.0, 150.0);
+        assert!((mean(&looks).unwrap() - (filled + rest) / 12.0).abs() < 1e-9);
+        let slowly = [at(0.0, 10), at(70.0, 180), at(71.0, 200), at(81.0, 200), at(82.0, 100)];
+        assert_eq!(mean(&looks), mean(&slowly), "however long it takes");
+        assert_eq!(mean(&looks[..1]), Some(10.0));
+        assert_eq!(mean(&[]), None);
+    }
+
+    #[test]
+    fn what_a_program_starts_is_looked_at_with_it() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sh -c 'read line; exit 0'; exit 0"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let linux = Linux::live();
+        let mut watch = Watch::begin(&linux);
+        let end = Instant::now() + Duration::from_secs(60);
+        let both = loop {
+            let seen = watch.look(&[shell.id()]);
+            if let Some(seen) = seen.filter(|seen| seen.processes == 2) {
+                break seen;
+            }
+            assert!(Instant::now() < end, "{seen:?}");
+            std::thread::sleep(watch.pause());
+        };
+        let one = look(&linux, &[shell.id()]).unwrap();
+        assert!(one.bytes < both.bytes && both.threads == 2, "{one:?} {both:?}");
+        assert!(both.anonymous + both.file + both.shared <= both.bytes + 8192, "{both:?}");
+        drop(shell.stdin.take());
+        assert!(shell.wait().unwrap().success());
+        assert_eq!(watch.look(&[shell.id()]), None);
+    }
+}
