@@ -5,14 +5,15 @@ use std::time::Duration;
 use pagemill_kernel::Linux;
 
 use crate::graph::kind::Kind;
+use crate::mixes::Mix;
 use crate::nas::class::Class;
 
 /// How much work to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// Worker threads (the NAS and graph kernels; `larson`, `xmalloc`: this many producers and this many consumers).
+    /// Worker threads (of `xmalloc` this many producers and as many consumers), or connections of a client.
     pub threads: usize,
-    /// How long the programs that run for a time run (`larson`, `xmalloc`).
+    /// How long the programs that run for a time run (`larson`, `xmalloc`, `gups`).
     pub time: Duration,
     /// Share of the full size that the programs of fixed work do; 1.0 is the published size.
     pub scale: f64,
@@ -26,6 +27,12 @@ pub struct Params {
     pub graph: Kind,
     /// Edges that are drawn for each of its vertices.
     pub degree: usize,
+    /// Workload of the programs that run YCSB.
+    pub mix: Mix,
+    /// Where the server of a `ycsb` client listens: `unix:PATH` or `HOST:PORT`.
+    pub server: Option<&'static str>,
+    /// Operations per second that a `ycsb` client begins; 0: as many as are answered.
+    pub rate: f64,
     /// Time that the programs of [`growth`](crate::growth) spend between two requests.
     pub think: Duration,
 }
@@ -41,6 +48,9 @@ impl Default for Params {
             class: Class::S,
             graph: Kind::Kronecker,
             degree: 16,
+            mix: Mix::A,
+            server: None,
+            rate: 0.0,
             think: Duration::ZERO,
         }
     }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_workloads::graph::Kind;
+use pagemill_workloads::mixes::Mix;
 use pagemill_workloads::nas::Class;
 use pagemill_workloads::program::Params;
 use pagemill_workloads::programs;
+use pagemill_workloads::programs::ycsb::{self, Address};
 use serde_json::{Map, Value, json};
 
 use pagemill_launch::exit::Exit;
@@ -20,6 +22,7 @@ Examples:
   pagemill run --mesh 1y -- pagemill workload unfragmented --scale 0.1
   pagemill workload nas-cg --class A --threads 2
   pagemill workload gap-bfs --class A --graph uniform
+  pagemill workload ycsb-redis --server unix:/run/redis.sock --mix B --rate 10000
   pagemill run --huge cbmm+ -- pagemill workload growing-server --think 0.5
 ";
 
@@ -37,10 +40,10 @@ pub struct Arguments {
     /// Lists the workloads.
     #[arg(long)]
     list: bool,
-    /// Worker threads of larson, xmalloc, the NAS and the graph kernels.
+    /// Worker threads; connections of a YCSB client.
     #[arg(long, default_value_t = 2, value_name = "N")]
     threads: usize,
-    /// How long larson and xmalloc run.
+    /// How long larson, xmalloc and gups run.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
     /// Share of the full size of the other ones.
@@ -58,6 +61,15 @@ pub struct Arguments {
     /// Edges that are drawn for each vertex of the graph.
     #[arg(long, default_value_t = 16, value_name = "N")]
     degree: usize,
+    /// YCSB workload of silo-ycsb and the YCSB clients: A to F.
+    #[arg(long, default_value_t = Mix::A, value_name = "MIX")]
+    mix: Mix,
+    /// Server of a YCSB client: unix:PATH or HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<Address>,
+    /// Operations per second that a YCSB client begins, whenever they end; 0: as many as are answered.
+    #[arg(long, default_value_t = 0.0, value_name = "N")]
+    rate: f64,
     /// Microseconds that growing-server and thp-ubmk spend between two requests.
     #[arg(long, default_value_t = 0.0, value_name = "US")]
     think: f64,
@@ -75,7 +87,7 @@ impl Arguments {
     fn run(&self) -> Result<Exit> {
         if self.list {
             for program in programs::all() {
-                println!("{:14} {}", program.name, program.summary);
+                println!("{:16} {}", program.name, program.summary);
             }
             return Ok(Exit::Ok);
         }
@@ -85,6 +97,12 @@ impl Arguments {
             bail!("there is no workload {name:?}; valid names: {}", valid.join(", "));
         };
         ensure!((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
+        ensure!((0.0..=1e9).contains(&self.rate), "--rate must be 0 to 1e9");
+        let is_client = programs::CLIENTS.iter().any(|client| client.name == name);
+        ensure!(
+            self.server.is_some() == is_client,
+            "--server unix:PATH or HOST:PORT belongs to a YCSB client, which needs it"
+        );
         ensure!(self.degree <= 256, "--degree must be at most 256");
         ensure!(self.scale > 0.0 && self.scale <= 100.0, "--scale must be above 0 and at most 100");
         let params = Params {
@@ -96,6 +114,9 @@ impl Arguments {
             class: self.class,
             graph: self.graph,
             degree: self.degree,
+            mix: self.mix,
+            server: self.server()?,
+            rate: self.rate,
             think: seconds("--think", self.think / 1e6)?,
         };
         match (program.run)(&params) {
@@ -126,6 +147,16 @@ impl Arguments {
                 Ok(Exit::Finding)
             }
         }
+    }
+}
+
+impl Arguments {
+    /// Where the server is; an error if nobody listens there.
+    fn server(&self) -> Result<Option<&'static str>> {
+        let Some(address) = &self.server else { return Ok(None) };
+        ycsb::reach(address).with_context(|| format!("cannot connect to {address}"))?;
+        // Parameters are copied freely; there is one server in a process.
+        Ok(Some(address.to_string().leak()))
     }
 }
 

@@ -9,6 +9,12 @@
 //! | `glibc-simple` | batches of one size, freed in order and in reverse | glibc's `bench-malloc-simple` |
 //! | `churn` | fill, free three quarters, mix sizes; each call timed | the pause question of Mesh |
 //! | `unfragmented` | a chained hash table of 10 M keys, nothing freed | Redis with 10 M keys |
+//! | `gups`, `gups-antagonist` | random updates, most of them in a hot third | HeMem and Colloid |
+//! | `silo-ycsb`, `silo-tpcc` | optimistic transactions over records | Silo, SOSP 2013 |
+//! | `cache`, `cache-zipf` | a cache in slabs, sharded, least recently used | CacheLib under HeMem's load |
+//! | `mcf` | network simplex over nodes and arcs | 429.mcf, 605.mcf_s |
+//! | `matrix`, `hog`, `mix` | a matrix product and much memory, side by side | CBMM's mixed workload |
+//! | `ycsb-redis`, `ycsb-memcached` | a client with histograms of latency | YCSB, SoCC 2010 |
 //! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
 //! | `canneal` | a circuit placed by simulated annealing: random reads over a large netlist | PARSEC |
 //! | `fmm` | particles that attract each other, by the fast multipole method | SPLASH-2 |
@@ -21,25 +27,31 @@
 
 mod alloc_test;
 pub mod bignum;
+mod cachelib;
 mod canneal;
 mod cfrac;
 mod churn;
 mod fmm;
 mod glibc_simple;
+mod gups;
 mod larson;
+mod mcf;
+mod mix;
 pub mod pauses;
+mod silo;
 pub mod slices;
 mod steps;
 mod streamcluster;
 mod touch;
 mod unfragmented;
 mod xmalloc;
+pub mod ycsb;
 
 use crate::program::Program;
 use crate::{graph, growth, nas};
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 13] = [
+pub const PROGRAMS: [Program; 23] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -105,11 +117,76 @@ pub const PROGRAMS: [Program; 13] = [
         summary: "programs started, memory mapped, blocks allocated, dropped pages touched (fixed work)",
         run: steps::run,
     },
+    Program {
+        name: "gups",
+        summary: "random updates, nine of ten in a hot third (fixed time)",
+        run: gups::alone,
+    },
+    Program {
+        name: "gups-antagonist",
+        summary: "the same beside threads that stream through memory (fixed time)",
+        run: gups::beside_antagonist,
+    },
+    Program {
+        name: "silo-ycsb",
+        summary: "optimistic transactions in memory: YCSB --mix A to F (fixed work)",
+        run: silo::ycsb::run,
+    },
+    Program {
+        name: "silo-tpcc",
+        summary: "optimistic transactions in memory: TPC-C's new orders and payments (fixed work)",
+        run: silo::tpcc::run,
+    },
+    Program {
+        name: "cache",
+        summary: "a cache of 4 KiB values, nine gets to a set, a fifth of the keys hot (fixed work)",
+        run: cachelib::hot,
+    },
+    Program {
+        name: "cache-zipf",
+        summary: "the same, keys by Zipf's law (fixed work)",
+        run: cachelib::zipf,
+    },
+    Program {
+        name: "mcf",
+        summary: "the cheapest flow through a network by the network simplex method (fixed work)",
+        run: mcf::run,
+    },
+    Program { name: "matrix", summary: "a product of matrices (fixed work)", run: mix::matrix },
+    Program {
+        name: "hog",
+        summary: "writes much memory, gives it back and takes it anew (fixed work)",
+        run: mix::hog,
+    },
+    Program {
+        name: "mix",
+        summary: "`matrix` and `hog` side by side (fixed work)",
+        run: mix::both,
+    },
+];
+
+/// Clients of a server that runs already.
+pub const CLIENTS: [Program; 2] = [
+    Program {
+        name: "ycsb-redis",
+        summary: "YCSB client of Redis (--server, --mix A to F, --rate)",
+        run: ycsb::redis,
+    },
+    Program {
+        name: "ycsb-memcached",
+        summary: "YCSB client of memcached (--server, --mix, --rate)",
+        run: ycsb::memcached,
+    },
 ];
 
 /// Every workload: these programs, the [`nas`] and [`graph`] kernels and those of [`growth`].
 pub fn all() -> impl Iterator<Item = &'static Program> {
-    PROGRAMS.iter().chain(&nas::PROGRAMS).chain(&graph::PROGRAMS).chain(&growth::PROGRAMS)
+    PROGRAMS
+        .iter()
+        .chain(&CLIENTS)
+        .chain(&nas::PROGRAMS)
+        .chain(&graph::PROGRAMS)
+        .chain(&growth::PROGRAMS)
 }
 
 /// The workload of this name.

@@ -1,0 +1,41 @@
+//! `silo-ycsb` and `silo-tpcc`: a store in memory whose transactions are optimistic (Silo, SOSP 2013).
+//!
+//! | name | transactions | what is checked |
+//! |---|---|---|
+//! | `silo-ycsb` | one step of a YCSB workload each (`--mix`) on 1 M records of 100 bytes | each record read is whole; modifications are counted by the records; a history of transactions of four steps has a serial order |
+//! | `silo-tpcc` | new orders (one of 100 rolled back) and payments, 8 warehouses | consistency conditions 1 to 4 of TPC-C, money and lines ordered; a history has a serial order |
+//!
+//! Written from the paper; records are found by their number instead of a tree, see [`store`]. `operations` counts
+//! committed transactions.
+
+mod history;
+mod store;
+pub(super) mod tpcc;
+pub(super) mod ycsb;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use self::store::Store;
+use crate::team;
+
+/// Silo's epochs.
+const EPOCH: Duration = Duration::from_millis(40);
+
+/// Runs `work` with the number of each thread, epochs passing meanwhile.
+fn run_workers<R: Send>(store: &Store, threads: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let epochs = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                thread::park_timeout(EPOCH);
+                store.next_epoch();
+            }
+        });
+        let results = team::each((0..threads).collect(), work);
+        done.store(true, Ordering::Relaxed);
+        epochs.thread().unpark();
+        results
+    })
+}

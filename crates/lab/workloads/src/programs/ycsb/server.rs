@@ -1,0 +1,367 @@
+//! A connection to a server: Redis' protocol, or memcached's text protocol.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::resp::{Client, Reply};
+
+/// An answer that takes longer is an error.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Redis' sorted set of all keys, for scans.
+const INDEX: &[u8] = b"ycsb-index";
+/// A longer answer of memcached is none.
+const LONGEST: usize = 1 << 20;
+
+/// Where a server listens: `unix:PATH` or `HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(String),
+    /// A host and a port.
+    Tcp(String),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(out, "unix:{path}"),
+            Self::Tcp(address) => out.write_str(address),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.to_owned()));
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self::Tcp(text.to_owned()))
+            }
+            _ => Err(format!("{text:?} is no server: unix:PATH or HOST:PORT")),
+        }
+    }
+}
+
+/// Connects and disconnects: whether somebody listens there.
+pub fn reach(address: &Address) -> io::Result<()> {
+    Stream::connect(address).map(drop)
+}
+
+/// An open connection.
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn connect(address: &Address) -> io::Result<Self> {
+        Ok(match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Self::Unix(stream)
+            }
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_nodelay(true)?;
+                Self::Tcp(stream)
+            }
+        })
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.flush(),
+            Self::Tcp(stream) => stream.flush(),
+        }
+    }
+}
+
+/// A connection.
+pub(super) enum Server {
+    Redis(Client<Stream>),
+    Memcached(BufReader<Stream>),
+}
+
+fn open(address: &Address) -> Result<Stream, String> {
+    Stream::connect(address).map_err(|error| format!("cannot connect to {address}: {error}"))
+}
+
+fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, String> {
+    Err(format!("unexpected reply to {what}: {reply:?}"))
+}
+
+fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
+    move |error| format!("{what}: {error}")
+}
+
+impl Server {
+    pub(super) fn redis(address: &Address) -> Result<Self, String> {
+        Ok(Self::Redis(Client::over(open(address)?)))
+    }
+
+    pub(super) fn memcached(address: &Address) -> Result<Self, String> {
+        Ok(Self::Memcached(BufReader::new(open(address)?)))
+    }
+
+    pub(super) fn read(&mut self, key: &str) -> Result<Option<Vec<u8>>, String> {
+        match self {
+            Self::Redis(client) => {
+                match client.command(&[b"GET", key.as_bytes()]).map_err(told("GET"))? {
+                    Reply::Bulk(found) => Ok(found),
+                    reply => unexpected("GET", reply),
+                }
+            }
+            Self::Memcached(stream) => {
+                let request = format!("get {key}\r\n");
+                stream.get_mut().write_all(request.as_bytes()).map_err(told("get"))?;
+                let line = line(stream).map_err(told("get"))?;
+                let Some(rest) = line.strip_prefix("VALUE ") else {
+                    return if line == "END" { Ok(None) } else { unexpected("get", line) };
+                };
+                let mut fields = rest.split(' ');
+                let own = fields.next() == Some(key);
+                let length = fields.nth(1).and_then(|length| length.parse::<usize>().ok());
+                let Some(length) = length.filter(|&length| own && length <= LONGEST) else {
+                    return unexpected("get", line);
+                };
+                let mut found = vec![0; length + 2];
+                stream.read_exact(&mut found).map_err(told("get"))?;
+                found.truncate(length);
+                match self::line(stream).map_err(told("get"))?.as_str() {
+                    "END" => Ok(Some(found)),
+                    line => unexpected("get", line),
+                }
+            }
+        }
+    }
+
+    /// Writes a value, and the key to the index if it is to be found by scans.
+    pub(super) fn write(&mut self, key: &str, value: &[u8], index: bool) -> Result<(), String> {
+        match self {
+            Self::Redis(client) => {
+                client.push(&[b"SET", key.as_bytes(), value]);
+                if index {
+                    client.push(&[b"ZADD", INDEX, b"0", key.as_bytes()]);
+                }
+                let mut refused = None;
+                client
+                    .flush(|reply| {
+                        if !matches!(&reply, Reply::Status(_) | Reply::Integer(_)) {
+                            refused = Some(reply);
+                        }
+                    })
+                    .map_err(told("SET"))?;
+                refused.map_or(Ok(()), |reply| unexpected("SET", reply))
+            }
+            Self::Memcached(stream) => {
+                let mut request = format!("set {key} 0 0 {}\r\n", value.len()).into_bytes();
+                request.extend_from_slice(value);
+                request.extend_from_slice(b"\r\n");
+                stream.get_mut().write_all(&request).map_err(told("set"))?;
+                match line(stream).map_err(told("set"))?.as_str() {
+                    "STORED" => Ok(()),
+                    line => unexpected("set", line),
+                }
+            }
+        }
+    }
+
+    /// Begins an empty index.
+    pub(super) fn forget_index(&mut self) -> Result<(), String> {
+        match self {
+            Self::Redis(client) => client.command(&[b"DEL", INDEX]).map(drop).map_err(told("DEL")),
+            Self::Memcached(_) => Ok(()),
+        }
+    }
+
+    /// Keys from this one on, in order, with their values.
+    pub(super) fn scan(&mut self, from: &str, count: u64) -> Result<Vec<Record>, String> {
+        let Self::Redis(client) = self else {
+            return Err("memcached cannot scan".into());
+        };
+        let (from, count) = (format!("[{from}"), count.to_string());
+        let range: [&[u8]; 7] =
+            [b"ZRANGEBYLEX", INDEX, from.as_bytes(), b"+", b"LIMIT", b"0", count.as_bytes()];
+        let keys = bulks("ZRANGEBYLEX", client.command(&range).map_err(told("ZRANGEBYLEX"))?)?;
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut get: Vec<&[u8]> = vec![b"MGET"];
+        get.extend(keys.iter().map(Vec::as_slice));
+        let values = bulks("MGET", client.command(&get).map_err(told("MGET"))?)?;
+        Ok(keys.into_iter().zip(values).collect())
+    }
+}
+
+/// A key and its value.
+pub(super) type Record = (Vec<u8>, Vec<u8>);
+
+fn bulks(what: &str, reply: Reply) -> Result<Vec<Vec<u8>>, String> {
+    let Reply::Array(Some(elements)) = reply else { return unexpected(what, reply) };
+    let bytes = |element| match element {
+        Reply::Bulk(Some(bytes)) => Ok(bytes),
+        other => unexpected(what, other),
+    };
+    elements.into_iter().map(bytes).collect()
+}
+
+/// A line without its end.
+fn line(stream: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    stream.take(1 << 16).read_until(b'\n', &mut line)?;
+    match line.strip_suffix(b"\r\n") {
+        Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
+        None => {
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"))
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::resp::read_reply;
+
+    type Records = Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>;
+
+    /// A server with the few commands that the client sends, over a Unix socket.
+    pub(in super::super) struct Fake {
+        directory: tempfile::TempDir,
+    }
+
+    impl Fake {
+        pub(in super::super) fn redis() -> Self {
+            Self::start(redis)
+        }
+
+        pub(in super::super) fn memcached() -> Self {
+            Self::start(memcached)
+        }
+
+        pub(in super::super) fn address(&self) -> String {
+            format!("unix:{}", self.directory.path().join("socket").display())
+        }
+
+        fn start(serve: fn(UnixStream, &Records) -> Option<()>) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+            // The threads end with the test's process.
+            thread::spawn(move || {
+                let records = Records::default();
+                for stream in listener.incoming().map_while(Result::ok) {
+                    let records = records.clone();
+                    thread::spawn(move || serve(stream, &records));
+                }
+            });
+            Self { directory }
+        }
+    }
+
+    fn bulk(bytes: Option<&[u8]>) -> Vec<u8> {
+        let Some(bytes) = bytes else { return b"$-1\r\n".to_vec() };
+        [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+    }
+
+    fn redis(stream: UnixStream, records: &Records) -> Option<()> {
+        let mut requests = BufReader::new(stream.try_clone().ok()?);
+        let mut stream = stream;
+        loop {
+            let Reply::Array(Some(parts)) = read_reply(&mut requests).ok()? else { return None };
+            let parts: Vec<Vec<u8>> = parts
+                .into_iter()
+                .filter_map(|part| if let Reply::Bulk(bytes) = part { bytes } else { None })
+                .collect();
+            let mut records = records.lock().ok()?;
+            let array = |values: Vec<Vec<u8>>| {
+                [format!("*{}\r\n", values.len()).into_bytes(), values.concat()].concat()
+            };
+            let answer = match parts[0].as_slice() {
+                b"SET" => {
+                    records.insert(parts[1].clone(), parts[2].clone());
+                    b"+OK\r\n".to_vec()
+                }
+                b"GET" => bulk(records.get(&parts[1]).map(Vec::as_slice)),
+                b"MGET" => {
+                    let value = |key| bulk(records.get(key).map(Vec::as_slice));
+                    array(parts[1..].iter().map(value).collect())
+                }
+                b"ZRANGEBYLEX" => {
+                    let count = std::str::from_utf8(&parts[6]).ok()?.parse().ok()?;
+                    let keys = records.range(parts[2][1..].to_vec()..).take(count);
+                    array(keys.map(|(key, _)| bulk(Some(key))).collect())
+                }
+                _ => b":1\r\n".to_vec(),
+            };
+            stream.write_all(&answer).ok()?;
+        }
+    }
+
+    fn memcached(stream: UnixStream, records: &Records) -> Option<()> {
+        let mut requests = BufReader::new(stream.try_clone().ok()?);
+        let mut stream = stream;
+        loop {
+            let request = line(&mut requests).ok()?;
+            let fields: Vec<&str> = request.split(' ').collect();
+            let mut records = records.lock().ok()?;
+            let key = fields[1].as_bytes().to_vec();
+            let answer = if fields[0] == "set" {
+                let mut value = vec![0; fields[4].parse::<usize>().ok()? + 2];
+                requests.read_exact(&mut value).ok()?;
+                value.truncate(value.len() - 2);
+                records.insert(key, value);
+                b"STORED\r\n".to_vec()
+            } else {
+                let found = records.get(&key).map(|value| {
+                    let head = format!("VALUE {} 0 {}\r\n", fields[1], value.len());
+                    [head.as_bytes(), value, b"\r\n"].concat()
+                });
+                [found.unwrap_or_default(), b"END\r\n".to_vec()].concat()
+            };
+            stream.write_all(&answer).ok()?;
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_and_others_refused() {
+        assert_eq!("unix:/run/x".parse(), Ok(Address::Unix("/run/x".into())));
+        assert_eq!("[::1]:6379".parse(), Ok(Address::Tcp("[::1]:6379".into())));
+        for wrong in ["/run/x", "localhost", ":6379", "host:port", "host:70000"] {
+            assert!(wrong.parse::<Address>().unwrap_err().contains("HOST:PORT"), "{wrong}");
+        }
+        let nobody = reach(&Address::Unix("/nonexistent".into()));
+        assert!(nobody.is_err());
+    }
+}
