@@ -120,7 +120,7 @@ impl Scoreboard {
         }
         if let Some(outcome) = outcomes.huge {
             board.rows(CBMM, &outcome.claims().rows);
-            board.goals(outcome.goals().rows.iter().filter_map(|row| row.last()));
+            board.goals(outcome.goals().rows.iter().filter_map(|row| Some(row.last()?.as_str())));
         }
         if let Some(outcome) = outcomes.studied {
             board.rows(STUDY, &outcome.judged());
@@ -145,7 +145,7 @@ impl Scoreboard {
                     state: State::of(&one.verdict),
                 });
             }
-            let verdicts = section.goals.iter().map(|goal| &goal.verdict);
+            let verdicts = section.goals.iter().map(|goal| goal.verdict.as_str());
             self.goals(verdicts.filter(|verdict| !verdict.starts_with("not measured")));
         }
     }
@@ -154,8 +154,8 @@ impl Scoreboard {
     fn rows(&mut self, source: &'static str, rows: &[Vec<String>]) {
         for row in rows {
             let [claim, published, here, verdict] = row.as_slice() else { continue };
-            if verdict.starts_with("goal ") {
-                self.goals(std::iter::once(&verdict["goal ".len()..].to_owned()));
+            if let Some(verdict) = verdict.strip_prefix("goal ") {
+                self.goals(std::iter::once(verdict));
                 continue;
             }
             self.claims.push(Entry {
@@ -168,7 +168,7 @@ impl Scoreboard {
         }
     }
 
-    fn goals<'a>(&mut self, verdicts: impl Iterator<Item = &'a String>) {
+    fn goals<'a>(&mut self, verdicts: impl Iterator<Item = &'a str>) {
         for verdict in verdicts.filter(|verdict| !verdict.is_empty()) {
             self.targets.1 += 1;
             let met =
@@ -309,9 +309,7 @@ mod tests {
     fn goals_are_no_claims() {
         let mut board = Scoreboard::default();
         board.rows(MOCA, &[row("goal met"), row("goal missed"), row("reproduced")]);
-        board.goals(
-            ["met", "missed (one run, no interval)", "", "aim reached"].map(str::to_owned).iter(),
-        );
+        board.goals(["met", "missed (one run, no interval)", "", "aim reached"].into_iter());
         assert_eq!((board.claims.len(), board.targets), (1, (3, 5)));
         assert!(board.text().contains("3 of 5 met"));
     }

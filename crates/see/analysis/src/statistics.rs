@@ -93,6 +93,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
+/// The median absolute deviation from the median, unscaled (multiply by 1.4826 to estimate the
+/// standard deviation of a normal distribution); `None` for no values.
+pub fn mad(values: &[f64]) -> Option<f64> {
+    let centre = median(values)?;
+    median(&values.iter().map(|value| (value - centre).abs()).collect::<Vec<_>>())
+}
+
 /// The `share`-quantile, `share` in [0, 1], by linear interpolation between order statistics
 /// (type 7 of Hyndman & Fan 1996, NumPy's default); `None` for no values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {

@@ -58,7 +58,7 @@ fn changed(change: &Change) -> String {
 /// More or less, in words: of a change that is told apart from none.
 fn amount(change: &Change) -> String {
     let share = (change.ratio - 1.0).abs() * 100.0;
-    let digits = usize::from(share < 10.0 || share > 99.0);
+    let digits = usize::from(!(10.0..=99.0).contains(&share));
     format!("{share:.digits$} % {}", if change.ratio < 1.0 { "less" } else { "more" })
 }
 

@@ -1,7 +1,6 @@
 //! `advise`: which lever helps a program, and by how much.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,23 +106,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
-    let shown = std::io::stderr().is_terminal();
+    let mut line = pagemill_launch::progress::Progress::new("advise");
     let mut progress = |progress: Progress<'_>| {
-        if shown {
-            progress!(
-                "run {}, {} levers in play, {} s left at most: {}",
-                progress.runs + 1,
-                progress.levers,
-                progress.left.as_secs(),
-                progress.now
-            );
-        }
+        line.say(&format!(
+            "run {}, {} levers in play, {} s left at most: {}",
+            progress.runs + 1,
+            progress.levers,
+            progress.left.as_secs(),
+            progress.now
+        ));
     };
     let advice =
         session::advise(&linux, &arguments.command, &path, &options, &signals, &mut progress);
-    if shown {
-        pagemill_launch::stdio::erase();
-    }
+    drop(line);
     let advice = match advice {
         Err(error) if error.downcast_ref::<Interrupted>().is_some() => {
             eprintln!("pagemill: interrupted; nothing is left changed");

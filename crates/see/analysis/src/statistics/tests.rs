@@ -33,6 +33,7 @@ fn thorough(seed: u64) -> Bootstrap {
 #[test]
 fn location_matches_scipy() {
     close(median(&A).unwrap(), 1.59, 1e-15);
+    close(mad(&A).unwrap(), 0.07, 1e-15);
     close(geomean(&A).unwrap(), 1.594370182198006, 1e-14);
     close(quantile(&A, 0.9).unwrap(), 1.725, 1e-15);
 }

@@ -184,7 +184,7 @@ impl Section for Accesses {
         }
         out.push_str(&self.objects_over_time());
         if view.intervals > 0 {
-            let mib = |pages: u64| pages.saturating_mul(page) as f64 / f64::from(1 << 20);
+            let mib = |pages: u64| pages.saturating_mul(*page) as f64 / f64::from(1 << 20);
             let points = view.working_set.iter().map(|&(at, pages)| (at, mib(pages)));
             let series =
                 Series { name: "working set of an interval".into(), points: points.collect() };
