@@ -111,6 +111,7 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
         libc::SYS_clone,
         &[
             (LOAD, 0, 0, argument(0)),
+            (ANY_BIT, 1, 0, libc::CLONE_UNTRACED as u32),
             (ANY_BIT, 1, 0, libc::CLONE_VM as u32),
             (RETURN, 0, 0, NOTIFY),
         ],
@@ -348,6 +349,8 @@ mod tests {
         assert_eq!(of(libc::SYS_mprotect, &[0, 4096, 3]), NOTIFY);
         assert_eq!(of(libc::SYS_clone, &[libc::CLONE_VM as u64 | 17]), ALLOW);
         assert_eq!(of(libc::SYS_clone, &[17]), NOTIFY);
+        let untraced = (libc::CLONE_VM | libc::CLONE_UNTRACED) as u64;
+        assert_eq!(of(libc::SYS_clone, &[untraced]), NOTIFY);
         assert_eq!(of(libc::SYS_madvise, &[0, 4096, 4]), NOTIFY);
         assert_eq!(of(libc::SYS_madvise, &[0, 4096, 14]), ALLOW);
     }

@@ -766,62 +766,6 @@ fn pid_namespaces_are_recorded_from_outside_and_from_inside() {
     assert!(run.err.contains("another PID namespace"), "{run:?}");
 }
 
-const THREADS: &str = r#"
-#include <pthread.h>
-#include <stdio.h>
-static int value;
-static void *work(void *unused) { value++; return 0; }
-int main(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); printf("%d\n", value); return 3; }
-"#;
-
-#[test]
-fn a_program_of_thread_sanitizer_is_refused_or_left_alone() {
-    let room = tempfile::tempdir().unwrap();
-    for flags in [&["-fsanitize=thread"][..], &["-fsanitize=thread", "-static-libtsan"]] {
-        let Some(program) = compiled(&room, "threads", THREADS, flags) else { continue };
-        if ran(&mut Command::new(&program)).code() != Some(3) || !can_trace(&room) {
-            let _: Option<()> = skip("it does not run here unrecorded either");
-            continue;
-        }
-        let (recording, program) = (room.path().join("rec"), text(&program));
-        let run = ran(&mut recorder(&[], &recording, &[program]));
-        assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
-        assert!(run.err.contains("ThreadSanitizer"), "{run:?}");
-        let script = format!("{program}; {program}; exit $?");
-        let run = ran(&mut recorder(&[], &recording, &["sh", "-c", &script]));
-        assert_eq!((run.code(), run.out.as_str()), (Some(3), "1\n1\n"), "{run:?}");
-        assert!(untraced(&recording).contains("ThreadSanitizer"), "{}", untraced(&recording));
-    }
-}
-
-/// Its options are in `/proc/self/environ`, which the kernel shows of anonymous memory only; and its library wants to
-/// be the first.
-#[test]
-fn a_program_of_address_sanitizer_runs_with_its_options() {
-    const LEAKS: &str = r#"
-#include <stdlib.h>
-int main(void) { volatile char *leak = malloc(5000); leak[4000] = 1; leak = 0; return 3; }
-"#;
-    let room = tempfile::tempdir().unwrap();
-    let Some(program) = compiled(&room, "leaks", LEAKS, &["-fsanitize=address"]) else { return };
-    if !can_trace(&room) {
-        return;
-    }
-    let (recording, program) = (room.path().join("rec"), text(&program));
-    let options = "ASAN_OPTIONS=detect_leaks=0";
-    for words in [&["env", options, program][..], &["env", options, "sh", "-c", program]] {
-        for with in ["accesses", "sites"] {
-            let mut command = pagemill();
-            command.args(["record", "-f", "--with", with, "-o", text(&recording), "--"]);
-            let run = ran(command.args(words));
-            assert_eq!(run.code(), Some(3), "{with}: {words:?}: {run:?}");
-        }
-    }
-    let mut direct = recorder(&[], &recording, &[program]);
-    let run = ran(direct.env("ASAN_OPTIONS", "detect_leaks=0"));
-    assert_eq!(run.code(), Some(3), "{run:?}");
-}
-
 /// Others see its command line and its environment, its children's, too, and after it was let go.
 #[test]
 fn a_traced_program_shows_its_arguments() {

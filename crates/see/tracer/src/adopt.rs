@@ -108,7 +108,12 @@ impl Tracer {
         Ok(())
     }
 
-    fn adopt_stopped(&mut self, pid: u32, threads: &[u32], sink: &mut dyn Sink) -> Result<()> {
+    pub(crate) fn adopt_stopped(
+        &mut self,
+        pid: u32,
+        threads: &[u32],
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
         // One that only shares the memory may have other descriptors.
         let own = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.group == pid);
         let own: Vec<u32> = threads.iter().copied().filter(own).collect();

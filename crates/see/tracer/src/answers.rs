@@ -74,8 +74,16 @@ impl Tracer {
         // One that shares the memory is none of the process that its mapper knows.
         let shares = caller.is_some_and(|thread| thread.group != thread.process);
         let caller = caller.map(|thread| thread.process);
-        let own = if question.number == question::LOG { asked } else { caller.or(asked) };
+        let own = match question.number {
+            question::LOG => asked,
+            // The process whose mapper received the call is another one than the caller's.
+            _ => caller.or_else(|| self.who_shares_with(question.thread)),
+        };
         let pid = own.unwrap_or(0);
+        if caller == Some(pid) && !shares && self.asks_for_untraced(pid, question) {
+            self.put_aside(pid, question)?;
+            return Ok(true);
+        }
         if (asked != Some(pid) || shares)
             && question.number != question::LOG
             && let Some(process) = self.processes.get(&pid)

@@ -34,7 +34,8 @@ impl Process {
     pub(crate) fn forks(&self, question: &SyscallNotification) -> bool {
         const SHARE_MEMORY: u64 = 0x100;
         match question.number {
-            FORK | CLONE => true,
+            FORK => true,
+            CLONE => question.argument[0] & SHARE_MEMORY == 0,
             CLONE3 => {
                 let mut flags = [0; 8];
                 let read = process_vm::read(self.pid, question.argument[0], &mut flags);

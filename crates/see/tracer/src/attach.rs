@@ -291,7 +291,7 @@ impl Tracer {
 
 impl Process {
     /// Makes its memory anonymous and private again; all threads are stopped.
-    fn give_back(&self, linux: &Linux) -> Result<()> {
+    pub(crate) fn give_back(&self, linux: &Linux) -> Result<()> {
         const MMAP: i64 = 9;
         const MPROTECT: i64 = 10;
         const MREMAP: i64 = 25;

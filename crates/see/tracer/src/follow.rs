@@ -96,6 +96,11 @@ impl Tracer {
                 self.drain(sink);
                 return Ok(ended);
             }
+            // The end of one that was let go by itself and is no child of ours is not told.
+            if self.attached && self.threads.is_empty() {
+                self.drain(sink);
+                return Ok(Ended::LetGo);
+            }
             let mut wait = Duration::from_secs(1);
             if !self.released {
                 // The ring must not fill up meanwhile.
@@ -146,6 +151,7 @@ impl Tracer {
         }
         self.receive();
         self.questions(sink)?;
+        self.withdraw_all(sink)?;
         self.hurry_forks();
         self.look_after_helpers()?;
         self.drain(sink);

@@ -35,6 +35,7 @@
 //! | `stops`, `answers` | what threads say, and what mappers are answered |
 //! | `outside` | the loop for what is watched from outside |
 //! | `attach` | a running program taken over, and let go |
+//! | `withdraw` | one process let go by itself, for a tracer of its own |
 //! | `follow` | the loop: stops, questions, ticks |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
 //! | `exact` | another way: every access, by an emulator |
@@ -75,6 +76,7 @@ mod question;
 mod stops;
 mod trace;
 mod tracer;
+mod withdraw;
 
 pub use events::FaultSource;
 pub use interval::Interval;

@@ -149,7 +149,7 @@ impl Tracer {
     }
 
     /// A process has ended or executes another program: its memory is nobody's any more.
-    fn forget(&mut self, pid: u32) -> Result<()> {
+    pub(crate) fn forget(&mut self, pid: u32) -> Result<()> {
         if let Some(process) = self.processes.remove(&pid) {
             self.untraced.extend(process.untraced());
             self.unanswered.extend(process.dismiss(&self.linux));

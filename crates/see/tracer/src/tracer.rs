@@ -73,6 +73,9 @@ pub struct Tracer {
     pub(crate) again: BTreeSet<u32>,
     /// Threads that a failure left stopped in the middle of a fork.
     pub(crate) midway: BTreeSet<u32>,
+    /// Processes to be let go by themselves; and those that cannot be, and are asked no more.
+    pub(crate) withdrawing: BTreeSet<u32>,
+    pub(crate) plain_clone: BTreeSet<u32>,
     /// Whether the program has begun to run.
     pub(crate) begun: bool,
     /// All was let go: who stops now is let go too.
@@ -132,6 +135,8 @@ impl Tracer {
             unanswered: Vec::new(),
             again: BTreeSet::new(),
             midway: BTreeSet::new(),
+            withdrawing: BTreeSet::new(),
+            plain_clone: BTreeSet::new(),
             begun: false,
             released: false,
             abandoned: None,

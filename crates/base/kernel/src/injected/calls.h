@@ -248,18 +248,27 @@ static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
 		next.offset == query->offset + (query->end - query->start));
 }
 
-/* Grows such a mapping by moving it, bytes and all, to a fresh part of the file. */
-static int grow_elsewhere(struct query *query, u64 old, u64 old_length, u64 length, u64 flags, i64 *result)
+/* Grows such a mapping by moving it, bytes and all, to a fresh part of the file: anywhere, or to `there` (MREMAP_FIXED). */
+static int grow_elsewhere(struct query *query, u64 *a, struct holes *holes, i64 *result)
 {
-	u64 argument[2] = { old, old_length }, offset = fresh(length), from = query->offset + (old - query->start);
+	u64 old = a[0], old_length = up(a[1]), length = up(a[2]), flags = a[3], fixed = flags & 2, there = fixed ? a[4] : 0;
+	u64 argument[2] = { old, old_length }, from = query->offset + (old - query->start);
 	i64 done, data, hole;
-	*result = -ENOMEM;
-	/* Only if it may move, anywhere. */
-	if ((flags & 3) != 1 || query->end < old + old_length)
+	*result = -EINVAL;
+	/* The old place is left only at the same length. */
+	if (flags & 4 || (fixed && (!(flags & 1) || there & (PAGE - 1) || there + length < there ||
+				    (there < old + old_length && old < there + length))))
 		return DONE;
-	i64 to = call(__NR_mmap, 0, (i64)length, 3, MAP_SHARED, control->memory_fd, (i64)offset);
+	*result = -ENOMEM;
+	if (!(flags & 1) || query->end < old + old_length)
+		return DONE;
+	if (fixed)
+		replace(there, length, holes);
+	i64 to = call(__NR_mmap, (i64)there, (i64)length, 3, MAP_SHARED | (fixed ? MAP_FIXED : 0), control->memory_fd,
+		      (i64)fresh(length));
 	if (failed(to))
 		return DONE;
+	punch_all(holes);
 	/* What it reads, be it the file's or, while a child reads the file, its own: through any protection. */
 	call3(__NR_mprotect, old, old_length, (query->vma_flags & 7) | 1);
 	for (u64 at = 0; at < old_length; at = (u64)hole - from) {
@@ -324,7 +333,7 @@ static int do_mremap(u64 *a, i64 *result, int by_tracer)
 		return DONE;
 	}
 	if (here && length > old_length && blocked(&query, old, old_length, length))
-		return grow_elsewhere(&query, old, old_length, length, flags, result);
+		return grow_elsewhere(&query, a, &holes, result);
 	note(old, old + old_length, 1);
 	if (flags & 2)
 		replace(a[4], length, &holes);

@@ -164,6 +164,24 @@ int main(int argc, char **argv)
 	munmap(q, 8 * PAGE);
 	munmap(r, 16 * PAGE);
 
+	/* A part from the middle grows: to a place, into its old place, and with more than its own pages. */
+	p = mmap(0, 16 * PAGE, RW, ANON, -1, 0);
+	fill(p, 16);
+	r = mmap(0, 32 * PAGE, RW, ANON, -1, 0);
+	fill(r, 32);
+	q = mremap(p + 4 * PAGE, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, r + 2 * PAGE);
+	printf("grown there: %d\n", q == r + 2 * PAGE);
+	pages("grown", r, 16);
+	pages("gone", p, 16);
+	in_child("grown, child", r, 16);
+	say("overlap", (long)mremap(p + 8 * PAGE, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 9 * PAGE));
+	say("odd place", (long)mremap(p + 8 * PAGE, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, r + 1));
+	say("may not move", (long)mremap(p + 8 * PAGE, 2 * PAGE, 4 * PAGE, MREMAP_FIXED, r));
+	say("leave and grow", (long)mremap(p + 8 * PAGE, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0));
+	pages("the rest", p + 8 * PAGE, 8);
+	munmap(p, 16 * PAGE);
+	munmap(r, 32 * PAGE);
+
 	/* Growth without access, beside other memory and over the end of what was set aside for it. */
 	p = mmap(0, 8 * PAGE, RW, ANON, -1, 0);
 	fill(p, 8);
