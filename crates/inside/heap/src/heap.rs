@@ -684,6 +684,21 @@ impl<O: Os> Heap<O> {
         self.locks().any(|lock| lock.is_mine(&self.os))
     }
 
+    /// Whether a lock is held by nobody knows whom, all of `patience` nanoseconds long: perhaps by the calling thread,
+    /// interrupted as it took or gave it.
+    pub fn may_be_within(&self, patience: u64) -> bool {
+        const LOOK_NS: u64 = 1_000_000;
+        let never = AtomicU32::new(0);
+        let deadline = self.os.now_ns().saturating_add(patience);
+        while self.locks().any(Lock::is_unowned) {
+            if self.os.now_ns() >= deadline {
+                return true;
+            }
+            self.os.wait_at_most(&never, 0, LOOK_NS);
+        }
+        false
+    }
+
     /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler
     /// interrupted. Others may wait for just those and hold more, so a lock that is not to be had within `patience`
     /// nanoseconds is left.

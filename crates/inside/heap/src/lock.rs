@@ -82,6 +82,12 @@ impl Lock {
         me != 0 && self.owner.load(Ordering::Relaxed) == me
     }
 
+    /// Whether somebody holds it and has not said who: for some instructions, and for as long as a signal handler runs
+    /// that interrupted its thread at these.
+    pub fn is_unowned(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != FREE && self.owner.load(Ordering::Relaxed) == 0
+    }
+
     /// For a fork: takes the lock, unless the calling thread holds it or others do until `deadline` (by
     /// [`Os::now_ns`]).
     pub fn acquire_for_fork<O: Os>(&self, os: &O, deadline: u64) {
@@ -228,5 +234,66 @@ impl<T, O: Os> Drop for Guard<'_, T, O> {
     #[inline]
     fn drop(&mut self) {
         self.locked.lock.release(self.os);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::os::Misuse;
+
+    /// An operating system of one thread, and without memory.
+    struct OneThread;
+
+    impl Os for OneThread {
+        fn page_size(&self) -> usize {
+            4096
+        }
+
+        fn map(&self, _: usize, _: usize) -> *mut u8 {
+            core::ptr::null_mut()
+        }
+
+        unsafe fn unmap(&self, _: *mut u8, _: usize) {}
+
+        unsafe fn decommit(&self, _: *mut u8, _: usize) {}
+
+        unsafe fn remap(&self, _: *mut u8, _: usize, _: usize) -> *mut u8 {
+            core::ptr::null_mut()
+        }
+
+        fn now_ns(&self) -> u64 {
+            0
+        }
+
+        fn wait(&self, _: &AtomicU32, _: u32) {}
+
+        fn wake(&self, _: &AtomicU32) {}
+
+        fn thread(&self) -> usize {
+            2
+        }
+
+        fn entropy(&self) -> u64 {
+            1
+        }
+
+        fn misuse(&self, what: Misuse, object: *mut u8) -> ! {
+            panic!("{what:?} of {object:?}")
+        }
+    }
+
+    /// A handler that forked where it had interrupted its thread between taking the lock and saying so waited ten
+    /// seconds for the helper, which waited for that lock.
+    #[test]
+    fn a_lock_is_unowned_while_its_holder_has_not_said_so() {
+        let (lock, os) = (Lock::new(), OneThread);
+        assert!(!lock.is_unowned());
+        lock.acquire(&os);
+        assert!(lock.is_mine(&os) && !lock.is_unowned());
+        lock.disown();
+        assert!(!lock.is_mine(&os) && lock.is_unowned());
+        lock.release(&os);
+        assert!(!lock.is_unowned());
     }
 }

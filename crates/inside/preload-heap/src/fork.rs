@@ -29,7 +29,8 @@ const BESIDE_HELPER: usize = 1;
 const WITHOUT_HELPER: usize = 2;
 
 /// How long locks and the helper are waited for, nanoseconds: by a handler that interrupted its thread within the heap,
-/// for which they may wait; and otherwise, when they are had in a moment unless their thread is stopped.
+/// for which they may wait (perhaps as it took or gave a lock, which is nobody's for as long); and otherwise, when they
+/// are had in a moment unless their thread is stopped.
 const WITHIN_NS: u64 = 20_000_000;
 const PATIENCE_NS: u64 = 10_000_000_000;
 
@@ -45,7 +46,8 @@ pub(crate) fn register() {
 /// Takes every lock.
 pub(crate) unsafe extern "C" fn before() {
     let mask = sys::set_signal_mask(SIGNALS);
-    let patience = if HEAP.is_within() { WITHIN_NS } else { PATIENCE_NS };
+    let within = HEAP.is_within() || HEAP.may_be_within(WITHIN_NS);
+    let patience = if within { WITHIN_NS } else { PATIENCE_NS };
     let helper = work::lock(patience);
     HEAP.lock_all(patience);
     tls::set_fork_mask(mask);

@@ -15,6 +15,7 @@ pub(super) enum Kind {
 }
 
 const KINDS: usize = 5;
+const LONGEST: Duration = Duration::from_secs(3_600);
 /// Significant digits.
 const DIGITS: u8 = 3;
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
@@ -38,7 +39,8 @@ impl Latencies {
 
     pub(super) fn record(&mut self, kind: Kind, latency: Duration) {
         if let Some(histogram) = &mut self.0[kind as usize] {
-            histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+            // It grows; an hour is as good as any longer time.
+            let _ = histogram.record(latency.min(LONGEST).as_nanos() as u64);
         }
     }
 
