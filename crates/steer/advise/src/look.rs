@@ -2,7 +2,7 @@
 
 use pagemill_control::run_memory::{self, Memory};
 
-use crate::lever::Estimate;
+use crate::estimate::Estimate;
 
 /// Anonymous memory that a lever on huge pages or on malloc would not be noticed for, bytes.
 const LITTLE: u64 = 4 << 20;

@@ -18,7 +18,7 @@ use pagemill_control::run_cost::timed;
 use pagemill_control::run_memory::{Memory, Watch, mean};
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
+use pagemill_kernel::{Linux, cgroup, orphans, scheduling, thread};
 use pagemill_launch::stats_page;
 use regex::bytes::Regex;
 
@@ -108,7 +108,7 @@ impl Stage<'_> {
         }
         let (out, err) = (std::io::pipe()?, std::io::pipe()?);
         command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
-        let (out, err) = (Printed::read(out.0), Printed::read(err.0));
+        let (out, err) = (Printed::read(out.0)?, Printed::read(err.0)?);
         // Until the command is executed, it is this binary that runs.
         let before = (!start.words.is_empty() && self.target.executable != self.target.path)
             .then(|| self.target.executable.clone());
@@ -282,8 +282,8 @@ struct Printed {
 }
 
 impl Printed {
-    fn read(mut from: impl Read + Send + 'static) -> Reading {
-        Reading(std::thread::spawn(move || {
+    fn read(mut from: impl Read + Send + 'static) -> Result<Reading> {
+        let reading = thread::start(move || {
             let (mut digest, mut kept) = (Fnv::default(), VecDeque::new());
             let mut buffer = vec![0; 1 << 16];
             loop {
@@ -298,7 +298,8 @@ impl Printed {
                 }
             }
             Ok(Self { digest: digest.0, kept: kept.into() })
-        }))
+        });
+        Ok(Reading(reading?))
     }
 
     /// The number that the metric's group last matched.
@@ -349,7 +350,7 @@ mod tests {
     #[test]
     fn the_last_number_that_the_metric_names_is_taken() {
         let text = b"requests per second: 1,200.5 now\nrequests per second: 99\nand no more\n\n";
-        let printed = Printed::read(&text[..]).end().unwrap();
+        let printed = Printed::read(&text[..]).unwrap().end().unwrap();
         let metric = |text| Regex::new(text).unwrap();
         assert_eq!(printed.last(&metric("per second: ([0-9.,]+)")), Some(99.0));
         assert_eq!(printed.last(&metric("[0-9,.]+ now")), None, "that is no number");
@@ -361,7 +362,8 @@ mod tests {
     #[test]
     fn what_is_long_is_digested_whole_and_its_end_kept() {
         let long = vec![7_u8; KEPT + 5];
-        let read = |bytes: Vec<u8>| Printed::read(std::io::Cursor::new(bytes)).end().unwrap();
+        let read =
+            |bytes: Vec<u8>| Printed::read(std::io::Cursor::new(bytes)).unwrap().end().unwrap();
         let mut other = long.clone();
         other[0] = 8;
         let (one, two) = (read(long.clone()), read(other));

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::program::{Params, Report};
+use crate::threads;
 use pagemill_model::random::{Random, mix};
 
 /// Words of an object.
@@ -52,14 +53,16 @@ fn run(workload: &'static str, params: &Params, antagonists: usize) -> Result<Re
     let started = Instant::now();
     let deadline = started + params.time;
     let (updates, streamed, seconds) = thread::scope(|scope| {
-        let streaming: Vec<_> =
-            streams.iter_mut().map(|words| scope.spawn(|| stream(words, &stop))).collect();
+        let streaming: Vec<_> = streams
+            .iter_mut()
+            .map(|words| threads::spawn(scope, || stream(words, &stop)))
+            .collect();
         let updating: Vec<_> = objects
             .chunks_exact_mut(each)
             .enumerate()
             .map(|(number, part)| {
                 let mut updater = Updater::new(part, params.seed, number);
-                scope.spawn(move || updater.until(deadline))
+                threads::spawn(scope, move || updater.until(deadline))
             })
             .collect();
         let updates: Vec<u64> = updating.into_iter().map(joined).collect();
@@ -150,7 +153,7 @@ fn verify(
     thread::scope(|scope| {
         for ((number, part), &times) in objects.chunks_exact_mut(each).enumerate().zip(updates) {
             let mut updater = Updater::new(part, params.seed, number);
-            scope.spawn(move || updater.update(times));
+            threads::spawn(scope, move || updater.update(times));
         }
     });
     match objects.iter().enumerate().find(|(at, object)| **object != initial(*at)) {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use crate::program::{Params, Report};
 use crate::team;
+use crate::threads;
 use pagemill_model::random::{Random, mix};
 
 /// Rows of the matrices, at full size.
@@ -58,7 +59,7 @@ pub(super) fn both(params: &Params) -> Result<Report, String> {
     let mut hog = Hog::new(params);
     let stop = AtomicBool::new(false);
     let (seconds, entries) = thread::scope(|scope| {
-        let beside = scope.spawn(|| {
+        let beside = threads::spawn(scope, || {
             // Once at least.
             loop {
                 hog.pass();

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use self::store::Store;
 use crate::team;
+use crate::threads;
 
 /// Silo's epochs.
 const EPOCH: Duration = Duration::from_millis(40);
@@ -27,7 +28,7 @@ const EPOCH: Duration = Duration::from_millis(40);
 fn run_workers<R: Send>(store: &Store, threads: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let epochs = scope.spawn(|| {
+        let epochs = threads::spawn(scope, || {
             while !done.load(Ordering::Relaxed) {
                 thread::park_timeout(EPOCH);
                 store.next_epoch();
