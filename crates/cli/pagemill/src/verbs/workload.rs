@@ -67,7 +67,7 @@ pub struct Arguments {
     /// Server of a YCSB client: unix:PATH or HOST:PORT.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<Address>,
-    /// Operations per second that a YCSB client begins, whenever they end; 0: as many as are answered.
+    /// Operations that a YCSB client begins each second; 0: each when the last was answered.
     #[arg(long, default_value_t = 0.0, value_name = "N")]
     rate: f64,
     /// Microseconds that growing-server and thp-ubmk spend between two requests.
