@@ -49,7 +49,10 @@ impl Rest<'_> {
         match shape {
             _ if !must && self.byte().is_multiple_of(4) => Cell::Absent,
             Shape::Number => Cell::Number(self.number()),
-            Shape::Numbers => Cell::Numbers((0..self.byte() % 40).map(|_| self.number()).collect()),
+            // Runs of pages are worked through page by page, as many as a list says.
+            Shape::Numbers => {
+                Cell::Numbers((0..self.byte() % 40).map(|_| self.number() & 0xfff).collect())
+            }
             Shape::Text => {
                 const WORDS: [&str; 8] =
                     ["", "[heap]", "[stack]", "/bin/true", "rw-p", "r-xp", "1y", "none"];
