@@ -223,10 +223,10 @@ impl Shop {
             for district in warehouse * DISTRICTS..(warehouse + 1) * DISTRICTS {
                 let record = self.settled((DISTRICT, district))?;
                 sum += record[0];
-                paid += record[0] - DISTRICT_SUM;
+                paid += record[0].saturating_sub(DISTRICT_SUM);
                 let next = record[1] as usize;
-                orders += next - ORDERS;
                 lines += self.check_orders(district, next)?;
+                orders += next.saturating_sub(ORDERS);
             }
             let record = self.settled((WAREHOUSE, warehouse))?;
             if record[0] != sum {
@@ -257,16 +257,17 @@ impl Shop {
     fn check_orders(&self, district: usize, next: usize) -> Result<u64, String> {
         let place = |table: usize, order: usize| (table, district * self.room + order);
         let there = |table: usize, order: usize| self.store.settled(place(table, order)).is_some();
-        let last = |table: usize| (0..self.room).rfind(|&order| there(table, order));
-        if last(ORDER) != Some(next - 1) || last(NEW_ORDER) != Some(next - 1) {
+        let end = |table: usize| {
+            (0..self.room).rfind(|&order| there(table, order)).map_or(0, |order| order + 1)
+        };
+        let (orders, new_orders) = (end(ORDER), end(NEW_ORDER));
+        if orders != next || new_orders != next {
             return Err(format!(
-                "condition 2: district {district} is at order {next}, the last are {:?} and {:?}",
-                last(ORDER),
-                last(NEW_ORDER)
+                "condition 2: district {district} is at order {next}, its orders end at {orders} and {new_orders}"
             ));
         }
         let new = (0..next).filter(|&order| there(NEW_ORDER, order)).count();
-        if new != next - (ORDERS - NEW) {
+        if new + ORDERS - NEW != next {
             return Err(format!("condition 3: district {district} has {new} new orders"));
         }
         let (mut counted, mut made) = (0, 0);
