@@ -243,7 +243,7 @@ impl Section for Accesses {
         let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
         let objects = |object: &ObjectHeat| {
             let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
-            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines[*line].name, "reads": reads, "writes": writes });
+            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines.get(*line).map(|line| &line.name), "reads": reads, "writes": writes });
             json!({
                 "name": object.name, "kind": object.kind, "detail": object.detail,
                 "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,
@@ -399,6 +399,7 @@ impl Accesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemill_analysis::heat::Heat;
 
     /// A shell of ten short programs had "11 intervals of 50 ms useful time" in 37 ms.
     #[test]
@@ -413,5 +414,22 @@ mod tests {
             "1 interval of 7.0 ms (50.0 ms of useful time were asked for)"
         );
         assert_eq!(intervals(&[], asked), "0 intervals (50.0 ms of useful time were asked for)");
+    }
+
+    /// A summary is a file that anybody may have written: an object's line that is not listed ended the report.
+    #[test]
+    fn a_crafted_summary_ends_no_report() {
+        let object = ObjectHeat {
+            lines: vec![(7, u64::MAX, 1)],
+            first_by: vec![(9, 1)],
+            cells: vec![(0, u64::MAX, Heat { reads: u64::MAX, writes: 1, ..Heat::default() })],
+            ..ObjectHeat::default()
+        };
+        let heat =
+            HeatView { step: u64::MAX, steps: 3, objects: vec![object], ..HeatView::default() };
+        let (setup, view) = (AccessSetup::default(), AccessView::default());
+        let accesses = Accesses { setup, view, heat, page: u64::MAX };
+        assert!(accesses.json()["objects"][0]["lines"][0]["line"].is_null());
+        assert!(!accesses.text().is_empty() && accesses.length().is_some());
     }
 }
