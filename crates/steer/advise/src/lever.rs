@@ -1,7 +1,7 @@
 //! Levers: ways to start a command that may cost it less memory or time, without changing it.
 //!
-//! A lever is a file of this folder's `levers` and a line in [`REGISTRY`], which begins with what asks least of who uses
-//! it: of two that do the same the first is chosen. A command is started under a lever by the very words that are
+//! A lever is a file of this folder's `levers` and a line in [`REGISTRY`], which begins with what asks least of who
+//! uses it: of two that do the same the first is chosen. A command is started under a lever by the very words that are
 //! recommended in the end, so what was measured is what is had.
 
 use std::ffi::{OsStr, OsString};

@@ -27,8 +27,8 @@
 //!
 //! A lever is, for an aim,
 //!
-//! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or after
-//!   one run when either is worse than as it is by a quarter: no noise that can be borne makes that good;
+//! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
+//!   after one run when either is worse than as it is by a quarter: no noise that can be borne makes that good;
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
 //! - *open* else.
 //!
@@ -38,8 +38,9 @@
 //! are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of the registry, which begins with
 //! what asks least.
 //!
-//! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units, give the same; without
-//! noise a lever that is worth it is chosen and one that is not never; after `most` rounds it stops.
+//! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
+//! give the same; without noise a lever that is worth it is chosen and one that is not never; after `most` rounds it
+//! stops.
 
 use pagemill_analysis::statistics::{mad, median};
 

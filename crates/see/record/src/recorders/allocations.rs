@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(ring.lost(), 0);
     }
 
-    /// One that allocates in a loop notes faster than a recorder on a busy machine reads: it read for ever, until it was
-    /// ended because it gave no sign of life.
+    /// One that allocates in a loop notes faster than a recorder on a busy machine reads: it read for ever, until it
+    /// was ended because it gave no sign of life.
     #[test]
     fn what_comes_while_it_reads_is_read_the_next_time() {
         let room = tempfile::tempdir().unwrap();
