@@ -133,6 +133,7 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["hugepages", faults],
         vec!["hugepages", faults, "--json"],
         vec!["counters", "--runs", "1", "--", "true"],
+        vec!["advise", "--within", "3s", "--", "true"],
         vec!["heap", pid],
         vec!["heap", pid, "--json"],
         vec!["frag", "show"],

@@ -106,8 +106,8 @@ fn what_would_be_passed_over_in_silence_is_refused() {
         (&["gups", "--policy", "hemem", "--scale", "1024"], "36 pages of 2.0 MiB; valid: 1 to 36"),
         (&["gups", "--tiers", "fast=1G,slow=2G"], "72.0 GiB of gups do not fit into 3.0 GiB"),
         (&["--machine", "/dev/zero"], "/dev/zero is longer than 1 MiB"),
-        (&["gups", "--quick"], "--quick and --keep go with --figure or --sensitivity"),
-        (&["gups", "--keep", "here"], "--quick and --keep go with --figure or --sensitivity"),
+        (&["gups", "--quick"], "--quick, --keep and --points go with --figure or --sensitivity"),
+        (&["gups", "--keep", "here"], "--quick, --keep and --points go with --figure or --sensitivity"),
         (
             &["--figure", "setup", "--policy", "tpp"],
             "'--figure <FIGURES>' cannot be used with '--policy <POLICY>'",
