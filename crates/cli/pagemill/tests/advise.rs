@@ -97,6 +97,7 @@ fn where_nothing_helps_that_is_said() {
     assert_eq!(ran.code(), Some(0), "{ran:?} {advice:#}");
     assert_eq!((&advice["choice"], &advice["use"]), (&Value::Null, &Value::from(held)));
     assert!(advice["conclusion"].as_str().unwrap().contains("use the command as it is"));
+    assert_eq!(advice["undecided"], Value::Bool(false));
 }
 
 #[test]
@@ -166,8 +167,25 @@ fn a_command_that_fails_now_and_then_is_found_out() {
 }
 
 #[test]
+fn where_time_is_short_for_levers_it_is_undecided() {
+    let mut advise = pagemill();
+    // The look and the first round, which is always run, take six seconds at the least.
+    advise.args(["advise", "--json", "--goal", "memory", "--within", "5s"]);
+    let levers = "early trim,one arena,malloc huge,no huge pages";
+    let ran = ran(advise.args(["--levers", levers, "--", "sleep", "2"]));
+    let advice: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code(), &advice["undecided"]), (Some(2), &Value::Bool(true)), "{advice:#}");
+    let says = advice["conclusion"].as_str().unwrap();
+    assert!(says.starts_with("undecided: ") && says.contains("--within"), "{says}");
+    assert!(ran.err.contains(says), "{ran:?}");
+    let untried = |lever: &&Value| lever["state"] == "no-time";
+    let untried = advice["levers"].as_array().unwrap().iter().filter(untried).count();
+    assert!(untried > 0 && says.contains(&format!("{untried} lever")), "{advice:#}");
+}
+
+#[test]
 fn a_command_that_ends_at_once_is_run_in_batches() {
-    let ran = pagemill_with(&["advise", "--within", "20s", "--levers", "early trim", "--", "true"]);
+    let ran = pagemill_with(&["advise", "--within", "5m", "--levers", "early trim", "--", "true"]);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert!(ran.out.contains("a run is ") || ran.out.contains("as it is "), "{ran:?}");
     assert!(ran.out.contains("use: true"), "{ran:?}");
@@ -178,7 +196,7 @@ fn the_page_says_what_the_text_says() {
     let room = tempfile::tempdir().unwrap();
     let page = room.path().join("page.html");
     let file = page.to_str().unwrap();
-    let arguments = ["advise", "--within", "20s", "--levers", "early trim", "--html", file, "--"];
+    let arguments = ["advise", "--within", "5m", "--levers", "early trim", "--html", file, "--"];
     let ran = pagemill_with(&[&arguments[..], &["sh", "-c", "sleep 0.1; echo '<&>'"]].concat());
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     let text = fs::read_to_string(page).unwrap();

@@ -135,7 +135,20 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
     let path = |name: &str| room.path().join(name).to_str().unwrap().to_owned();
     let (trace, profile, results) = (path("trace"), path("profile.csv"), path("results"));
     let mut calls: Vec<(&str, Vec<&str>)> = vec![
-        ("advise", vec!["advise", "--json", "--levers", "early trim", "--", "sleep", "0.1"]),
+        (
+            "advise",
+            vec![
+                "advise",
+                "--json",
+                "--within",
+                "5m",
+                "--levers",
+                "early trim",
+                "--",
+                "sleep",
+                "0.1",
+            ],
+        ),
         ("counters", vec!["counters", "--json", "--runs", "1", "--", "true"]),
         ("counters", vec!["counters", "--json", "--runs", "1", "--", "false"]),
         ("doctor", vec!["doctor", "--json", "--", "sh"]),

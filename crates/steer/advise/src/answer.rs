@@ -138,27 +138,23 @@ impl Advice {
     /// The conclusion, a sentence.
     pub fn conclusion(&self) -> String {
         let levers = self.levers();
-        match self.judgement.choice {
-            Some((arm, aim)) => self.sentence(&levers, arm, aim, "brings"),
-            None => {
-                let tried = self.arms.iter().filter(|arm| !arm.runs.is_empty()).count();
-                let worth = self.options.worth * 100.0;
-                let mut text = match tried {
-                    0 => "no lever that could matter can be tried: use the command as it is".into(),
-                    1 => format!(
-                        "the lever that was tried does not help by {worth:.0} %: use the command as it is"
-                    ),
-                    _ => format!(
-                        "none of {tried} levers that were tried helps by {worth:.0} %: use the command as it is"
-                    ),
-                };
-                if let Some((arm, aim)) = self.judgement.over_bound {
-                    text.push_str("; ");
-                    text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
-                }
-                text
+        if let Some((arm, aim)) = self.judgement.choice {
+            let mut text = self.sentence(&levers, arm, aim, "brings");
+            if let Some(short) = short(self.untried()) {
+                text.push_str(&format!("; {short}"));
             }
+            return text;
         }
+        let tried = self.arms.iter().filter(|arm| match arm.state {
+            State::NoTime => false,
+            _ => !arm.runs.is_empty(),
+        });
+        let mut text = verdict(tried.count(), self.untried(), self.options.worth);
+        if let Some((arm, aim)) = self.judgement.over_bound {
+            text.push_str("; ");
+            text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
+        }
+        text
     }
 
     /// What a lever does to what it is for, and to what bounds it.
@@ -225,6 +221,7 @@ impl Advice {
                 let start = self.arms[arm].start.clone().unwrap_or_default();
                 format!("as it is: {}\nor, slower: {}", self.command(), start.line(&self.words))
             }
+            _ if self.undecided() => format!("as it is: {}", self.command()),
             _ => format!("use: {}", self.command()),
         }
     }
@@ -323,6 +320,7 @@ impl Advice {
         json!({
             "command": self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "helps": self.helps(),
+            "undecided": self.undecided(),
             "choice": choice,
             "use": self.command(),
             "conclusion": self.conclusion(),
@@ -432,6 +430,33 @@ impl Advice {
     }
 }
 
+/// What is to be said of levers that were not tried for lack of time.
+fn short(untried: usize) -> Option<String> {
+    match untried {
+        0 => None,
+        1 => Some("1 lever was not tried for lack of time (--within gives more)".into()),
+        _ => {
+            Some(format!("{untried} levers were not tried for lack of time (--within gives more)"))
+        }
+    }
+}
+
+/// What is to be said where no lever helps that was tried.
+fn verdict(tried: usize, untried: usize, worth: f64) -> String {
+    let worth = worth * 100.0;
+    let fails = match tried {
+        0 => None,
+        1 => Some(format!("the lever that was tried does not help by {worth:.0} %")),
+        _ => Some(format!("none of {tried} levers that were tried helps by {worth:.0} %")),
+    };
+    match (short(untried), fails) {
+        (Some(short), Some(fails)) => format!("undecided: {short}; {fails}"),
+        (Some(short), None) => format!("undecided: {short}"),
+        (None, Some(fails)) => format!("{fails}: use the command as it is"),
+        (None, None) => "no lever that could matter can be tried: use the command as it is".into(),
+    }
+}
+
 /// What the columns are.
 const FORMULA: &str = "memory: PSS of the command and all that it starts, each page of a memfd once; its mean counts \
                        from when it was first at nine tenths of its highest; changes are of medians, with 99 % \
@@ -451,5 +476,29 @@ fn state(arm: &Arm) -> (&'static str, Option<&str>) {
         State::NoTime => ("no-time", None),
         State::NotTried(why) => ("not-tried", Some(why)),
         State::Breaks(how) => ("breaks", Some(how)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_well_only_where_nothing_was_left_out_for_lack_of_time() {
+        let cases = [
+            (0, 0, "no lever that could matter can be tried: use the command as it is"),
+            (1, 0, "the lever that was tried does not help by 5 %: use the command as it is"),
+            (3, 0, "none of 3 levers that were tried helps by 5 %: use the command as it is"),
+            (0, 1, "undecided: 1 lever was not tried for lack of time (--within gives more)"),
+            (
+                2,
+                4,
+                "undecided: 4 levers were not tried for lack of time (--within gives more); none of 2 levers that were \
+                 tried helps by 5 %",
+            ),
+        ];
+        for (tried, untried, says) in cases {
+            assert_eq!(verdict(tried, untried, 0.05), says);
+        }
     }
 }

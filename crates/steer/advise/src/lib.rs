@@ -13,7 +13,7 @@
 //! | lever | a way to start the command: words or variables in front of it ([`lever`]) |
 //! | base | the command as it is |
 //! | arm | the base or a lever, with its runs |
-//! | round | one run of each arm that is in play |
+//! | round | one run of each arm that is in play and has time ([`pace`]) |
 //! | aim | what is to fall, within a bound on something else ([`rule`]) |
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod estimate;
 pub mod lever;
 mod levers;
 pub mod look;
+pub mod pace;
 pub mod rule;
 pub mod session;
 pub mod trial;

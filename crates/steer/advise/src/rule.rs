@@ -359,7 +359,7 @@ impl Judge<'_> {
         }
         // What was not seen in any run yet may be in the next.
         let Some((fall, bound)) = self.changes(lever, aim) else {
-            let seen = self.runs.base.len() >= LEAST;
+            let seen = self.runs.base.len().min(self.runs.levers[lever].len()) >= LEAST;
             return if seen { Standing::Out } else { Standing::Open };
         };
         let (enough, limit) = (1.0 - self.criteria.worth, 1.0 + self.criteria.slower);

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_analysis::statistics::{Random, median};
+use pagemill_analysis::statistics::Random;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, orphans};
 use regex::bytes::Regex;
 
 use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
+use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::trial::{Ending, Manner, Run, Stage};
 
@@ -78,11 +79,11 @@ pub struct Progress<'a> {
 /// What became of a lever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It was tried to the end.
+    /// It is in play, and in the end: it was tried as often as it takes.
     Tried,
     /// It was given up after some runs, for it could not win.
     Out,
-    /// Time was short.
+    /// It is put off, for time is short; in the end: it was not tried, or not often enough.
     NoTime,
     /// It was not tried, and why.
     NotTried(String),
@@ -111,6 +112,20 @@ pub struct Arm {
 impl Arm {
     fn plays(&self) -> bool {
         self.state == State::Tried
+    }
+
+    /// Whether it runs when there is time.
+    fn waits(&self) -> bool {
+        matches!(self.state, State::Tried | State::NoTime)
+    }
+
+    /// The best that it may bring for what is wanted, before it has run: as a ratio to the command as it is.
+    fn hope(&self, goal: Goal) -> f64 {
+        let share = |aim: &Aim| match aim {
+            Aim::Memory => self.estimate.memory,
+            Aim::Time { .. } => self.estimate.time,
+        };
+        1.0 - goal.aims().iter().map(share).fold(0.0, f64::max)
     }
 }
 
@@ -142,6 +157,16 @@ impl Advice {
     /// The runs of the levers, in the order of the registry.
     pub fn levers(&self) -> Vec<Vec<Figures>> {
         of_levers(&self.arms)
+    }
+
+    /// How many levers were not tried, or not often enough, for lack of time.
+    pub fn untried(&self) -> usize {
+        self.arms.iter().filter(|arm| arm.state == State::NoTime).count()
+    }
+
+    /// Whether no lever is known to help, and some were not tried for lack of time: they may.
+    pub fn undecided(&self) -> bool {
+        self.judgement.choice.is_none() && self.untried() > 0
     }
 
     /// The criteria by which it was judged.
@@ -220,6 +245,7 @@ struct Session<'a> {
     /// The longest that a run may take.
     limit: Duration,
     batch: usize,
+    pace: Pace,
     seen: Seen,
     base: Vec<Figures>,
     digests: BTreeSet<u64>,
@@ -248,13 +274,15 @@ impl<'a> Session<'a> {
             true => (BATCH.as_secs_f64() / wall.as_secs_f64().max(1e-4)).ceil() as usize,
             false => 1,
         };
+        let batch = batch.min(MANY);
         let seen = seen(&run);
         let arms = arms(stage.target, &seen, options)?;
         Ok(Self {
             time: options.within.unwrap_or(TIME.max(wall * TIMES)),
             // A lever that makes it take so much longer helps nobody.
             limit: (wall * 5 + Duration::from_secs(10)).min(limit),
-            batch: batch.min(MANY),
+            batch,
+            pace: Pace::new((seen.seconds + 0.02) * batch as f64),
             seen,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
@@ -272,13 +300,9 @@ impl<'a> Session<'a> {
     /// Rounds until the rule says stop, or time is over.
     fn rounds(mut self) -> Result<Self> {
         let criteria = criteria(self.options);
-        while self.arms.iter().any(Arm::plays) || self.base.len() < LEAST {
-            if !self.fit() {
-                break;
-            }
+        let mut settled = false;
+        while let Some(mut order) = self.next(settled) {
             // The base is the arm beyond the last.
-            let mut order: Vec<usize> =
-                (0..self.arms.len()).filter(|arm| self.arms[*arm].plays()).collect();
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
             for arm in order {
@@ -288,61 +312,32 @@ impl<'a> Session<'a> {
                 }
             }
             self.compare_output();
-            let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
-            let judgement = Runs { base: &self.base, levers: &levers, out: &out }.judge(&criteria);
             if self.options.exhaustive {
-                if self.base.len() >= criteria.most {
-                    break;
-                }
                 continue;
             }
+            let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
+            let judgement = Runs { base: &self.base, levers: &levers, out: &out }.judge(&criteria);
             for (arm, standing) in self.arms.iter_mut().zip(&judgement.standings) {
-                if arm.plays() && *standing == Standing::Out {
+                if arm.waits() && !arm.runs.is_empty() && *standing == Standing::Out {
                     arm.state = State::Out;
                 }
             }
-            if judgement.stop && self.base.len() >= LEAST {
-                break;
-            }
+            settled = judgement.stop && self.base.len() >= LEAST;
+        }
+        for arm in self.arms.iter_mut().filter(|arm| arm.waits()) {
+            arm.state = match arm.runs.len() {
+                LEAST.. => State::Tried,
+                1.. if settled => State::Out,
+                _ => State::NoTime,
+            };
         }
         Ok(self)
     }
 
-    /// Sees to it that the next rounds fit into the time, which costs levers before all have run as often as they
-    /// should; false if time is over.
-    fn fit(&mut self) -> bool {
-        let done = self.base.len();
-        let each = self.each().as_secs_f64();
+    /// The arms of the next round; none if there is to be no more.
+    fn next(&mut self, settled: bool) -> Option<Vec<usize>> {
         let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
-        let playing = self.arms.iter().filter(|arm| arm.plays()).count();
-        if done >= LEAST {
-            return (playing + 1) as f64 * each <= left;
-        }
-        let rounds = (LEAST - done) as f64;
-        // The first round may drop some; until then it is enough that all run twice.
-        let rounds = if done == 0 { rounds.min(2.0) } else { rounds };
-        let room = ((left / (rounds * each)).floor() as usize).saturating_sub(1).max(1);
-        if playing > room {
-            let levers = of_levers(&self.arms);
-            let runs = Runs { base: &self.base, levers: &levers, out: &[] };
-            let criteria = criteria(self.options);
-            let mut order: Vec<(f64, usize)> = (0..self.arms.len())
-                .filter(|arm| self.arms[*arm].plays())
-                .map(|arm| (runs.promise(arm, &criteria), arm))
-                .collect();
-            order.sort_by(|a, b| a.0.total_cmp(&b.0));
-            for (_, arm) in &order[room..] {
-                self.arms[*arm].state = State::NoTime;
-            }
-        }
-        true
-    }
-
-    /// What a run of an arm takes, a batch of them.
-    fn each(&self) -> Duration {
-        let walls: Vec<f64> = self.base.iter().filter_map(|run| run.wall).collect();
-        let wall = median(&walls).unwrap_or(self.seen.seconds);
-        Duration::from_secs_f64((wall + 0.02) * self.batch as f64)
+        play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
     }
 
     fn run(&mut self, name: &str, start: &Start) -> Result<Run> {
@@ -350,6 +345,7 @@ impl<'a> Session<'a> {
         let left = self.time.saturating_sub(self.begun.elapsed());
         (self.progress)(Progress { runs: self.count, now: name, levers, left });
         self.count += 1;
+        let begun = Instant::now();
         let mut runs = Vec::new();
         for _ in 0..self.batch {
             let manner = Manner { limit: self.limit, marks: false };
@@ -361,6 +357,7 @@ impl<'a> Session<'a> {
                 break;
             }
         }
+        self.pace.took(begun.elapsed().as_secs_f64());
         Ok(merged(runs))
     }
 
@@ -416,7 +413,12 @@ impl<'a> Session<'a> {
         if self.digests.len() != 1 || self.base.len() < LEAST {
             return;
         }
-        for arm in self.arms.iter_mut().filter(|arm| !arm.runs.is_empty()) {
+        // One that will run again is heard first.
+        let heard = |arm: &&mut Arm| match arm.waits() {
+            true => arm.runs.len() >= LEAST,
+            false => !arm.runs.is_empty(),
+        };
+        for arm in self.arms.iter_mut().filter(heard) {
             if arm.digests.is_disjoint(&self.digests) {
                 arm.state = State::Breaks("it prints something else, each time".into());
             }
@@ -451,6 +453,43 @@ impl<'a> Session<'a> {
         }
         notes
     }
+}
+
+/// Brings the arms of the next round into play, those that were put off included if there is time for them now, and
+/// puts the others off; none if time is over, or if nobody needs a round. `left` is the time that is left, seconds.
+/// Once all is `settled`, a round is for those that have never run.
+fn play(
+    arms: &mut [Arm],
+    base: &[Figures],
+    pace: &Pace,
+    left: f64,
+    options: &Options,
+    settled: bool,
+) -> Option<Vec<usize>> {
+    let criteria = criteria(options);
+    let needs = |arm: &Arm| match (options.exhaustive, settled) {
+        (true, _) => arm.runs.len() < criteria.most,
+        (false, true) => arm.runs.is_empty(),
+        (false, false) => true,
+    };
+    let levers = of_levers(arms);
+    let runs = Runs { base, levers: &levers, out: &[] };
+    let waiting: Vec<usize> =
+        (0..arms.len()).filter(|arm| arms[*arm].waits() && needs(&arms[*arm])).collect();
+    let candidate = |arm: &usize| Candidate {
+        runs: levers[*arm].len(),
+        promise: match levers[*arm].len() {
+            0 => arms[*arm].hope(options.goal),
+            _ => runs.promise(*arm, &criteria),
+        },
+    };
+    let candidates: Vec<Candidate> = waiting.iter().map(candidate).collect();
+    let next = pace.next(left, base.len(), &candidates)?;
+    let next: Vec<usize> = next.into_iter().map(|candidate| waiting[candidate]).collect();
+    for arm in waiting {
+        arms[arm].state = if next.contains(&arm) { State::Tried } else { State::NoTime };
+    }
+    Some(next)
 }
 
 /// Whether the command can be judged by runs of it.
@@ -601,6 +640,47 @@ mod tests {
             complaint: String::new(),
             left: false,
         }
+    }
+
+    #[test]
+    fn a_lever_that_was_put_off_plays_when_runs_turn_out_to_be_short() {
+        let arm = |memory: f64| Arm {
+            lever: REGISTRY[0],
+            estimate: Estimate::up_to(memory, 0.0, ""),
+            start: Some(Start::default()),
+            state: State::Tried,
+            runs: Vec::new(),
+            digests: BTreeSet::new(),
+            live: None,
+        };
+        let mut arms = [0.1, 0.9, 0.5].map(arm);
+        let options = Options {
+            goal: Goal::Both,
+            worth: 0.05,
+            slower: 0.02,
+            within: None,
+            seed: 1,
+            metric: None,
+            only: Vec::new(),
+            exhaustive: false,
+        };
+        let states = |arms: &[Arm]| arms.iter().map(Arm::plays).collect::<Vec<_>>();
+        let mut pace = Pace::new(13.5);
+        let first = play(&mut arms, &[], &pace, 60.0, &options, false);
+        assert_eq!((first, states(&arms)), (Some(vec![1]), vec![false, true, false]));
+        let figures = run(0.5, 5.0, Some(5.0)).figures;
+        arms[1].runs.push(figures);
+        // Where they stay long, there is no time for any more.
+        pace.took(13.5);
+        assert_eq!(play(&mut arms.clone(), &[figures], &pace, 33.0, &options, false), None);
+        pace.took(0.5);
+        pace.took(0.5);
+        let mut second = play(&mut arms, &[figures], &pace, 33.0, &options, false).unwrap();
+        second.sort_unstable();
+        assert_eq!((second, states(&arms)), (vec![0, 1, 2], vec![true; 3]));
+        // What is settled is settled, but for who has never run.
+        let third = play(&mut arms, &[figures; 3], &pace, 33.0, &options, true).unwrap();
+        assert_eq!(third, [2, 0], "the most promising first");
     }
 
     #[test]

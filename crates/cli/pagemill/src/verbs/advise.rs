@@ -23,8 +23,8 @@ Examples:
 ";
 
 const AFTER: &str = "\
-Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, or the command fails by itself; 126 it cannot be \
-executed, 127 it was not found.";
+Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, the command fails by itself, or \
+undecided: time was short for some levers; 126 it cannot be executed, 127 it was not found.";
 
 /// What to find a lever for, and what counts.
 #[derive(Debug, Args)]
@@ -135,7 +135,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         pagemill_launch::stdio::stdout(&advice.text());
     }
-    Ok(if advice.helps() { Exit::Finding } else { Exit::Ok })
+    Ok(match (advice.helps(), advice.undecided()) {
+        (true, _) => Exit::Finding,
+        (false, true) => {
+            eprintln!("pagemill: {}", advice.conclusion());
+            Exit::Code(2)
+        }
+        (false, false) => Exit::Ok,
+    })
 }
 
 impl Arguments {

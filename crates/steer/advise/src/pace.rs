@@ -1,0 +1,181 @@
+//! Which levers run in the next round, so that all fits into the time: a pure function of what runs have taken.
+//!
+//! A run is reckoned to take the median of the runs so far, those under levers included; before there are any, what
+//! the first look at the command took. That look may be many times as long as what follows (files that are not cached,
+//! pages that are marked), so it is not held against a lever for good: whoever is put off for lack of time is asked
+//! about again each round. A lever that fits needs room for as many runs as it lacks, and for those of the command as
+//! it is beside them. Who promises most is served first.
+
+use pagemill_analysis::statistics::median;
+
+use crate::rule::LEAST;
+
+/// Before the first round it is enough that all may run so often, for that round may show that some are out.
+const AT_FIRST: usize = 2;
+
+/// A lever that would run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its runs so far.
+    pub runs: usize,
+    /// The ratio to the command as it is that it has shown, or may bring at the best: less is better.
+    pub promise: f64,
+}
+
+/// Time, and what runs have taken of it.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    first: f64,
+    took: Vec<f64>,
+}
+
+impl Pace {
+    /// After a first look at the command that took `first` seconds.
+    pub fn new(first: f64) -> Self {
+        Self { first, took: Vec::new() }
+    }
+
+    /// One more run took so many seconds.
+    pub fn took(&mut self, seconds: f64) {
+        self.took.push(seconds);
+    }
+
+    /// What a run takes, seconds.
+    pub fn each(&self) -> f64 {
+        median(&self.took).unwrap_or(self.first)
+    }
+
+    /// The candidates that run in the next round, by number, if `left` seconds are left and the command as it is has
+    /// run `base` times. None if there is no time for a round, or nobody who needs one. The first round is always run,
+    /// with one lever at the least: only then is it known what a run takes.
+    pub fn next(&self, left: f64, base: usize, candidates: &[Candidate]) -> Option<Vec<usize>> {
+        let room = (left / self.each()).floor();
+        let lacks = |runs: usize| match base {
+            0 => AT_FIRST,
+            _ => LEAST.saturating_sub(runs),
+        };
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by(|a, b| candidates[*a].promise.total_cmp(&candidates[*b].promise));
+        let (mut chosen, mut runs, mut rounds) = (Vec::new(), 0, lacks(base));
+        for candidate in order {
+            let lacks = lacks(candidates[candidate].runs).max(1);
+            if (runs + lacks + rounds.max(lacks)) as f64 <= room {
+                (runs, rounds) = (runs + lacks, rounds.max(lacks));
+                chosen.push(candidate);
+            } else if base == 0 && chosen.is_empty() {
+                return Some(vec![candidate]);
+            }
+        }
+        let alone = candidates.is_empty() && base < LEAST && (base == 0 || room >= 1.0);
+        (alone || !chosen.is_empty()).then_some(chosen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A session of levers that nothing is shown of: runs of each and of the base, and the time that was taken. The
+    /// clock is the sum of what the runs take, of which `length` tells the next.
+    fn session(
+        within: f64,
+        first: f64,
+        promises: &[f64],
+        length: impl Fn(usize) -> f64,
+    ) -> Session {
+        let mut session = Session { levers: vec![0; promises.len()], base: 0, clock: first };
+        let (mut pace, mut number) = (Pace::new(first), 0);
+        loop {
+            let waiting: Vec<usize> =
+                (0..promises.len()).filter(|lever| session.levers[*lever] < LEAST).collect();
+            let candidates: Vec<Candidate> = waiting
+                .iter()
+                .map(|lever| Candidate { runs: session.levers[*lever], promise: promises[*lever] })
+                .collect();
+            let left = (within - session.clock).max(0.0);
+            let Some(next) = pace.next(left, session.base, &candidates) else { return session };
+            session.base += 1;
+            for candidate in &next {
+                session.levers[waiting[*candidate]] += 1;
+            }
+            for _ in 0..=next.len() {
+                number += 1;
+                pace.took(length(number));
+                session.clock += length(number);
+            }
+        }
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Session {
+        levers: Vec<usize>,
+        base: usize,
+        clock: f64,
+    }
+
+    const SIX: [f64; 6] = [0.9, 0.9, 0.5, 0.8, 0.9, 0.7];
+
+    #[test]
+    fn who_is_put_off_for_a_long_first_run_comes_back_when_the_next_are_short() {
+        let session = session(60.0, 13.5, &SIX, |_| 0.65);
+        assert_eq!(session.levers, [LEAST; 6]);
+        assert!(session.base > LEAST && session.clock < 60.0, "{session:?}");
+    }
+
+    #[test]
+    fn one_long_run_among_short_ones_puts_nobody_off() {
+        let session = session(60.0, 0.65, &SIX, |run| if run == 3 { 13.5 } else { 0.65 });
+        assert_eq!(session.levers, [LEAST; 6]);
+    }
+
+    #[test]
+    fn where_runs_stay_long_levers_stay_out_and_the_time_is_kept() {
+        let session = session(150.0, 13.5, &SIX, |_| 13.5);
+        assert!(session.levers.contains(&0) && session.levers[2] >= LEAST, "{session:?}");
+        assert!(session.clock <= 150.0, "{session:?}");
+    }
+
+    #[test]
+    fn the_first_round_has_the_most_promising_lever_however_short_time_is() {
+        let candidates = SIX.map(|promise| Candidate { runs: 0, promise });
+        let mut pace = Pace::new(13.5);
+        assert_eq!(pace.next(1.0, 0, &candidates), Some(vec![2]));
+        assert_eq!(pace.next(1.0, 0, &[]), Some(vec![]), "the command as it is");
+        assert_eq!(pace.next(10.0 * 13.5, 0, &candidates), Some(vec![2, 5, 3, 0]));
+        assert_eq!(pace.next(13.0, 1, &candidates), None);
+        pace.took(0.5);
+        assert_eq!(pace.next(13.0, 1, &candidates), Some(vec![2, 5, 3, 0, 1, 4]));
+    }
+
+    #[test]
+    fn a_lever_that_lacks_one_run_fits_where_a_new_one_does_not() {
+        let pace = Pace::new(1.0);
+        let candidates =
+            [Candidate { runs: 0, promise: 0.1 }, Candidate { runs: LEAST, promise: 0.9 }];
+        assert_eq!(pace.next(2.0, LEAST, &candidates), Some(vec![1]));
+        assert_eq!(pace.next(1.9, LEAST, &candidates), None);
+        assert_eq!(pace.next(7.0, LEAST, &candidates), Some(vec![0, 1]));
+        assert_eq!(pace.next(1e9, LEAST, &[]), None, "nobody needs a run");
+    }
+
+    proptest! {
+        #[test]
+        fn time_is_kept_but_for_the_first_round(
+            within in 1.0..500.0_f64,
+            first in 0.01..30.0_f64,
+            each in 0.01..30.0_f64,
+            promises in prop::collection::vec(0.0..1.0_f64, 0..9),
+        ) {
+            let session = session(within, first, &promises, |_| each);
+            let levers: usize = session.levers.iter().sum();
+            prop_assert!(session.clock <= within + 1e-6 || session.base <= 1);
+            let round = each * (promises.len() * LEAST + promises.len().max(2) + 2 * LEAST) as f64;
+            // Whoever waits in vain waits for lack of time.
+            if session.clock + round <= within {
+                prop_assert_eq!(levers, promises.len() * LEAST);
+            }
+        }
+    }
+}
