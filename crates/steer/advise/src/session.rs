@@ -119,13 +119,17 @@ impl Arm {
         matches!(self.state, State::Tried | State::NoTime)
     }
 
-    /// The best that it may bring for what is wanted, before it has run: as a ratio to the command as it is.
+    /// The best that it may bring before it has run, as a ratio to the command as it is: for what is wanted first, or,
+    /// if that is nothing, a tenth of what is wanted next. In tenths, for a guess is no finer: among equals the first
+    /// of the registry, which asks least, comes first.
     fn hope(&self, goal: Goal) -> f64 {
         let share = |aim: &Aim| match aim {
-            Aim::Memory => self.estimate.memory,
-            Aim::Time { .. } => self.estimate.time,
+            Aim::Memory => (self.estimate.memory * 10.0).round() / 10.0,
+            Aim::Time { .. } => (self.estimate.time * 10.0).round() / 10.0,
         };
-        1.0 - goal.aims().iter().map(share).fold(0.0, f64::max)
+        let shares = goal.aims().iter().map(share);
+        let of_rank = shares.zip([1.0, 0.1]).map(|(share, weight)| share * weight);
+        1.0 - of_rank.reduce(|first, next| if first > 0.0 { first } else { next }).unwrap_or(0.0)
     }
 }
 
@@ -640,6 +644,24 @@ mod tests {
             complaint: String::new(),
             left: false,
         }
+    }
+
+    #[test]
+    fn before_anything_ran_what_is_wanted_first_counts_and_guesses_are_rough() {
+        let arm = |memory: f64, time: f64| Arm {
+            lever: REGISTRY[0],
+            estimate: Estimate::up_to(memory, time, ""),
+            start: None,
+            state: State::Tried,
+            runs: Vec::new(),
+            digests: BTreeSet::new(),
+            live: None,
+        };
+        let hope = |memory, time| arm(memory, time).hope(Goal::Both);
+        assert_eq!(hope(0.998, 0.1), hope(0.999, 1.0));
+        assert!(hope(0.8, 0.0) < hope(0.2, 1.0) && hope(0.2, 0.0) < hope(0.0, 1.0));
+        assert!(hope(0.0, 1.0) < hope(0.0, 0.0) && hope(0.0, 0.0) == 1.0);
+        assert!(arm(1.0, 0.0).hope(Goal::Speed) > arm(0.0, 0.5).hope(Goal::Speed));
     }
 
     #[test]
