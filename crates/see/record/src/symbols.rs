@@ -345,7 +345,9 @@ mod tests {
         let offset = files.file(name, |file| address - file.first).unwrap();
         let frames = files.code(name, offset);
         let found = frames.first().is_some_and(|frame| frame.function == "work");
-        found && frames[0].line.as_deref().is_some_and(|line| line.ends_with("work.c:1"))
+        // Its first instruction may be of the line of its name or of its body: compilers and linkers differ.
+        let is_there = |line: &str| ["work.c:1", "work.c:2"].iter().any(|end| line.ends_with(end));
+        found && frames[0].line.as_deref().is_some_and(is_there)
     }
 
     #[test]
