@@ -18,9 +18,13 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod ending;
+pub mod glance;
 pub mod lever;
 mod levers;
 pub mod look;
+mod printed;
 pub mod rule;
+pub mod server;
 pub mod session;
 pub mod trial;

@@ -14,6 +14,7 @@ use regex::bytes::Regex;
 use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::server::Load;
 use crate::trial::{Ending, Manner, Run, Stage};
 
 /// A command that is shorter than this is run several times for one run, until they take as long.
@@ -47,6 +48,8 @@ pub struct Options {
     pub seed: u64,
     /// What the command prints that counts.
     pub metric: Option<Metric>,
+    /// How it is asked, if it is a server.
+    pub load: Option<Load>,
     /// Levers by name; none: all.
     pub only: Vec<String>,
     /// Every lever that can be tried is, and to the end.
@@ -184,7 +187,7 @@ pub fn advise(
     orphans::adopt()?;
     let target = Target::of(linux, words, path)?;
     let metric = options.metric.as_ref().map(|metric| &metric.pattern);
-    let stage = Stage { target: &target, signals, metric };
+    let stage = Stage { target: &target, signals, metric, load: options.load.as_ref() };
     let begun = Instant::now();
     let session = Session::begin(stage, options, begun, progress).and_then(Session::rounds);
     if session.is_err() {
@@ -244,7 +247,7 @@ impl<'a> Session<'a> {
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
-        let batch = match wall < SHORT {
+        let batch = match wall < SHORT && options.load.is_none() {
             true => (BATCH.as_secs_f64() / wall.as_secs_f64().max(1e-4)).ceil() as usize,
             false => 1,
         };
@@ -342,7 +345,8 @@ impl<'a> Session<'a> {
     fn each(&self) -> Duration {
         let walls: Vec<f64> = self.base.iter().filter_map(|run| run.wall).collect();
         let wall = median(&walls).unwrap_or(self.seen.seconds);
-        Duration::from_secs_f64((wall + 0.02) * self.batch as f64)
+        let turn = if self.options.load.is_some() { TURN } else { 0.02 };
+        Duration::from_secs_f64((wall + turn) * self.batch as f64)
     }
 
     fn run(&mut self, name: &str, start: &Start) -> Result<Run> {
@@ -475,7 +479,14 @@ fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
             };
             bail!("{name} fails as it is, {status}{said}; nothing was tried{way}");
         }
-        Ending::Status(_) => {}
+        Ending::Failed(how) => {
+            let said = match run.complaint.as_str() {
+                "" => String::new(),
+                text => format!(" (its last words: {text})"),
+            };
+            bail!("{name} cannot be asked as it is: {how}{said}; nothing was tried");
+        }
+        Ending::Status(_) | Ending::Served => {}
     }
     ensure!(
         !run.left,
@@ -497,8 +508,9 @@ fn failure(run: &Run) -> Option<String> {
     match &run.ending {
         Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
         Ending::Status(status) if !status.success() => Some(status.to_string()),
-        Ending::Status(_) if run.left => Some("something that goes on in the background".into()),
-        Ending::Status(_) => None,
+        Ending::Failed(how) => Some(how.clone()),
+        _ if run.left => Some("something that goes on in the background".into()),
+        Ending::Status(_) | Ending::Served => None,
     }
 }
 
@@ -527,6 +539,9 @@ fn merged(mut runs: Vec<Run>) -> Run {
     };
     all
 }
+
+/// Time from one turn of a server to the next, its start and rest among it, beside what the client takes.
+const TURN: f64 = 1.3;
 
 fn seen(run: &Run) -> Seen {
     let mut seen = Seen::of(run.looks.clone());
