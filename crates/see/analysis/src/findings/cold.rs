@@ -1,0 +1,124 @@
+//! Memory that is kept and not used: not touched any more, or only read.
+//!
+//! A page is *cold* if it was touched last in the first half of the recording and its memory was not given back. It is
+//! *written once* if it was written last in the first half and read in the second. Samples of accesses say nothing of
+//! what is not accessed.
+
+use pagemill_model::Bytes;
+
+use super::{Finding, Seen, Stake, code, percent, size, time};
+use crate::heat::{HeatView, ObjectHeat};
+
+/// Less is not worth naming.
+const LEAST: u64 = 1 << 20;
+/// Nor is a smaller part of the memory.
+const PART: f64 = 0.05;
+/// Of memory that is only read, for less can be done about it.
+const PART_READ: f64 = 0.25;
+/// Objects that are named, of each sort.
+const NAMED: usize = 2;
+/// Steps of time below which a half of them says little.
+const STEPS: u64 = 8;
+/// Part of an object's cold pages by whose last touch it is told since when they are.
+const MOST_OF_THEM: f64 = 0.99;
+
+/// Cold and write-once memory by object.
+pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+    let Some((setup, _, heat)) = seen.accesses else { return Vec::new() };
+    let sampled = setup.without_address.is_some();
+    if sampled || setup.lost > heat.accesses / 100 || heat.steps < STEPS {
+        return Vec::new();
+    }
+    let all: u64 = heat.objects.iter().map(|object| pages(&object.last_touched)).sum();
+    let mut found = Vec::new();
+    for find in [cold, written_once] {
+        let of = heat.objects.iter().filter_map(|object| find(seen, heat, object, all));
+        let mut of: Vec<Finding> = of.collect();
+        of.sort_by(|a, b| b.share.total_cmp(&a.share));
+        of.truncate(NAMED);
+        found.extend(of);
+    }
+    found
+}
+
+/// Pages of a histogram over steps.
+fn pages(of: &[(u64, u64)]) -> u64 {
+    of.iter().map(|(_, pages)| pages).sum()
+}
+
+/// Pages in the first half, and by when most of them were.
+fn early(of: &[(u64, u64)], heat: &HeatView) -> (u64, u64) {
+    let half = heat.steps / 2;
+    let early: Vec<_> = of.iter().filter(|(step, _)| *step < half).collect();
+    let all: u64 = early.iter().map(|(_, pages)| pages).sum();
+    let mut seen = 0;
+    let last = early.iter().find(|(_, pages)| {
+        seen += pages;
+        seen as f64 >= all as f64 * MOST_OF_THEM
+    });
+    (all, last.map_or(0, |(step, _)| (step + 1) * heat.step))
+}
+
+fn name(object: &ObjectHeat) -> String {
+    match object.kind.as_str() {
+        "mapping" => object.name.clone(),
+        _ => code(&object.name),
+    }
+}
+
+fn cold(seen: &Seen<'_>, heat: &HeatView, object: &ObjectHeat, all: u64) -> Option<Finding> {
+    let (pages, since) = early(&object.last_touched, heat);
+    let (bytes, share) = (pages * seen.page(), pages as f64 / all.max(1) as f64);
+    (bytes >= LEAST && share >= PART).then(|| Finding {
+        subject: "cold",
+        text: format!(
+            "{} of {} were not touched after {} of {}: could be swapped or live on a slower tier",
+            size(bytes),
+            name(object),
+            time(since),
+            time(heat.step * heat.steps),
+        ),
+        evidence: format!(
+            "{} of the {} that are touched and not given back; its last accesses are in the first half",
+            percent(share),
+            size(all * seen.page()),
+        ),
+        next: format!("pagemill simulate {}", seen.recording),
+        stake: Stake::Memory(Bytes(bytes)),
+        share,
+    })
+}
+
+fn written_once(
+    seen: &Seen<'_>,
+    heat: &HeatView,
+    object: &ObjectHeat,
+    all: u64,
+) -> Option<Finding> {
+    let (written, since) = early(&object.last_written, heat);
+    // What was not touched later was not read later; pages that were never written are in neither.
+    let half = heat.steps / 2;
+    let untouched = object.last_touched.iter().filter(|(step, _)| *step < half);
+    let pages = written.saturating_sub(untouched.map(|(_, pages)| pages).sum());
+    let (bytes, share) = (pages * seen.page(), pages as f64 / all.max(1) as f64);
+    (bytes >= LEAST && share >= PART_READ).then(|| Finding {
+        subject: "write-once",
+        text: format!(
+            "{} of {} were not written after {} of {}, only read: processes could share them, and a slower tier \
+             that reads well would do",
+            size(bytes),
+            name(object),
+            time(since),
+            time(heat.step * heat.steps),
+        ),
+        evidence: format!(
+            "{} of the {} that are touched and not given back",
+            percent(share),
+            size(all * seen.page()),
+        ),
+        next: format!("pagemill simulate {}", seen.recording),
+        stake: Stake::Memory(Bytes(bytes)),
+        // Less is won than by memory that is not used at all.
+        share: share / 4.0,
+    })
+}

@@ -1,0 +1,75 @@
+//! Who keeps pages resident: pages of which little is live, by who allocated that, and why memory did not fall.
+
+use pagemill_model::Bytes;
+
+use super::{Finding, Seen, Stake, code, percent, size, time};
+
+/// Less is not worth naming.
+const LEAST: u64 = 1 << 20;
+/// Nor is a smaller part of the memory.
+const PART: f64 = 0.05;
+
+/// Sparse pages by call site, and pages in which nothing is live.
+pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+    let Some((_, _, heat)) = seen.accesses else { return Vec::new() };
+    let page = seen.page();
+    let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
+    let kept = heat.kept;
+    let all: u64 = touched.map(|(_, pages)| pages).sum::<u64>() + kept.free_pages;
+    let part = |pages: u64| pages as f64 / all.max(1) as f64;
+    // Memory that fell, and what fell with it.
+    let fell = match kept.peak.0.saturating_sub(kept.live.0) {
+        freed if freed * 5 >= kept.peak.0 && freed > 0 => format!(
+            "of {} live at {}, {} are live at the end, and resident memory did not fall with them: ",
+            size(kept.peak.0),
+            time(kept.peaked.0),
+            size(kept.live.0)
+        ),
+        _ => String::new(),
+    };
+    let mut found = Vec::new();
+    if let Some(site) = heat.sparse.first() {
+        let pages: u64 = heat.sparse.iter().map(|site| site.pages).sum();
+        let live: u64 = heat.sparse.iter().map(|site| site.live).sum();
+        let bytes = (pages * page).saturating_sub(live);
+        let share = part(pages);
+        if bytes >= LEAST && share >= PART {
+            found.push(Finding {
+                subject: "sparse",
+                text: format!(
+                    "{fell}{} stay resident for {} of live data, most of it allocated by {}: objects that live keep \
+                     their pages, and compaction could merge them",
+                    size(pages * page),
+                    size(live),
+                    code(&site.name),
+                ),
+                evidence: format!(
+                    "{pages} pages of which at most a quarter is live, {} of them by {}",
+                    percent(site.pages as f64 / pages.max(1) as f64),
+                    code(&site.name),
+                ),
+                next: format!("pagemill run --heap compact {}", seen.again()),
+                stake: Stake::Memory(Bytes(bytes)),
+                share,
+            });
+        }
+    }
+    let (bytes, share) = (kept.free_pages * page, part(kept.free_pages));
+    if bytes >= LEAST && share >= PART {
+        let fell = if found.is_empty() { fell } else { String::new() };
+        found.push(Finding {
+            subject: "heap-free",
+            text: format!(
+                "{fell}{} of pages were given back to the allocator, which may keep them for later (with glibc: \
+                 malloc_trim returns them to the system)",
+                size(bytes)
+            ),
+            evidence: format!("{} pages that held data and hold none at the end", kept.free_pages),
+            next: format!("pagemill run --heap plain {}", seen.again()),
+            stake: Stake::Memory(Bytes(bytes)),
+            // The system may have them already: the allocator was not asked.
+            share: share / 2.0,
+        });
+    }
+    found
+}
