@@ -9,14 +9,16 @@ use serde_json::Value;
 use support::{compiled, pagemill, ran};
 use tempfile::TempDir;
 
-/// `cold`: 99 MiB are written once and never again. `sparse`: of 16 MiB of small objects one a page lives and is used.
-/// `hot`: all of 32 MiB is written all the time. Each works on something for a while after that.
+/// `cold`: 99 MiB are written once and never again. `sparse`: of 8 MiB of small objects one a page lives and is used.
+/// `hot`: all of 32 MiB is written all the time. Each goes on using something for several times as long as it took to
+/// set up, however slow the machine is.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <string.h>
-enum { OBJECTS = 131072, SIZE = 112, EVERY = 32 };
+#include <time.h>
+enum { OBJECTS = 8192, SIZE = 1000, EVERY = 4 };
 static volatile char sum;
-static char *objects[OBJECTS];
+static char *volatile objects[OBJECTS];
 __attribute__((noinline)) char *make_archive(void) {
     char *archive = malloc(99L << 20);
     memset(archive, 1, 99L << 20);
@@ -24,16 +26,23 @@ __attribute__((noinline)) char *make_archive(void) {
 }
 __attribute__((noinline)) char *keep(void) { char *p = malloc(SIZE); memset(p, 2, SIZE); return p; }
 __attribute__((noinline)) char *drop(void) { char *p = malloc(SIZE); memset(p, 3, SIZE); return p; }
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec + at.tv_nsec / 1e9;
+}
 int main(int count, char **words) {
     char mode = words[1][0];
+    double began = now();
     long bytes = mode == 'h' ? 32L << 20 : 1L << 20;
-    char *hot = malloc(bytes);
+    volatile char *hot = malloc(bytes);
     if (mode == 'c') sum += make_archive()[5];
     if (mode == 's') {
         for (int i = 0; i < OBJECTS; i++) objects[i] = i % EVERY ? drop() : keep();
         for (int i = 0; i < OBJECTS; i++) if (i % EVERY) { free(objects[i]); objects[i] = 0; }
     }
-    for (long round = 0; round < (400L << 20) / bytes; round++) {
+    double enough = now() + 3 + 4 * (now() - began);
+    for (long round = 0; round < 12 || now() < enough; round++) {
         for (long i = 0; i < bytes; i += 64) hot[i] = round;
         if (mode == 's' && round % 4 == 0) for (int i = 0; i < OBJECTS; i += EVERY) objects[i][0] = round;
     }

@@ -159,6 +159,15 @@ pub struct Spikes {
     pub bursts: u64,
 }
 
+/// Slow faults of a thread in the last stretch.
+#[derive(Clone, Debug, Default)]
+struct Stretch {
+    /// When each ended, ns that it took.
+    faults: VecDeque<(Nanos, u64)>,
+    /// ns that they took together.
+    took: u64,
+}
+
 /// What the faults add up to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultView {
@@ -245,8 +254,8 @@ pub struct FaultFold {
     slow: Slow,
     worst: Vec<Moment>,
     spikes: Option<Spikes>,
-    /// Slow faults of each thread in the last stretch: when they ended, how long they took.
-    recent: BTreeMap<u64, VecDeque<(Nanos, u64)>>,
+    /// Slow faults of each thread in the last stretch.
+    recent: BTreeMap<u64, Stretch>,
     /// Mappings of each process by first address: first address after it, label.
     layout: BTreeMap<(u64, u64), (u64, String)>,
     mappings: BTreeMap<String, PerMapping>,
@@ -282,14 +291,14 @@ impl FaultFold {
         }
         let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
         let (compaction, reclaim) = (ns(fault.compaction), ns(fault.reclaim));
-        let stalled = compaction + reclaim;
+        let stalled = compaction.saturating_add(reclaim);
         let filling = ns(fault.after_allocation).min(fault.latency.0.saturating_sub(stalled));
         let fill = match category {
             Category::CopyOnWrite => Cause::Copy,
             _ if is_cold(self.touch, filling, flags) => Cause::Host,
             _ => Cause::Zeroing,
         };
-        let rest = fault.latency.0.saturating_sub(stalled + filling);
+        let rest = fault.latency.0.saturating_sub(stalled.saturating_add(filling));
         let parts = [
             (rest, Cause::Waiting),
             (filling, fill),
@@ -328,13 +337,17 @@ impl FaultFold {
             return;
         }
         let recent = self.recent.entry(fault.tid.unwrap_or(0)).or_default();
-        recent.push_back((fault.time, fault.latency.0));
-        while recent.front().is_some_and(|(end, _)| fault.time.since(*end) >= spikes.length) {
-            recent.pop_front();
+        recent.faults.push_back((fault.time, fault.latency.0));
+        recent.took = recent.took.saturating_add(fault.latency.0);
+        while let Some((end, took)) = recent.faults.front()
+            && fault.time.since(*end) >= spikes.length
+        {
+            recent.took = recent.took.saturating_sub(*took);
+            recent.faults.pop_front();
         }
-        if recent.iter().map(|(_, took)| took).sum::<u64>() * 2 >= spikes.length.0 {
+        if recent.took >= spikes.length.0.div_ceil(2) {
             spikes.bursts += 1;
-            recent.clear();
+            *recent = Stretch::default();
         }
     }
 

@@ -16,6 +16,7 @@
 use std::cell::Cell as Slot;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Access, Allocation, Bytes, Event, Fold, Nanos, Touched};
@@ -305,20 +306,35 @@ impl<S: Symbols> HeatFold<S> {
     /// Memory was taken from the allocator, or given back to it.
     fn allocation(&mut self, row: &Allocation) {
         let (Some(pid), Some(start)) = (row.pid, row.address) else { return };
-        let live = self.live.entry(pid).or_default();
-        if let Some((end, object)) = self.names.objects.allocated(pid, start) {
-            live.now = live.now.saturating_sub(end.saturating_sub(start));
-            if row.size.is_none() && end - start >= MAPPED {
-                for number in start.div_ceil(self.page)..end / self.page {
-                    if let Some(page) = self.pages.get_mut(&(object, pid, number)) {
-                        page.gone = true;
-                    }
-                }
-            }
+        let before = self.names.objects.allocated(pid, start);
+        let bytes = before.map_or(0, |(end, _)| end.saturating_sub(start));
+        if let Some((end, object)) = before
+            && row.size.is_none()
+            && bytes >= MAPPED
+        {
+            self.given_back(object, pid, start.div_ceil(self.page)..end / self.page);
         }
+        let live = self.live.entry(pid).or_default();
+        live.now = live.now.saturating_sub(bytes);
         live.now = live.now.saturating_add(row.size.unwrap_or(0));
         if live.now > live.most {
             (live.most, live.at) = (live.now, row.time.since(self.started).0);
+        }
+    }
+
+    /// Pages of an object were given back to the system.
+    fn given_back(&mut self, object: usize, pid: u64, numbers: Range<u64>) {
+        if numbers.end.saturating_sub(numbers.start) > self.pages.len() as u64 {
+            // Most of what was asked for was never touched.
+            let of =
+                |at: &(usize, u64, u64)| at.0 == object && at.1 == pid && numbers.contains(&at.2);
+            self.pages.iter_mut().filter(|(at, _)| of(at)).for_each(|(_, page)| page.gone = true);
+            return;
+        }
+        for number in numbers {
+            if let Some(page) = self.pages.get_mut(&(object, pid, number)) {
+                page.gone = true;
+            }
         }
     }
 
@@ -567,15 +583,16 @@ impl<S: Symbols> HeatFold<S> {
             object.last_touched = touched.into_iter().collect();
             object.last_written = written.into_iter().collect();
         }
-        let mut sites: BTreeMap<&str, SparseSite> = BTreeMap::new();
+        let mut sites: BTreeMap<String, SparseSite> = BTreeMap::new();
         for (object, (pages, live)) in &all.sparse {
-            let name = &objects[place[*object]].name;
+            // What lives need not have been accessed.
+            let name = self.names.of(&identities[*object]).0;
             let site = sites.entry(name).or_default();
-            site.name.clone_from(name);
             site.pages += pages;
             site.live += live;
         }
-        let mut sparse: Vec<SparseSite> = sites.into_values().collect();
+        let named = sites.into_iter().map(|(name, site)| SparseSite { name, ..site });
+        let mut sparse: Vec<SparseSite> = named.collect();
         sparse.sort_by(|a, b| (b.pages, &a.name).cmp(&(a.pages, &b.name)));
         let most = self.live.iter().max_by_key(|(pid, live)| (live.most, **pid));
         let Live { now, most, at } = most.map_or_else(Live::default, |(_, live)| *live);

@@ -91,11 +91,22 @@ pub(crate) fn residency(
         };
     }
     for (pid, start, end, object) in allocations {
-        for number in start / page..end.div_ceil(page) {
-            let Some((_, live)) = merged.get_mut(&(pid, number)) else { continue };
-            let bytes = end.min((number + 1) * page) - start.max(number * page);
-            live.bytes += bytes;
+        let covered = |number: u64, live: &mut Live| {
+            let bytes = end.min((number + 1).saturating_mul(page)) - start.max(number * page);
+            live.bytes = live.bytes.saturating_add(bytes);
             live.most = live.most.max((bytes, object));
+        };
+        let numbers = start / page..end.div_ceil(page);
+        if numbers.end - numbers.start > merged.len() as u64 {
+            // Most of what was asked for was never touched.
+            let of = merged.iter_mut().filter(|(at, _)| at.0 == pid && numbers.contains(&at.1));
+            of.for_each(|(at, (_, live))| covered(at.1, live));
+            continue;
+        }
+        for number in numbers {
+            if let Some((_, live)) = merged.get_mut(&(pid, number)) {
+                covered(number, live);
+            }
         }
     }
     let mut all = Residency::default();
@@ -105,7 +116,7 @@ pub(crate) fn residency(
             continue;
         }
         all.pages.push(one);
-        if one.allocated && live.bytes * SPARSE <= page {
+        if one.allocated && live.bytes <= page / SPARSE {
             let of = all.sparse.entry(live.most.1).or_default();
             of.0 += 1;
             of.1 += live.bytes;

@@ -6,7 +6,7 @@
 
 use pagemill_model::Bytes;
 
-use super::{Finding, Seen, Stake, code, percent, size, time};
+use super::{Finding, Seen, Stake, code, percent, size, time, total};
 use crate::heat::{HeatView, ObjectHeat};
 
 /// Less is not worth naming.
@@ -19,17 +19,25 @@ const PART_READ: f64 = 0.25;
 const NAMED: usize = 2;
 /// Steps of time below which a half of them says little.
 const STEPS: u64 = 8;
+/// An interval that is a larger part of the recording than one by this makes it too coarse.
+const COARSE: u64 = 4;
 /// Part of an object's cold pages by whose last touch it is told since when they are.
 const MOST_OF_THEM: f64 = 0.99;
 
 /// Cold and write-once memory by object.
 pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
-    let Some((setup, _, heat)) = seen.accesses else { return Vec::new() };
+    let Some((setup, accesses, heat)) = seen.accesses else { return Vec::new() };
     let sampled = setup.without_address.is_some();
     if sampled || setup.lost > heat.accesses / 100 || heat.steps < STEPS {
         return Vec::new();
     }
-    let all: u64 = heat.objects.iter().map(|object| pages(&object.last_touched)).sum();
+    // An access is told once an interval, of the first: what is used all the time was last told of when the last one
+    // began, which must be well inside of the second half.
+    let longest = accesses.lengths.iter().copied().max().unwrap_or(0);
+    if longest > heat.step.saturating_mul(heat.steps) / COARSE {
+        return Vec::new();
+    }
+    let all = total(heat.objects.iter().map(|object| pages(&object.last_touched)));
     let mut found = Vec::new();
     for find in [cold, written_once] {
         let of = heat.objects.iter().filter_map(|object| find(seen, heat, object, all));
@@ -43,20 +51,20 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
 
 /// Pages of a histogram over steps.
 fn pages(of: &[(u64, u64)]) -> u64 {
-    of.iter().map(|(_, pages)| pages).sum()
+    total(of.iter().map(|(_, pages)| *pages))
 }
 
 /// Pages in the first half, and by when most of them were.
 fn early(of: &[(u64, u64)], heat: &HeatView) -> (u64, u64) {
     let half = heat.steps / 2;
     let early: Vec<_> = of.iter().filter(|(step, _)| *step < half).collect();
-    let all: u64 = early.iter().map(|(_, pages)| pages).sum();
-    let mut seen = 0;
+    let all = total(early.iter().map(|(_, pages)| *pages));
+    let mut seen = 0_u64;
     let last = early.iter().find(|(_, pages)| {
-        seen += pages;
+        seen = seen.saturating_add(*pages);
         seen as f64 >= all as f64 * MOST_OF_THEM
     });
-    (all, last.map_or(0, |(step, _)| (step + 1) * heat.step))
+    (all, last.map_or(0, |(step, _)| step.saturating_add(1).saturating_mul(heat.step)))
 }
 
 fn name(object: &ObjectHeat) -> String {
@@ -68,20 +76,27 @@ fn name(object: &ObjectHeat) -> String {
 
 fn cold(seen: &Seen<'_>, heat: &HeatView, object: &ObjectHeat, all: u64) -> Option<Finding> {
     let (pages, since) = early(&object.last_touched, heat);
-    let (bytes, share) = (pages * seen.page(), pages as f64 / all.max(1) as f64);
+    let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
+    // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
+    let sure = match object.kind.as_str() {
+        "allocation" => !seen.lacks_allocations(),
+        kind => kind == "global",
+    };
     (bytes >= LEAST && share >= PART).then(|| Finding {
         subject: "cold",
         text: format!(
-            "{} of {} were not touched after {} of {}: could be swapped or live on a slower tier",
+            "{} of {} were not touched after {} of {}: {}could be swapped or live on a slower tier",
             size(bytes),
             name(object),
             time(since),
-            time(heat.step * heat.steps),
+            time(heat.step.saturating_mul(heat.steps)),
+            if sure { "" } else { "if they are still mapped, they " },
         ),
         evidence: format!(
-            "{} of the {} that are touched and not given back; its last accesses are in the first half",
+            "{} of the {} that are touched and not given back{}; its last accesses are in the first half",
             percent(share),
-            size(all * seen.page()),
+            size(seen.bytes(all)),
+            if sure { "" } else { " as far as known" },
         ),
         next: format!("pagemill simulate {}", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),
@@ -99,8 +114,8 @@ fn written_once(
     // What was not touched later was not read later; pages that were never written are in neither.
     let half = heat.steps / 2;
     let untouched = object.last_touched.iter().filter(|(step, _)| *step < half);
-    let pages = written.saturating_sub(untouched.map(|(_, pages)| pages).sum());
-    let (bytes, share) = (pages * seen.page(), pages as f64 / all.max(1) as f64);
+    let pages = written.saturating_sub(total(untouched.map(|(_, pages)| *pages)));
+    let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     (bytes >= LEAST && share >= PART_READ).then(|| Finding {
         subject: "write-once",
         text: format!(
@@ -109,12 +124,12 @@ fn written_once(
             size(bytes),
             name(object),
             time(since),
-            time(heat.step * heat.steps),
+            time(heat.step.saturating_mul(heat.steps)),
         ),
         evidence: format!(
             "{} of the {} that are touched and not given back",
             percent(share),
-            size(all * seen.page()),
+            size(seen.bytes(all)),
         ),
         next: format!("pagemill simulate {}", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),

@@ -102,7 +102,7 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
     let parts = [
         ("compaction", slow.compaction.0),
         ("reclaim", slow.reclaim.0),
-        ("zeroing", slow.clearing.0 + slow.cold.0),
+        ("zeroing", slow.clearing.0.saturating_add(slow.cold.0)),
         ("waiting", slow.rest().0),
     ];
     parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
@@ -112,7 +112,8 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
 fn tail(seen: &Seen<'_>, view: &FaultView) -> Option<Finding> {
     let worst = view.worst.first()?;
     let stalls = view.worst.iter().filter(|moment| moment.latency.0 >= STALL);
-    let (count, sum) = stalls.fold((0, 0), |(n, sum), moment| (n + 1, sum + moment.latency.0));
+    let (count, sum) =
+        stalls.fold((0, 0_u64), |(n, sum), moment| (n + 1, moment.latency.0.saturating_add(sum)));
     if worst.latency.0 < STALL {
         return None;
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pagemill_model::{Bytes, Event, Fold};
 
-use super::{Finding, Seen, Stake, percent, size};
+use super::{Finding, Seen, Stake, percent, size, total};
 
 /// Less is not worth naming.
 const LEAST: u64 = 4 << 20;
@@ -20,7 +20,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     if let Some(Bytes(bytes)) = seen.bloat
         && bytes >= LEAST
     {
-        let share = bytes as f64 / resident.unwrap_or(bytes * 4).max(bytes) as f64;
+        let share = bytes as f64 / resident.unwrap_or(bytes.saturating_mul(4)).max(bytes) as f64;
         found.push(Finding {
             subject: "bloat",
             text: format!(
@@ -37,7 +37,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
         && view.total.anonymous.0 >= LARGE
         && let Some(share) = view.total.share().filter(|share| *share < FEW)
     {
-        let base = view.total.anonymous.0 - view.total.huge.0;
+        let base = view.total.anonymous.0.saturating_sub(view.total.huge.0);
         let place = view.last.first().map_or("", |(name, _)| name.as_str());
         found.push(Finding {
             subject: "huge",
@@ -73,6 +73,6 @@ impl Fold for BloatFold {
     }
 
     fn view(&self) -> Option<Bytes> {
-        (!self.0.is_empty()).then(|| Bytes(self.0.values().sum::<u64>() * 4096))
+        (!self.0.is_empty()).then(|| Bytes(total(self.0.values().copied()).saturating_mul(4096)))
     }
 }

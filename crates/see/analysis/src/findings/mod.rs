@@ -122,9 +122,22 @@ impl Seen<'_> {
         }
     }
 
-    fn page(&self) -> u64 {
-        self.meta.map_or(4096, |meta| meta.page_size.0.max(1))
+    /// Whether some allocations, or all, were not seen.
+    fn lacks_allocations(&self) -> bool {
+        self.meta.is_some_and(|meta| {
+            meta.not_measured.iter().any(|missing| missing.what.starts_with("allocations"))
+        })
     }
+
+    /// So many pages in bytes.
+    fn bytes(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.meta.map_or(4096, |meta| meta.page_size.0.max(1)))
+    }
+}
+
+/// A sum that a damaged recording does not overflow.
+fn total(of: impl Iterator<Item = u64>) -> u64 {
+    of.fold(0, u64::saturating_add)
 }
 
 /// A size as a sentence has it.

@@ -2,7 +2,7 @@
 
 use pagemill_model::Bytes;
 
-use super::{Finding, Seen, Stake, code, percent, size, time};
+use super::{Finding, Seen, Stake, code, percent, size, time, total};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -12,14 +12,17 @@ const PART: f64 = 0.05;
 /// Sparse pages by call site, and pages in which nothing is live.
 pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     let Some((_, _, heat)) = seen.accesses else { return Vec::new() };
-    let page = seen.page();
+    // What is live is known of all allocations or of none.
+    if seen.lacks_allocations() {
+        return Vec::new();
+    }
     let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
     let kept = heat.kept;
-    let all: u64 = touched.map(|(_, pages)| pages).sum::<u64>() + kept.free_pages;
+    let all = total(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
     let part = |pages: u64| pages as f64 / all.max(1) as f64;
     // Memory that fell, and what fell with it.
     let fell = match kept.peak.0.saturating_sub(kept.live.0) {
-        freed if freed * 5 >= kept.peak.0 && freed > 0 => format!(
+        freed if freed > kept.peak.0 / 5 => format!(
             "of {} live at {}, {} are live at the end, and resident memory did not fall with them: ",
             size(kept.peak.0),
             time(kept.peaked.0),
@@ -29,9 +32,9 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if let Some(site) = heat.sparse.first() {
-        let pages: u64 = heat.sparse.iter().map(|site| site.pages).sum();
-        let live: u64 = heat.sparse.iter().map(|site| site.live).sum();
-        let bytes = (pages * page).saturating_sub(live);
+        let pages = total(heat.sparse.iter().map(|site| site.pages));
+        let live = total(heat.sparse.iter().map(|site| site.live));
+        let bytes = seen.bytes(pages).saturating_sub(live);
         let share = part(pages);
         if bytes >= LEAST && share >= PART {
             found.push(Finding {
@@ -39,7 +42,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
                 text: format!(
                     "{fell}{} stay resident for {} of live data, most of it allocated by {}: objects that live keep \
                      their pages, and compaction could merge them",
-                    size(pages * page),
+                    size(seen.bytes(pages)),
                     size(live),
                     code(&site.name),
                 ),
@@ -54,7 +57,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
             });
         }
     }
-    let (bytes, share) = (kept.free_pages * page, part(kept.free_pages));
+    let (bytes, share) = (seen.bytes(kept.free_pages), part(kept.free_pages));
     if bytes >= LEAST && share >= PART {
         let fell = if found.is_empty() { fell } else { String::new() };
         found.push(Finding {
