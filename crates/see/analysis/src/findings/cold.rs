@@ -19,8 +19,6 @@ const PART_READ: f64 = 0.25;
 const NAMED: usize = 2;
 /// Steps of time below which a half of them says little.
 const STEPS: u64 = 8;
-/// An interval that is a larger part of the recording than one by this makes it too coarse.
-const COARSE: u64 = 4;
 /// Part of an object's cold pages by whose last touch it is told since when they are.
 const MOST_OF_THEM: f64 = 0.99;
 
@@ -31,16 +29,15 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     if sampled || setup.lost > heat.accesses / 100 || heat.steps < STEPS {
         return Vec::new();
     }
-    // An access is told once an interval, of the first: what is used all the time was last told of when the last one
-    // began, which must be well inside of the second half.
-    let longest = accesses.lengths.iter().copied().max().unwrap_or(0);
-    if longest > heat.step.saturating_mul(heat.steps) / COARSE {
-        return Vec::new();
-    }
+    // The first access to a page in an interval is told: what is used all the time was told last when the last interval
+    // began, and what was told early may have been used until its interval ended.
+    let longest = accesses.lengths.iter().copied().max().unwrap_or(0).div_ceil(heat.step.max(1));
+    let clear = heat.steps.saturating_sub(longest.saturating_add(longest / 2));
+    let when = When { early: clear.min(heat.steps / 2), interval: longest };
     let all = total(heat.objects.iter().map(|object| pages(&object.last_touched)));
     let mut found = Vec::new();
     for find in [cold, written_once] {
-        let of = heat.objects.iter().filter_map(|object| find(seen, heat, object, all));
+        let of = heat.objects.iter().filter_map(|object| find(seen, heat, object, (all, when)));
         let mut of: Vec<Finding> = of.collect();
         of.sort_by(|a, b| b.share.total_cmp(&a.share));
         of.truncate(NAMED);
@@ -49,22 +46,33 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     found
 }
 
+/// In steps: what was told last before `early` is not used any more; the longest interval.
+#[derive(Clone, Copy, Debug)]
+struct When {
+    early: u64,
+    interval: u64,
+}
+
 /// Pages of a histogram over steps.
 fn pages(of: &[(u64, u64)]) -> u64 {
     total(of.iter().map(|(_, pages)| *pages))
 }
 
-/// Pages in the first half, and by when most of them were.
-fn early(of: &[(u64, u64)], heat: &HeatView) -> (u64, u64) {
-    let half = heat.steps / 2;
-    let early: Vec<_> = of.iter().filter(|(step, _)| *step < half).collect();
+/// Pages that were told of early, and by when most of them were used last.
+fn early(of: &[(u64, u64)], heat: &HeatView, when: When) -> (u64, u64) {
+    let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
     let all = total(early.iter().map(|(_, pages)| *pages));
     let mut seen = 0_u64;
     let last = early.iter().find(|(_, pages)| {
         seen = seen.saturating_add(*pages);
         seen as f64 >= all as f64 * MOST_OF_THEM
     });
-    (all, last.map_or(0, |(step, _)| step.saturating_add(1).saturating_mul(heat.step)))
+    (
+        all,
+        last.map_or(0, |(step, _)| {
+            step.saturating_add(1 + when.interval).min(heat.steps).saturating_mul(heat.step)
+        }),
+    )
 }
 
 fn name(object: &ObjectHeat) -> String {
@@ -74,8 +82,13 @@ fn name(object: &ObjectHeat) -> String {
     }
 }
 
-fn cold(seen: &Seen<'_>, heat: &HeatView, object: &ObjectHeat, all: u64) -> Option<Finding> {
-    let (pages, since) = early(&object.last_touched, heat);
+fn cold(
+    seen: &Seen<'_>,
+    heat: &HeatView,
+    object: &ObjectHeat,
+    (all, when): (u64, When),
+) -> Option<Finding> {
+    let (pages, since) = early(&object.last_touched, heat, when);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
     let sure = match object.kind.as_str() {
@@ -108,12 +121,11 @@ fn written_once(
     seen: &Seen<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    all: u64,
+    (all, when): (u64, When),
 ) -> Option<Finding> {
-    let (written, since) = early(&object.last_written, heat);
+    let (written, since) = early(&object.last_written, heat, when);
     // What was not touched later was not read later; pages that were never written are in neither.
-    let half = heat.steps / 2;
-    let untouched = object.last_touched.iter().filter(|(step, _)| *step < half);
+    let untouched = object.last_touched.iter().filter(|(step, _)| *step < when.early);
     let pages = written.saturating_sub(total(untouched.map(|(_, pages)| *pages)));
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     (bytes >= LEAST && share >= PART_READ).then(|| Finding {
