@@ -434,7 +434,7 @@ fn closing(path: &Path, spike: Option<Nanos>) {
             sections.iter().filter_map(Section::closing).for_each(|text| eprint!("{text}"));
         }
         // It is kept all the same, and the report says what is wrong with it.
-        Err(error) => eprintln!("pagemill: {error}"),
+        Err(error) => eprintln!("pagemill: {error:#}"),
     }
 }
 
