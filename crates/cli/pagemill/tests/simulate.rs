@@ -107,7 +107,10 @@ fn what_would_be_passed_over_in_silence_is_refused() {
         (&["gups", "--tiers", "fast=1G,slow=2G"], "72.0 GiB of gups do not fit into 3.0 GiB"),
         (&["--machine", "/dev/zero"], "/dev/zero is longer than 1 MiB"),
         (&["gups", "--quick"], "--quick, --keep and --points go with --figure or --sensitivity"),
-        (&["gups", "--keep", "here"], "--quick, --keep and --points go with --figure or --sensitivity"),
+        (
+            &["gups", "--keep", "here"],
+            "--quick, --keep and --points go with --figure or --sensitivity",
+        ),
         (
             &["--figure", "setup", "--policy", "tpp"],
             "'--figure <FIGURES>' cannot be used with '--policy <POLICY>'",
