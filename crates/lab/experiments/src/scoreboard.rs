@@ -253,8 +253,9 @@ impl Scoreboard {
         }
         for entry in differing.iter().take(LINES) {
             let Entry { source, claim, published, here, .. } = entry;
-            let line = format!("  {source}, {claim}: published {published}, here {here}");
-            let _ = writeln!(out, "{}", shortened(&line));
+            let figures = shortened(&format!(": published {published}, here {here}"), WIDTH / 2);
+            let room = WIDTH - figures.chars().count();
+            let _ = writeln!(out, "{}{figures}", shortened(&format!("  {source}, {claim}"), room));
         }
         if differing.len() > LINES {
             let _ = writeln!(out, "  and {} more", differing.len() - LINES);
@@ -267,10 +268,11 @@ impl Scoreboard {
     }
 }
 
-fn shortened(line: &str) -> String {
-    match line.chars().count() {
-        0..=WIDTH => line.to_owned(),
-        _ => line.chars().take(WIDTH - 1).chain(['…']).collect(),
+/// The text in `room` columns, without its end if it is longer.
+fn shortened(text: &str, room: usize) -> String {
+    match text.chars().count() <= room {
+        true => text.to_owned(),
+        false => text.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
@@ -353,6 +355,7 @@ mod tests {
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         assert!(text.contains("and 28 more"), "{text}");
+        assert!(text.contains("xxx…: published 1, here 2\n"), "figures are never cut off: {text}");
         assert_eq!(Scoreboard::default().text(), "");
     }
 }
