@@ -8,11 +8,8 @@
 //! Check: norms of residual and error, to 1e-8. `operations` counts blocks eliminated.
 #![expect(clippy::needless_range_loop, reason = "one index runs through several arrays")]
 
-use std::time::Instant;
-
-use super::class::Class;
 use super::flow::{
-    C2, CONDUCTION, DAMPING, Flow, GAMMA, Motion, NORMAL, Size, State, VISCOSITY, columns,
+    self, C2, CONDUCTION, DAMPING, Flow, GAMMA, Motion, NORMAL, Size, State, VISCOSITY, columns,
 };
 use super::team;
 use crate::program::{Params, Report};
@@ -85,25 +82,7 @@ const SIZES: [Size; 4] = [
 ];
 
 pub(super) fn run(params: &Params) -> Result<Report, String> {
-    let class: Class = params.class;
-    let size = class.of(SIZES);
-    let mut flow = Flow::new(size.side, params.threads);
-    // One untimed iteration, then from the start.
-    step(&mut flow, size.step);
-    flow.begin();
-    let started = Instant::now();
-    for _ in 0..size.iterations {
-        step(&mut flow, size.step);
-    }
-    let seconds = started.elapsed().as_secs_f64();
-    let check = flow.check("BT", class, &size)?;
-    Ok(Report {
-        workload: "nas-bt",
-        operations: (3 * size.iterations * (size.side - 2).pow(3)) as u64,
-        seconds,
-        metrics: Vec::new(),
-        check,
-    })
+    flow::run("BT", "nas-bt", SIZES, step, params)
 }
 
 fn step(flow: &mut Flow, time: f64) {

@@ -12,9 +12,11 @@
 //! `N`: 1, 2 or 3.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::class::Class;
 use super::team;
+use crate::program::{Params, Report};
 
 /// Density, three momenta, energy.
 pub(super) type State = [f64; 5];
@@ -451,4 +453,32 @@ impl<'a> Cube<'a> {
             }
         }
     }
+}
+/// Runs a kernel whose iteration is `step`, told the size of a step in time: BT and SP.
+pub(super) fn run(
+    kernel: &str,
+    workload: &'static str,
+    sizes: [Size; 4],
+    step: impl Fn(&mut Flow, f64),
+    params: &Params,
+) -> Result<Report, String> {
+    let class: Class = params.class;
+    let size = class.of(sizes);
+    let mut flow = Flow::new(size.side, params.threads);
+    // One untimed iteration, then from the start.
+    step(&mut flow, size.step);
+    flow.begin();
+    let started = Instant::now();
+    for _ in 0..size.iterations {
+        step(&mut flow, size.step);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let check = flow.check(kernel, class, &size)?;
+    Ok(Report {
+        workload,
+        operations: (3 * size.iterations * (size.side - 2).pow(3)) as u64,
+        seconds,
+        metrics: Vec::new(),
+        check,
+    })
 }

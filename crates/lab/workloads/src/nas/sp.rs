@@ -12,11 +12,9 @@
 #![expect(clippy::needless_range_loop, reason = "one index runs through several arrays")]
 
 use std::f64::consts::FRAC_1_SQRT_2;
-use std::time::Instant;
 
-use super::class::Class;
 use super::flow::{
-    C1C5, C2, DAMPING, DISSIPATION, Flow, GAMMA, Motion, Size, State, VISCOSITY, columns,
+    self, C1C5, C2, DAMPING, DISSIPATION, Flow, GAMMA, Motion, Size, State, VISCOSITY, columns,
 };
 use super::team;
 use crate::program::{Params, Report};
@@ -98,25 +96,7 @@ const SIZES: [Size; 4] = [
 ];
 
 pub(super) fn run(params: &Params) -> Result<Report, String> {
-    let class: Class = params.class;
-    let size = class.of(SIZES);
-    let mut flow = Flow::new(size.side, params.threads);
-    // One untimed iteration, then from the start.
-    step(&mut flow, size.step);
-    flow.begin();
-    let started = Instant::now();
-    for _ in 0..size.iterations {
-        step(&mut flow, size.step);
-    }
-    let seconds = started.elapsed().as_secs_f64();
-    let check = flow.check("SP", class, &size)?;
-    Ok(Report {
-        workload: "nas-sp",
-        operations: (3 * size.iterations * (size.side - 2).pow(3)) as u64,
-        seconds,
-        metrics: Vec::new(),
-        check,
-    })
+    flow::run("SP", "nas-sp", SIZES, step, params)
 }
 
 fn step(flow: &mut Flow, time: f64) {
