@@ -93,8 +93,8 @@ const HAD_TO_LEAVE: &str = "the program has put all its threads under a seccomp 
 fn why(reason: u64) -> &'static str {
     match reason {
         degraded::NO_MEMFD => {
-            "no memfd can be made here, so no memory is merged; raise the limit on open files (ulimit -n), \
-             allow memfd_create in the sandbox, or run: pagemill run --ksm as root"
+            "no memfd can be made here, so no memory is merged; raise the limits on open files and file sizes \
+             (ulimit -n, -f), allow memfd_create in the sandbox, or run: pagemill run --ksm as root"
         }
         degraded::NO_BARRIER => {
             "no userfaultfd that also stops kernel writers, so no memory is merged; \

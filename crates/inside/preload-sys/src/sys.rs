@@ -265,10 +265,39 @@ pub fn random(buffer: &mut [u8]) -> isize {
     }
 }
 
-/// `write(2)`; short writes are the caller's matter.
+/// `write(2)`; short writes are the caller's matter. A file that may not grow (`RLIMIT_FSIZE`) and a pipe that nobody
+/// reads give `EFBIG` and `EPIPE` only: the signals that go with them would end a program that wrote nothing itself.
 pub fn write(fd: i32, bytes: &[u8]) -> isize {
+    const SIGNALS: u64 = 1 << (linux::SIGPIPE - 1) | 1 << (linux::SIGXFSZ - 1);
+    let mask = change_signal_mask(linux::SIG_BLOCK, SIGNALS);
+    let before = pending_signals();
     // SAFETY: the kernel reads bytes.len() bytes of it.
-    unsafe { call(linux::__NR_write, [fd as usize, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0]) }
+    let written = unsafe {
+        call(linux::__NR_write, [fd as usize, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0])
+    };
+    if failed(written) {
+        take_signal(SIGNALS & !before);
+    }
+    set_signal_mask(mask);
+    written
+}
+
+/// The signals that wait for the calling thread or its process.
+fn pending_signals() -> u64 {
+    let mut set = 0_u64;
+    // SAFETY: the kernel writes one 8-byte set.
+    unsafe { call(linux::__NR_rt_sigpending, [(&raw mut set).addr(), 8, 0, 0, 0, 0]) };
+    set
+}
+
+/// Takes one of these blocked signals away if one waits.
+fn take_signal(set: u64) {
+    let at_once = [0_u64; 2];
+    // SAFETY: the kernel reads an 8-byte set and a timespec of zeros, and writes no information.
+    unsafe {
+        let arguments = [(&raw const set).addr(), 0, at_once.as_ptr().addr(), 8, 0, 0];
+        call(linux::__NR_rt_sigtimedwait, arguments);
+    }
 }
 
 /// `read(2)`.
@@ -465,12 +494,17 @@ pub fn name_thread(name: &CStr) {
 
 /// Sets the calling thread's signal mask and returns the old one.
 pub fn set_signal_mask(mask: u64) -> u64 {
+    change_signal_mask(linux::SIG_SETMASK, mask)
+}
+
+/// `rt_sigprocmask(2)`; the old mask.
+fn change_signal_mask(how: u32, mask: u64) -> u64 {
     let mut old = 0_u64;
     // SAFETY: the kernel reads one 8-byte mask and writes one.
     unsafe {
         call(
             linux::__NR_rt_sigprocmask,
-            [linux::SIG_SETMASK as usize, (&raw const mask).addr(), (&raw mut old).addr(), 8, 0, 0],
+            [how as usize, (&raw const mask).addr(), (&raw mut old).addr(), 8, 0, 0],
         );
     }
     old

@@ -11,7 +11,7 @@ pub fn degradations(bits: u64) -> Vec<String> {
     let known = [
         (
             degraded::NO_MEMFD,
-            "no memfd: remapping is off (raise ulimit -n, or allow memfd_create in the sandbox)",
+            "no memfd: remapping is off (raise ulimit -n and -f, or allow memfd_create in the sandbox)",
         ),
         (
             degraded::NO_BARRIER,

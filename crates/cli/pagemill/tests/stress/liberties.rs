@@ -68,3 +68,8 @@ fn code_in_aligned_objects_stays_executable() {
 fn no_file_may_grow() {
     run("no-file-size", false);
 }
+
+#[test]
+fn nobody_reads_what_is_said() {
+    run("nobody-reads", false);
+}
