@@ -51,6 +51,7 @@ fn list_names_every_experiment_and_arm() {
         "ruby-strings",
         "perl",
         "sqlite",
+        "spec",
         "huge-pages",
         "cbmm+",
         "activedefrag",

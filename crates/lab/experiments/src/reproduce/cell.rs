@@ -79,8 +79,9 @@ fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
         outcome.metrics.insert("ksmd_cpu".into(), ended.ksmd.as_secs_f64());
     }
     match &ready.check {
-        Check::Same => outcome.digest = Some(digest_of(&program.output)?),
-        Check::SameFile(path) => outcome.digest = Some(digest_of(path)?),
+        Check::Same => outcome.digest = Some(digest_of(&program.output, "")?),
+        Check::SameFile(path) => outcome.digest = Some(digest_of(path, "")?),
+        Check::SameLines(start) => outcome.digest = Some(digest_of(&program.output, start)?),
         Check::Lines(start, wanted) => {
             let text = fs::read(&program.output).context("cannot read the output")?;
             let count =
@@ -148,12 +149,14 @@ fn report_metrics(output: &Path, cpu: f64, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// FNV-1a, 64 bits: tells different outputs apart, nothing more.
-fn digest_of(path: &Path) -> Result<u64> {
+/// FNV-1a, 64 bits, of the lines that begin so: tells different outputs apart, nothing more.
+fn digest_of(path: &Path, start: &str) -> Result<u64> {
     let bytes = pagemill_model::whole::read(path, pagemill_model::whole::DATA)
         .with_context(|| format!("cannot read {}", path.display()))?;
-    ensure!(!bytes.is_empty(), "the program wrote nothing to {}", path.display());
-    Ok(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, &byte| {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    let mut lines = lines.filter(|line| line.starts_with(start.as_bytes())).peekable();
+    ensure!(lines.peek().is_some(), "the program wrote no line {start:?} to {}", path.display());
+    Ok(lines.flatten().fold(0xcbf2_9ce4_8422_2325, |digest, &byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     }))
 }

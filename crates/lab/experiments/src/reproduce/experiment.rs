@@ -3,16 +3,19 @@
 //! The files are compiled into the binary, so that it needs nothing beside it. Unknown keys are
 //! errors: a misspelt key would silently change an experiment.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 /// The experiments, in the order in which they run.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     include_str!("../../../../../experiments/redis-fragmentation.toml"),
     include_str!("../../../../../experiments/ruby-strings.toml"),
     include_str!("../../../../../experiments/perl.toml"),
     include_str!("../../../../../experiments/compiler.toml"),
     include_str!("../../../../../experiments/sqlite.toml"),
+    include_str!("../../../../../experiments/spec.toml"),
     include_str!("../../../../../experiments/throughput.toml"),
     include_str!("../../../../../experiments/pauses.toml"),
     include_str!("../../../../../experiments/unfragmented.toml"),
@@ -89,6 +92,8 @@ pub enum Program {
         /// Rows that the script inserts.
         rows: usize,
     },
+    /// Packaged programs, each a case.
+    Packaged(Vec<Packaged>),
     /// Programs of our own.
     #[serde(rename_all = "kebab-case")]
     Workload {
@@ -102,6 +107,69 @@ pub enum Program {
         #[serde(default)]
         hold_seconds: f64,
     },
+}
+
+/// A packaged program on inputs that are made for it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Packaged {
+    /// Its name as a case.
+    pub case: String,
+    /// What to start; `pagemill` is this binary, whose report is checked.
+    pub run: String,
+    /// The Debian package that has it.
+    #[serde(default)]
+    pub package: String,
+    /// Arguments, in which `{NAME}` stands for an input's path, and `{out}`, `{scale}` and `{seed}` for a path to
+    /// write to and for those of the run.
+    pub arguments: Vec<String>,
+    /// Inputs, with their size.
+    #[serde(default)]
+    pub inputs: BTreeMap<Input, usize>,
+    /// The input that it reads from standard input.
+    pub standard_input: Option<Input>,
+    /// The file that is the same in every arm, instead of the output.
+    pub same_file: Option<String>,
+    /// Only lines that begin so are the same in every arm; others tell times.
+    pub same_lines: Option<String>,
+}
+
+/// What can be made for a packaged program; sizes are in the unit named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Input {
+    /// KiB of words.
+    Prose,
+    /// Articles in XML.
+    Articles,
+    /// What turns them into a table.
+    Stylesheet,
+    /// Proteins to search for.
+    Queries,
+    /// Proteins to search in.
+    Proteins,
+    /// Moves of each side.
+    GoGame,
+    /// Frames.
+    Film,
+    /// Spheres.
+    Scene,
+}
+
+impl Input {
+    /// Its name in a file and in `{NAME}`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prose => "prose",
+            Self::Articles => "articles",
+            Self::Stylesheet => "stylesheet",
+            Self::Queries => "queries",
+            Self::Proteins => "proteins",
+            Self::GoGame => "go-game",
+            Self::Film => "film",
+            Self::Scene => "scene",
+        }
+    }
 }
 
 /// The Redis load and when it is over.
@@ -306,6 +374,7 @@ impl Experiment {
         match &self.program {
             Program::Workload { names, .. } => names.clone(),
             Program::Redis(redis) => redis.loads.iter().map(|load| load.name().into()).collect(),
+            Program::Packaged(programs) => programs.iter().map(|one| one.case.clone()).collect(),
             _ => vec![self.name.clone()],
         }
     }
@@ -430,8 +499,8 @@ mod tests {
 
     #[test]
     fn a_group_is_all_of_its_experiments_and_an_unknown_name_lists_the_valid_ones() {
-        assert_eq!(select(&["mesh".into()], &[]).unwrap().len(), 8);
-        assert_eq!(select(&[], &[]).unwrap().len(), 8);
+        assert_eq!(select(&["mesh".into()], &[]).unwrap().len(), FILES.len());
+        assert_eq!(select(&[], &[]).unwrap().len(), FILES.len());
         assert_eq!(select(&["perl".into()], &[]).unwrap()[0].name, "perl");
         let error = select(&["pearl".into()], &[]).unwrap_err().to_string();
         assert!(error.contains("\"pearl\"") && error.contains("redis-fragmentation"), "{error}");

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use pagemill_workloads::generate;
 use tempfile::TempDir;
 
-use super::experiment::{Experiment, Program};
+use super::experiment::{Experiment, Input, Packaged, Program};
 use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.
@@ -36,6 +36,8 @@ pub enum Check {
     Same,
     /// This file, which the program writes, is the same in every arm.
     SameFile(PathBuf),
+    /// Its lines that begin so are the same in every arm, and there are some.
+    SameLines(String),
     /// It has this many lines that begin so, and is otherwise free.
     Lines(&'static str, usize),
     /// It is the JSON line of `pagemill workload`.
@@ -84,13 +86,11 @@ impl Inputs {
                 program.path = suitable_ruby()?;
                 let script = at("strings.rb");
                 self.make(&script, |out| out.write_all(generate::RUBY_STRINGS.as_bytes()))?;
-                let megabytes = scaled(*megabytes as usize);
-                program.arguments = vec![
-                    script.into(),
-                    megabytes.to_string().into(),
-                    rounds.to_string().into(),
-                    (sleep_seconds * scale.min(1.0)).to_string().into(),
-                ];
+                let seconds = (sleep_seconds * scale.min(1.0)).to_string();
+                let numbers =
+                    [scaled(*megabytes as usize).to_string(), rounds.to_string(), seconds];
+                program.arguments = vec![script.into()];
+                program.arguments.extend(numbers.map(Into::into));
                 Check::Same
             }
             Program::Spamassassin { messages } => {
@@ -128,6 +128,11 @@ impl Inputs {
                 program.input = Some(script);
                 Check::Same
             }
+            Program::Packaged(programs) => {
+                let one = programs.iter().find(|one| one.case == case);
+                let one = one.with_context(|| format!("no case {case:?}"))?;
+                self.packaged(one, scale, &mut program)?
+            }
             Program::Workload { threads, seconds, hold_seconds, .. } => {
                 program.path = self.executable.clone();
                 program.arguments = ["workload".to_owned(), case.to_owned()]
@@ -143,6 +148,46 @@ impl Inputs {
             }
         };
         Ok(Ready { program, check })
+    }
+
+    /// Why a packaged program cannot run here, if it cannot.
+    pub fn lacks(&self, one: &Packaged) -> Option<String> {
+        let ours = one.run == "pagemill";
+        if ours { None } else { find(&one.run, &one.package).err().map(|error| error.to_string()) }
+    }
+
+    /// A packaged program with the inputs that it reads.
+    fn packaged(&self, one: &Packaged, scale: f64, program: &mut target::Program) -> Result<Check> {
+        let at = |name: &str| self.directory().join(name);
+        program.path = match one.run.as_str() {
+            "pagemill" => self.executable.clone(),
+            name => find(name, &one.package)?,
+        };
+        for (&input, &full) in &one.inputs {
+            let size = ((full as f64 * scale) as usize).max(1);
+            let path = at(&format!("{}-{size}", input.name()));
+            self.make(&path, |out| write_input(out, input, size, self.seed))?;
+        }
+        let path_of = |input: Input| {
+            let size = one.inputs.get(&input).map_or(0, |&full| (full as f64 * scale) as usize);
+            at(&format!("{}-{}", input.name(), size.max(1))).display().to_string()
+        };
+        let filled = |text: &str| {
+            let text = text.replace("{out}", &at("out").display().to_string());
+            let text = text.replace("{scale}", &scale.to_string());
+            let text = text.replace("{seed}", &self.seed.to_string());
+            one.inputs.keys().fold(text, |text, &input| {
+                text.replace(&format!("{{{}}}", input.name()), &path_of(input))
+            })
+        };
+        program.arguments = one.arguments.iter().map(|text| filled(text).into()).collect();
+        program.input = one.standard_input.map(|input| path_of(input).into());
+        Ok(match (&one.same_file, &one.same_lines) {
+            _ if one.run == "pagemill" => Check::Report,
+            (Some(file), _) => Check::SameFile(filled(file).into()),
+            (None, Some(start)) => Check::SameLines(start.clone()),
+            (None, None) => Check::Same,
+        })
     }
 
     /// Writes a file unless it is there: inputs are functions of the seed and the scale, which do
@@ -164,13 +209,27 @@ impl Inputs {
     }
 }
 
+fn write_input<W: Write>(out: &mut W, input: Input, size: usize, seed: u64) -> std::io::Result<()> {
+    match input {
+        Input::Prose => generate::prose(out, size, seed),
+        Input::Articles => generate::articles(out, size, seed),
+        Input::Stylesheet => out.write_all(generate::STYLESHEET.as_bytes()),
+        Input::Queries => generate::queries(out, size, seed),
+        Input::Proteins => generate::proteins(out, size, seed),
+        Input::GoGame => generate::go_game(out, size, seed),
+        Input::Film => generate::film(out, size, seed),
+        Input::Scene => generate::scene(out, size, seed),
+    }
+}
+
 /// A limit after which a cell is given up.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A program on the path.
+/// A program on the path, or among the games that root's path leaves out.
 pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
+        .chain(["/usr/games".into()])
         .map(|directory| directory.join(name))
         .find(|path| path.is_file());
     match found {

@@ -11,7 +11,7 @@ use pagemill_model::random::Random;
 
 use super::arm::{self, Arm, Machine};
 use super::cell::{self, Cell};
-use super::experiment::Experiment;
+use super::experiment::{Experiment, Packaged, Program};
 use super::input::{Inputs, Unsuitable};
 use super::outcome::Outcome;
 use super::store::Store;
@@ -82,7 +82,7 @@ impl Plan {
         let mut random = Random::new(options.seed);
         for mut experiment in experiments {
             if options.quick
-                && let super::experiment::Program::Redis(redis) = &mut experiment.program
+                && let Program::Redis(redis) = &mut experiment.program
             {
                 redis.loads.retain(|load| !experiment.quick.without_loads.contains(load));
             }
@@ -97,6 +97,21 @@ impl Plan {
                 arm: arm.map(str::to_owned),
                 reason,
             };
+            if let Program::Packaged(programs) = &mut experiment.program {
+                // What is not installed is left out alone, unless it is all of it.
+                let lacks = |one: &Packaged| inputs.lacks(one).map(|why| (one.case.clone(), why));
+                let missing: Vec<(String, String)> = programs.iter().filter_map(lacks).collect();
+                if missing.len() < programs.len() {
+                    programs.retain(|one| !missing.iter().any(|(case, _)| *case == one.case));
+                    for (case, why) in missing {
+                        plan.skipped.push(Skipped {
+                            experiment: format!("{} {case}", experiment.name),
+                            arm: None,
+                            reason: why,
+                        });
+                    }
+                }
+            }
             let first = &experiment.cases()[0];
             if let Err(error) = inputs.ready(&experiment, first, scale) {
                 if !error.is::<Unsuitable>() {

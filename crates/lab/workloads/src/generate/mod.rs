@@ -2,10 +2,12 @@
 
 mod c;
 mod mail;
+mod media;
 mod sql;
 
 pub use c::c_program;
 pub use mail::mailbox;
+pub use media::{STYLESHEET, articles, film, go_game, prose, proteins, queries, scene};
 pub use sql::sql_script;
 
 /// The Ruby program of `ruby-strings`. Arguments: megabytes of contents, iterations, seconds to
@@ -26,7 +28,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_bytes() {
-        let generators: [Generate; 3] = [c_program, mailbox, sql_script];
+        let generators: [Generate; 8] =
+            [c_program, mailbox, sql_script, prose, articles, queries, proteins, scene];
         for generate in generators {
             let text = make(generate, 400, 1);
             assert_eq!(text, make(generate, 400, 1));

@@ -13,6 +13,7 @@
 //! | `silo-ycsb`, `silo-tpcc` | optimistic transactions over records | Silo, SOSP 2013 |
 //! | `cache`, `cache-zipf` | a cache in slabs, sharded, least recently used | CacheLib under HeMem's load |
 //! | `mcf` | network simplex over nodes and arcs | 429.mcf, 605.mcf_s |
+//! | `astar`, `events` | ways across a map; a network of queues | 473.astar, 471.omnetpp |
 //! | `matrix`, `hog`, `mix` | a matrix product and much memory, side by side | CBMM's mixed workload |
 //! | `ycsb-redis`, `ycsb-memcached` | a client with histograms of latency | YCSB, SoCC 2010 |
 //! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
@@ -26,11 +27,13 @@
 //! their absolute times compare with nothing but themselves under another allocator.
 
 mod alloc_test;
+mod astar;
 pub mod bignum;
 mod cachelib;
 mod canneal;
 mod cfrac;
 mod churn;
+mod events;
 mod fmm;
 mod glibc_simple;
 mod gups;
@@ -51,7 +54,7 @@ use crate::program::Program;
 use crate::{graph, growth, nas};
 
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 23] = [
+pub const PROGRAMS: [Program; 25] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
@@ -151,6 +154,16 @@ pub const PROGRAMS: [Program; 23] = [
         name: "mcf",
         summary: "the cheapest flow through a network by the network simplex method (fixed work)",
         run: mcf::run,
+    },
+    Program {
+        name: "astar",
+        summary: "cheapest ways across a map, a block for each place seen (fixed work)",
+        run: astar::run,
+    },
+    Program {
+        name: "events",
+        summary: "a network of queues event by event, messages of many sizes (fixed work)",
+        run: events::run,
     },
     Program { name: "matrix", summary: "a product of matrices (fixed work)", run: mix::matrix },
     Program {
