@@ -30,6 +30,20 @@ pub trait Fold {
     }
 }
 
+/// Two folds over the same events.
+impl<A: Fold, B: Fold> Fold for (A, B) {
+    type View = (A::View, B::View);
+
+    fn event(&mut self, event: &Event) {
+        self.0.event(event);
+        self.1.event(event);
+    }
+
+    fn view(&self) -> Self::View {
+        (self.0.view(), self.1.view())
+    }
+}
+
 /// A pure decision: no clock, no I/O, no kernel. Its state is made of the views it was given, so it
 /// decides the same over a recording as it did live.
 pub trait Policy {

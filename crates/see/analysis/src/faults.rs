@@ -12,7 +12,7 @@
 //! Always true: the categories' faults add up to all faults that were timed; the parts of the slow faults'
 //! time add up to no more than all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
@@ -87,6 +87,87 @@ impl Category {
     }
 }
 
+/// What most of a fault's time went into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Reading a file or swap.
+    Io,
+    /// Compaction.
+    Compaction,
+    /// Direct reclaim.
+    Reclaim,
+    /// Copying a page that a fork, or a private file, left shared.
+    Copy,
+    /// Clearing the page and mapping it.
+    Zeroing,
+    /// The same, of memory that the host had to find first.
+    Host,
+    /// Lookup, allocation, waiting for locks.
+    Waiting,
+    /// Not measured.
+    Unknown,
+}
+
+impl Cause {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "reading a file or swap",
+            Self::Compaction => "compaction",
+            Self::Reclaim => "reclaim",
+            Self::Copy => "copying a shared page",
+            Self::Zeroing => "zeroing and mapping the page",
+            Self::Host => "waiting for the host's memory",
+            Self::Waiting => "lookup, allocation, locks",
+            Self::Unknown => "of a cause that only BPF tells",
+        }
+    }
+}
+
+/// One of the longest faults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    /// When it ended, since the recording began.
+    pub at: Nanos,
+    /// How long it took.
+    pub latency: Nanos,
+    /// The process.
+    pub pid: Option<u64>,
+    /// The thread.
+    pub tid: Option<u64>,
+    /// The address that was touched.
+    pub address: Option<u64>,
+    /// What lay there.
+    pub place: String,
+    /// The kind of fault.
+    pub category: Category,
+    /// What most of its time went into.
+    pub cause: Cause,
+}
+
+/// Longest faults that are kept.
+pub const WORST: usize = 10;
+
+/// Whether faults explain stalls of a length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spikes {
+    /// The length.
+    pub length: Nanos,
+    /// Faults that took that long or longer.
+    pub faults: u64,
+    /// Stretches of that length in which a thread spent half or more in shorter slow faults; none overlaps another.
+    pub bursts: u64,
+}
+
+/// Slow faults of a thread in the last stretch.
+#[derive(Clone, Debug, Default)]
+struct Stretch {
+    /// When each ended, ns that it took.
+    faults: VecDeque<(Nanos, u64)>,
+    /// ns that they took together.
+    took: u64,
+}
+
 /// What the faults add up to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultView {
@@ -100,6 +181,10 @@ pub struct FaultView {
     pub duration: Nanos,
     /// Longest fault with a row, exact.
     pub longest: Option<Nanos>,
+    /// The longest faults with a row, the longest first; at most [`WORST`].
+    pub worst: Vec<Moment>,
+    /// Of the length that was asked for.
+    pub spikes: Option<Spikes>,
     /// Where the slow faults' time went.
     pub slow: Slow,
     /// Slow faults by mapping, those with the most time first.
@@ -167,6 +252,10 @@ pub struct FaultFold {
     categories: BTreeMap<Category, Histogram>,
     longest: Option<Nanos>,
     slow: Slow,
+    worst: Vec<Moment>,
+    spikes: Option<Spikes>,
+    /// Slow faults of each thread in the last stretch.
+    recent: BTreeMap<u64, Stretch>,
     /// Mappings of each process by first address: first address after it, label.
     layout: BTreeMap<(u64, u64), (u64, String)>,
     mappings: BTreeMap<String, PerMapping>,
@@ -179,9 +268,96 @@ impl FaultFold {
         Self { details: setup.details, touch: setup.touch, started, ..Self::default() }
     }
 
+    /// The same, which looks for what explains stalls of a length, too.
+    pub fn with_spikes(self, length: Option<Nanos>) -> Self {
+        let spikes = length.map(|length| Spikes { length, ..Spikes::default() });
+        Self { spikes, ..self }
+    }
+
+    /// Whether a fault is one of the longest so far.
+    pub fn is_among_the_worst(&self, fault: &Fault) -> bool {
+        self.worst.len() < WORST
+            || self.worst.last().is_some_and(|last| fault.latency > last.latency)
+    }
+
+    fn cause(&self, fault: &Fault) -> Cause {
+        let flags = Flags(fault.flags.unwrap_or(0));
+        let category = Category::of(flags, self.details);
+        if category == Category::Major {
+            return Cause::Io;
+        }
+        if !self.details {
+            return Cause::Unknown;
+        }
+        let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
+        let (compaction, reclaim) = (ns(fault.compaction), ns(fault.reclaim));
+        let stalled = compaction.saturating_add(reclaim);
+        let filling = ns(fault.after_allocation).min(fault.latency.0.saturating_sub(stalled));
+        let fill = match category {
+            Category::CopyOnWrite => Cause::Copy,
+            _ if is_cold(self.touch, filling, flags) => Cause::Host,
+            _ => Cause::Zeroing,
+        };
+        let rest = fault.latency.0.saturating_sub(stalled.saturating_add(filling));
+        let parts = [
+            (rest, Cause::Waiting),
+            (filling, fill),
+            (reclaim, Cause::Reclaim),
+            (compaction, Cause::Compaction),
+        ];
+        parts.into_iter().max_by_key(|(time, _)| *time).map_or(Cause::Unknown, |(_, cause)| cause)
+    }
+
+    /// Keeps a fault if it is one of the longest.
+    fn rank(&mut self, fault: &Fault) {
+        if !self.is_among_the_worst(fault) {
+            return;
+        }
+        let place = fault.pid.zip(fault.address).map(|(pid, at)| self.label(pid, at));
+        let moment = Moment {
+            at: fault.time.since(self.started),
+            latency: fault.latency,
+            pid: fault.pid,
+            tid: fault.tid,
+            address: fault.address,
+            place: place.unwrap_or_else(|| "unknown".into()),
+            category: Category::of(Flags(fault.flags.unwrap_or(0)), self.details),
+            cause: self.cause(fault),
+        };
+        let after = self.worst.partition_point(|other| other.latency >= moment.latency);
+        self.worst.insert(after, moment);
+        self.worst.truncate(WORST);
+    }
+
+    /// Whether it is a stall, or with others of its thread.
+    fn spike(&mut self, fault: &Fault) {
+        let Some(spikes) = &mut self.spikes else { return };
+        if fault.latency >= spikes.length {
+            spikes.faults += 1;
+            return;
+        }
+        let recent = self.recent.entry(fault.tid.unwrap_or(0)).or_default();
+        recent.faults.push_back((fault.time, fault.latency.0));
+        recent.took = recent.took.saturating_add(fault.latency.0);
+        while let Some((end, took)) = recent.faults.front()
+            && fault.time.since(*end) >= spikes.length
+        {
+            recent.took = recent.took.saturating_sub(*took);
+            recent.faults.pop_front();
+        }
+        if recent.took >= spikes.length.0.div_ceil(2) {
+            spikes.bursts += 1;
+            *recent = Stretch::default();
+        }
+    }
+
     fn fault(&mut self, fault: &Fault) {
         let flags = Flags(fault.flags.unwrap_or(0));
+        self.rank(fault);
+        self.spike(fault);
         self.longest = self.longest.max(Some(fault.latency));
+        let touch = self.touch;
+        let cold_after = |after| is_cold(touch, after, flags);
         let slow = &mut self.slow;
         slow.faults += 1;
         slow.time.0 += fault.latency.0;
@@ -191,8 +367,7 @@ impl FaultFold {
         if let Some(after) = fault.after_allocation {
             let stalled = ns(fault.compaction) + ns(fault.reclaim);
             let after = after.0.min(fault.latency.0.saturating_sub(stalled));
-            let warm = self.touch.map(|touch| (2 * touch.0) << flags.order());
-            if warm.is_some_and(|warm| after > warm.max(COLD_FLOOR)) {
+            if cold_after(after) {
                 slow.cold.0 += after;
                 slow.cold_faults += 1;
             } else {
@@ -234,6 +409,12 @@ impl FaultFold {
         }
         self.layout.insert((pid, start), (end, label(row)));
     }
+}
+
+/// Whether so long after the allocation says that the host had to find the memory. `touch`: a warm first touch.
+fn is_cold(touch: Option<Nanos>, after: u64, flags: Flags) -> bool {
+    let warm = touch.map(|touch| (2 * touch.0) << flags.order());
+    warm.is_some_and(|warm| after > warm.max(COLD_FLOOR))
 }
 
 /// What a mapping is called in reports: its name, or what kind of anonymous memory it is.
@@ -314,6 +495,8 @@ impl Fold for FaultFold {
             categories,
             duration: self.end.since(self.started),
             longest: self.longest,
+            worst: self.worst.clone(),
+            spikes: self.spikes,
             slow: self.slow,
             mappings,
         }

@@ -15,13 +15,15 @@
 
 use std::cell::Cell as Slot;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Access, Event, Fold, Nanos, Touched};
+use pagemill_model::{Access, Allocation, Bytes, Event, Fold, Nanos, Touched};
 use serde::{Deserialize, Serialize};
 
 use crate::objects::{Identity, KERNEL, Kind, Names, Place, Symbols};
+use crate::residency::{self, Kept, MAPPED, Resident, SparseSite};
 
 /// Parts of an object at most.
 pub const SLICES: u64 = 32;
@@ -87,6 +89,12 @@ pub struct ObjectHeat {
     pub slices: u64,
     /// What happened in it, by part and step.
     pub cells: Vec<Cell>,
+    /// Its pages that are resident at the end and hold something, by the step in which they were touched last.
+    #[serde(default)]
+    pub last_touched: Vec<(u64, u64)>,
+    /// Those of them that were written, by the step in which that was last.
+    #[serde(default)]
+    pub last_written: Vec<(u64, u64)>,
 }
 
 /// A place in the code.
@@ -121,6 +129,12 @@ pub struct HeatView {
     pub in_objects: u64,
     /// All accesses.
     pub accesses: u64,
+    /// Call sites that keep sparse pages, the most pages first.
+    #[serde(default)]
+    pub sparse: Vec<SparseSite>,
+    /// What was live of what was allocated.
+    #[serde(default)]
+    pub kept: Kept,
 }
 
 /// Small keys that nobody chooses against us.
@@ -159,11 +173,24 @@ impl<K: Copy + Eq + std::hash::Hash, V: Default> Recent<K, V> {
     }
 }
 
-/// Who first touched a page of an object, and whether it was written.
+/// Who first touched a page of an object, and what became of it.
 #[derive(Clone, Copy, Debug)]
 struct First {
     thread: usize,
-    written: bool,
+    /// When it was touched last, ns since the recording began.
+    touched: u64,
+    /// When it was written last, if it was.
+    written: Option<u64>,
+    /// It was given back to the system.
+    gone: bool,
+}
+
+/// Bytes of allocations of a process that are live, the most that were, and when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Live {
+    now: u64,
+    most: u64,
+    at: u64,
 }
 
 /// Folds accesses, mappings and allocations into a [`HeatView`].
@@ -181,6 +208,7 @@ pub struct HeatFold<S> {
     sizes: Recent<usize, u64>,
     lines: Recent<(usize, u64, u64), (u64, u64)>,
     threads: Recent<u64, Option<usize>>,
+    live: Table<u64, Live>,
     order: Vec<u64>,
     working_set: Vec<u64>,
     accesses: u64,
@@ -203,6 +231,7 @@ impl<S: Symbols> HeatFold<S> {
             sizes: Recent::default(),
             lines: Recent::default(),
             threads: Recent::default(),
+            live: Table::default(),
             order: Vec::new(),
             working_set: Vec::new(),
             accesses: 0,
@@ -274,6 +303,41 @@ impl<S: Symbols> HeatFold<S> {
         *(if write { &mut counts.1 } else { &mut counts.0 }) += times;
     }
 
+    /// Memory was taken from the allocator, or given back to it.
+    fn allocation(&mut self, row: &Allocation) {
+        let (Some(pid), Some(start)) = (row.pid, row.address) else { return };
+        let before = self.names.objects.allocated(pid, start);
+        let bytes = before.map_or(0, |(end, _)| end.saturating_sub(start));
+        if let Some((end, object)) = before
+            && row.size.is_none()
+            && bytes >= MAPPED
+        {
+            self.given_back(object, pid, start.div_ceil(self.page)..end / self.page);
+        }
+        let live = self.live.entry(pid).or_default();
+        live.now = live.now.saturating_sub(bytes);
+        live.now = live.now.saturating_add(row.size.unwrap_or(0));
+        if live.now > live.most {
+            (live.most, live.at) = (live.now, row.time.since(self.started).0);
+        }
+    }
+
+    /// Pages of an object were given back to the system.
+    fn given_back(&mut self, object: usize, pid: u64, numbers: Range<u64>) {
+        if numbers.end.saturating_sub(numbers.start) > self.pages.len() as u64 {
+            // Most of what was asked for was never touched.
+            let of =
+                |at: &(usize, u64, u64)| at.0 == object && at.1 == pid && numbers.contains(&at.2);
+            self.pages.iter_mut().filter(|(at, _)| of(at)).for_each(|(_, page)| page.gone = true);
+            return;
+        }
+        for number in numbers {
+            if let Some(page) = self.pages.get_mut(&(object, pid, number)) {
+                page.gone = true;
+            }
+        }
+    }
+
     /// Counts accesses of one kind, whether they write and how many they are, and says to which object.
     fn count(
         &mut self,
@@ -289,13 +353,16 @@ impl<S: Symbols> HeatFold<S> {
         *known = size.max(*known);
         let (slices, bytes) = self.slices(size);
         let slice = (offset / bytes).min(slices - 1);
+        let since = time.since(self.started).0;
         let page = self.pages.entry((object, pid, address / self.page));
         let mut first = 0;
-        page.or_insert_with(|| {
+        let page = page.or_insert_with(|| {
             first = 1;
-            First { thread, written: false }
-        })
-        .written |= write;
+            First { thread, touched: since, written: None, gone: false }
+        });
+        page.touched = page.touched.max(since);
+        page.written = page.written.max(write.then_some(since));
+        page.gone = false;
         self.accesses += times;
         self.cells.of((object, slice, step)).add(&Heat {
             reads: if write { 0 } else { times },
@@ -365,6 +432,9 @@ impl<S: Symbols> Fold for HeatFold<S> {
             Event::Access(row) => self.access(row),
             Event::Touched(row) => self.touched(row),
             Event::Mapping(_) | Event::Allocation(_) => {
+                if let Event::Allocation(row) = event {
+                    self.allocation(row);
+                }
                 self.names.event(event);
                 self.before.set(None);
             }
@@ -377,6 +447,7 @@ impl<S: Symbols> Fold for HeatFold<S> {
         self.fill_cells(&mut objects, &place);
         self.fill_pages(&mut objects, &place);
         let lines = self.fill_lines(&mut objects, &place);
+        let (sparse, kept) = self.fill_resident(&mut objects, &place);
         let named = objects.iter().filter(|object| object.kind != "mapping");
         let in_objects = named.map(|object| object.total.accesses()).sum();
         let mut working_set = self.working_set.clone();
@@ -391,6 +462,8 @@ impl<S: Symbols> Fold for HeatFold<S> {
             working_set,
             in_objects,
             accesses: self.accesses,
+            sparse,
+            kept,
         }
     }
 }
@@ -474,7 +547,7 @@ impl<S: Symbols> HeatFold<S> {
         for ((number, ..), first) in &self.pages {
             let at = place[*number];
             objects[at].pages += 1;
-            objects[at].written += u64::from(first.written);
+            objects[at].written += u64::from(first.written.is_some());
             *first_by[at].entry(first.thread).or_default() += 1;
         }
         for (object, first_by) in objects.iter_mut().zip(first_by) {
@@ -482,6 +555,50 @@ impl<S: Symbols> HeatFold<S> {
             object.first_by.sort_by_key(|(thread, pages)| (Reverse(*pages), *thread));
             object.first_by.truncate(16);
         }
+    }
+
+    /// When pages that are resident were touched and written last; who keeps sparse ones, and what is live.
+    fn fill_resident(
+        &self,
+        objects: &mut [ObjectHeat],
+        place: &[usize],
+    ) -> (Vec<SparseSite>, Kept) {
+        let identities = self.names.objects.identities();
+        let pages = self.pages.iter().filter(|(_, first)| !first.gone).map(|(key, first)| {
+            let &(object, pid, number) = key;
+            let allocated = matches!(identities[object], Identity::Allocation(..));
+            let (touched, written) = (first.touched, first.written);
+            Resident { at: (pid, number), object, allocated, touched, written }
+        });
+        let all = residency::residency(pages, self.names.objects.allocations(), self.page);
+        let mut steps = vec![(BTreeMap::new(), BTreeMap::new()); objects.len()];
+        for page in &all.pages {
+            let (touched, written) = &mut steps[place[page.object]];
+            *touched.entry(page.touched / self.step).or_insert(0) += 1;
+            if let Some(time) = page.written {
+                *written.entry(time / self.step).or_insert(0) += 1;
+            }
+        }
+        for (object, (touched, written)) in objects.iter_mut().zip(steps) {
+            object.last_touched = touched.into_iter().collect();
+            object.last_written = written.into_iter().collect();
+        }
+        let mut sites: BTreeMap<String, SparseSite> = BTreeMap::new();
+        for (object, (pages, live)) in &all.sparse {
+            // What lives need not have been accessed.
+            let name = self.names.of(&identities[*object]).0;
+            let site = sites.entry(name).or_default();
+            site.pages += pages;
+            site.live += live;
+        }
+        let named = sites.into_iter().map(|(name, site)| SparseSite { name, ..site });
+        let mut sparse: Vec<SparseSite> = named.collect();
+        sparse.sort_by(|a, b| (b.pages, &a.name).cmp(&(a.pages, &b.name)));
+        let most = self.live.iter().max_by_key(|(pid, live)| (live.most, **pid));
+        let Live { now, most, at } = most.map_or_else(Live::default, |(_, live)| *live);
+        let kept =
+            Kept { live: Bytes(now), peak: Bytes(most), peaked: Nanos(at), free_pages: all.free };
+        (sparse, kept)
     }
 
     /// The lines of code that accessed most; many instructions are on one.

@@ -7,6 +7,7 @@
 pub mod accesses;
 pub mod decisions;
 pub mod faults;
+pub mod findings;
 pub mod fragmentation;
 pub mod heap;
 pub mod heat;
@@ -15,6 +16,7 @@ pub mod latency;
 pub mod objects;
 pub mod page_heat;
 pub mod regions;
+pub mod residency;
 pub mod sites;
 pub mod slices;
 pub mod statistics;

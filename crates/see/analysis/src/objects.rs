@@ -207,6 +207,16 @@ impl Objects {
         self.bases.insert((pid, start), number);
     }
 
+    /// First byte after the allocation that begins at an address, and its object.
+    pub fn allocated(&self, pid: u64, start: u64) -> Option<(u64, usize)> {
+        self.allocations.get(&(pid, start)).copied()
+    }
+
+    /// The allocations that there are: process, first byte, first byte after it, object.
+    pub fn allocations(&self) -> impl Iterator<Item = (u64, u64, u64, usize)> {
+        self.allocations.iter().map(|((pid, start), (end, object))| (*pid, *start, *end, *object))
+    }
+
     /// Takes in what was allocated or given back.
     pub fn allocation(&mut self, row: &Allocation) {
         let (Some(pid), Some(address)) = (row.pid, row.address) else { return };

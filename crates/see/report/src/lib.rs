@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod draw;
+pub mod findings;
 pub mod heap;
 pub mod sections;

@@ -25,7 +25,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_launch::progress::Progress;
-use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::recording::{Meta, Reader, Writer};
 use pagemill_model::{Bytes, Nanos};
 
 use crate::values::{self, AccessEvents};
@@ -33,12 +33,14 @@ use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_record::recorders::faults::{self, BackEnd};
 use pagemill_record::recorders::{Options, Process, Recorder, RecorderKind, Start};
+use pagemill_report::sections::{Asked, Section, Sections};
 
 const EXAMPLES: &str = "\
 Examples:
   pagemill record --with heap -- redis-server --save ''
   pagemill record --with heap -p 4711 --for 30s
   pagemill record --with faults -- ./server          # latency of page faults, and why
+  pagemill record --with faults --spike 5ms -p 4711 --for 10s    # do they explain stalls of 5 ms?
   pagemill record --with faults,hugepages -p 4711 --for 10s
   pagemill record --with faults,frag -- ./server     # and how fragmented memory was
   pagemill record --with faults,hugepages,sites --threshold 0ns -- ./server     # for pagemill plan
@@ -81,6 +83,9 @@ pub struct Arguments {
     /// Page faults that take this long or longer are recorded one by one; all are counted.
     #[arg(long, default_value = "10us", value_name = "TIME")]
     threshold: Nanos,
+    /// Page faults: say in the end whether they explain stalls of this length.
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    spike: Option<Nanos>,
     /// How page faults are measured [default: the best that works]
     #[arg(long, value_name = "HOW", value_parser = values::one_of(&BackEnd::CHOICES))]
     fault_backend: Option<BackEnd>,
@@ -413,8 +418,24 @@ fn record(
         eprintln!("pagemill: {why}");
         return Ok(status);
     }
+    if arguments.records(faults::KIND.name) {
+        closing(&path, arguments.spike);
+    }
     eprintln!("next: pagemill report {}", path.display());
     Ok(status)
+}
+
+/// Says at once what a section of the report has to say at once.
+fn closing(path: &Path, spike: Option<Nanos>) {
+    let asked = Asked { allow_loss: false, spike };
+    let read = Reader::open(path).and_then(|mut reader| Sections::read(path, &mut reader, asked));
+    match read {
+        Ok(sections) => {
+            sections.iter().filter_map(Section::closing).for_each(|text| eprint!("{text}"));
+        }
+        // It is kept all the same, and the report says what is wrong with it.
+        Err(error) => eprintln!("pagemill: {error:#}"),
+    }
 }
 
 /// Adds the recorders that were asked for to those that were attached while the program was suspended, or are part of

@@ -7,16 +7,19 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use pagemill_analysis::findings::Conclusions;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
+use pagemill_model::Nanos;
 use pagemill_model::recording::Reader;
-use pagemill_report::sections::{Section, Sections};
+use pagemill_report::sections::{Asked, Section, Sections};
 
 const EXAMPLES: &str = "\
 Examples:
   pagemill report pagemill-redis-server.4711
   pagemill report REC --json | jq .view.pss_bytes.peak
   pagemill report REC --html report.html
+  pagemill report REC --spike 5ms             # do page faults explain stalls of 5 ms?
   pagemill report redis.pftrace --mhz 2600
 ";
 
@@ -43,6 +46,9 @@ pub struct Arguments {
     /// Show percentiles although more than 1 % of the page faults were lost.
     #[arg(long)]
     allow_loss: bool,
+    /// Say whether page faults explain stalls of this length.
+    #[arg(long, value_name = "TIME", value_parser = crate::values::interval)]
+    spike: Option<Nanos>,
     /// For a .pftrace: cycles in a microsecond (the file does not say).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..100_000))]
     mhz: Option<u64>,
@@ -58,6 +64,7 @@ pub struct Arguments {
 struct Report {
     reader: Reader,
     sections: Sections,
+    conclusions: Conclusions,
 }
 
 /// Runs the verb.
@@ -69,8 +76,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.redact.redact {
         reader.redact();
     }
-    let sections = Sections::read(&arguments.recording, &mut reader, arguments.allow_loss)?;
-    let report = Report { reader, sections };
+    let asked = Asked { allow_loss: arguments.allow_loss, spike: arguments.spike };
+    let sections = Sections::read(&arguments.recording, &mut reader, asked)?;
+    let conclusions = sections.conclusions(&arguments.recording, &reader);
+    let report = Report { reader, sections, conclusions };
     if arguments.printed.json {
         crate::answer::print("report", frame::json(&report))?;
     } else if let Some(path) = &arguments.html {

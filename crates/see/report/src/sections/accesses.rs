@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use pagemill_analysis::accesses::{AccessView, Counts};
+use pagemill_analysis::findings::Seen;
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use pagemill_model::recording::Reader;
 use pagemill_model::{AccessSetup, Bytes, Event, EventKind, Nanos};
@@ -271,6 +272,10 @@ impl Section for Accesses {
             "working_set_pages": self.view.working_set,
             "kept_pages": self.view.kept,
         })
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.accesses = Some((&self.setup, &self.view, &self.heat));
     }
 
     fn figures(&self) -> Vec<Figure> {

@@ -1,6 +1,7 @@
 //! Huge page decisions in a report: text and JSON.
 
 use pagemill_analysis::decisions::{Decided, DecisionFold};
+use pagemill_analysis::findings::{BloatFold, Seen};
 use pagemill_model::{Bytes, EventKind};
 use serde_json::{Value, json};
 
@@ -13,19 +14,23 @@ pub const KIND: SectionKind = SectionKind {
     member: "decisions",
     shows: &[EventKind::Huge],
     begin: |_| {
-        folding(DecisionFold::default(), |rows| {
-            (!rows.is_empty()).then(|| Box::new(Decisions(rows)) as Box<dyn Section>)
+        folding((DecisionFold::default(), BloatFold::default()), |(rows, bloat)| {
+            (!rows.is_empty()).then(|| Box::new(Decisions(rows, bloat)) as Box<dyn Section>)
         })
     },
 };
 
-/// The huge page decisions of a recording.
-struct Decisions(Vec<Decided>);
+/// The huge page decisions of a recording, and the zeros on huge pages that they saw.
+struct Decisions(Vec<Decided>, Option<Bytes>);
 
 impl Section for Decisions {
     fn length(&self) -> Option<String> {
         let last = self.0.iter().map(|row| row.last).max()?;
         Some(format!("{} of decisions", last.to_string().trim()))
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.bloat = self.1;
     }
 
     fn text(&self) -> String {

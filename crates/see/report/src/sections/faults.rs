@@ -1,6 +1,7 @@
 //! Page faults in a report: text, JSON and HTML.
 
-use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Slow, loss};
+use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, Spikes, loss};
+use pagemill_analysis::findings::Seen;
 use pagemill_analysis::latency::{Histogram, SHARES};
 use pagemill_model::{EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
@@ -20,10 +21,9 @@ pub const KIND: SectionKind = SectionKind {
     shows: &[EventKind::Fault, EventKind::FaultCounts],
     begin: |begun| {
         let meta = begun.reader.meta();
-        let (setup, allow_loss) = (meta.faults.clone()?, begun.allow_loss);
-        folding(FaultFold::new(&setup, meta.started), move |view| {
-            Some(Box::new(Faults { setup, view, allow_loss }))
-        })
+        let (setup, allow_loss) = (meta.faults.clone()?, begun.asked.allow_loss);
+        let fold = FaultFold::new(&setup, meta.started).with_spikes(begun.asked.spike);
+        folding(fold, move |view| Some(Box::new(Faults { setup, view, allow_loss })))
     },
 };
 
@@ -47,6 +47,29 @@ impl Section for Faults {
                 lost * 100.0
             )
         })
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.faults = Some((&self.setup, &self.view));
+    }
+
+    fn closing(&self) -> Option<String> {
+        if self.view.worst.is_empty() {
+            return None;
+        }
+        let mut out = text::table(&WORST_HEADER, &self.worst());
+        if self.setup.details {
+            let Slow { compaction, reclaim, .. } = &self.view.slow;
+            out.push_str(&format!(
+                "compaction: {}; reclaim: {}\n",
+                or_none(*compaction),
+                or_none(*reclaim)
+            ));
+        }
+        if let Some(spikes) = &self.view.spikes {
+            out.push_str(&format!("{}\n", self.explained(spikes)));
+        }
+        Some(out)
     }
 
     fn length(&self) -> Option<String> {
@@ -84,6 +107,12 @@ impl Section for Faults {
                 text::table(&[], &parts(&self.view.slow))
             ));
         }
+        if !self.view.worst.is_empty() {
+            out.push_str(&format!("\n{}", text::table(&WORST_HEADER, &self.worst())));
+        }
+        if let Some(spikes) = &self.view.spikes {
+            out.push_str(&format!("\n{}\n", self.explained(spikes)));
+        }
         let mappings = self.mappings();
         if !mappings.is_empty() {
             out.push_str(&format!("\n{}", text::table(&MAPPING_HEADER, &mappings)));
@@ -114,6 +143,12 @@ impl Section for Faults {
         }
         if self.view.slow.faults > 0 && self.setup.details {
             page.paragraph(&self.slow_title()).table(&["", "", ""], &parts(&self.view.slow));
+        }
+        if !self.view.worst.is_empty() {
+            page.table(&WORST_HEADER, &self.worst());
+        }
+        if let Some(spikes) = &self.view.spikes {
+            page.paragraph(&self.explained(spikes));
         }
         let mappings = self.mappings();
         if !mappings.is_empty() {
@@ -159,6 +194,14 @@ impl Section for Faults {
                 "cold_host_faults": slow.cold_faults,
                 "rest_ns": slow.rest().0,
             },
+            "worst": view.worst.iter().map(|moment| json!({
+                "at_ns": moment.at.0, "latency_ns": moment.latency.0, "pid": moment.pid,
+                "tid": moment.tid, "address": moment.address, "mapping": moment.place,
+                "category": moment.category.name(), "cause": moment.cause.name(),
+            })).collect::<Vec<_>>(),
+            "spikes": view.spikes.map(|spikes| json!({
+                "length_ns": spikes.length.0, "faults": spikes.faults, "bursts": spikes.bursts,
+            })),
             "mappings": view.mappings.iter().map(mapping).collect::<Vec<_>>(),
             "timeline": view.timeline.iter().map(|(at, rate, longest)| json!({
                 "seconds": at, "per_second": rate, "longest_ns": longest.map(|longest| longest.0),
@@ -261,6 +304,50 @@ impl Faults {
         rows
     }
 
+    fn worst(&self) -> Vec<Vec<String>> {
+        let row = |moment: &Moment| {
+            let word = |number: Option<u64>| number.map_or("-".into(), |it| it.to_string());
+            vec![
+                format!("{:.3} s", moment.at.seconds()),
+                moment.latency.to_string(),
+                word(moment.tid),
+                moment.category.name().to_owned(),
+                moment.cause.name().to_owned(),
+                moment.address.map_or("-".into(), |address| format!("{address:#x}")),
+                moment.place.clone(),
+            ]
+        };
+        self.view.worst.iter().map(row).collect()
+    }
+
+    /// Whether faults explain stalls of a length, in a sentence.
+    fn explained(&self, spikes: &Spikes) -> String {
+        let plain = |time: Nanos| time.to_string().trim().to_owned();
+        let length = plain(spikes.length);
+        let worst = self.view.worst.first();
+        match (spikes.faults, spikes.bursts, worst) {
+            (0, 0, Some(worst)) => format!(
+                "page faults do not explain stalls of {length}: the longest took {}, and no thread spent half of such \
+                 a stretch in slow ones",
+                plain(worst.latency)
+            ),
+            (0, 0, None) => format!(
+                "page faults do not explain stalls of {length}: none took {} or more",
+                plain(self.setup.threshold)
+            ),
+            (0, bursts, _) => format!(
+                "page faults may explain stalls of {length}: none took so long, but in {bursts} stretches of {length} \
+                 a thread spent half or more in slow ones"
+            ),
+            (faults, bursts, worst) => format!(
+                "page faults explain stalls of {length}: {faults} took that long or longer, the longest {}, {}; in \
+                 {bursts} other stretches of {length} a thread spent half or more in slow ones",
+                worst.map_or("-".into(), |worst| plain(worst.latency)),
+                worst.map_or("", |worst| worst.cause.name()),
+            ),
+        }
+    }
+
     fn rates(&self) -> Series {
         let points = self.view.timeline.iter().map(|(at, rate, _)| (*at, *rate)).collect();
         Series { name: "faults a second".into(), points }
@@ -314,6 +401,8 @@ impl Faults {
     }
 }
 
+const WORST_HEADER: [&str; 7] =
+    ["longest, ended at", "took", "thread", "kind", "most of it", "address", "in"];
 const MAPPING_HEADER: [&str; 4] = ["slow faults in", "faults", "time", "longest"];
 const PRECISION: &str =
     "a percentile is right to within 1.6 %; - where fewer than one fault lies beyond it";
@@ -332,8 +421,13 @@ fn parts(slow: &Slow) -> Vec<Vec<String>> {
         ("lookup, allocation, waiting", slow.rest()),
     ];
     let share = |time: Nanos| format!("{:.1} %", 100.0 * time.0 as f64 / slow.time.0.max(1) as f64);
-    let rows = parts.iter().filter(|(_, time)| time.0 > 0);
-    rows.map(|(name, time)| vec![(*name).to_owned(), time.to_string(), share(*time)]).collect()
+    // That there was none of the first two is an answer, too.
+    let rows = parts.iter().enumerate().filter(|(at, (_, time))| *at < 2 || time.0 > 0);
+    rows.map(|(_, (name, time))| vec![(*name).to_owned(), or_none(*time), share(*time)]).collect()
+}
+
+fn or_none(time: Nanos) -> String {
+    if time.0 == 0 { "none".into() } else { time.to_string().trim().to_owned() }
 }
 
 fn rate(count: u64, duration: Nanos) -> Option<f64> {

@@ -1,5 +1,6 @@
 //! Free memory in a report: text and JSON.
 
+use pagemill_analysis::findings::Seen;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_model::EventKind;
@@ -29,6 +30,10 @@ impl Section for FragView {
 
     fn json(&self) -> Value {
         json(self)
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.frag = Some(self);
     }
 
     fn html(&self, page: &mut Page) {

@@ -1,5 +1,6 @@
 //! The memory of a process and of its heap in a report: text, JSON and HTML.
 
+use pagemill_analysis::findings::Seen;
 use pagemill_analysis::heap::{HeapFold, HeapView, Pauses, Summary};
 use pagemill_model::{Bytes, EventKind, Nanos};
 use serde_json::{Map, Value, json};
@@ -180,6 +181,10 @@ impl Section for HeapView {
             .collect();
         figures.extend(self.cpu.map(|time| figure("CPU time".into(), "s", time.seconds())));
         figures
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.heap = Some(self);
     }
 
     fn degraded(&self) -> Vec<String> {

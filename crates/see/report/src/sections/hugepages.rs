@@ -1,5 +1,6 @@
 //! Huge pages in a report, and in the verb `hugepages`: text and JSON.
 
+use pagemill_analysis::findings::Seen;
 use pagemill_analysis::hugepages::{HugePageFold, HugePageView, Use};
 use pagemill_model::EventKind;
 use serde_json::{Value, json};
@@ -27,6 +28,10 @@ impl Section for HugePageView {
 
     fn json(&self) -> Value {
         json(self)
+    }
+
+    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+        seen.hugepages = Some(self);
     }
 
     fn html(&self, page: &mut Page) {

@@ -21,8 +21,9 @@ pub mod rows;
 
 use std::path::Path;
 
+use pagemill_analysis::findings::{Conclusions, Seen, conclude};
 use pagemill_model::recording::Reader;
-use pagemill_model::{Event, EventKind, Fold, Source as _};
+use pagemill_model::{Event, EventKind, Fold, Nanos, Source as _};
 use pagemill_record::summary::{self, Reading, Summary};
 use serde_json::{Map, Value};
 
@@ -90,6 +91,12 @@ pub trait Section {
     fn degraded(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Adds its view to those that findings are made of.
+    fn see<'a>(&'a self, _seen: &mut Seen<'a>) {}
+    /// What `record` ends with, if something is worth saying at once.
+    fn closing(&self) -> Option<String> {
+        None
+    }
     /// Why something is not shown that might be, if it is to end the report with an error.
     fn refusal(&self) -> Option<String> {
         None
@@ -104,14 +111,23 @@ pub trait Gather {
     fn finish(self: Box<Self>, path: &Path, reader: &Reader) -> Option<Box<dyn Section>>;
 }
 
+/// What is asked of a report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Show percentiles although page faults were lost.
+    pub allow_loss: bool,
+    /// Say whether page faults explain stalls of this length.
+    pub spike: Option<Nanos>,
+}
+
 /// What sections begin with.
 pub struct Begun<'a> {
     /// The recording.
     pub reader: &'a Reader,
     /// What its accesses add up to, if that is known already: then they are not read.
     pub known: Option<Summary>,
-    /// Show percentiles although page faults were lost.
-    pub allow_loss: bool,
+    /// What is asked of the report.
+    pub asked: Asked,
 }
 
 /// A line of the table.
@@ -142,13 +158,9 @@ pub struct Sections {
 
 impl Sections {
     /// Reads all of a recording.
-    pub fn read(
-        path: &Path,
-        reader: &mut Reader,
-        allow_loss: bool,
-    ) -> pagemill_model::Result<Self> {
+    pub fn read(path: &Path, reader: &mut Reader, asked: Asked) -> pagemill_model::Result<Self> {
         let known = summary::read(reader);
-        let mut begun = Begun { reader, known, allow_loss };
+        let mut begun = Begun { reader, known, asked };
         let table = SECTIONS.iter().map(|kind| (kind.member, (kind.begin)(&mut begun)));
         let mut table: Vec<_> = table.collect();
         let begun: Vec<bool> = table.iter().map(|(_, gather)| gather.is_some()).collect();
@@ -187,6 +199,18 @@ impl Sections {
     /// Those in which there is something to see.
     pub fn shown(&self) -> impl Iterator<Item = &dyn Section> {
         self.iter().filter(|section| section.is_shown())
+    }
+
+    /// What the recording at `path` comes to.
+    pub fn conclusions(&self, path: &Path, reader: &Reader) -> Conclusions {
+        // Who passes a report on does not say where it lay.
+        let recording = match reader.is_redacted() {
+            true => "REC".to_owned(),
+            false => path.display().to_string(),
+        };
+        let mut seen = Seen { recording: &recording, meta: Some(reader.meta()), ..Seen::default() };
+        self.iter().for_each(|section| section.see(&mut seen));
+        conclude(&seen)
     }
 
     /// The members of the JSON.
@@ -255,7 +279,7 @@ mod tests {
             writer.event(&kind.event(cells).unwrap()).unwrap();
         }
         writer.finish(pagemill_model::Nanos(9000)).unwrap();
-        Sections::read(&path, &mut Reader::open(&path).unwrap(), true).unwrap()
+        Sections::read(&path, &mut Reader::open(&path).unwrap(), Asked::default()).unwrap()
     }
 
     #[test]

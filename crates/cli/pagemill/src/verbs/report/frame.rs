@@ -3,6 +3,7 @@
 //! JSON has stable names; fields are only added; absent means not measured.
 
 use pagemill_report::draw::html::Page;
+use pagemill_report::findings;
 use pagemill_report::sections::{Section, heap};
 use serde_json::{Value, json};
 
@@ -13,6 +14,9 @@ pub(super) fn text(report: &Report) -> String {
     let mut out = String::new();
     for (label, value) in header(report) {
         out.push_str(&format!("{label:<10}{value}\n"));
+    }
+    if report.sections.shown().next().is_some() {
+        out.push_str(&findings::text(&report.conclusions));
     }
     let sections: Vec<String> = report.sections.shown().map(Section::text).collect();
     if sections.is_empty() {
@@ -35,6 +39,9 @@ pub(super) fn json(report: &Report) -> Value {
         json!({ "samples": missing.rows, "heap_parts": ranges })
     });
     let truncated = report.reader.truncated_at().map(|at| at.0);
+    let (found, untold) = findings::json(&report.conclusions);
+    answer.insert("findings".into(), found);
+    answer.insert("untold".into(), untold);
     answer.insert("meta".into(), json!(report.reader.meta()));
     answer.insert("truncated_at_ns".into(), json!(truncated));
     answer.insert("missing".into(), json!(missing));
@@ -50,6 +57,8 @@ pub(super) fn html(report: &Report) -> String {
     page.facts(&header);
     if report.sections.shown().next().is_none() {
         page.paragraph(heap::NONE);
+    } else {
+        findings::html(&report.conclusions, &mut page);
     }
     report.sections.shown().for_each(|section| section.html(&mut page));
     for (title, lines) in missing(report) {

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let shortest = records.iter().map(|record| record.end.saturating_sub(record.start)).min();
     let threshold = arguments.pftrace_threshold.min(shortest.unwrap_or(u64::MAX));
     let (setup, started, events) = events(layout, &records, &rejected, threshold, Clock { mhz });
-    let mut fold = FaultFold::new(&setup, started);
+    let mut fold = FaultFold::new(&setup, started).with_spikes(arguments.spike);
     events.iter().for_each(|event| fold.event(event));
     let faults = Faults { setup, view: fold.view(), allow_loss: arguments.allow_loss };
     if arguments.printed.json {

@@ -1,0 +1,101 @@
+//! Findings of programs of known truth, recorded and reported as a user does.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use serde_json::Value;
+use support::{compiled, pagemill, ran};
+use tempfile::TempDir;
+
+/// `cold`: 99 MiB are written once and never again. `sparse`: of 8 MiB of small objects one a page lives and is used.
+/// `hot`: all of 32 MiB is written all the time. Each goes on using something for several times as long as it took to
+/// set up, however slow the machine is.
+const PROGRAM: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+enum { OBJECTS = 8192, SIZE = 1000, EVERY = 4 };
+static volatile char sum;
+static char *volatile objects[OBJECTS];
+__attribute__((noinline)) char *make_archive(void) {
+    char *archive = malloc(99L << 20);
+    memset(archive, 1, 99L << 20);
+    return archive;
+}
+__attribute__((noinline)) char *keep(void) { char *p = malloc(SIZE); memset(p, 2, SIZE); return p; }
+__attribute__((noinline)) char *drop(void) { char *p = malloc(SIZE); memset(p, 3, SIZE); return p; }
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec + at.tv_nsec / 1e9;
+}
+int main(int count, char **words) {
+    char mode = words[1][0];
+    double began = now();
+    long bytes = mode == 'h' ? 32L << 20 : 1L << 20;
+    volatile char *hot = malloc(bytes);
+    if (mode == 'c') sum += make_archive()[5];
+    if (mode == 's') {
+        for (int i = 0; i < OBJECTS; i++) objects[i] = i % EVERY ? drop() : keep();
+        for (int i = 0; i < OBJECTS; i++) if (i % EVERY) { free(objects[i]); objects[i] = 0; }
+    }
+    double enough = now() + 3 + 4 * (now() - began);
+    for (long round = 0; round < 12 || now() < enough; round++) {
+        for (long i = 0; i < bytes; i += 64) hot[i] = round;
+        if (mode == 's' && round % 4 == 0) for (int i = 0; i < OBJECTS; i += EVERY) objects[i][0] = round;
+    }
+    return 0;
+}
+"#;
+
+/// The report of a run in this mode; `None`, and why, if it could not be traced.
+fn report(room: &TempDir, mode: &str) -> Option<Value> {
+    let program = compiled(room, "truth", PROGRAM, &["-O1", "-g"])?;
+    let recording = room.path().join(mode);
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "10ms", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program)
+        .arg(mode));
+    if run.code() == Some(125) {
+        println!("skipped: {}", run.err);
+        return None;
+    }
+    let shown = ran(pagemill().args(["report", "--json"]).arg(&recording));
+    let text = ran(pagemill().arg("report").arg(&recording)).out;
+    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    for finding in report["findings"].as_array().unwrap() {
+        assert!(text.contains(finding["next"].as_str().unwrap()), "{text}");
+    }
+    Some(report)
+}
+
+#[test]
+fn what_is_written_once_and_never_read_comes_first() {
+    let room = TempDir::new().unwrap();
+    let Some(report) = report(&room, "cold") else { return };
+    let first = &report["findings"][0];
+    assert_eq!(first["subject"], "cold", "{}", report["findings"]);
+    let text = first["text"].as_str().unwrap();
+    assert!(text.contains("`make_archive` (") && text.starts_with("99.0 MiB"), "{text}");
+}
+
+#[test]
+fn survivors_that_keep_their_pages_come_first() {
+    let room = TempDir::new().unwrap();
+    let Some(report) = report(&room, "sparse") else { return };
+    let first = &report["findings"][0];
+    assert_eq!(first["subject"], "sparse", "{}", report["findings"]);
+    let text = first["text"].as_str().unwrap();
+    assert!(text.contains("`keep` (") && text.contains("did not fall"), "{text}");
+}
+
+#[test]
+fn a_program_that_uses_all_it_has_has_nothing_worth_changing() {
+    let room = TempDir::new().unwrap();
+    let Some(report) = report(&room, "hot") else { return };
+    assert_eq!(report["findings"], Value::Array(Vec::new()));
+}

@@ -1,0 +1,193 @@
+//! Memory that is kept and not used: not touched any more, or only read.
+//!
+//! A page is *cold* if it was touched last in the first half of the recording and its memory was not given back. It is
+//! *written once* if it was written last in the first half and read in the second. Samples of accesses say nothing of
+//! what is not accessed. Pages of files are no finding: the kernel drops them by itself when memory is short.
+
+use pagemill_model::{Bytes, Nanos};
+
+use super::{Finding, Seen, Stake, Untold, code, percent, size, time, total};
+use crate::heat::{HeatView, ObjectHeat};
+
+/// Less is not worth naming.
+const LEAST: u64 = 1 << 20;
+/// Nor is a smaller part of the memory.
+const PART: f64 = 0.05;
+/// Of memory that is only read, for less can be done about it.
+const PART_READ: f64 = 0.25;
+/// Objects that are named, of each sort.
+const NAMED: usize = 2;
+/// Steps of time below which a half of them says little.
+const STEPS: u64 = 8;
+/// Part of an object's cold pages by whose last touch it is told since when they are.
+const MOST_OF_THEM: f64 = 0.99;
+
+/// Why it cannot be told what is cold.
+pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+    let (setup, ..) = seen.accesses?;
+    let why = when(seen)?.err()?;
+    // Shorter intervals than these cost more than they tell.
+    let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
+    Some(Untold {
+        what: "what memory is cold",
+        why,
+        next: format!(
+            "pagemill record --with accesses --access-interval {} {}",
+            time(shorter.0).replace(' ', ""),
+            seen.program()
+        ),
+    })
+}
+
+/// What is early in a recording of accesses, or why it tells too little.
+fn when(seen: &Seen<'_>) -> Option<Result<When, String>> {
+    let (setup, accesses, heat) = seen.accesses?;
+    if setup.without_address.is_some() {
+        return Some(Err("accesses were sampled, and samples do not tell what is not used".into()));
+    }
+    if setup.lost > heat.accesses / 100 {
+        return Some(Err(format!("{} accesses were lost of {}", setup.lost, heat.accesses)));
+    }
+    // The first access to a page in an interval is told: what is used all the time was told last when the last interval
+    // began, and what was told early may have been used until its interval ended.
+    let longest = accesses.lengths.iter().copied().max().unwrap_or(0).div_ceil(heat.step.max(1));
+    let clear = heat.steps.saturating_sub(longest.saturating_add(longest / 2));
+    if heat.steps < STEPS || clear < heat.steps / 4 {
+        return Some(Err(format!(
+            "the recording is too coarse: it lasted {}, and its longest interval {}",
+            time(heat.step.saturating_mul(heat.steps)),
+            time(longest.saturating_mul(heat.step)),
+        )));
+    }
+    Some(Ok(When { early: clear.min(heat.steps / 2), interval: longest }))
+}
+
+/// Cold and write-once memory by object.
+pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+    let (Some((_, _, heat)), Some(Ok(when))) = (seen.accesses, when(seen)) else {
+        return Vec::new();
+    };
+    let all = total(heat.objects.iter().map(|object| pages(&object.last_touched)));
+    let mut found = Vec::new();
+    for find in [cold, written_once] {
+        let of = heat.objects.iter().filter(|object| !is_file(object));
+        let of = of.filter_map(|object| find(seen, heat, object, (all, when)));
+        let mut of: Vec<Finding> = of.collect();
+        of.sort_by(|a, b| b.share.total_cmp(&a.share));
+        of.truncate(NAMED);
+        found.extend(of);
+    }
+    found
+}
+
+/// Whether its pages are those of a file that is stored somewhere.
+fn is_file(object: &ObjectHeat) -> bool {
+    let in_memory = ["/memfd:", "/dev/shm/", "/dev/zero", "/SYSV"];
+    object.kind == "mapping"
+        && object.name.starts_with('/')
+        && !in_memory.iter().any(|prefix| object.name.starts_with(prefix))
+}
+
+/// In steps: what was told last before `early` is not used any more; the longest interval.
+#[derive(Clone, Copy, Debug)]
+struct When {
+    early: u64,
+    interval: u64,
+}
+
+/// Pages of a histogram over steps.
+fn pages(of: &[(u64, u64)]) -> u64 {
+    total(of.iter().map(|(_, pages)| *pages))
+}
+
+/// Pages that were told of early, and by when most of them were used last.
+fn early(of: &[(u64, u64)], heat: &HeatView, when: When) -> (u64, u64) {
+    let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
+    let all = total(early.iter().map(|(_, pages)| *pages));
+    let mut seen = 0_u64;
+    let last = early.iter().find(|(_, pages)| {
+        seen = seen.saturating_add(*pages);
+        seen as f64 >= all as f64 * MOST_OF_THEM
+    });
+    (
+        all,
+        last.map_or(0, |(step, _)| {
+            step.saturating_add(1 + when.interval).min(heat.steps).saturating_mul(heat.step)
+        }),
+    )
+}
+
+fn name(object: &ObjectHeat) -> String {
+    match object.kind.as_str() {
+        "mapping" => object.name.clone(),
+        _ => code(&object.name),
+    }
+}
+
+fn cold(
+    seen: &Seen<'_>,
+    heat: &HeatView,
+    object: &ObjectHeat,
+    (all, when): (u64, When),
+) -> Option<Finding> {
+    let (pages, since) = early(&object.last_touched, heat, when);
+    let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
+    // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
+    let sure = match object.kind.as_str() {
+        "allocation" => seen.lacks_allocations().is_none(),
+        kind => kind == "global",
+    };
+    (bytes >= LEAST && share >= PART).then(|| Finding {
+        subject: "cold",
+        text: format!(
+            "{} of {} were not touched after {} of {}: {}could be swapped or live on a slower tier",
+            size(bytes),
+            name(object),
+            time(since),
+            time(heat.step.saturating_mul(heat.steps)),
+            if sure { "" } else { "if they are still mapped, they " },
+        ),
+        evidence: format!(
+            "{} of the {} that are touched and not given back{}; its last accesses are in the first half",
+            percent(share),
+            size(seen.bytes(all)),
+            if sure { "" } else { " as far as known" },
+        ),
+        next: format!("pagemill simulate {}", seen.recording),
+        stake: Stake::Memory(Bytes(bytes)),
+        share,
+    })
+}
+
+fn written_once(
+    seen: &Seen<'_>,
+    heat: &HeatView,
+    object: &ObjectHeat,
+    (all, when): (u64, When),
+) -> Option<Finding> {
+    let (written, since) = early(&object.last_written, heat, when);
+    // What was not touched later was not read later; pages that were never written are in neither.
+    let untouched = object.last_touched.iter().filter(|(step, _)| *step < when.early);
+    let pages = written.saturating_sub(total(untouched.map(|(_, pages)| *pages)));
+    let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
+    (bytes >= LEAST && share >= PART_READ).then(|| Finding {
+        subject: "write-once",
+        text: format!(
+            "{} of {} were not written after {} of {}, only read: processes could share them, and a slower tier \
+             that reads well would do",
+            size(bytes),
+            name(object),
+            time(since),
+            time(heat.step.saturating_mul(heat.steps)),
+        ),
+        evidence: format!(
+            "{} of the {} that are touched and not given back",
+            percent(share),
+            size(seen.bytes(all)),
+        ),
+        next: format!("pagemill simulate {}", seen.recording),
+        stake: Stake::Memory(Bytes(bytes)),
+        // Less is won than by memory that is not used at all.
+        share: share / 4.0,
+    })
+}

@@ -1,0 +1,144 @@
+//! Time in page faults, and their tail, each with its cause.
+
+use pagemill_model::Nanos;
+
+use super::{Finding, Seen, Stake, Untold, percent, time};
+use crate::faults::{Category, FaultView, LOSS_LIMIT, Slow, loss};
+
+/// A smaller part of the time is not worth naming.
+const PART: f64 = 0.05;
+/// A fault from here on is a stall that somebody notices.
+const STALL: u64 = 1_000_000;
+
+/// That too many faults were lost.
+pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+    let (setup, _) = seen.faults?;
+    (loss(setup) > LOSS_LIMIT).then(|| Untold {
+        what: "time in page faults, and the longest of them",
+        why: format!("{} of the faults were lost", percent(loss(setup))),
+        next: format!("pagemill record --with faults --threshold 100us {}", seen.program()),
+    })
+}
+
+/// Fault time and fault tail.
+pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+    let Some((setup, view)) = seen.faults else { return Vec::new() };
+    if loss(setup) > LOSS_LIMIT {
+        return Vec::new();
+    }
+    let all = view.all.sum().0;
+    let whole = view.duration.0.max(1);
+    let mut found = Vec::new();
+    if all as f64 >= whole as f64 * PART {
+        let share = (all as f64 / whole as f64).min(1.0);
+        let (cause, what, next) = cause(seen, view, setup.details);
+        found.push(Finding {
+            subject: "faults",
+            text: format!(
+                "page faults took {} of {}, most of it {cause}: {what}",
+                time(all),
+                time(whole),
+            ),
+            evidence: format!(
+                "{} faults, {} of the time of one thread{}",
+                view.counted,
+                percent(share),
+                dominant(view).map_or(String::new(), |(category, share)| {
+                    format!(", {} of it in faults of the kind {}", percent(share), category.name())
+                }),
+            ),
+            next,
+            stake: Stake::Time(Nanos(all)),
+            share,
+        });
+    }
+    found.extend(tail(seen, view));
+    found
+}
+
+/// The kind of faults with the most time, and its part of all.
+fn dominant(view: &FaultView) -> Option<(Category, f64)> {
+    let (category, times) = view.categories.first()?;
+    Some((*category, times.sum().0 as f64 / view.all.sum().0.max(1) as f64))
+}
+
+/// Why, what could be done, and the command that says more.
+fn cause(seen: &Seen<'_>, view: &FaultView, details: bool) -> (&'static str, &'static str, String) {
+    let program = seen.again();
+    let category = dominant(view).map(|(category, _)| category);
+    match category {
+        Some(Category::Major) => (
+            "waiting for files or swap",
+            "the working set does not fit, or is read in small pieces",
+            format!("pagemill record --with heap,pressure {program}"),
+        ),
+        Some(Category::CopyOnWrite) => (
+            "copying pages that a fork left shared",
+            "smaller pages or fewer writes while the child lives would shorten it",
+            format!("pagemill record --with accesses {program}"),
+        ),
+        _ if !details => (
+            "of a kind that only BPF tells",
+            "recorded as root, the report says what it went into",
+            format!("sudo pagemill record --with faults {program}"),
+        ),
+        _ => match part(&view.slow) {
+            Some(("compaction", _)) => (
+                "compaction of memory for huge pages",
+                "less of it where free memory is not fragmented",
+                "sudo pagemill frag compact".into(),
+            ),
+            Some(("reclaim", _)) => (
+                "reclaim of memory",
+                "memory is short",
+                format!("pagemill record --with heap,pressure {program}"),
+            ),
+            Some(("waiting", _)) => (
+                "lookup, allocation and waiting for locks",
+                "fewer faults, or fewer threads that map and unmap at once, would shorten it",
+                format!("pagemill run --huge cbmm+ {program}"),
+            ),
+            _ => (
+                "zeroing and mapping new pages",
+                "memory that is provided ahead of the program's growth is not waited for",
+                format!("pagemill run --huge cbmm+ {program}"),
+            ),
+        },
+    }
+}
+
+/// What most of the slow faults' time went into.
+fn part(slow: &Slow) -> Option<(&'static str, u64)> {
+    let parts = [
+        ("compaction", slow.compaction.0),
+        ("reclaim", slow.reclaim.0),
+        ("zeroing", slow.clearing.0.saturating_add(slow.cold.0)),
+        ("waiting", slow.rest().0),
+    ];
+    parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
+}
+
+/// The longest fault, if somebody notices it.
+fn tail(seen: &Seen<'_>, view: &FaultView) -> Option<Finding> {
+    let worst = view.worst.first()?;
+    let stalls = view.worst.iter().filter(|moment| moment.latency.0 >= STALL);
+    let (count, sum) =
+        stalls.fold((0, 0_u64), |(n, sum), moment| (n + 1, moment.latency.0.saturating_add(sum)));
+    if worst.latency.0 < STALL {
+        return None;
+    }
+    let cause = worst.cause.name();
+    Some(Finding {
+        subject: "tail",
+        text: format!(
+            "the longest page fault took {}, {cause}, in {} at {}; {count} of the ten longest took 1 ms or more",
+            time(worst.latency.0),
+            worst.place,
+            time(worst.at.0),
+        ),
+        evidence: format!("faults with a row of their own, thread {}", worst.tid.unwrap_or(0)),
+        next: format!("pagemill report {} --spike 1ms", seen.recording),
+        stake: Stake::Time(Nanos(sum)),
+        share: (sum as f64 / view.duration.0.max(1) as f64).min(1.0),
+    })
+}

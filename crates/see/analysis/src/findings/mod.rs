@@ -1,0 +1,191 @@
+//! What a recording comes to: at most five findings, in sentences with numbers, each with what it was concluded from
+//! and the command to type next.
+//!
+//! Terms:
+//! - the *stake* of a finding is what could be gained at most: bytes of memory, or time.
+//! - its *share* is the stake by all there is of its kind in the recording: of the memory, of the time. Findings of
+//!   bytes and of time are ordered by it.
+//!
+//! ```text
+//!  views of the recording ──► Seen ──► one file a subject: candidates above a threshold ──► the five largest
+//! ```
+//!
+//! Always true: the same views give the same findings; nothing is concluded from what was not measured, and what was
+//! asked of a recording and cannot be told from it is an [`Untold`], so no finding and nothing untold is an answer.
+
+mod cold;
+mod faults;
+mod fragmentation;
+mod heap;
+mod huge;
+mod sparse;
+
+pub use huge::BloatFold;
+
+use pagemill_model::recording::Meta;
+use pagemill_model::{AccessSetup, Bytes, FaultSetup, Nanos};
+
+use crate::accesses::AccessView;
+use crate::faults::FaultView;
+use crate::fragmentation::timeline::FragView;
+use crate::heap::HeapView;
+use crate::heat::HeatView;
+use crate::hugepages::HugePageView;
+
+/// Findings at most.
+pub const MOST: usize = 5;
+
+/// What could be gained at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stake {
+    /// Memory.
+    Memory(Bytes),
+    /// Time.
+    Time(Nanos),
+}
+
+/// One conclusion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `faults`, `tail`, `bloat`, `huge`,
+    /// `fragmentation`.
+    pub subject: &'static str,
+    /// What is, with numbers, and what could be done.
+    pub text: String,
+    /// What it was concluded from.
+    pub evidence: String,
+    /// The command to type next.
+    pub next: String,
+    /// What could be gained at most.
+    pub stake: Stake,
+    /// The stake's part of all there is of its kind, 0 to 1.
+    pub share: f64,
+}
+
+/// The views of a recording, as far as it has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen<'a> {
+    /// Where the recording is, for commands.
+    pub recording: &'a str,
+    /// Its header.
+    pub meta: Option<&'a Meta>,
+    /// The process and its heap.
+    pub heap: Option<&'a HeapView>,
+    /// Page faults.
+    pub faults: Option<(&'a FaultSetup, &'a FaultView)>,
+    /// Mappings and the huge pages in them.
+    pub hugepages: Option<&'a HugePageView>,
+    /// Zeros on huge pages, where a policy looked for them.
+    pub bloat: Option<Bytes>,
+    /// Free memory of the machine.
+    pub frag: Option<&'a FragView>,
+    /// Accesses: how they were seen, by page, by object.
+    pub accesses: Option<(&'a AccessSetup, &'a AccessView, &'a HeatView)>,
+}
+
+/// What was recorded and yet tells too little to conclude from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// The question, in a few words.
+    pub what: &'static str,
+    /// Why it could not be told.
+    pub why: String,
+    /// The command whose recording tells.
+    pub next: String,
+}
+
+/// What a recording comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conclusions {
+    /// What is most at stake first; at most [`MOST`].
+    pub findings: Vec<Finding>,
+    /// What could not be told from it.
+    pub untold: Vec<Untold>,
+}
+
+/// What the views of a recording come to.
+pub fn conclude(seen: &Seen<'_>) -> Conclusions {
+    let mut found = Vec::new();
+    found.extend(cold::find(seen));
+    found.extend(sparse::find(seen));
+    found.extend(heap::find(seen));
+    found.extend(faults::find(seen));
+    found.extend(huge::find(seen));
+    found.extend(fragmentation::find(seen));
+    found.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share).then(a.subject.cmp(b.subject)));
+    found.truncate(MOST);
+    let untold = [cold::untold(seen), sparse::untold(seen), faults::untold(seen)];
+    Conclusions { findings: found, untold: untold.into_iter().flatten().collect() }
+}
+
+impl Seen<'_> {
+    /// The program as the end of a command: `-- CMD`, or `-p PID` of one that was attached to.
+    fn program(&self) -> String {
+        let Some(meta) = self.meta else { return "-- CMD".into() };
+        if meta.command.is_empty() {
+            return format!("-p {}", meta.pid);
+        }
+        let quoted = |word: &String| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+            match !word.is_empty() && word.chars().all(plain) {
+                true => word.clone(),
+                false => format!("'{}'", word.replace('\'', r"'\''")),
+            }
+        };
+        format!("-- {}", meta.command.iter().map(quoted).collect::<Vec<_>>().join(" "))
+    }
+
+    /// How a program is started again, for what cannot be done to one that runs.
+    fn again(&self) -> String {
+        match self.meta {
+            Some(meta) if meta.command.is_empty() => "-- CMD".into(),
+            _ => self.program(),
+        }
+    }
+
+    /// Why some allocations, or all, were not seen; `None` if all were.
+    fn lacks_allocations(&self) -> Option<&str> {
+        let missing = self.meta?.not_measured.iter();
+        let missing = missing.filter(|missing| missing.what.starts_with("allocations"));
+        missing.map(|missing| missing.why.as_str()).next()
+    }
+
+    /// So many pages in bytes.
+    fn bytes(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.meta.map_or(4096, |meta| meta.page_size.0.max(1)))
+    }
+}
+
+/// A sum that a damaged recording does not overflow.
+fn total(of: impl Iterator<Item = u64>) -> u64 {
+    of.fold(0, u64::saturating_add)
+}
+
+/// A size as a sentence has it.
+fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string().trim().to_owned()
+}
+
+/// A time as a sentence has it.
+fn time(nanos: u64) -> String {
+    Nanos(nanos).to_string().trim().to_owned()
+}
+
+/// A share in percent.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        share if share < 10.0 => format!("{share:.1} %"),
+        share => format!("{share:.0} %"),
+    }
+}
+
+/// A function and its line, the function as code.
+fn code(name: &str) -> String {
+    match name.split_once(" (") {
+        Some((function, line)) => format!("`{function}` ({line}"),
+        None => format!("`{name}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

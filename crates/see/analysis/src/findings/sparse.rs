@@ -1,0 +1,89 @@
+//! Who keeps pages resident: pages of which little is live, by who allocated that, and why memory did not fall.
+
+use pagemill_model::Bytes;
+
+use super::{Finding, Seen, Stake, Untold, code, percent, size, time, total};
+
+/// Less is not worth naming.
+const LEAST: u64 = 1 << 20;
+/// Nor is a smaller part of the memory.
+const PART: f64 = 0.05;
+
+/// That allocations were not seen, where accesses were.
+pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+    seen.accesses?;
+    let why = seen.lacks_allocations()?;
+    Some(Untold {
+        what: "who keeps pages resident",
+        why: format!("allocations were not, or not all, seen: {why}"),
+        next: format!("pagemill record --with accesses {}", seen.again()),
+    })
+}
+
+/// Sparse pages by call site, and pages in which nothing is live.
+pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+    let Some((_, _, heat)) = seen.accesses else { return Vec::new() };
+    // What is live is known of all allocations or of none.
+    if seen.lacks_allocations().is_some() {
+        return Vec::new();
+    }
+    let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
+    let kept = heat.kept;
+    let all = total(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
+    let part = |pages: u64| pages as f64 / all.max(1) as f64;
+    // Memory that fell, and what fell with it.
+    let fell = match kept.peak.0.saturating_sub(kept.live.0) {
+        freed if freed > kept.peak.0 / 5 => format!(
+            "of {} live at {}, {} are live at the end, and resident memory did not fall with them: ",
+            size(kept.peak.0),
+            time(kept.peaked.0),
+            size(kept.live.0)
+        ),
+        _ => String::new(),
+    };
+    let mut found = Vec::new();
+    if let Some(site) = heat.sparse.first() {
+        let pages = total(heat.sparse.iter().map(|site| site.pages));
+        let live = total(heat.sparse.iter().map(|site| site.live));
+        let bytes = seen.bytes(pages).saturating_sub(live);
+        let share = part(pages);
+        if bytes >= LEAST && share >= PART {
+            found.push(Finding {
+                subject: "sparse",
+                text: format!(
+                    "{fell}{} stay resident for {} of live data, most of it allocated by {}: objects that live keep \
+                     their pages, and compaction could merge them",
+                    size(seen.bytes(pages)),
+                    size(live),
+                    code(&site.name),
+                ),
+                evidence: format!(
+                    "{pages} pages of which at most a quarter is live, {} of them by {}",
+                    percent(site.pages as f64 / pages.max(1) as f64),
+                    code(&site.name),
+                ),
+                next: format!("pagemill run --heap compact {}", seen.again()),
+                stake: Stake::Memory(Bytes(bytes)),
+                share,
+            });
+        }
+    }
+    let (bytes, share) = (seen.bytes(kept.free_pages), part(kept.free_pages));
+    if bytes >= LEAST && share >= PART {
+        let fell = if found.is_empty() { fell } else { String::new() };
+        found.push(Finding {
+            subject: "heap-free",
+            text: format!(
+                "{fell}{} of pages were given back to the allocator, which may keep them for later (with glibc: \
+                 malloc_trim returns them to the system)",
+                size(bytes)
+            ),
+            evidence: format!("{} pages that held data and hold none at the end", kept.free_pages),
+            next: format!("pagemill run --heap plain {}", seen.again()),
+            stake: Stake::Memory(Bytes(bytes)),
+            // The system may have them already: the allocator was not asked.
+            share: share / 2.0,
+        });
+    }
+    found
+}

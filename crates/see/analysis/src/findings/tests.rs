@@ -1,0 +1,297 @@
+//! Programs of known truth, as the events that a recording of them has.
+
+use pagemill_model::fault::Flags;
+use pagemill_model::recording::NotMeasured;
+use pagemill_model::{
+    Access, AccessSetup, Allocation, Bytes, Event, Fault, FaultCounts, FaultSetup,
+};
+use pagemill_model::{Fold as _, HeapSample, MappingSample, Nanos, Touched, latency};
+use proptest::prelude::*;
+
+use super::*;
+use crate::accesses::AccessFold;
+use crate::faults::FaultFold;
+use crate::heap::HeapFold;
+use crate::heat::HeatFold;
+use crate::objects::tests::One;
+
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+/// Length of an interval.
+const INTERVAL: u64 = 50_000_000;
+
+fn allocated(time: u64, address: u64, size: Option<u64>, caller: u64) -> Event {
+    Event::Allocation(Box::new(Allocation {
+        time: Nanos(time),
+        pid: Some(7),
+        address: Some(address),
+        size,
+        stack: Some(vec![caller]),
+    }))
+}
+
+/// Accesses to each page of a range.
+fn accessed(time: u64, start: u64, bytes: u64, write: bool) -> impl Iterator<Item = Event> {
+    (0..bytes.div_ceil(PAGE)).map(move |page| {
+        Event::Access(Box::new(Access {
+            time: Nanos(time),
+            pid: Some(7),
+            tid: Some(7),
+            address: Some(start + page * PAGE),
+            flags: Some(if write { Flags::WRITE } else { 0 }),
+            ..Access::default()
+        }))
+    })
+}
+
+fn findings_of(events: &[Event]) -> Vec<Finding> {
+    let Conclusions { findings, untold } = conclusions_of(events, &AccessSetup::default(), None);
+    assert_eq!(untold, []);
+    findings
+}
+
+fn conclusions_of(events: &[Event], setup: &AccessSetup, meta: Option<&Meta>) -> Conclusions {
+    let mut heat = HeatFold::new(Nanos(0), PAGE, true, One);
+    let mut accesses = AccessFold::new(Nanos(0), PAGE);
+    for event in events {
+        heat.event(event);
+        accesses.event(event);
+    }
+    let (heat, accesses) = (heat.view(), accesses.view());
+    conclude(&Seen {
+        recording: "rec",
+        meta,
+        accesses: Some((setup, &accesses, &heat)),
+        ..Seen::default()
+    })
+}
+
+const COLD: u64 = 0x1000_0000;
+const HOT: u64 = 0x9000_0000;
+
+/// 99 MiB are written at the start and never again; 1 MiB is used all the time.
+fn cold_program() -> Vec<Event> {
+    let mut events =
+        vec![allocated(0, COLD, Some(99 * MIB), 0x10), allocated(0, HOT, Some(MIB), 0x20)];
+    events.extend(accessed(1000, COLD, 99 * MIB, true));
+    for interval in 0..60 {
+        events.extend(accessed(2000 + interval * INTERVAL, HOT, MIB, interval % 2 == 0));
+    }
+    events
+}
+
+#[test]
+fn memory_that_is_written_once_and_never_read_is_cold_and_comes_first() {
+    let found = findings_of(&cold_program());
+    let first = &found[0];
+    assert_eq!((first.subject, first.stake), ("cold", Stake::Memory(Bytes(99 * MIB))), "{found:?}");
+    assert!(first.text.starts_with("99.0 MiB of "), "{}", first.text);
+    assert!(first.text.contains("were not touched after"), "{}", first.text);
+    assert_eq!(first.next, "pagemill simulate rec");
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn a_file_that_was_read_once_is_no_finding_and_memory_that_has_a_name_is() {
+    let subjects = |name: &str| -> Vec<&str> {
+        let mut events = vec![Event::Mapping(Box::new(MappingSample {
+            time: Nanos(0),
+            pid: Some(7),
+            start: Some(COLD),
+            end: Some(COLD + 99 * MIB),
+            name: Some(name.into()),
+            ..MappingSample::default()
+        }))];
+        let allocation = Event::kind(&cold_program()[0]);
+        events.extend(cold_program().into_iter().filter(|event| event.kind() != allocation));
+        findings_of(&events).iter().map(|finding| finding.subject).collect()
+    };
+    assert_eq!(subjects("/usr/bin/bash"), [] as [&str; 0]);
+    assert_eq!(subjects("/memfd:cache (deleted)"), ["cold"]);
+}
+
+#[test]
+fn what_was_given_back_is_not_cold() {
+    let mut events = cold_program();
+    events.push(allocated(INTERVAL * 70, COLD, None, 0));
+    let found = findings_of(&events);
+    assert!(found.iter().all(|finding| finding.subject != "cold"), "{found:?}");
+}
+
+#[test]
+fn memory_that_is_written_once_and_read_all_the_time_is_that() {
+    let mut events = vec![allocated(0, COLD, Some(8 * MIB), 0x10)];
+    events.extend(accessed(1000, COLD, 8 * MIB, true));
+    for interval in 0..60 {
+        events.extend(accessed(2000 + interval * INTERVAL, COLD, 8 * MIB, false));
+    }
+    let found = findings_of(&events);
+    let subjects: Vec<_> = found.iter().map(|finding| finding.subject).collect();
+    assert_eq!(subjects, ["write-once"]);
+}
+
+#[test]
+fn survivors_that_keep_pages_are_sparse_and_named_and_why_memory_did_not_fall_is_said() {
+    let mut events = Vec::new();
+    let objects = 8 * MIB / 64;
+    for object in 0..objects {
+        let caller = if object % 64 == 0 { 0x30 } else { 0x40 };
+        events.push(allocated(object, COLD + object * 64, Some(64), caller));
+    }
+    for interval in 0..30 {
+        events.extend(accessed(objects + interval * INTERVAL, COLD, 8 * MIB, true));
+    }
+    for object in (0..objects).filter(|object| object % 64 != 0) {
+        events.push(allocated(30 * INTERVAL + object, COLD + object * 64, None, 0));
+    }
+    events.extend(accessed(31 * INTERVAL, COLD, 8 * MIB, false));
+    let found = findings_of(&events);
+    let first = &found[0];
+    assert_eq!(first.subject, "sparse", "{found:?}");
+    assert!(first.text.contains("resident memory did not fall"), "{}", first.text);
+    assert!(
+        first.text.contains("8.0 MiB stay resident for 128.0 KiB of live data"),
+        "{}",
+        first.text
+    );
+    assert_eq!(first.next, "pagemill run --heap compact -- CMD");
+}
+
+#[test]
+fn a_program_that_uses_all_it_has_has_no_finding() {
+    let mut events = vec![allocated(0, HOT, Some(32 * MIB), 0x20)];
+    for interval in 0..40 {
+        events.extend(accessed(1000 + interval * INTERVAL, HOT, 32 * MIB, true));
+    }
+    assert_eq!(findings_of(&events), []);
+}
+
+#[test]
+fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
+    let whats = |conclusions: &Conclusions| -> Vec<&str> {
+        conclusions.untold.iter().map(|untold| untold.what).collect()
+    };
+    let subjects = |conclusions: &Conclusions| -> Vec<&str> {
+        conclusions.findings.iter().map(|finding| finding.subject).collect()
+    };
+    let events = cold_program();
+    let sampled = AccessSetup { without_address: Some(0), ..AccessSetup::default() };
+    let lossy = AccessSetup { lost: 1_000_000, ..AccessSetup::default() };
+    for setup in [sampled, lossy] {
+        let conclusions = conclusions_of(&events, &setup, None);
+        assert_eq!(whats(&conclusions), ["what memory is cold"]);
+        assert_eq!(subjects(&conclusions), [] as [&str; 0]);
+    }
+    // An interval that is nearly all of the recording.
+    let mut coarse = events.clone();
+    coarse.push(Event::Touched(Box::new(Touched {
+        time: Nanos(60 * INTERVAL),
+        began: Some(Nanos(INTERVAL)),
+        pid: Some(7),
+        ..Touched::default()
+    })));
+    let conclusions = conclusions_of(&coarse, &AccessSetup::default(), None);
+    assert_eq!(whats(&conclusions), ["what memory is cold"]);
+    assert!(conclusions.untold[0].why.contains("too coarse"), "{conclusions:?}");
+    assert_eq!(subjects(&conclusions), [] as [&str; 0]);
+    // Without the library that notes allocations.
+    let not_measured = vec![NotMeasured { what: "allocations: which".into(), why: "no".into() }];
+    let meta = Meta { not_measured, page_size: Bytes(PAGE), ..Meta::default() };
+    let conclusions = conclusions_of(&events, &AccessSetup::default(), Some(&meta));
+    assert_eq!(whats(&conclusions), ["who keeps pages resident"]);
+    assert!(conclusions.untold[0].why.ends_with("not all, seen: no"), "{conclusions:?}");
+    assert_eq!(subjects(&conclusions), ["cold"]);
+}
+
+fn fault(time: u64, took: u64, compaction: u64) -> Event {
+    Event::Fault(Box::new(Fault {
+        time: Nanos(time),
+        latency: Nanos(took),
+        pid: Some(7),
+        tid: Some(8),
+        address: Some(0x5000),
+        flags: Some(Flags::BASE | Flags::WRITE),
+        compaction: Some(Nanos(compaction)),
+        after_allocation: Some(Nanos(100)),
+        ..Fault::default()
+    }))
+}
+
+fn counted(time: u64, took: u64, count: u64) -> Event {
+    Event::FaultCounts(Box::new(FaultCounts {
+        time: Nanos(time),
+        flags: Some(Flags::BASE),
+        buckets: Some(vec![latency::bucket(Nanos(took)).into()]),
+        counts: Some(vec![count]),
+    }))
+}
+
+#[test]
+fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
+    let setup = FaultSetup { details: true, counted: 100, ..FaultSetup::default() };
+    let view = |events: &[Event]| {
+        let mut fold = FaultFold::new(&setup, Nanos(0)).with_spikes(Some(Nanos(5_000_000)));
+        events.iter().for_each(|event| fold.event(event));
+        fold.view()
+    };
+    let quiet = view(&[counted(1_000_000_000, 500, 1000)]);
+    let seen = Seen { faults: Some((&setup, &quiet)), ..Seen::default() };
+    assert_eq!(conclude(&seen), Conclusions::default());
+    let stalled =
+        view(&[fault(600_000_000, 9_000_000, 8_500_000), counted(1_000_000_000, 9_000_000, 1)]);
+    let seen = Seen { faults: Some((&setup, &stalled)), recording: "rec", ..Seen::default() };
+    let found = conclude(&seen).findings;
+    assert_eq!(found[0].subject, "tail", "{found:?}");
+    assert!(found[0].text.contains("9.0 ms, compaction"), "{}", found[0].text);
+    assert_eq!(stalled.spikes.map(|spikes| (spikes.faults, spikes.bursts)), Some((1, 0)));
+}
+
+#[test]
+fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
+    let sample = |time: u64, live: u64, footprint: u64| {
+        Event::Heap(Box::new(HeapSample {
+            time: Nanos(time),
+            pid: Some(7),
+            started: Some(Nanos(1)),
+            live: Some(Bytes(live)),
+            footprint: Some(Bytes(footprint)),
+            backend: Some("none".into()),
+            passes: Some(0),
+            ..HeapSample::default()
+        }))
+    };
+    let mut fold = HeapFold::default();
+    fold.event(&sample(0, 100 * MIB, 101 * MIB));
+    fold.event(&sample(1_000_000_000, 20 * MIB, 95 * MIB));
+    let view = fold.view();
+    let found = conclude(&Seen { heap: Some(&view), ..Seen::default() }).findings;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].stake, Stake::Memory(Bytes(75 * MIB)));
+    assert!(found[0].text.contains("live data fell from 100.0 MiB"), "{}", found[0].text);
+    assert!(found[0].text.ends_with("this configuration does not compact"), "{}", found[0].text);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn there_are_five_at_most_ordered_by_their_share_and_none_is_more_than_there_is(
+        ranges in prop::collection::vec((0..400u64, 1..3u64, 0..20u64, any::<bool>()), 1..8),
+    ) {
+        let mut events = Vec::new();
+        let mut accesses = Vec::new();
+        for (number, (start, mib, last, write)) in ranges.iter().enumerate() {
+            let start = COLD + start * 4 * MIB;
+            events.push(allocated(0, start, Some(mib * MIB), number as u64 * 0x100));
+            for interval in 0..=*last {
+                accesses.extend(accessed(1000 + interval * INTERVAL, start, mib * MIB, *write));
+            }
+        }
+        accesses.sort_by_key(Event::time);
+        events.extend(accesses);
+        let found = conclusions_of(&events, &AccessSetup::default(), None).findings;
+        prop_assert!(found.len() <= MOST);
+        prop_assert!(found.is_sorted_by(|a, b| a.share >= b.share));
+        prop_assert!(found.iter().all(|finding| (0.0..=1.0).contains(&finding.share)));
+    }
+}

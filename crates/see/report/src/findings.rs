@@ -1,0 +1,72 @@
+//! Conclusions as text, JSON and HTML: what a report begins with.
+
+use pagemill_analysis::findings::{Conclusions, Finding, Stake, Untold};
+use serde_json::{Value, json};
+
+use crate::draw::html::Page;
+
+/// What is said where there is no finding.
+fn none(conclusions: &Conclusions) -> &'static str {
+    match conclusions.untold.is_empty() {
+        true => "nothing here is worth changing, as far as this recording tells",
+        false => "nothing worth changing was found, and not all could be told",
+    }
+}
+
+/// As text, with an empty line in front.
+pub fn text(conclusions: &Conclusions) -> String {
+    let mut out = match conclusions.findings.is_empty() {
+        true => format!("\n{}\n", none(conclusions)),
+        false => String::from("\nfindings\n"),
+    };
+    for (number, finding) in conclusions.findings.iter().enumerate() {
+        let Finding { text, evidence, next, .. } = finding;
+        out.push_str(&format!("{:>3}. {text}\n", number + 1));
+        out.push_str(&format!("     by: {evidence}\n     next: {next}\n"));
+    }
+    for Untold { what, why, next } in &conclusions.untold {
+        out.push_str(&format!("could not tell {what}: {why}\n     next: {next}\n"));
+    }
+    out
+}
+
+/// As JSON: the findings, and what could not be told.
+pub fn json(conclusions: &Conclusions) -> (Value, Value) {
+    let one = |finding: &Finding| {
+        let (bytes, time) = match finding.stake {
+            Stake::Memory(bytes) => (Some(bytes.0), None),
+            Stake::Time(time) => (None, Some(time.0)),
+        };
+        json!({
+            "subject": finding.subject, "text": finding.text, "evidence": finding.evidence,
+            "next": finding.next, "bytes": bytes, "time_ns": time, "share": finding.share,
+        })
+    };
+    let untold =
+        |Untold { what, why, next }: &Untold| json!({ "what": what, "why": why, "next": next });
+    (
+        conclusions.findings.iter().map(one).collect(),
+        conclusions.untold.iter().map(untold).collect(),
+    )
+}
+
+/// As the first part of a page.
+pub fn html(conclusions: &Conclusions, page: &mut Page) {
+    page.heading("Findings");
+    if conclusions.findings.is_empty() {
+        page.paragraph(none(conclusions));
+    } else {
+        let row = |Finding { text, evidence, next, .. }: &Finding| {
+            vec![text.clone(), evidence.clone(), next.clone()]
+        };
+        let rows: Vec<_> = conclusions.findings.iter().map(row).collect();
+        page.table(&["what", "by", "next"], &rows);
+    }
+    if !conclusions.untold.is_empty() {
+        let row = |Untold { what, why, next }: &Untold| {
+            vec![(*what).to_owned(), why.clone(), next.clone()]
+        };
+        let rows: Vec<_> = conclusions.untold.iter().map(row).collect();
+        page.table(&["could not tell", "why", "next"], &rows);
+    }
+}
