@@ -6,8 +6,9 @@
 //! the note before it or the reading before.
 //!
 //! Always true: notes come out in the order of their tickets, and their times in that order too; one that was
-//! overwritten before it was read is counted as lost. What is taken and given back between two readings and smaller
-//! than a page is left out: it names nearly no access, and there are millions of it.
+//! overwritten before it was read is counted as lost. What is smaller than a page, and is taken and given back between two
+//! readings and within [`SHORT`] notes, is left out: it names nearly no access, and there are millions of it. So less
+//! than 1 MiB is left out of what is live at any time, however seldom the ring is read.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -25,8 +26,10 @@ use pagemill_launch::program::{self, Verdict};
 
 const NAME: &str = "pagemill-names";
 
-/// Smaller ones that live shorter than a reading are left out.
+/// Smaller ones that live shorter than a reading and than [`SHORT`] notes are left out.
 const SMALL: u64 = 4096;
+/// Notes.
+const SHORT: u64 = 256;
 
 /// A note that is not finished is waited for over so many readings; its thread may have been killed in it.
 const PATIENCE: u32 = 50;
@@ -94,11 +97,13 @@ impl Allocations {
     fn read_until(&mut self, end: u64) -> Vec<Allocation> {
         let (time, begun) = (self.clock(), Nanos::from(clock::monotonic()));
         let mut read: Vec<Option<Allocation>> = Vec::new();
-        let mut live: HashMap<(u64, u64), usize> = HashMap::new();
+        let mut live: HashMap<(u64, u64), (usize, u64)> = HashMap::new();
+        let mut notes = 0_u64;
         while self.next < end
             && let Some((note, cycles)) = self.note()
         {
             let Some(mut note) = note else { continue };
+            notes += 1;
             self.latest = match cycles {
                 0 => Nanos(self.latest.0 + 1),
                 _ => time(cycles).max(self.latest),
@@ -107,14 +112,14 @@ impl Allocations {
             let key = (note.pid.unwrap_or(0), note.address.unwrap_or(0));
             let short = match note.size {
                 Some(size) if size < SMALL => {
-                    live.insert(key, read.len());
+                    live.insert(key, (read.len(), notes));
                     None
                 }
                 Some(_) => None,
-                None => live.remove(&key),
+                None => live.remove(&key).filter(|(_, taken)| notes - taken < SHORT),
             };
             match short {
-                Some(at) => read[at] = None,
+                Some((at, _)) => read[at] = None,
                 None => read.push(Some(note)),
             }
         }
@@ -229,6 +234,18 @@ mod tests {
         put(&ring, 5, 0x2000, layout::FREED, &[]);
         assert_eq!(ring.read().len(), 1, "given back at a later reading");
         assert_eq!(ring.lost(), 0);
+    }
+
+    /// Half of a heap that was freed before the first reading was never seen to be live.
+    #[test]
+    fn what_lives_while_much_else_is_taken_is_kept() {
+        let room = tempfile::tempdir().unwrap();
+        let mut ring = ring(room.path());
+        (0..SHORT).for_each(|ticket| put(&ring, ticket, ticket << 12, 64, &[0xa]));
+        (0..SHORT).for_each(|ticket| {
+            put(&ring, SHORT + ticket, ticket << 12, layout::FREED, &[]);
+        });
+        assert_eq!(ring.read().len() as u64, 2 * SHORT);
     }
 
     /// One that allocates in a loop notes faster than a recorder on a busy machine reads: it read for ever, until it
