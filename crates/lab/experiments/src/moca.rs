@@ -42,8 +42,11 @@ pub const TITLE: &str =
 
 const PUBLISHED: &str = include_str!("../../../../experiments/published/moca.csv");
 
-/// The kernels that are built in, in the order of the published figures.
-const KERNELS: [&str; 5] = ["cg", "ep", "ft", "is", "mg"];
+/// All kernels, in the order of the published figures.
+const KERNELS: [&str; 10] = ["bt", "cg", "dc", "ep", "ft", "is", "lu", "mg", "sp", "ua"];
+
+/// Those of a quick run: of each kind of use of memory one.
+const QUICK: [&str; 5] = ["cg", "ep", "ft", "is", "mg"];
 
 /// Tools whose slowdown was published.
 const TOOLS: [&str; 5] = ["Moca", "MocaPin", "TABARNAC", "Mitos", "MemProf"];
@@ -74,6 +77,7 @@ const ARMS: [(&str, &[&str], bool); 5] = [
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    kernels: &'static [&'static str],
     repetitions: u32,
     class: &'static str,
     /// Of what runs in the emulator, and beside it.
@@ -83,12 +87,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Class A, or W to be quick.
+    /// All kernels, class A; or some, class W, to be quick.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
         let (class, smaller) = if quick { ("W", "S") } else { ("A", "W") };
         let repetitions = repetitions.unwrap_or(if quick { 1 } else { 3 });
         let log = if quick { &LOG[1..2] } else { &LOG[..] };
-        Self { repetitions, class, smaller, threads: 1, log }
+        let kernels = if quick { &QUICK[..] } else { &KERNELS[..] };
+        Self { kernels, repetitions, class, smaller, threads: 1, log }
     }
 }
 
@@ -336,7 +341,7 @@ pub fn run(
         skipped: Vec::new(),
         interrupted: false,
     };
-    for kernel in KERNELS {
+    for &kernel in options.kernels {
         match stage.arms(kernel, &mut outcome, &mut say)? {
             Ok(Some(rows)) => outcome.rows.extend(rows),
             Ok(None) => {
@@ -350,7 +355,7 @@ pub fn run(
         let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
         outcome.skipped.extend(skipped.filter(|line| !outcome.skipped.contains(line)));
     }
-    for kernel in KERNELS {
+    for &kernel in options.kernels {
         if stage.ended()? {
             outcome.interrupted = true;
             return Ok(Ok(outcome));

@@ -6,6 +6,7 @@
 //! | `redis` | `redis-benchmark` SET of values of 2 KB, 8 connections, 16 in flight, each key new | of the requests |
 //! | `memcached` | sets of 2 KB over a Unix socket, 16 in flight, each key new | of the requests |
 //! | `canneal` | built in: wires of a chip, moved at random | start to end |
+//! | `mcf`, `mix` | built in: network simplex; a matrix product beside a memory hog | start to end |
 //! | `xz` | compresses text at level 9 | start to end |
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
@@ -42,13 +43,15 @@ use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper, find};
 use crate::reproduce::target::Interrupted;
 
 /// All of them.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 11] = [
     "growing-server",
     "thp-ubmk",
     "redis",
     "memcached",
     "xz",
     "canneal",
+    "mcf",
+    "mix",
     "sqlite",
     "python",
     "gcc",
@@ -165,6 +168,7 @@ impl Bench<'_> {
             "thp-ubmk" => (0.0, 2.25),
             // Its tables are for 64 MiB of text, however much there is.
             "xz" => (0.75, 0.1),
+            "mix" => (0.05, 1.25),
             _ => (0.05, 1.0),
         };
         (fixed + scaled * self.scale) * (1_u64 << 30) as f64
@@ -199,6 +203,10 @@ impl Bench<'_> {
             "thp-ubmk" => built_in(self.scale / 2.0, &[]),
             // 125,000 elements of the 2.5 million.
             "canneal" => built_in(self.scale / 20.0, &[]),
+            // 30,000 nodes, 330,000 arcs.
+            "mcf" => built_in(self.scale / 2.0, &[]),
+            // 1 GiB of hog.
+            "mix" => built_in(self.scale, &[]),
             "redis" => {
                 let mut all = vec![find("redis-server", "redis-server")?.into()];
                 all.extend(words(&["--port", "0", "--save", "", "--appendonly", "no"]));

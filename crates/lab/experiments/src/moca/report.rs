@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    DEFAULT, EXACT, FAULTS, KERNELS, NAME, NAMES, Outcome, Row, SAMPLE, Step, TITLE, TOOLS, Traced,
+    DEFAULT, EXACT, FAULTS, NAME, NAMES, Outcome, Row, SAMPLE, Step, TITLE, TOOLS, Traced,
     published,
 };
 use crate::Table;
@@ -102,6 +102,11 @@ impl Outcome {
         self.rows.iter().filter(move |row| row.back_end == back_end && !row.traced.is_empty())
     }
 
+    /// The kernels of this run.
+    fn kernels(&self) -> &'static [&'static str] {
+        self.options.kernels
+    }
+
     /// Row of a kernel under a back end, in the class of most runs.
     fn row(&self, kernel: &str, back_end: &str) -> Option<&Row> {
         self.rows_of(back_end).find(|row| row.kernel == kernel)
@@ -112,7 +117,7 @@ impl Outcome {
     }
 
     fn mean_slowdown(&self, back_end: &str) -> Option<f64> {
-        geomean(KERNELS.iter().filter_map(|kernel| self.slowdown(kernel, back_end)))
+        geomean(self.kernels().iter().filter_map(|kernel| self.slowdown(kernel, back_end)))
     }
 
     /// Pages of a row in percent of those that the emulator saw in the same class.
@@ -145,7 +150,7 @@ impl Outcome {
             cells.extend([String::new(), format!("{mean:.2}")]);
             cells.extend(TOOLS.map(|tool| {
                 ratio(geomean(
-                    KERNELS.iter().filter_map(|kernel| published("slowdown", kernel, tool)),
+                    self.kernels().iter().filter_map(|kernel| published("slowdown", kernel, tool)),
                 ))
             }));
             rows.push(cells);
@@ -286,7 +291,7 @@ impl Outcome {
 
     /// The kernels that ran under a back end, with their slowdown.
     fn slowdowns_of(&self, back_end: &str) -> Vec<(&'static str, f64)> {
-        let known = KERNELS.iter();
+        let known = self.kernels().iter();
         known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
     }
 
@@ -294,8 +299,9 @@ impl Outcome {
     #[must_use]
     pub fn claims(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
-        let of =
-            |back_end| Some(self.slowdowns_of(back_end)).filter(|ran| ran.len() == KERNELS.len());
+        let of = |back_end| {
+            Some(self.slowdowns_of(back_end)).filter(|ran| ran.len() == self.kernels().len())
+        };
         let (faults, names, exact, sample) = (of(FAULTS), of(NAMES), of(EXACT), of(SAMPLE));
         if let Some(faults) = &faults {
             claims_of_faults(faults, &mut rows);
@@ -304,8 +310,9 @@ impl Outcome {
             claims_beside_emulator(faults, exact, &mut rows);
         }
         if let (Some(faults), Some(names)) = (&faults, &names) {
-            let tool =
-                |tool: &str| geomean(KERNELS.iter().map(|kernel| published_slowdown(kernel, tool)));
+            let tool = |tool: &str| {
+                geomean(self.kernels().iter().map(|kernel| published_slowdown(kernel, tool)))
+            };
             let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
             let here = times(geomean_of(names), geomean_of(faults));
             rows.push(claim(
@@ -461,7 +468,7 @@ impl Outcome {
         HeatMap {
             title: "slowdown by powers of ten: our back ends, then the published tools".into(),
             columns: ours.iter().chain(&TOOLS).map(|name| (*name).to_owned()).collect(),
-            rows: KERNELS.iter().map(row).collect(),
+            rows: self.kernels().iter().map(row).collect(),
         }
     }
 
@@ -541,7 +548,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ARMS, Checked, Found, MONITOR, Options};
+    use super::super::{ARMS, Checked, Found, KERNELS, MONITOR, Options};
     use super::*;
 
     fn outcome() -> Outcome {
@@ -554,7 +561,7 @@ mod tests {
         };
         let options = Options::new(true, None);
         let mut rows = Vec::new();
-        for (at, kernel) in KERNELS.into_iter().enumerate() {
+        for (at, &kernel) in options.kernels.iter().enumerate() {
             for (back_end, _, smaller) in ARMS {
                 let (cpu, events, pages) = match back_end {
                     FAULTS => (1.0 + at as f64, 100, 7),
