@@ -6,9 +6,9 @@
 //! the note before it or the reading before.
 //!
 //! Always true: notes come out in the order of their tickets, and their times in that order too; one that was
-//! overwritten before it was read is counted as lost. What is smaller than a page, and is taken and given back between two
-//! readings and within [`SHORT`] notes, is left out: it names nearly no access, and there are millions of it. So less
-//! than 1 MiB is left out of what is live at any time, however seldom the ring is read.
+//! overwritten before it was read is counted as lost. What is smaller than a page, and is taken and given back between
+//! two readings and within [`SHORT`] notes, is left out: it names nearly no access, and there are millions of it. So
+//! less than 1 MiB is left out of what is live at any time, however seldom the ring is read.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
