@@ -23,7 +23,9 @@
 //! | speed, tail | time | none |
 //!
 //! *Time* is the metric where one is named; else wall time where its noise is 1 % or not above that of CPU time, else
-//! CPU time, which is also what the first round goes by.
+//! CPU time, which is also what the first round goes by. CPU time is judged in shares of itself or of a quarter of the
+//! wall time as it is, whichever is more: of a program that sleeps, the 3 ms that it takes to load a library are half of
+//! its CPU time and nothing to anybody. So 2 % slower is never less than half a percent of one CPU.
 //!
 //! A lever is, for an aim,
 //!
@@ -56,6 +58,8 @@ const TIE: f64 = 0.02;
 const MARGIN: f64 = 0.03;
 /// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, is out.
 const GROSS: f64 = 1.25;
+/// Part of the wall time in whose shares a smaller CPU time is judged.
+const IDLE: f64 = 0.25;
 /// Runs of each lever, at the least.
 pub const LEAST: usize = 3;
 /// Wall time with less noise than this is taken.
@@ -243,10 +247,16 @@ fn few(n: usize) -> f64 {
 impl Runs<'_> {
     /// The noise of a quantity: the standard deviation of its logarithm within an arm. None before any arm ran twice.
     pub fn noise(&self, quantity: Quantity) -> Option<f64> {
+        self.noise_beside(quantity, 0.0)
+    }
+
+    /// The same of a quantity with so much added to each value.
+    fn noise_beside(&self, quantity: Quantity, beside: f64) -> Option<f64> {
         let arms = self.levers.iter().map(Vec::as_slice).chain([self.base]);
         let (mut sum, mut weight) = (0.0, 0.0);
         for arm in arms {
-            let logs: Vec<f64> = quantity.all_of(arm).iter().map(|value| value.ln()).collect();
+            let values = quantity.all_of(arm);
+            let logs: Vec<f64> = values.iter().map(|value| (value + beside).ln()).collect();
             if logs.len() < 2 {
                 continue;
             }
@@ -254,6 +264,23 @@ impl Runs<'_> {
             weight += logs.len() as f64;
         }
         (weight > 0.0).then(|| (sum / weight).max(FLOOR))
+    }
+
+    /// The noise of what stands for time, as it is judged.
+    pub fn judged_noise(&self) -> Option<f64> {
+        self.noise_beside(self.time(), self.beside(self.time()))
+    }
+
+    /// What is added to CPU times before they are judged, seconds: nothing, unless the command as it is sleeps most of
+    /// its time.
+    pub fn idle(&self) -> f64 {
+        let of = |quantity| self.median(None, quantity).unwrap_or(0.0);
+        (of(Quantity::Wall) * IDLE - of(Quantity::Cpu)).max(0.0)
+    }
+
+    /// What is added to a quantity before it is judged.
+    fn beside(&self, quantity: Quantity) -> f64 {
+        if quantity == Quantity::Cpu { self.idle() } else { 0.0 }
     }
 
     /// The median of a quantity, as it is or under a lever.
@@ -264,10 +291,15 @@ impl Runs<'_> {
 
     /// The change of a quantity under a lever; none where one of the two has no value.
     pub fn change(&self, lever: usize, quantity: Quantity) -> Option<Change> {
+        self.change_beside(lever, quantity, 0.0)
+    }
+
+    /// The same of a quantity with so much added to each value.
+    fn change_beside(&self, lever: usize, quantity: Quantity, beside: f64) -> Option<Change> {
         let (new, old) = (quantity.all_of(self.levers.get(lever)?), quantity.all_of(self.base));
-        let ratio = median(&new)? / median(&old)?;
+        let ratio = (median(&new)? + beside) / (median(&old)? + beside);
         // Before anything ran twice nobody knows.
-        let noise = self.noise(quantity).unwrap_or(f64::INFINITY);
+        let noise = self.noise_beside(quantity, beside).unwrap_or(f64::INFINITY);
         let error = noise
             * (std::f64::consts::FRAC_PI_2 * (1.0 / new.len() as f64 + 1.0 / old.len() as f64))
                 .sqrt();
@@ -282,7 +314,8 @@ impl Runs<'_> {
         if known(Quantity::Metric) {
             return Quantity::Metric;
         }
-        match (self.noise(Quantity::Wall), self.noise(Quantity::Cpu)) {
+        let cpu = self.noise_beside(Quantity::Cpu, self.idle());
+        match (self.noise(Quantity::Wall), cpu) {
             (Some(wall), Some(cpu)) if wall <= QUIET || wall <= cpu => Quantity::Wall,
             _ if known(Quantity::Cpu) => Quantity::Cpu,
             _ => Quantity::Wall,
@@ -342,7 +375,8 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// The change of what a lever is to bring down, and that of the bound, if there is one.
     fn changes(&self, lever: usize, aim: Aim) -> Option<(Change, Option<Change>)> {
-        let time = self.runs.change(lever, self.time).map(|change| {
+        let beside = self.runs.beside(self.time);
+        let time = self.runs.change_beside(lever, self.time, beside).map(|change| {
             let inverse = self.time == Quantity::Metric && self.criteria.more_is_better;
             if inverse { change.inverted() } else { change }
         });

@@ -68,7 +68,6 @@ fn played(
 fn without_noise_three_rounds_tell() {
     let (base, levers) = quiet(&[(1.0, 1.0), (0.5, 1.0), (0.4, 1.5), (1.0, 0.5)], LEAST);
     let judgement = judged(&base, &levers, &CRITERIA);
-    assert!(judgement.stop);
     assert_eq!(judgement.choice, Some((1, Aim::Memory)), "the least memory is slower");
     assert_eq!(judgement.over_bound, Some((2, Aim::Memory)));
     let by = |goal| judged(&base, &levers, &Criteria { goal, ..CRITERIA }).choice;
@@ -149,6 +148,29 @@ fn with_noise_the_right_lever_is_chosen_and_none_where_there_is_none() {
         right >= 96 && none >= 96 && rounds < 100 * 12,
         "{right} and {none} of 100, {rounds} rounds"
     );
+}
+
+/// It cost a lever that halved the memory of a program that slept its place that its library took 3 ms to load.
+#[test]
+fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
+    let arm = |memory: f64, cpu: f64| -> Vec<Figures> {
+        let jitter = [(1.0, 0.9), (1.05, 1.2), (0.95, 1.0), (1.08, 1.1), (1.0, 0.8)];
+        let run = |(wall, by): &(f64, f64)| Figures {
+            mean: Some(memory),
+            cpu: Some(cpu * by),
+            wall: Some(*wall),
+            ..Figures::default()
+        };
+        jitter.iter().map(run).collect()
+    };
+    let base = arm(100.0, 0.005);
+    // The second takes 6 % of a CPU, which is not nothing.
+    let levers = [arm(50.0, 0.008), arm(40.0, 0.060)];
+    let judgement = judged(&base, &levers, &CRITERIA);
+    assert_eq!((judgement.time, judgement.choice), (Quantity::Cpu, Some((0, Aim::Memory))));
+    // Nor is what it does not take a gain.
+    let judgement = judged(&arm(100.0, 0.008), &[arm(100.0, 0.005)], &CRITERIA);
+    assert_eq!(judgement.choice, None);
 }
 
 proptest! {
