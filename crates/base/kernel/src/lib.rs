@@ -27,6 +27,7 @@ pub mod keeper;
 pub mod ksm;
 pub mod ksm_loan;
 pub mod limits;
+pub mod listening;
 pub mod load;
 pub mod load_samples;
 pub mod loan;

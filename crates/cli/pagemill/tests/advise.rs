@@ -204,3 +204,124 @@ fn the_page_says_what_the_text_says() {
     roxmltree::Document::parse_with_options(&text, options).unwrap();
     assert!(text.contains("early trim") && text.contains("use the command as it is"), "{text}");
 }
+
+#[test]
+fn a_server_is_asked_by_its_client_and_its_metric_read() {
+    let room = tempfile::tempdir().unwrap();
+    let socket = room.path().join("socket");
+    let server = "import socket, sys\n\
+        s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\n\
+        kept = bytearray(16 << 20)\n\
+        while True:\n    c, _ = s.accept(); c.sendall(b'7'); c.close()\n";
+    let client = "import socket, sys, time\n\
+        for i in range(20):\n    \
+        s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.recv(1); time.sleep(0.01)\n\
+        print('answers: 20')\n";
+    let (program, asks) = (room.path().join("server.py"), room.path().join("client.py"));
+    fs::write(&program, server).unwrap();
+    fs::write(&asks, client).unwrap();
+    // Each turn starts anew, and the socket of the last is in the way.
+    let clean = format!("rm -f {0}; exec python3 {1} {0}", socket.display(), program.display());
+    let load = format!("python3 {} {}", asks.display(), socket.display());
+    let run = |load: &str| {
+        let mut advise = pagemill();
+        advise.args([
+            "advise",
+            "--json",
+            "--within",
+            "5m",
+            "--levers",
+            "early trim",
+            "--load",
+            load,
+        ]);
+        ran(advise.args(["--metric", "answers: ([0-9]+)", "--", "sh", "-c", &clean]))
+    };
+    let asked = run(&load);
+    if asked.err.contains("python3: not found") {
+        return support::skip::<()>("there is no python3").unwrap_or(());
+    }
+    assert_eq!(asked.code(), Some(0), "{asked:?}");
+    let advice: Value = serde_json::from_str(&asked.out).unwrap();
+    assert_eq!(advice["base"]["medians"]["metric"], 20.0, "{advice:#}");
+    assert_eq!(advice["time"], "metric");
+    assert!(advice["seen"]["anonymous_bytes"].as_u64().unwrap() >= 16 << 20, "{advice:#}");
+    let failed = run("exit 4");
+    assert_eq!(failed.code(), Some(2), "{failed:?}");
+    assert!(failed.err.contains("the client ended with exit status: 4"), "{failed:?}");
+}
+
+#[test]
+fn redis_is_asked_by_its_own_benchmark() {
+    let installed = |name: &str| std::process::Command::new(name).arg("--version").output().is_ok();
+    for needed in ["redis-server", "redis-benchmark"] {
+        if !installed(needed) {
+            return support::skip::<()>(&format!("{needed} is not installed")).unwrap_or(());
+        }
+    }
+    let room = tempfile::tempdir().unwrap();
+    let socket = room.path().join("socket");
+    let socket = socket.to_str().unwrap();
+    let load = format!("redis-benchmark -s {socket} -q -t set -n 20000 -r 20000 -d 2000");
+    let mut advise = pagemill();
+    advise.args(["advise", "--json", "--within", "10m", "--levers", "plain heap"]);
+    advise.args(["--metric", "SET: ([0-9.]+) requests", "--load", &load, "--", "redis-server"]);
+    let asked = ran(advise.args(["--port", "0", "--unixsocket", socket, "--save", ""]));
+    assert!(matches!(asked.code(), Some(0 | 1)), "{asked:?}");
+    let advice: Value = serde_json::from_str(&asked.out).unwrap();
+    assert!(advice["base"]["medians"]["metric"].as_f64().unwrap() > 100.0, "{advice:#}");
+    // 12 600 keys or so are drawn, of 2000 bytes each.
+    assert!(advice["seen"]["anonymous_bytes"].as_u64().unwrap() > 20 << 20, "{advice:#}");
+    let plain = lever(&advice, "plain heap");
+    assert!(plain["runs"].as_u64().unwrap() >= 1, "{advice:#}");
+    assert!(!plain["state"].as_str().unwrap().contains("breaks"), "{advice:#}");
+}
+
+#[test]
+fn a_running_process_is_looked_at_and_nothing_is_tried() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(held) = compiled(&room, "held", &HELD.replace("i < 10", "i < 100000"), &["-O1"])
+    else {
+        return;
+    };
+    let mut child = std::process::Command::new(&held).spawn().unwrap();
+    let pid = child.id().to_string();
+    let linux = pagemill_kernel::Linux::live();
+    let full =
+        || linux.smaps_rollup(child.id()).is_ok_and(|usage| usage.anonymous >= Some(20 << 20));
+    support::until("its memory", full);
+    let seen = pagemill_with(&["advise", "-p", &pid, "--for", "1s", "--json"]);
+    let shown = pagemill_with(&["advise", "-p", &pid, "--for", "300ms"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((seen.code(), shown.code()), (Some(0), Some(0)), "{seen:?} {shown:?}");
+    let seen: Value = serde_json::from_str(&seen.out).unwrap();
+    assert!(seen["seen"]["anonymous_bytes"].as_u64().unwrap() >= 20 << 20, "{seen:#}");
+    let arena = seen["levers"].as_array().unwrap().iter().find(|row| row["lever"] == "one arena");
+    assert_eq!(arena.unwrap()["estimate"]["memory"], 0.0, "it has one thread: {seen:#}");
+    assert!(
+        shown.out.contains("nothing was tried")
+            && shown.out.contains("to try them: pagemill advise")
+    );
+    let gone = pagemill_with(&["advise", "-p", &pid]);
+    assert_eq!(gone.code(), Some(2), "{gone:?}");
+    assert!(gone.err.contains(&format!("process {pid}")), "{gone:?}");
+}
+
+#[test]
+fn a_recording_of_memory_is_enough_for_estimates() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(held) = compiled(&room, "held", HELD, &["-O1"]) else { return };
+    let (held, rec) = (held.to_str().unwrap(), room.path().join("rec"));
+    let rec = rec.to_str().unwrap();
+    let recorded =
+        pagemill_with(&["record", "--with", "heap", "--interval", "10ms", "-o", rec, "--", held]);
+    assert_eq!(recorded.code(), Some(0), "{recorded:?}");
+    let ran = pagemill_with(&["advise", rec, "--json"]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let seen: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(seen["seen"]["anonymous_bytes"].as_u64().unwrap() >= 20 << 20, "{seen:#}");
+    assert!(seen["next"].as_str().unwrap().contains(held), "{seen:#}");
+    let empty = pagemill_with(&["advise", room.path().to_str().unwrap()]);
+    assert_eq!(empty.code(), Some(2), "{empty:?}");
+}

@@ -149,6 +149,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
                 "0.1",
             ],
         ),
+        ("advise-estimates", vec!["advise", "-p", &pid, "--for", "200ms", "--json"]),
         ("counters", vec!["counters", "--json", "--runs", "1", "--", "true"]),
         ("counters", vec!["counters", "--json", "--runs", "1", "--", "false"]),
         ("doctor", vec!["doctor", "--json", "--", "sh"]),

@@ -1,13 +1,12 @@
 //! What a session says: as text, as JSON, as a page.
 
-use pagemill_model::Bytes;
 use pagemill_report::draw::chart::{Bar, BarChart};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::lever::Start;
-use crate::look::Seen;
+use crate::look::{bytes, seconds};
 use crate::rule::{Aim, Change, Figures, LEAST, Quantity, Runs};
 use crate::session::{Advice, Arm, State};
 
@@ -28,14 +27,6 @@ fn figure(quantity: Quantity, value: f64) -> String {
         Quantity::Cpu | Quantity::Wall => seconds(value),
         Quantity::Metric => pagemill_report::draw::chart::number(value),
     }
-}
-
-fn bytes(value: f64) -> String {
-    Bytes(value.max(0.0) as u64).to_string().trim().to_owned()
-}
-
-fn seconds(value: f64) -> String {
-    if value < 1.0 { format!("{:.1} ms", value * 1e3) } else { format!("{value:.2} s") }
 }
 
 /// A change in percent.
@@ -197,7 +188,11 @@ impl Advice {
     pub fn text(&self) -> String {
         let levers = self.levers();
         let (header, rows) = self.table(&levers, true);
-        let mut text = format!("{}\n\n{}", self.look(), text::table(&header, &rows));
+        let mut text = format!(
+            "{}\n\n{}",
+            self.seen.text("as it is", self.live()),
+            text::table(&header, &rows)
+        );
         for (title, arms) in self.others() {
             text.push_str(&format!("\n{title}\n"));
             text.push_str(&text::table(&[], &arms));
@@ -224,44 +219,6 @@ impl Advice {
             _ if self.undecided() => format!("as it is: {}", self.command()),
             _ => format!("use: {}", self.command()),
         }
-    }
-
-    /// What was seen of the command, in lines.
-    fn look(&self) -> String {
-        let Seen { seconds: time, user, system, faults, peak, .. } = &self.seen;
-        let mut parts = vec![format!("anonymous {}", bytes(peak.anonymous as f64))];
-        let mut part = |name: &str, value: u64| {
-            if value >= 64 << 10 {
-                parts.push(format!("{name} {}", bytes(value as f64)));
-            }
-        };
-        part("files", peak.file);
-        part("shared", peak.shared);
-        part("swap", peak.swap);
-        part("on huge pages", self.seen.most_huge());
-        part("page tables", peak.page_tables);
-        let mut text = format!(
-            "as it is    {}: {} user, {} system, {faults} page faults\nmemory      {} at its highest: {}",
-            seconds(*time),
-            seconds(*user),
-            seconds(*system),
-            bytes(peak.bytes as f64),
-            parts.join(", ")
-        );
-        if let Some(live) = self.live() {
-            text.push_str(&format!(
-                "\nlive data   {} at its fullest (pagemill's heap was asked, under which it ran too)",
-                bytes(live as f64)
-            ));
-        }
-        if let Some(cold) = self.seen.cold {
-            text.push_str(&format!(
-                "\nnot accessed {} of it in the last {}",
-                bytes(cold.bytes as f64),
-                seconds(cold.seconds)
-            ));
-        }
-        text
     }
 
     /// Live bytes at its fullest, if our heap has told.
@@ -332,33 +289,10 @@ impl Advice {
             "runs": self.runs,
             "batch": self.batch,
             "seconds": self.took.as_secs_f64(),
-            "seen": self.seen_json(),
+            "seen": self.seen.json(self.live()),
             "base": { "runs": self.base.len(), "medians": medians(&runs, None) },
             "levers": arms.map(|(number, arm)| self.lever_json(&runs, number, arm)).collect::<Vec<_>>(),
             "notes": self.notes,
-        })
-    }
-
-    fn seen_json(&self) -> Value {
-        let Seen { seconds, user, system, faults, peak, mean, cold, .. } = &self.seen;
-        json!({
-            "seconds": seconds,
-            "user_seconds": user,
-            "system_seconds": system,
-            "page_faults": faults,
-            "mean_bytes": mean,
-            "peak_bytes": peak.bytes,
-            "anonymous_bytes": peak.anonymous,
-            "file_bytes": peak.file,
-            "shared_bytes": peak.shared,
-            "swap_bytes": peak.swap,
-            "huge_bytes": self.seen.most_huge(),
-            "page_table_bytes": peak.page_tables,
-            "threads": peak.threads,
-            "processes": peak.processes,
-            "live_bytes": self.live(),
-            "cold_bytes": cold.map(|cold| cold.bytes),
-            "cold_seconds": cold.map(|cold| cold.seconds),
         })
     }
 
@@ -424,7 +358,7 @@ impl Advice {
         for (title, rows) in self.others() {
             page.heading(title).table(&["lever", "why"], &rows);
         }
-        page.heading("The command as it is").preformatted(&self.look());
+        page.heading("The command as it is").preformatted(&self.seen.text("as it is", self.live()));
         page.list(&self.notes).paragraph(FORMULA);
         page.finish()
     }

@@ -18,11 +18,15 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod ending;
 pub mod estimate;
+pub mod glance;
 pub mod lever;
 mod levers;
 pub mod look;
 pub mod pace;
+mod printed;
 pub mod rule;
+pub mod server;
 pub mod session;
 pub mod trial;

@@ -1,6 +1,8 @@
 //! What is seen of a command as it is: where its memory is, how it grows, what is cold.
 
 use pagemill_control::run_memory::{self, Memory};
+use pagemill_model::Bytes;
+use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
 
@@ -26,6 +28,8 @@ pub struct Seen {
     pub looks: Vec<Memory>,
     /// What was not accessed in the last part of a run, if that was looked at.
     pub cold: Option<Cold>,
+    /// Zeros in huge pages, if these were read, bytes.
+    pub bloat: Option<u64>,
 }
 
 /// Memory that was not accessed.
@@ -60,6 +64,69 @@ impl Seen {
         self.system / (self.user + self.system).max(1e-9)
     }
 
+    /// What was seen, in lines; `what` ran for that time. `live`: live bytes, if a heap has told.
+    pub fn text(&self, what: &str, live: Option<u64>) -> String {
+        let Self { seconds: time, user, system, faults, peak, .. } = self;
+        let mut parts = vec![format!("anonymous {}", bytes(peak.anonymous as f64))];
+        let mut part = |name: &str, value: u64| {
+            if value >= 64 << 10 {
+                parts.push(format!("{name} {}", bytes(value as f64)));
+            }
+        };
+        part("files", peak.file);
+        part("shared", peak.shared);
+        part("swap", peak.swap);
+        part("on huge pages", self.most_huge());
+        part("page tables", peak.page_tables);
+        let mut text = format!(
+            "{what:<12}{}: {} user, {} system, {faults} page faults\nmemory      {} at its highest: {}",
+            seconds(*time),
+            seconds(*user),
+            seconds(*system),
+            bytes(peak.bytes as f64),
+            parts.join(", ")
+        );
+        if let Some(live) = live {
+            text.push_str(&format!(
+                "\nlive data   {} at its fullest (pagemill's heap was asked, under which it ran too)",
+                bytes(live as f64)
+            ));
+        }
+        if let Some(cold) = self.cold {
+            text.push_str(&format!(
+                "\nunused      {} of it were not accessed in the last {}",
+                bytes(cold.bytes as f64),
+                seconds(cold.seconds)
+            ));
+        }
+        text
+    }
+
+    /// What was seen, as JSON.
+    pub fn json(&self, live: Option<u64>) -> Value {
+        let Self { seconds, user, system, faults, peak, mean, cold, bloat, .. } = self;
+        json!({
+            "seconds": seconds,
+            "user_seconds": user,
+            "system_seconds": system,
+            "page_faults": faults,
+            "mean_bytes": mean,
+            "peak_bytes": peak.bytes,
+            "anonymous_bytes": peak.anonymous,
+            "file_bytes": peak.file,
+            "shared_bytes": peak.shared,
+            "swap_bytes": peak.swap,
+            "huge_bytes": self.most_huge(),
+            "huge_zero_bytes": bloat,
+            "page_table_bytes": peak.page_tables,
+            "threads": peak.threads,
+            "processes": peak.processes,
+            "live_bytes": live,
+            "cold_bytes": cold.map(|cold| cold.bytes),
+            "cold_seconds": cold.map(|cold| cold.seconds),
+        })
+    }
+
     /// What another malloc may bring.
     pub fn other_malloc(&self) -> Estimate {
         if self.peak.anonymous + self.peak.shared < LITTLE {
@@ -78,6 +145,16 @@ impl Seen {
         let share = self.share(base);
         Estimate::up_to(0.0, 1.0, format!("{:.0} % of its memory is on base pages", share * 100.0))
     }
+}
+
+/// Bytes in words.
+pub(crate) fn bytes(value: f64) -> String {
+    Bytes(value.max(0.0) as u64).to_string().trim().to_owned()
+}
+
+/// A time in words.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 1.0 { format!("{:.1} ms", value * 1e3) } else { format!("{value:.2} s") }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::server::Load;
 use crate::trial::{Ending, Manner, Run, Stage};
 
 /// A command that is shorter than this is run several times for one run, until they take as long.
@@ -48,6 +49,8 @@ pub struct Options {
     pub seed: u64,
     /// What the command prints that counts.
     pub metric: Option<Metric>,
+    /// How it is asked, if it is a server.
+    pub load: Option<Load>,
     /// Levers by name; none: all.
     pub only: Vec<String>,
     /// Every lever that can be tried is, and to the end.
@@ -213,7 +216,7 @@ pub fn advise(
     orphans::adopt()?;
     let target = Target::of(linux, words, path)?;
     let metric = options.metric.as_ref().map(|metric| &metric.pattern);
-    let stage = Stage { target: &target, signals, metric };
+    let stage = Stage { target: &target, signals, metric, load: options.load.as_ref() };
     let begun = Instant::now();
     let session = Session::begin(stage, options, begun, progress).and_then(Session::rounds);
     if session.is_err() {
@@ -274,19 +277,21 @@ impl<'a> Session<'a> {
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
-        let batch = match wall < SHORT {
+        let batch = match wall < SHORT && options.load.is_none() {
             true => (BATCH.as_secs_f64() / wall.as_secs_f64().max(1e-4)).ceil() as usize,
             false => 1,
         };
         let batch = batch.min(MANY);
+        let turn = if options.load.is_some() { TURN } else { 0.02 };
+        let each = if options.load.is_some() { wall + Duration::from_secs_f64(TURN) } else { wall };
         let seen = seen(&run);
         let arms = arms(stage.target, &seen, options)?;
         Ok(Self {
-            time: options.within.unwrap_or(TIME.max(wall * TIMES)),
+            time: options.within.unwrap_or(TIME.max(each * TIMES)),
             // A lever that makes it take so much longer helps nobody.
             limit: (wall * 5 + Duration::from_secs(10)).min(limit),
             batch,
-            pace: Pace::new((seen.seconds + 0.02) * batch as f64),
+            pace: Pace::new((seen.seconds + turn) * batch as f64),
             seen,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
@@ -440,7 +445,12 @@ impl<'a> Session<'a> {
                 "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time here"
             ));
         }
-        let time = noise(runs.time()).unwrap_or(0.0);
+        if runs.time() == Quantity::Cpu && runs.idle() > 0.0 {
+            notes.push(
+                "it sleeps most of its time: CPU time is judged in shares of a quarter of its wall time".into(),
+            );
+        }
+        let time = runs.judged_noise().map_or(0.0, |noise| noise * 100.0);
         if time > self.options.worth * 100.0 {
             notes.push(format!(
                 "runs of the same differ by {time:.1} % in time: a quieter machine, or more time (--within), tells more"
@@ -518,7 +528,14 @@ fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
             };
             bail!("{name} fails as it is, {status}{said}; nothing was tried{way}");
         }
-        Ending::Status(_) => {}
+        Ending::Failed(how) => {
+            let said = match run.complaint.as_str() {
+                "" => String::new(),
+                text => format!(" (its last words: {text})"),
+            };
+            bail!("{name} cannot be asked as it is: {how}{said}; nothing was tried");
+        }
+        Ending::Status(_) | Ending::Served => {}
     }
     ensure!(
         !run.left,
@@ -540,8 +557,9 @@ fn failure(run: &Run) -> Option<String> {
     match &run.ending {
         Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
         Ending::Status(status) if !status.success() => Some(status.to_string()),
-        Ending::Status(_) if run.left => Some("something that goes on in the background".into()),
-        Ending::Status(_) => None,
+        Ending::Failed(how) => Some(how.clone()),
+        _ if run.left => Some("something that goes on in the background".into()),
+        Ending::Status(_) | Ending::Served => None,
     }
 }
 
@@ -570,6 +588,9 @@ fn merged(mut runs: Vec<Run>) -> Run {
     };
     all
 }
+
+/// Time from one turn of a server to the next, its start and rest among it, beside what the client takes.
+const TURN: f64 = 1.3;
 
 fn seen(run: &Run) -> Seen {
     let mut seen = Seen::of(run.looks.clone());
@@ -683,6 +704,7 @@ mod tests {
             within: None,
             seed: 1,
             metric: None,
+            load: None,
             only: Vec::new(),
             exhaustive: false,
         };

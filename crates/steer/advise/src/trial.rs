@@ -4,53 +4,41 @@
 //! standard input is empty. What it prints is read, and a digest of it kept, so that a lever under which it prints
 //! something else is found out. What it leaves running in the background is ended.
 
-use std::collections::VecDeque;
-use std::io::Read;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use pagemill_control::run_cost::timed;
 use pagemill_control::run_memory::{Memory, Watch, mean};
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, cgroup, orphans, scheduling, thread};
+use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
 use pagemill_launch::stats_page;
 use regex::bytes::Regex;
 
+use crate::ending::{Interrupted, stop};
 use crate::lever::{Start, Target};
+use crate::printed::Printed;
 use crate::rule::Figures;
+use crate::server::{Asked, Load, ask};
 
-/// How long a command has to end when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// What the command starts may outlive it by this much and is not left behind.
 const LINGER: Duration = Duration::from_millis(200);
 /// Looks at a run that tell its memory, at the least.
 const FEWEST: usize = 3;
-/// How much of what it prints is kept to look for the metric in.
-const KEPT: usize = 1 << 20;
-
-/// The user or the system asked this to end.
-#[derive(Debug, Clone, Copy)]
-pub struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By itself, with this status.
     Status(ExitStatus),
+    /// A server that was asked, and asked to end.
+    Served,
+    /// A server or its client failed, and how.
+    Failed(String),
     /// It was ended, for it took too long.
     TooLong,
 }
@@ -86,6 +74,8 @@ pub struct Stage<'a> {
     pub signals: &'a Signals,
     /// What is looked for in what it prints.
     pub metric: Option<&'a Regex>,
+    /// How it is asked, if it is a server.
+    pub load: Option<&'a Load>,
 }
 
 /// How a run is looked at.
@@ -113,10 +103,14 @@ impl Stage<'_> {
         let before = (!start.words.is_empty() && self.target.executable != self.target.path)
             .then(|| self.target.executable.clone());
         let heap = start.words.iter().any(|word| word == "--heap");
+        let merges = start.words.iter().any(|word| word == "--ksm");
+        let ksmd = merges.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
+        let merging = || ksmd.and_then(|ksmd| linux.thread_cpu(ksmd).ok()).unwrap_or_default();
+        let merged = merging();
         let watched = timed(
             command,
             |pid, over| Seen::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
-            |child| self.wait(child, manner.limit),
+            |child| self.attend(child, manner.limit),
         )?;
         let (run, seen) = match watched {
             Ok(done) => done,
@@ -125,30 +119,56 @@ impl Stage<'_> {
         // Without a thread beside it nothing was seen of it.
         let seen = seen.unwrap_or_default();
         let left = self.tidy()?;
+        let merged = merging().saturating_sub(merged);
         let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
         let (out, err) = (out.end()?, err.end()?);
-        let found = |printed: &Printed| self.metric.and_then(|metric| printed.last(metric));
+        let (ending, asked) = run.ended;
+        let from = asked.as_ref().map_or(0.0, |asked| asked.from);
+        let looks: Vec<Memory> =
+            seen.looks.into_iter().filter(|look| look.seconds >= from).collect();
         // A run of which nearly nothing was seen says nothing of its memory.
-        let told = seen.looks.len() >= FEWEST;
+        let told = looks.len() >= FEWEST;
+        let (mut used, mut wall) = (run.used, run.took);
+        let mut said = vec![&out, &err];
+        if let Some(asked) = &asked {
+            (used, wall) = (asked.used, asked.wall);
+            said = asked.said.iter().collect();
+        }
+        let found = |printed: &&Printed| self.metric.and_then(|metric| printed.last(metric));
+        let complaint =
+            said.iter().rev().map(|printed| printed.last_line()).find(|line| !line.is_empty());
         let figures = Figures {
-            mean: mean(&seen.looks).filter(|_| told),
-            peak: seen.looks.iter().map(|look| look.bytes as f64).reduce(f64::max).filter(|_| told),
-            cpu: Some((run.used.user + run.used.system).as_secs_f64()),
-            wall: Some(run.took.as_secs_f64()),
+            mean: mean(&looks).filter(|_| told),
+            peak: looks.iter().map(|look| look.bytes as f64).reduce(f64::max).filter(|_| told),
+            cpu: Some((used.user + used.system + merged).as_secs_f64()),
+            wall: Some(wall.as_secs_f64()),
             charge: charge.map(|bytes| bytes as f64),
-            metric: found(&out).or_else(|| found(&err)),
+            metric: said.iter().find_map(found),
         };
         Ok(Ok(Run {
             figures,
-            ending: run.ended,
-            used: run.used,
-            looks: seen.looks,
+            ending,
+            used,
+            looks,
             marked: seen.marked,
             live: seen.live,
-            digest: out.digest,
-            complaint: err.last_line(),
+            // What a server prints says when it did what.
+            digest: if asked.is_some() { 0 } else { out.digest },
+            complaint: if asked.is_some() {
+                complaint.unwrap_or_default()
+            } else {
+                err.last_line()
+            },
             left,
         }))
+    }
+
+    /// Waits for the end of a command, or asks a server and ends it.
+    fn attend(&self, child: &mut Child, limit: Duration) -> Result<(Ending, Option<Asked>)> {
+        let Some(load) = self.load else { return Ok((self.wait(child, limit)?, None)) };
+        let asked = ask(&self.target.linux, child, load, self.signals)?;
+        let ending = asked.failed.clone().map_or(Ending::Served, Ending::Failed);
+        Ok((ending, Some(asked)))
     }
 
     fn command(&self, start: &Start) -> Command {
@@ -200,20 +220,6 @@ impl Stage<'_> {
         }
         Ok(false)
     }
-}
-
-/// Asks a command and what it has started to end, and sees to it that it does.
-fn stop(child: &mut Child) -> Result<()> {
-    // Whoever has ended meanwhile need not be told.
-    let _ = signal::send_to_group(child.id(), signal::TERMINATE);
-    let begun = Instant::now();
-    while child.try_wait()?.is_none() {
-        if begun.elapsed() > PATIENCE {
-            let _ = signal::send_to_group(child.id(), signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
 }
 
 /// A control group for one run, if this user may make one.
@@ -272,103 +278,5 @@ impl Seen {
             }
         }
         seen
-    }
-}
-
-/// What a command prints, read while it does.
-struct Printed {
-    digest: u64,
-    kept: Vec<u8>,
-}
-
-impl Printed {
-    fn read(mut from: impl Read + Send + 'static) -> Result<Reading> {
-        let reading = thread::start(move || {
-            let (mut digest, mut kept) = (Fnv::default(), VecDeque::new());
-            let mut buffer = vec![0; 1 << 16];
-            loop {
-                match from.read(&mut buffer)? {
-                    0 => break,
-                    length => {
-                        digest.take(&buffer[..length]);
-                        kept.extend(&buffer[..length]);
-                        let over = kept.len().saturating_sub(KEPT);
-                        kept.drain(..over);
-                    }
-                }
-            }
-            Ok(Self { digest: digest.0, kept: kept.into() })
-        });
-        Ok(Reading(reading?))
-    }
-
-    /// The number that the metric's group last matched.
-    fn last(&self, metric: &Regex) -> Option<f64> {
-        let found = metric.captures_iter(&self.kept).last()?;
-        let number = found.get(1).or_else(|| found.get(0))?;
-        std::str::from_utf8(number.as_bytes()).ok()?.replace(',', "").parse().ok()
-    }
-
-    fn last_line(&self) -> String {
-        let text = String::from_utf8_lossy(&self.kept);
-        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        line.trim().chars().take(200).collect()
-    }
-}
-
-/// A stream that is being read.
-struct Reading(JoinHandle<std::io::Result<Printed>>);
-
-impl Reading {
-    fn end(self) -> Result<Printed> {
-        let read = self.0.join().map_err(|_| anyhow::anyhow!("the reader has failed"))?;
-        read.context("cannot read what the command prints")
-    }
-}
-
-/// FNV-1a, 64 bits: tells different outputs apart, nothing more.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn take(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_number_that_the_metric_names_is_taken() {
-        let text = b"requests per second: 1,200.5 now\nrequests per second: 99\nand no more\n\n";
-        let printed = Printed::read(&text[..]).unwrap().end().unwrap();
-        let metric = |text| Regex::new(text).unwrap();
-        assert_eq!(printed.last(&metric("per second: ([0-9.,]+)")), Some(99.0));
-        assert_eq!(printed.last(&metric("[0-9,.]+ now")), None, "that is no number");
-        assert_eq!(printed.last(&metric("([0-9,.]+) now")), Some(1200.5));
-        assert_eq!(printed.last(&metric("latency: ([0-9]+)")), None);
-        assert_eq!(printed.last_line(), "and no more");
-    }
-
-    #[test]
-    fn what_is_long_is_digested_whole_and_its_end_kept() {
-        let long = vec![7_u8; KEPT + 5];
-        let read =
-            |bytes: Vec<u8>| Printed::read(std::io::Cursor::new(bytes)).unwrap().end().unwrap();
-        let mut other = long.clone();
-        other[0] = 8;
-        let (one, two) = (read(long.clone()), read(other));
-        assert_ne!(one.digest, two.digest);
-        assert_eq!(one.kept.len(), KEPT);
-        assert_eq!(read(long).digest, one.digest);
     }
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use pagemill_advise::ending::Interrupted;
+use pagemill_advise::glance;
 use pagemill_advise::rule::Goal as Wanted;
+use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::trial::Interrupted;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::{Kind, Linux};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
@@ -19,6 +22,8 @@ const EXAMPLES: &str = "\
 Examples:
   pagemill advise -- ./solver input.dat           which lever, and what does it buy me?
   pagemill advise --goal speed -- xz -9 -k -c big.tar
+  pagemill advise --load 'redis-benchmark -q -t set,get -n 100000' --metric 'GET: ([0-9.]+)' -- redis-server --save ''
+  pagemill advise -p 4711                         what may help a process that runs already; nothing is tried
   pagemill advise --metric 'ops/s: ([0-9.]+)' --html advice.html -- ./bench
 ";
 
@@ -50,6 +55,13 @@ pub struct Arguments {
     /// Less of the metric is better, as of a latency.
     #[arg(long, requires = "metric")]
     less_is_better: bool,
+    /// The command is a server, and this is its client, a line for sh: the server is started anew for each turn, asked
+    /// when it listens, left alone for a second and ended.
+    #[arg(long, value_name = "CLIENT")]
+    load: Option<String>,
+    /// How long the client asks at the most; it is then ended. With -p, how long the process is looked at.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = crate::values::length)]
+    time: Nanos,
     /// Try these levers only, whatever they are expected to bring.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     levers: Vec<String>,
@@ -67,8 +79,14 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
+    /// A process that runs already: what levers may bring to it is estimated from what is seen of it; nothing is tried.
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = crate::values::process)]
+    pid: Option<u32>,
+    /// A recording of its memory (`record --with heap,hugepages`): the same.
+    #[arg(value_name = "REC", conflicts_with_all = ["command", "pid"])]
+    recording: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(last = true, value_name = "CMD", required = true)]
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "recording"])]
     command: Vec<OsString>,
 }
 
@@ -91,9 +109,16 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+fn time(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.0)
+}
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
+    if arguments.command.is_empty() {
+        return glance(&linux, arguments);
+    }
     let options = arguments.options()?;
     if let Some(file) = arguments.html.as_ref().filter(|path| path.exists() && !arguments.force) {
         anyhow::bail!("{} exists (use -f to overwrite it)", file.display());
@@ -145,6 +170,40 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
+/// Estimates, of a process or a recording.
+fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
+    let seen = match (&arguments.recording, arguments.pid) {
+        (Some(path), _) => {
+            let mut reader = pagemill_launch::context::recording(path, false)?;
+            glance::recording(linux, &mut reader).with_context(|| path.display().to_string())
+        }
+        (None, Some(pid)) => {
+            let signals = Signals::block(signal::ENDS)?;
+            glance::process(linux, pid, time(arguments.time), &signals)
+        }
+        (None, None) => anyhow::bail!("name a command (-- CMD), a process (-p PID) or a recording"),
+    };
+    let seen = match seen {
+        Err(error) if error.downcast_ref::<Interrupted>().is_some() => return Ok(Exit::Code(130)),
+        Err(error) if kind(&error) == Some(Kind::Permission) => {
+            eprintln!("pagemill: {error:#}");
+            return Ok(Exit::Permission);
+        }
+        seen => seen?,
+    };
+    if arguments.printed.json {
+        crate::answer::print("advise-estimates", seen.json())?;
+    } else {
+        pagemill_launch::stdio::stdout(&seen.text());
+    }
+    Ok(Exit::Ok)
+}
+
+/// What the kernel refused, if that is the cause.
+fn kind(error: &anyhow::Error) -> Option<Kind> {
+    error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
+}
+
 impl Arguments {
     fn options(&self) -> Result<Options> {
         let metric = self.metric.as_ref().map(|text| {
@@ -166,9 +225,10 @@ impl Arguments {
             },
             worth: self.worth,
             slower: self.slower,
-            within: self.within.map(|time| Duration::from_nanos(time.0)),
+            within: self.within.map(time),
             seed: self.seed,
             metric,
+            load: self.load.clone().map(|client| Load { client, time: time(self.time) }),
             only: self.levers.clone(),
             exhaustive: self.all,
         })

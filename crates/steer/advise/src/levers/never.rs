@@ -31,7 +31,7 @@ impl Lever for Never {
         if huge == 0 {
             return Estimate::nothing("it has no huge pages as it is");
         }
-        let share = seen.share(huge);
+        let share = seen.share(seen.bloat.unwrap_or(huge));
         // What may be untouched of huge pages; and the zeroing of it, which is the kernel's time.
         Estimate::up_to(
             share,

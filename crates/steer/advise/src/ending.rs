@@ -1,0 +1,36 @@
+//! Ending what was started, before its time.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pagemill_kernel::signal;
+
+/// How long a command has to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The user or the system asked this to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Asks a command and what it has started to end, and sees to it that it does.
+pub(crate) fn stop(child: &mut Child) -> Result<()> {
+    // Whoever has ended meanwhile need not be told.
+    let _ = signal::send_to_group(child.id(), signal::TERMINATE);
+    let begun = Instant::now();
+    while child.try_wait()?.is_none() {
+        if begun.elapsed() > PATIENCE {
+            let _ = signal::send_to_group(child.id(), signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
