@@ -49,11 +49,11 @@ pub const INJECTOR_STACK: u64 = END - STACK - 64;
 /// Stack of the mapper.
 pub const MAPPER_STACK: u64 = END - 64;
 
-/// Entry: clones; the child becomes the injector (`r12` is 0) or the mapper (1), the parent traps.
+/// Entry: clones; the child becomes the injector (`r12` is 0) or the mapper (1), the parent goes on at `r15`.
 pub const CLONE: u64 = CODE;
-/// Entry: runs the commands of the list, then traps.
+/// Entry: runs the commands of the list, then goes on at `r15`.
 pub const LIST: u64 = CODE + 64;
-/// Entry: one system call, then a trap.
+/// Entry: one system call, then on at `r15`.
 pub const SYSCALL: u64 = CODE + 128;
 /// Entry: `inside`, a function of the C interface that threads of the program call for a plain mmap or munmap.
 pub const INSIDE: u64 = CODE + 192;
@@ -239,6 +239,15 @@ impl Control {
     /// Where [`Control::ranges`] stands in the program.
     pub const fn ranges_address() -> u64 {
         CONTROL + std::mem::offset_of!(Control, ranges) as u64
+    }
+
+    /// The call that the mapper of process `pid` received last, unless it is done with.
+    pub fn received_in(pid: u32) -> Option<crate::seccomp::Notified> {
+        let mut bytes = [0; size_of::<crate::seccomp::Notified>()];
+        let at = CONTROL + std::mem::offset_of!(Control, notification) as u64;
+        crate::process_vm::read(pid, at, &mut bytes).ok()?;
+        let notified = crate::seccomp::Notified::of(&bytes);
+        (notified.id != 0).then_some(notified)
     }
 
     /// Puts calls into the list that [`LIST`] runs. At most [`COMMANDS`].

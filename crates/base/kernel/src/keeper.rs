@@ -9,9 +9,10 @@
 //!     stopped with our parent, by a key  ──► it waits
 //!  we have ended, or let all go, and
 //!     a mapper lives                     ──► it leaves the answers to that, which knows the memory
-//!     none does                          ──► it answers: the call goes on as it is
-//!     a call stays unanswered all the    ──► so do calls that were received by one that died before it answered: they
-//!     same                                   are found by their numbers, which the kernel gives in a row
+//!     none does                          ──► it answers: the call goes on as it is, if need be after a rescue
+//!     a call stays unanswered all the    ──► it answers those that were received by one that died before it did: a
+//!     same                                   mapper's are found in its program, ours by their numbers, which the kernel
+//!                                            gives in a row
 //!  nobody has the filter any more        ──► it ends
 //! ```
 //!
@@ -22,15 +23,21 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::injected::Control;
 use crate::seccomp::{self, Answer, Notified};
 use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
 
 /// Mappers that the keeper knows of.
 const MAPPERS: usize = 1 << 15;
+/// Between two looks of who stands by.
+const MOMENT: Duration = Duration::from_millis(20);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// Injectors without a mapper look once a second whether we live, and let their program go; by then they have.
 const INJECTORS: Duration = Duration::from_millis(2500);
+
+/// By then the memory of a program is its own, or its injector was killed.
+const PARTED: Duration = Duration::from_secs(6);
 
 /// What we tell it, in memory that both have.
 struct Told {
@@ -41,8 +48,13 @@ struct Told {
     count: AtomicU32,
     /// Number of a call that was received not long ago; 0: of none.
     latest: AtomicU64,
-    mappers: [AtomicU32; MAPPERS],
+    /// Each with its process: a word of two numbers.
+    mappers: [AtomicU64; MAPPERS],
 }
+
+/// Makes the memory of the process its own that a thread is of, which waits in a call; has it come back from that by the
+/// function that it is given.
+pub type Rescue = fn(u32, &dyn Fn()) -> Result<()>;
 
 /// Our end of it.
 pub struct Keeper(&'static Told);
@@ -54,58 +66,25 @@ impl std::fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`].
-    pub fn start(listener: &OwnedFd, patience: Duration) -> Result<Self> {
-        let failed = || Error::last("start", "the keeper of traced programs");
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let memory = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                size_of::<Told>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED {
-            return Err(failed());
-        }
-        let memory = memory.cast::<Told>();
-        // SAFETY: mapped for its size, page aligned, never unmapped; zero bytes are a valid `Told`, all of atomics.
-        let told: &'static Told = unsafe { &*memory };
+    /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`], and helps programs by
+    /// `rescue` in which nothing of ours is left.
+    pub fn start(listener: &OwnedFd, patience: Duration, rescue: Rescue) -> Result<Self> {
+        let told = told()?;
         let tracer = std::process::id();
         let pidfd = pidfd::open(tracer)?;
-        // SAFETY: the child forks again and ends; the grandchild runs `keep`, which never returns. Both are copies of
-        // the calling thread alone; the C library makes its allocator usable in them.
-        let child = unsafe { libc::fork() };
-        if child < 0 {
-            return Err(failed());
-        }
-        if child == 0 {
-            // SAFETY: as above.
-            unsafe {
-                libc::setsid();
-                if libc::fork() == 0 {
-                    keep(told, listener.as_raw_fd(), pidfd.as_raw_fd(), tracer, patience);
-                }
-                libc::_exit(0);
-            }
-        }
-        let mut status = 0;
-        // SAFETY: `status` is valid for writes; the child ends at once.
-        while unsafe { libc::waitpid(child, &mut status, 0) } < 0
-            && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-        {}
+        apart(|| {
+            let ours = (listener.as_raw_fd(), pidfd.as_raw_fd());
+            keep(told, ours, tracer, patience, rescue);
+        })?;
         heartbeat::count_in(&told.beats);
         Ok(Self(told))
     }
 
-    /// The mappers that live now.
-    pub fn tell(&self, mappers: impl Iterator<Item = u32>) {
+    /// The mappers that live now, each with its process.
+    pub fn tell(&self, mappers: impl Iterator<Item = (u32, u32)>) {
         let mut count = 0;
-        for (slot, mapper) in self.0.mappers.iter().zip(mappers) {
-            slot.store(mapper, Ordering::Relaxed);
+        for (slot, (mapper, process)) in self.0.mappers.iter().zip(mappers) {
+            slot.store(u64::from(mapper) << 32 | u64::from(process), Ordering::Relaxed);
             count += 1;
         }
         self.0.count.store(count, Ordering::Release);
@@ -124,9 +103,104 @@ impl Keeper {
     }
 }
 
+/// Fresh memory for what is told.
+fn told() -> Result<&'static Told> {
+    // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+    let memory = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            size_of::<Told>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return Err(Error::last("start", "the keeper of traced programs"));
+    }
+    let memory = memory.cast::<Told>();
+    // SAFETY: mapped for its size, page aligned, never unmapped; zero bytes are a valid `Told`, all of atomics.
+    Ok(unsafe { &*memory })
+}
+
+/// Does this in a process that is no child of ours.
+fn apart(what: impl FnOnce() -> std::convert::Infallible) -> Result<()> {
+    // SAFETY: the child forks again and ends; the grandchild does what it is for, which never returns. Both are copies of
+    // the calling thread alone; the C library makes its allocator usable in them.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(Error::last("start", "the keeper of traced programs"));
+    }
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe {
+            libc::setsid();
+            if libc::fork() == 0 {
+                what();
+            }
+            libc::_exit(0);
+        }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes; the child ends at once.
+    while unsafe { libc::waitpid(child, &mut status, 0) } < 0
+        && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+    {}
+    Ok(())
+}
+
+/// Stands by until there is a keeper: from before a program filters its calls until its listener is in our hands, and
+/// takes our place if we are killed meanwhile.
+#[derive(Debug)]
+pub struct StandBy(&'static AtomicU32);
+
+impl StandBy {
+    /// For process `program`, otherwise as [`Keeper::start`].
+    pub fn start(program: u32, patience: Duration, rescue: Rescue) -> Result<Self> {
+        let told = told()?;
+        let tracer = std::process::id();
+        let (fd, of_program) = (pidfd::open(tracer)?, pidfd::open(program)?);
+        apart(|| {
+            while told.released.load(Ordering::Acquire) == 0 && !readable(fd.as_raw_fd(), MOMENT) {}
+            // The call may be under way.
+            for _ in 0..100 {
+                if told.released.load(Ordering::Acquire) != 0 {
+                    break;
+                }
+                if let Some(listener) = listener_of(program, &of_program) {
+                    let ours = (listener.as_raw_fd(), fd.as_raw_fd());
+                    keep(told, ours, tracer, patience, rescue);
+                }
+                std::thread::sleep(MOMENT);
+            }
+            // SAFETY: ends this process, which has nothing to put in order.
+            unsafe { libc::_exit(0) }
+        })?;
+        Ok(Self(&told.released))
+    }
+}
+
+impl Drop for StandBy {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Release);
+    }
+}
+
+/// The listener of a process's filter, which it has open itself.
+fn listener_of(program: u32, pidfd: &OwnedFd) -> Option<OwnedFd> {
+    let opened = std::fs::read_dir(format!("/proc/{program}/fd")).ok()?;
+    opened.flatten().find_map(|entry| {
+        let file = std::fs::read_link(entry.path()).ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let is = file.as_os_str() == "anon_inode:seccomp notify";
+        is.then(|| pidfd::descriptor(pidfd, number).ok())?
+    })
+}
+
 /// What the keeper does.
-fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duration) -> ! {
-    let (listener, tracer) = alone(listener, tracer);
+fn keep(told: &Told, ours: (RawFd, RawFd), pid: u32, patience: Duration, rescue: Rescue) -> ! {
+    let (listener, tracer) = alone(ours.0, ours.1);
     let parent = Linux::live().stat(pid).map_or(0, |stat| stat.parent);
     let mut seen = (told.beats.load(Ordering::Relaxed), Instant::now());
     let mut died = false;
@@ -154,31 +228,90 @@ fn keep(told: &Told, listener: RawFd, tracer: RawFd, pid: u32, patience: Duratio
     // SAFETY: nothing is written to it any more, and who reads what we wrote is not to wait for us.
     unsafe { libc::close(2) };
     let count = told.count.load(Ordering::Acquire) as usize;
-    let mappers = told.mappers.iter().take(count).map(|mapper| mapper.load(Ordering::Relaxed));
-    let mappers: Vec<(u32, OwnedFd)> =
-        mappers.filter_map(|mapper| Some((mapper, pidfd::open(mapper).ok()?))).collect();
+    let mappers = told.mappers.iter().take(count).map(|word| word.load(Ordering::Relaxed));
+    let opened = |word: u64| {
+        Some(Mapper {
+            id: (word >> 32) as u32,
+            process: word as u32,
+            end: pidfd::open((word >> 32) as u32).ok(),
+        })
+    };
+    let mut mappers: Vec<Mapper> = mappers.filter_map(opened).collect();
+    let helper = Helper { listener: &listener, rescue, since: Instant::now() };
     if died {
         std::thread::sleep(INJECTORS);
+        helper.take_from_dead(&mut mappers);
         end_waits(&listener, told.latest.load(Ordering::Acquire));
     }
     loop {
-        if !readable(listener.as_raw_fd(), Duration::from_secs(3600)) {
+        let long = Duration::from_secs(if mappers.is_empty() { 3600 } else { 1 });
+        let called = readable(listener.as_raw_fd(), long);
+        helper.take_from_dead(&mut mappers);
+        if !called {
             continue;
         }
         end_if_unused(&listener);
-        let mut living = mappers.iter().filter(|(_, fd)| !readable(fd.as_raw_fd(), Duration::ZERO));
-        if let Some((mapper, _)) = living.next() {
+        if let Some(mapper) = mappers.first() {
             // It may have been stopped with its group.
-            let stopped = Linux::live().stat(*mapper).is_ok_and(|stat| stat.state == 'T');
+            let stopped = Linux::live().stat(mapper.id).is_ok_and(|stat| stat.state == 'T');
             if stopped {
-                let _ = signal::send(*mapper, signal::CONTINUE);
+                let _ = signal::send(mapper.id, signal::CONTINUE);
             }
             std::thread::sleep(Duration::from_millis(20));
         } else if let (true, _) = seccomp::waits(&listener)
             && let Some(notified) = seccomp::receive(&listener)
         {
-            let _ = seccomp::answer(&listener, notified.id, answer(&notified));
+            helper.answer(&notified);
         }
+    }
+}
+
+/// A mapper, and the process that it is for.
+struct Mapper {
+    id: u32,
+    process: u32,
+    /// `None`: it has ended.
+    end: Option<OwnedFd>,
+}
+
+/// Answers in place of mappers that have ended.
+struct Helper<'a> {
+    listener: &'a OwnedFd,
+    rescue: Rescue,
+    /// Since when there is no tracer.
+    since: Instant,
+}
+
+impl Helper<'_> {
+    /// Answers what mappers had received that have ended, and forgets them.
+    fn take_from_dead(&self, mappers: &mut Vec<Mapper>) {
+        let living = |mapper: &Mapper| {
+            mapper.end.as_ref().is_some_and(|end| !readable(end.as_raw_fd(), Duration::ZERO))
+        };
+        let (live, dead): (Vec<_>, Vec<_>) = std::mem::take(mappers).into_iter().partition(living);
+        *mappers = live;
+        for mapper in dead {
+            if let Some(notified) = Control::received_in(mapper.process)
+                && seccomp::is_under_way(self.listener, notified.id)
+            {
+                self.answer(&notified);
+            }
+        }
+    }
+
+    fn answer(&self, notified: &Notified) {
+        // An injector makes the memory the program's own, if one is left.
+        while depends(notified) && self.since.elapsed() < PARTED {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let put_back = || {
+            let _ = seccomp::answer(self.listener, notified.id, seccomp::UNMADE);
+        };
+        if depends(notified) && (self.rescue)(notified.thread, &put_back).is_ok() {
+            return;
+        }
+        // Where it came back unmade this is nobody's.
+        let _ = seccomp::answer(self.listener, notified.id, answer(notified));
     }
 }
 
@@ -242,19 +375,64 @@ fn end_if_unused(listener: &OwnedFd) {
     }
 }
 
-/// A call goes on as it is, but one: memory over the file that our programs have would read as the file's bytes after
-/// `MADV_DONTNEED`, not as zeros. That is advice, and it is not taken.
-fn answer(notified: &Notified) -> Answer {
+/// Whether a process has a memory file of ours open: its memory may still be over that.
+fn holds(thread: u32) -> bool {
+    let opened = std::fs::read_dir(format!("/proc/{thread}/fd"));
+    opened.is_ok_and(|opened| {
+        let target = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.and_then(|entry| std::fs::read_link(entry.path())).ok()
+        };
+        opened.filter_map(target).any(|file| file.as_os_str().as_encoded_bytes().starts_with(OURS))
+    })
+}
+
+/// How mappings of a memory file of ours begin.
+const OURS: &[u8] = b"/memfd:pagemill";
+
+/// Advice that drops pages.
+fn drops(notified: &Notified) -> bool {
     const DONT_NEED_LOCKED: u64 = 24;
-    let [start, length, advice, ..] = notified.argument;
-    let drops = i64::from(notified.number) == libc::SYS_madvise
-        && [libc::MADV_DONTNEED as u64, DONT_NEED_LOCKED].contains(&advice);
-    let maps = || Linux::live().maps(notified.thread).unwrap_or_default();
-    let ours = drops
-        && maps().iter().any(|mapping| {
-            mapping.name.starts_with("/memfd:pagemill")
-                && mapping.start < start.saturating_add(length)
-                && start < mapping.end
-        });
-    if ours { Answer::Return(-i64::from(libc::EINVAL)) } else { Answer::GoOn }
+    i64::from(notified.number) == libc::SYS_madvise
+        && [libc::MADV_DONTNEED as u64, DONT_NEED_LOCKED].contains(&notified.argument[2])
+}
+
+/// Whether what becomes of a call depends on where the memory of its process is.
+fn depends(notified: &Notified) -> bool {
+    (drops(notified) || forks(notified)) && holds(notified.thread)
+}
+
+/// A call goes on as it is, but two, where all that ran for us in a process was killed and nothing else could be done.
+/// Memory over the file that our programs have would read as the file's bytes after `MADV_DONTNEED`, not as zeros: that
+/// is advice, and it is not taken. And a forked child would share the memory that was shared with the file: there is
+/// none.
+fn answer(notified: &Notified) -> Answer {
+    if !depends(notified) {
+        return Answer::GoOn;
+    }
+    let mut maps = Linux::live().maps(notified.thread).unwrap_or_default();
+    maps.retain(|mapping| mapping.name.as_bytes().starts_with(OURS));
+    let [start, length, ..] = notified.argument;
+    let end = start.saturating_add(length);
+    if drops(notified) && maps.iter().any(|mapping| mapping.start < end && start < mapping.end) {
+        Answer::Return(-i64::from(libc::EINVAL))
+    } else if forks(notified) && maps.iter().any(|mapping| mapping.shared) {
+        Answer::Return(-i64::from(libc::EAGAIN))
+    } else {
+        Answer::GoOn
+    }
+}
+
+/// Whether a call makes a process with a copy of the memory.
+fn forks(notified: &Notified) -> bool {
+    let flags = match i64::from(notified.number) {
+        libc::SYS_fork => Some(0),
+        libc::SYS_clone => Some(notified.argument[0]),
+        libc::SYS_clone3 => {
+            let mut flags = [0; 8];
+            let read = crate::process_vm::read(notified.thread, notified.argument[0], &mut flags);
+            read.ok().map(|()| u64::from_ne_bytes(flags))
+        }
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0)
 }

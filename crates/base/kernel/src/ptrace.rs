@@ -4,6 +4,7 @@
 //! Every call must come from the thread that launched or seized the tracee; the kernel answers others
 //! with "no such process".
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -81,13 +82,24 @@ fn of(action: &'static str, thread: u32) -> impl FnOnce(io::Error) -> Error {
 pub struct Launched {
     /// The process.
     pub pid: u32,
+    gone: Cell<bool>,
     go: OwnedFd,
     failure: OwnedFd,
+}
+
+impl Drop for Launched {
+    /// One that was not let go does not execute the program, as it would if we were killed.
+    fn drop(&mut self) {
+        if !self.gone.get() {
+            let _ = crate::signal::send(self.pid, libc::SIGKILL);
+        }
+    }
 }
 
 impl Launched {
     /// Lets it execute the program.
     pub fn go(&self) -> Result<()> {
+        self.gone.set(true);
         // SAFETY: the byte is valid for reads; the descriptor is open.
         let written = unsafe { libc::write(self.go.as_raw_fd(), [1_u8].as_ptr().cast(), 1) };
         if written == 1 {
@@ -151,7 +163,7 @@ impl Setup {
     }
 }
 
-/// Forks a child that waits for [`Launched::go`] and then executes `path`, with no signal blocked.
+/// Forks a child that waits for [`Launched::go`], or for our end, and then executes `path`, with no signal blocked.
 pub fn launch(
     path: &CStr,
     arguments: &[CString],
@@ -175,7 +187,9 @@ pub fn launch(
         unsafe {
             let mut byte = 0_u8;
             libc::close(go.as_raw_fd());
-            if libc::read(may_go.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
+            let told = libc::read(may_go.as_raw_fd(), (&raw mut byte).cast(), 1) == 1;
+            // Whose tracer was killed is executed untraced, unless calls of it are to be stops.
+            if !told && setup.mappings {
                 libc::_exit(127);
             }
             let mut none: libc::sigset_t = std::mem::zeroed();
@@ -193,7 +207,7 @@ pub fn launch(
             libc::_exit(127);
         }
     }
-    Ok(Launched { pid: pid as u32, go, failure })
+    Ok(Launched { pid: pid as u32, gone: Cell::new(false), go, failure })
 }
 
 /// Attaches to a thread without stopping it, with these options.
@@ -246,6 +260,17 @@ pub fn registers(thread: u32) -> Result<Registers> {
 pub fn set_registers(thread: u32, registers: &Registers) -> Result<()> {
     request(libc::PTRACE_SETREGS, thread, 0, (&raw const *registers) as usize)
         .map_err(of("set registers of", thread))
+}
+
+/// Writes into the memory of a stopped thread at `address`, also where the program itself may not write: what it maps
+/// privately there becomes its own.
+pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> Result<()> {
+    for (index, word) in bytes.chunks_exact(8).enumerate() {
+        let word = usize::from_ne_bytes(std::array::from_fn(|at| word[at]));
+        request(libc::PTRACE_POKEDATA, thread, address as usize + 8 * index, word)
+            .map_err(of("change the code of", thread))?;
+    }
+    Ok(())
 }
 
 /// The blocked signals of a stopped thread, a bit each.

@@ -58,7 +58,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_ptrace,
 ];
 
-/// Advice that drops pages, or says what a fork shall do.
+/// Advice that drops pages, makes huge ones, or says what a fork shall do.
 const ADVICE: &[i32] = &[
     libc::MADV_DONTNEED,
     libc::MADV_FREE,
@@ -68,6 +68,7 @@ const ADVICE: &[i32] = &[
     libc::MADV_WIPEONFORK,
     libc::MADV_KEEPONFORK,
     24,  // MADV_DONTNEED_LOCKED
+    25,  // MADV_COLLAPSE
     102, // MADV_GUARD_INSTALL
 ];
 
@@ -233,6 +234,9 @@ pub enum Answer {
     Return(i64),
 }
 
+/// Has a caller that was asked to stop come back as from a call that it makes again (-ENOSYS).
+pub const UNMADE: Answer = Answer::Return(-38);
+
 /// A notified call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -253,6 +257,23 @@ pub struct Notified {
 // _IOWR('!', 0, struct seccomp_notif)
 const RECEIVE: libc::Ioctl =
     (3 << 30 | (size_of::<Notified>() as u64) << 16 | 0x21 << 8) as libc::Ioctl;
+
+impl Notified {
+    /// As the kernel wrote it.
+    pub(crate) fn of(bytes: &[u8; 80]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
+        Self {
+            id: long(0),
+            thread: word(8),
+            flags: word(12),
+            number: word(16) as i32,
+            architecture: word(20),
+            instruction: long(24),
+            argument: std::array::from_fn(|index| long(32 + 8 * index)),
+        }
+    }
+}
 
 /// What waits at a listener: `(a call, nobody has the filter any more)`.
 pub fn waits(listener: &OwnedFd) -> (bool, bool) {

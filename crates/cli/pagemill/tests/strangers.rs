@@ -10,39 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use support::traced::{can_trace, children, recorder, send, text};
 use support::{compiled, pagemill, ran, skip, until};
 use tempfile::TempDir;
-
-/// The recording of a command, `before` of which comes before the recorder itself.
-fn recorder(before: &[&str], recording: &Path, command: &[&str]) -> Command {
-    let plain = pagemill();
-    let mut recorder = match before {
-        [] => pagemill(),
-        [first, rest @ ..] => {
-            let mut outer = Command::new(first);
-            outer.args(rest).arg(plain.get_program());
-            for (name, value) in plain.get_envs() {
-                match value {
-                    Some(value) => outer.env(name, value),
-                    None => outer.env_remove(name),
-                };
-            }
-            outer
-        }
-    };
-    recorder.args(["record", "--with", "accesses", "--access-interval", "20ms", "-f", "-o"]);
-    recorder.arg(recording).arg("--").args(command);
-    recorder
-}
-
-/// Whether programs can be traced here at all; if not, it is said.
-fn can_trace(room: &TempDir) -> bool {
-    let run = ran(&mut recorder(&[], &room.path().join("try"), &["/bin/true"]));
-    if run.code() != Some(0) {
-        let _: Option<()> = skip(&run.err);
-    }
-    run.code() == Some(0)
-}
 
 fn has(command: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {command}")]).output().unwrap();
@@ -72,10 +42,6 @@ fn report(recording: &Path) -> Value {
 
 fn untraced(recording: &Path) -> String {
     report(recording)["meta"]["accesses"]["untraced"].to_string()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// Reads a file by a ring of its own for more than a second, so that many intervals end meanwhile.
@@ -445,20 +411,6 @@ struct AtWork {
     program: u32,
     /// Its injector and its mapper.
     helpers: [u32; 2],
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    let read = |task: std::fs::DirEntry| {
-        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
-    };
-    let text: Vec<String> = tasks.into_iter().flatten().flatten().map(read).collect();
-    text.join(" ").split_whitespace().map(|word| word.parse().unwrap()).collect()
-}
-
-fn send(signal: &str, process: u32) {
-    let sent = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
-    assert!(sent.success(), "{signal} {process}");
 }
 
 impl AtWork {

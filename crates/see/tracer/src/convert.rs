@@ -111,7 +111,7 @@ pub(crate) fn convert(
     untraced: &mut Vec<Untraced>,
 ) -> Result<Process> {
     let site = Site::find(linux, pid)?;
-    let injection = Injection::begin(thread)?;
+    let injection = Injection::with_way_back(thread, &site)?;
     let injected = &injection;
     let mut conversion = Conversion {
         linux,
@@ -159,7 +159,8 @@ impl Process {
     /// Another injector and mapper in place of those that were dismissed, by `thread`, which is stopped.
     pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
         self.control.begin_again();
-        let injection = Injection::begin(thread)?;
+        let site = Site::find(&self.linux, self.pid)?;
+        let injection = Injection::with_way_back(thread, &site)?;
         let started = start(&self.linux, self.pid, &injection, &self.control);
         (self.injector, self.mapper) = started?;
         self.injector_on.set(None);

@@ -5,11 +5,12 @@
 use std::os::fd::OwnedFd;
 
 use pagemill_kernel::injected::Control;
-use pagemill_kernel::keeper::Keeper;
+use pagemill_kernel::keeper::{Keeper, StandBy};
 use pagemill_kernel::{Error, Kind, Result, pidfd, process_vm, seccomp, watched};
 
 use crate::SIGN_OF_LIFE;
 use crate::inject::{Injection, checked, refused};
+use crate::rescue::rescue;
 
 pub(crate) const CLOSE: i64 = 3;
 pub(crate) const MEMFD_CREATE: i64 = 319;
@@ -109,23 +110,28 @@ impl Opening<'_> {
     /// Opens what our code in the program needs, at numbers that the program does not use.
     pub(crate) fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
         self.close_parents(control)?;
+        let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
+        // From the call that filters on somebody must answer if we are killed.
+        let stands_by = match &self.session.listener {
+            None => Some(StandBy::start(self.pid, patience, rescue)?),
+            Some(_) => None,
+        };
         let results = self.open(control)?;
         let opened: Vec<i64> = OPENED
             .iter()
             .zip(&results)
             .map(|(what, &result)| self.check(what, result))
             .collect::<Result<_>>()?;
-        // Calls are filtered from now on, and somebody must answer if we are killed.
         let fresh_listener = match &self.session.listener {
             None => {
                 let fd = self.filtered(results[results.len() - 1])?;
                 let listener = pidfd::descriptor(process, fd as i32)?;
-                let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
-                self.session.keeper = Some(Keeper::start(&listener, patience)?);
+                self.session.keeper = Some(Keeper::start(&listener, patience, rescue)?);
                 Some((fd, listener))
             }
             Some(_) => None,
         };
+        drop(stands_by);
         let (first, moved) =
             self.move_up(control, &opened, fresh_listener.as_ref().map(|(fd, _)| *fd))?;
         if let Some((_, listener)) = fresh_listener {

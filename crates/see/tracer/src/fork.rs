@@ -33,7 +33,7 @@ use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
 
 use crate::Granule;
 use crate::copy::copy_run;
-use crate::inject::{Injection, refused};
+use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, guard, protection, watch_all};
 use crate::pins::pins;
 use crate::process::{Process, Words};
@@ -157,7 +157,7 @@ impl Process {
         in_child.extend(advised);
         in_child.push([USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0]);
         let _lifted = Lifted::of(child);
-        let injection = Injection::begin(child)?;
+        let injection = Injection::with_way_back(child, &Site::find(linux, child)?)?;
         let done = injection.list(&self.control, &in_child).and_then(|results| {
             let fd = results.last().copied().unwrap_or(-1);
             let watched = self.watch_child(linux, child, fd, granule);

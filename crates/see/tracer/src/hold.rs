@@ -37,7 +37,7 @@ pub(crate) fn comes_out(thread: u32) -> bool {
 }
 
 /// A thread that has come back from a system call without having made it makes it again.
-fn again(thread: u32) {
+pub(crate) fn again(thread: u32) {
     if let Ok(mut registers) = ptrace::registers(thread)
         && registers.rax as i64 == NO_SUCH_CALL
         && registers.orig_rax as i64 >= 0

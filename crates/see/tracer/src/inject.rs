@@ -1,15 +1,23 @@
 //! System calls made by a stopped thread, as if the program had made them.
 //!
-//! All signals but the trap's are blocked meanwhile, so the thread comes back by the trap it was sent to. After each
-//! call, or list of them, registers and blocked signals are put back, and the thread stands where a stop was asked for:
-//! if the tracer is killed it goes on as if nothing had been. (Out of the stop for the trap it would go on with that
-//! signal.)
+//! ```text
+//!  before a call    its registers are noted, by the tracer and in code of ours (`way_back`); signals are blocked
+//!  at the call's end    it stops; registers and blocked signals are put back
+//!  the tracer is killed meanwhile    it makes the call, and the code puts registers and blocked signals back
+//! ```
+//!
+//! After each call, or list of them, the thread stands where a stop was asked for: if the tracer is killed it goes on as
+//! if nothing had been. No trap and no single step is used: without a tracer either would end the program.
 
 use pagemill_kernel::injected::{self, Control};
 use pagemill_kernel::ptrace::{self, Registers, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
 
 use crate::PATIENCE;
+use crate::way_back::{BEGINNING, MARK, WAY_BACK, way_back};
+
+/// Bytes of a `syscall` instruction.
+const INSTRUCTION: u64 = 2;
 
 /// A stopped thread that does what it is told.
 #[derive(Debug)]
@@ -17,30 +25,39 @@ pub(crate) struct Injection {
     thread: u32,
     registers: Registers,
     mask: u64,
+    /// Where its way back stands in the program; 0: it has none, and ends with the tracer.
+    site: u64,
 }
 
 impl Injection {
-    /// Takes over `thread`, which must be stopped outside a system call or at the exit of one.
+    /// Takes over `thread`, which must be stopped outside a system call or at the exit of one, and which the kernel
+    /// kills if the tracer dies.
     pub(crate) fn begin(thread: u32) -> Result<Self> {
         let (registers, mask) = (ptrace::registers(thread)?, ptrace::signal_mask(thread)?);
-        Ok(Self { thread, registers, mask })
+        Ok(Self { thread, registers, mask, site: 0 })
     }
 
-    /// Makes the thread go on at another place, by `go`, and waits until it has come back; what `rax` held then.
-    fn run(&self, registers: &Registers, go: fn(u32) -> Result<()>) -> Result<i64> {
-        // A blocked trap would cost the program its handler of that signal.
-        const TRAP: u64 = 1 << 4;
-        ptrace::set_signal_mask(self.thread, !TRAP)?;
+    /// Takes over `thread`, stopped as for [`Self::begin`], which finds back by itself if the tracer dies.
+    pub(crate) fn with_way_back(thread: u32, site: &Site) -> Result<Self> {
+        let plain = Self::begin(thread)?;
+        ptrace::poke(thread, site.instruction, &way_back(&plain.registers, plain.mask))?;
+        Ok(Self { site: site.instruction, ..plain })
+    }
+
+    /// Makes the thread go on at another place until it leaves a system call whose instruction ends at `end`, and puts
+    /// it back; the registers that it had there.
+    fn run(&self, registers: &Registers, end: u64) -> Result<Registers> {
+        // In this order: whenever the tracer dies, the way back puts right what has been changed.
         ptrace::set_registers(self.thread, registers)?;
-        go(self.thread)?;
-        let result = self.trapped(go)?;
-        ptrace::set_registers(self.thread, &self.registers)?;
+        ptrace::set_signal_mask(self.thread, u64::MAX)?;
+        let there = self.comes_to(end)?;
         ptrace::set_signal_mask(self.thread, self.mask)?;
         ptrace::interrupt(self.thread)?;
-        resume(self.thread)?;
+        ptrace::set_registers(self.thread, &self.registers)?;
+        ptrace::resume(self.thread, 0)?;
         match ptrace::wait_for(self.thread, PATIENCE)? {
             Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => Err(self.killed()),
-            _ => Ok(result),
+            _ => Ok(there),
         }
     }
 
@@ -58,29 +75,39 @@ impl Injection {
         (registers.rdi, registers.rsi, registers.rdx) = (a, b, c);
         (registers.r10, registers.r8, registers.r9) = (d, e, f);
         registers.rip = instruction;
+        // Where our code goes on afterwards.
+        registers.r15 = self.site + INSTRUCTION;
         registers
     }
 
-    /// One system call at a `syscall` instruction of the program itself, before our code is there.
+    /// One system call at a `syscall` instruction of the program itself, or of the way back.
     pub(crate) fn step(&self, call: &[i64; 7], instruction: u64) -> Result<i64> {
-        self.run(&self.call(call, instruction), ptrace::step)
+        let there = self.run(&self.call(call, instruction), instruction + INSTRUCTION)?;
+        Ok(there.rax as i64)
     }
 
-    /// Waits for the trap; what `rax` holds then. After another stop it goes on by `go`.
-    fn trapped(&self, go: impl Fn(u32) -> Result<()>) -> Result<i64> {
+    /// Waits until it leaves the call at `end`; its registers then.
+    fn comes_to(&self, end: u64) -> Result<Registers> {
+        let mut entered = false;
         loop {
+            ptrace::resume_to_system_call(self.thread, 0)?;
             match ptrace::wait_for(self.thread, PATIENCE)? {
-                Stop::Signal(5) => return Ok(ptrace::registers(self.thread)?.rax as i64),
                 Stop::Exited(_) | Stop::Killed(_) | Stop::Exit => return Err(self.killed()),
+                Stop::SystemCall => {
+                    let registers = ptrace::registers(self.thread)?;
+                    if registers.rip == end && std::mem::replace(&mut entered, true) {
+                        return Ok(registers);
+                    }
+                }
                 // The call is one that a filter points out, or it was asked to stop twice.
-                _ => go(self.thread)?,
+                _ => {}
             }
         }
     }
 
     /// One system call, at our own instruction.
     pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
-        self.run(&self.call(call, injected::SYSCALL), resume)
+        self.step(call, injected::SYSCALL)
     }
 
     /// System calls in a row, each result; as many as are wanted.
@@ -88,11 +115,9 @@ impl Injection {
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(injected::COMMANDS) {
             control.set_list(calls);
-            let mut registers = self.registers;
-            registers.orig_rax = u64::MAX;
-            registers.rip = injected::LIST;
+            let mut registers = self.call(&[0; 7], injected::LIST);
             registers.rsp = injected::LIST_STACK;
-            self.run(&registers, resume)?;
+            self.run(&registers, self.site + MARK)?;
             results.extend(control.list_results(calls.len()));
         }
         Ok(results)
@@ -106,13 +131,9 @@ impl Injection {
         let stack = if mapper { injected::MAPPER_STACK } else { injected::INJECTOR_STACK };
         let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], injected::CLONE);
         registers.r12 = u64::from(mapper);
-        let pid = self.run(&registers, resume)?;
+        let pid = self.run(&registers, injected::CLONE + INSTRUCTION)?.rax as i64;
         u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))
     }
-}
-
-fn resume(thread: u32) -> Result<()> {
-    ptrace::resume(thread, 0)
 }
 
 /// What an injected call returned, which must succeed.
@@ -126,10 +147,10 @@ pub(crate) fn refused(action: &'static str, thread: u32, result: i64) -> Error {
     Error::io(action, format_args!("process {thread}"), error)
 }
 
-/// What every program has in its vDSO.
+/// What every program has in its vDSO, the last page of which is not full.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// A `syscall` instruction.
+    /// Where a way back stands or may be written, which begins with a `syscall` instruction.
     pub(crate) instruction: u64,
     /// A byte 0: an empty text.
     pub(crate) empty_text: u64,
@@ -147,14 +168,17 @@ impl Site {
             .ok_or_else(|| missing("it has no vDSO (boot without vdso=0)"))?;
         let mut code = vec![0; vdso.len() as usize];
         process_vm::read(pid, vdso.start, &mut code)?;
-        let instruction = code.windows(2).position(|pair| pair == [0x0f, 0x05]);
+        let room = code.len().checked_sub(WAY_BACK).filter(|&at| {
+            let there = &code[at..];
+            there.iter().all(|&byte| byte == 0) || there.starts_with(&BEGINNING)
+        });
         let empty_text = code.iter().position(|&byte| byte == 0);
-        match (instruction, empty_text) {
-            (Some(instruction), Some(empty_text)) => Ok(Self {
-                instruction: vdso.start + instruction as u64,
+        match (room, empty_text) {
+            (Some(room), Some(empty_text)) => Ok(Self {
+                instruction: vdso.start + room as u64,
                 empty_text: vdso.start + empty_text as u64,
             }),
-            _ => Err(missing("its vDSO makes no system call")),
+            _ => Err(missing("its vDSO has no room for code of ours")),
         }
     }
 }

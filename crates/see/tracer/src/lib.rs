@@ -18,6 +18,7 @@
 //! | `question` | a system call that is asked about |
 //! | `layout` | what a mapping is |
 //! | `pins` | what ties a process to its pages |
+//! | `way_back` | how a stopped thread goes on if the tracer dies while it makes a call for it |
 //! | `inject` | system calls made by a stopped thread |
 //! | `copy` | the bytes of memory, copied while nobody writes them |
 //! | `events` | faults one by one, by the best way that works |
@@ -35,6 +36,7 @@
 //! | `stops`, `answers` | what threads say, and what mappers are answered |
 //! | `outside` | the loop for what is watched from outside |
 //! | `attach` | a running program taken over, and let go |
+//! | `rescue` | the memory of a program made its own after all that ran for us there was killed |
 //! | `withdraw` | one process let go by itself, for a tracer of its own |
 //! | `follow` | the loop: stops, questions, ticks |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
@@ -72,10 +74,11 @@ mod page_out;
 mod pins;
 mod process;
 mod question;
-
+mod rescue;
 mod stops;
 mod trace;
 mod tracer;
+mod way_back;
 mod withdraw;
 
 pub use events::FaultSource;

@@ -209,7 +209,8 @@ impl Tracer {
     /// Who answers when we are gone.
     pub(crate) fn tell_keeper(&self) {
         if let Some(keeper) = &self.session.keeper {
-            keeper.tell(self.processes.values().filter_map(|process| process.mapper));
+            let pair = |process: &Process| Some((process.mapper?, process.pid));
+            keeper.tell(self.processes.values().filter_map(pair));
         }
     }
 

@@ -22,6 +22,7 @@ static void respond(u64 id, i64 result, int go_on)
 #define MAP_NORESERVE 0x4000
 #define MAP_STACK 0x20000
 #define MAP_HUGETLB 0x40000
+#define MAP_FIXED_NOREPLACE 0x100000
 #define PROT_WRITE 2
 
 /* Of PROCMAP_QUERY. */
@@ -248,20 +249,71 @@ static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
 		next.offset == query->offset + (query->end - query->start));
 }
 
-/* Grows such a mapping by moving it, bytes and all, to a fresh part of the file: anywhere, or to `there` (MREMAP_FIXED). */
-static int grow_elsewhere(struct query *query, u64 *a, struct holes *holes, i64 *result)
+/* Whether a range is of the memory file alone, with one access: for the program one mapping. */
+static int is_one(u64 start, u64 end, u64 access)
+{
+	struct query query;
+	for (u64 at = start; at < end; at = query.end)
+		if (find(at, &query) <= 0 || query.start > at || !ours(&query) || (query.vma_flags ^ access) & 7)
+			return 0;
+	return 1;
+}
+
+/* Grows a mapping that may not move: by a fresh part of the file behind it. */
+static int grow_behind(u64 *a, u64 access, i64 *result)
+{
+	u64 end = a[0] + up(a[1]), more = up(a[2]) - up(a[1]);
+	struct query last;
+	*result = -ENOMEM;
+	if (find(end - 1, &last) <= 0 || last.end != end ||
+	    call(__NR_mmap, (i64)end, (i64)more, (i64)(access & 7), MAP_SHARED | MAP_FIXED_NOREPLACE, control->memory_fd,
+		 (i64)fresh(more)) != (i64)end)
+		return DONE;
+	watch(end, more);
+	*result = (i64)a[0];
+	return DONE;
+}
+
+/* What a part of the old place reads, be it the file's or, while a child reads the file, its own: through any
+ * protection. */
+static void copy_part(struct query *query, u64 start, u64 end, u64 to)
+{
+	i64 data, hole;
+	u64 from = query->offset + (start - query->start), length = end - start;
+	call3(__NR_mprotect, start, length, (query->vma_flags & 7) | 1);
+	for (u64 at = 0; at < length; at = (u64)hole - from) {
+		data = load(&control->frozen) ? (i64)(from + at) : call3(__NR_lseek, control->memory_fd, from + at, 3);
+		if (failed(data) || (u64)data >= from + length)
+			break;
+		hole = load(&control->frozen) ? (i64)(from + length) : call3(__NR_lseek, control->memory_fd, data, 4);
+		if (failed(hole) || (u64)hole > from + length)
+			hole = (i64)(from + length);
+		volatile u64 *source = (volatile u64 *)(start + (u64)data - from), *into = (volatile u64 *)(to + (u64)data - from);
+		for (u64 word = 0; word < (u64)(hole - data) / 8; word++)
+			if (source[word])
+				into[word] = source[word];
+	}
+}
+
+/* Gives such a mapping another length by moving it, bytes and all, to a fresh part of the file: anywhere, or to `there`
+ * (MREMAP_FIXED). */
+static int move_whole(struct query *query, u64 *a, struct holes *holes, i64 *result)
 {
 	u64 old = a[0], old_length = up(a[1]), length = up(a[2]), flags = a[3], fixed = flags & 2, there = fixed ? a[4] : 0;
-	u64 argument[2] = { old, old_length }, from = query->offset + (old - query->start);
-	i64 done, data, hole;
+	u64 argument[2] = { old, old_length }, kept = length < old_length ? length : old_length;
+	struct query part;
+	i64 done;
 	*result = -EINVAL;
 	/* The old place is left only at the same length. */
-	if (flags & 4 || (fixed && (!(flags & 1) || there & (PAGE - 1) || there + length < there ||
-				    (there < old + old_length && old < there + length))))
+	if ((flags & 4 && length != old_length) ||
+	    (fixed && (!(flags & 1) || there & (PAGE - 1) || there + length < there ||
+		       (there < old + old_length && old < there + length))))
 		return DONE;
 	*result = -ENOMEM;
-	if (!(flags & 1) || query->end < old + old_length)
+	if (!is_one(old, old + old_length, query->vma_flags))
 		return DONE;
+	if (!(flags & 1))
+		return grow_behind(a, query->vma_flags, result);
 	if (fixed)
 		replace(there, length, holes);
 	i64 to = call(__NR_mmap, (i64)there, (i64)length, 3, MAP_SHARED | (fixed ? MAP_FIXED : 0), control->memory_fd,
@@ -269,24 +321,18 @@ static int grow_elsewhere(struct query *query, u64 *a, struct holes *holes, i64 
 	if (failed(to))
 		return DONE;
 	punch_all(holes);
-	/* What it reads, be it the file's or, while a child reads the file, its own: through any protection. */
-	call3(__NR_mprotect, old, old_length, (query->vma_flags & 7) | 1);
-	for (u64 at = 0; at < old_length; at = (u64)hole - from) {
-		data = load(&control->frozen) ? (i64)(from + at) : call3(__NR_lseek, control->memory_fd, from + at, 3);
-		if (failed(data) || (u64)data >= from + old_length)
-			break;
-		hole = load(&control->frozen) ? (i64)(from + old_length) : call3(__NR_lseek, control->memory_fd, data, 4);
-		if (failed(hole) || (u64)hole > from + old_length)
-			hole = (i64)(from + old_length);
-		volatile u64 *source = (volatile u64 *)(old + (u64)data - from), *into = (volatile u64 *)(to + (u64)data - from);
-		for (u64 word = 0; word < (u64)(hole - data) / 8; word++)
-			if (source[word])
-				into[word] = source[word];
-	}
+	for (u64 at = old; at < old + kept && find(at, &part) > 0; at = part.end)
+		copy_part(&part, at, part.end < old + kept ? part.end : old + kept, (u64)to + (at - old));
 	zap((u64)to, length);
 	call3(__NR_mprotect, to, length, query->vma_flags & 7);
 	watch((u64)to, length);
 	do_munmap(argument, &done);
+	/* Zeros where it was. */
+	if (flags & 4) {
+		call(__NR_mmap, (i64)old, (i64)old_length, (i64)(query->vma_flags & 7), MAP_SHARED | MAP_FIXED,
+		     control->memory_fd, (i64)fresh(old_length));
+		watch(old, old_length);
+	}
 	*result = to;
 	return DONE;
 }
@@ -332,8 +378,15 @@ static int do_mremap(u64 *a, i64 *result, int by_tracer)
 		*result = -ENOMEM;
 		return DONE;
 	}
-	if (here && length > old_length && blocked(&query, old, old_length, length))
-		return grow_elsewhere(&query, a, &holes, result);
+	/* Parts that are mapped one by one here are one mapping for the kernel, which would have joined them. */
+	int parts = here && query.end < old + old_length && is_one(old, old + old_length, query.vma_flags);
+	if (parts && length <= old_length && !(flags & 6)) {
+		u64 rest[2] = { old + length, old_length - length };
+		*result = (i64)old;
+		return length < old_length && do_munmap(rest, &(i64){ 0 }) == GO_ON ? GO_ON : DONE;
+	}
+	if (parts || (here && length > old_length && blocked(&query, old, old_length, length)))
+		return move_whole(&query, a, &holes, result);
 	note(old, old + old_length, 1);
 	if (flags & 2)
 		replace(a[4], length, &holes);
@@ -361,6 +414,9 @@ static int do_brk(u64 *a, i64 *result)
 {
 	u64 wanted = up(a[0]), end = control->break_end;
 	struct holes holes = { 0 };
+	/* The tracer died before it said where the heap is. */
+	if (!end)
+		return GO_ON;
 	if (a[0] && wanted < end && wanted >= control->break_start) {
 		note(wanted, end, 1);
 		if (leave(wanted, end, &holes) != end)
@@ -396,12 +452,35 @@ static int do_brk(u64 *a, i64 *result)
 #define MADV_DOFORK 11
 #define MADV_WIPEONFORK 18
 #define MADV_KEEPONFORK 19
+#define MADV_COLLAPSE 25
 #define MADV_GUARD_INSTALL 102
+
+#define HUGE_PAGE (2ul << 20)
+/* What the kernel says of huge pages now: what is there can be made such a page, and there must be room for one. They are
+ * not made: what is touched is seen page by page. */
+static i64 collapsed(struct query *query, u64 from, u64 to)
+{
+	u64 first = (query->start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	if (first + HUGE_PAGE > query->end)
+		return -EINVAL;
+	first = (from + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	if (first > (to & ~(HUGE_PAGE - 1)))
+		return -EINVAL;
+	for (u64 at = first; at + HUGE_PAGE <= to; at += HUGE_PAGE) {
+		u64 offset = query->offset + (at - query->start);
+		i64 data = call3(__NR_lseek, control->memory_fd, offset, 3);
+		if (!load(&control->frozen) && (failed(data) || (u64)data >= offset + HUGE_PAGE))
+			return -EINVAL;
+	}
+	return 0;
+}
 
 /* What the kernel would say of this advice for a private mapping that is one of the memory file's. */
 static i64 advised(struct query *query, u64 from, u64 to, u64 advice)
 {
 	int image = in_segment(query->offset + (from - query->start), to - from);
+	if (advice == MADV_COLLAPSE)
+		return collapsed(query, from, to);
 	if (advice == MADV_REMOVE)
 		return image && !failed(call3(__NR_madvise, from, to - from, MADV_DONTNEED)) ? -EACCES : -EINVAL;
 	if (image && (advice == MADV_FREE || advice == MADV_WIPEONFORK))
@@ -420,7 +499,7 @@ static int do_madvise(u64 *a, i64 *result)
 		return GO_ON;
 	int of_fork = advice == MADV_DONTFORK || advice == MADV_DOFORK || advice == MADV_WIPEONFORK ||
 		      advice == MADV_KEEPONFORK;
-	if (!of_fork)
+	if (!of_fork && advice != MADV_COLLAPSE)
 		note(at, end, 1);
 	*result = 0;
 	i64 unmapped = 0;
@@ -441,7 +520,7 @@ static int do_madvise(u64 *a, i64 *result)
 		*result = ours(&query) ? advised(&query, from, to, advice) : call3(__NR_madvise, from, to - from, advice);
 		if (failed(*result))
 			return DONE;
-		if (!ours(&query))
+		if (!ours(&query) || advice == MADV_COLLAPSE)
 			continue;
 		/* The tracer remembers it, and fills a part of a program's image anew. */
 		fork |= of_fork || in_segment(offset, to - from);
@@ -488,70 +567,4 @@ static int do_close_range(u64 *a, i64 *result)
 	if (!failed(*result) && last >= after)
 		*result = call3(__NR_close_range, after, last, a[2]);
 	return DONE;
-}
-
-/* Without a tracer the program goes on by itself: its memory becomes private again, over the file that
- * nobody writes any more, and new mappings are what the program asks for. */
-static void let_go(void)
-{
-	struct query query;
-	u64 at = 0;
-	store(&control->orphan, KEPT);
-	while (find(at, &query) > 0) {
-		/* It is promised no memory that the kernel could refuse. */
-		if (ours(&query) && query.vma_flags & VMA_SHARED)
-			call(__NR_mmap, (i64)query.start, (i64)(query.end - query.start), (i64)(query.vma_flags & 7),
-			     MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, control->memory_fd, (i64)query.offset);
-		at = query.end;
-	}
-}
-
-/* Whether the program still has the memory that we share: it has not executed another one. */
-static int same_memory(void)
-{
-	/* 1: KCMP_VM. A kernel that cannot tell says an error. */
-	return call(__NR_kcmp, control->process, control->mapper_process, 1, 0, 0, 0) <= 0;
-}
-
-/* DONTNEED means zeros, not what the file holds. */
-static int orphan_madvise(u64 *a, i64 *result)
-{
-	u64 at = a[0], end = a[0] + up(a[1]);
-	struct query query;
-	if (at & (PAGE - 1) || end < at || (a[2] != 4 && a[2] != ADVISE_LOCKED))
-		return GO_ON;
-	*result = 0;
-	while (at < end && find(at, &query) > 0 && query.start < end) {
-		u64 from = query.start > at ? query.start : at;
-		u64 to = query.end < end ? query.end : end;
-		if (ours(&query))
-			call(__NR_mmap, (i64)from, (i64)(to - from), (i64)(query.vma_flags & 7),
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-		else
-			call3(__NR_madvise, from, to - from, a[2]);
-		at = to;
-	}
-	return DONE;
-}
-
-static int decide(struct notification *notification, i64 *result, int by_tracer)
-{
-	u64 *a = notification->argument;
-	u32 orphan = load(&control->orphan);
-	punch_put_off();
-	if (orphan && notification->number == __NR_close_range)
-		return same_memory() ? do_close_range(a, result) : GO_ON;
-	if (orphan)
-		return orphan == KEPT && notification->number == __NR_madvise && same_memory() ?
-			       orphan_madvise(a, result) : GO_ON;
-	switch (notification->number) {
-	case __NR_mmap: return do_mmap(a, result, by_tracer);
-	case __NR_munmap: return do_munmap(a, result);
-	case __NR_mremap: return do_mremap(a, result, by_tracer);
-	case __NR_brk: return do_brk(a, result);
-	case __NR_madvise: return do_madvise(a, result);
-	case __NR_close_range: return do_close_range(a, result);
-	case __NR_mprotect: return do_mprotect(a, result);
-	default: return FORWARD;
-	}
 }

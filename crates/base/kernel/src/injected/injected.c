@@ -93,12 +93,14 @@ _Static_assert(sizeof(struct control) == 324984, "injected.rs says so too");
 #define control ((struct control *)CONTROL)
 
 enum { IDLE, ASKING, ANSWERED };
-/* Without a tracer: its memory is private, over the file; or anonymous again. */
-enum { KEPT = 1, GIVEN_BACK = 2 };
+/* Without a tracer: its memory is private, over the file; or anonymous again, or over a file that holds nothing; or is
+ * being made so. */
+enum { KEPT = 1, GIVEN_BACK = 2, PARTING = 3 };
 
 __asm__(
 	".section .text.entry,\"ax\"\n"
-	/* 0: clone; the child becomes what r12 says, the parent traps. */
+	/* r15: where a thread of the program goes on, which was made to come here. */
+	/* 0: clone; the child becomes what r12 says. */
 	"	syscall\n"
 	"	test %rax, %rax\n"
 	"	jnz 1f\n"
@@ -109,19 +111,16 @@ __asm__(
 	"	ud2\n"
 	"2:	call mapper\n"
 	"	ud2\n"
-	"1:	int3\n"
-	"	hlt\n"
-	/* 64: runs the list, then traps. */
+	"1:	jmp *%r15\n"
+	/* 64: runs the list. */
 	"	.balign 64\n"
 	"	and $-16, %rsp\n"
 	"	call run_list\n"
-	"	int3\n"
-	"	hlt\n"
-	/* 128: one system call, then traps. */
+	"	jmp *%r15\n"
+	/* 128: one system call. */
 	"	.balign 64\n"
 	"	syscall\n"
-	"	int3\n"
-	"	hlt\n"
+	"	jmp *%r15\n"
 	/* 192: a thread of the program calls. */
 	"	.balign 64\n"
 	"	jmp inside\n"
@@ -209,7 +208,7 @@ static void zap(u64 start, u64 length)
 
 /* ---- asking the tracer */
 
-static void let_go(void);
+static void let_go(int locked);
 
 /* Whether the tracer lives. It locks a byte of the memory file for as long: its number would be another one in another PID
  * namespace. */
@@ -220,8 +219,8 @@ static int tracer_lives(void)
 	return load(&control->tracer) && !failed(call3(__NR_fcntl, control->memory_fd, 36, &lock)) && lock.type != 2;
 }
 
-/* Waits for the tracer to answer control->notification. 0 if there is no tracer any more. */
-static int ask(void)
+/* Waits for the tracer to answer control->notification; `locked`: the lock is ours. 0 if there is no tracer any more. */
+static int ask(int locked)
 {
 	u64 one = 1;
 	if (load(&control->orphan))
@@ -232,7 +231,7 @@ static int ask(void)
 	while ((state = load(&control->forward)) != ANSWERED) {
 		wait(&control->forward, state);
 		if (!tracer_lives()) {
-			let_go();
+			let_go(locked);
 			return 0;
 		}
 	}
@@ -272,7 +271,7 @@ static int note(u64 start, u64 end, int wait)
 				if (!wait)
 					return 0;
 				control->notification.number = -1;
-				if (!ask())
+				if (!ask(1))
 					return 0;
 			}
 			struct region *entry = &control->log[tail % LOG];
@@ -350,8 +349,6 @@ static void punch_put_off(void)
 	control->put_off.count = control->put_off_bytes = 0;
 }
 
-#include "calls.h"
-
 /* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. */
 enum { NOBODY, SOMEBODY, TRACER };
 static int take(void)
@@ -367,6 +364,9 @@ static void take_from_the_dead(void)
 	if (load(&control->lock) == TRACER && !tracer_lives())
 		__atomic_compare_exchange_n(&control->lock, &tracer, NOBODY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
+
+#include "calls.h"
+#include "alone.h"
 
 /* A notification of this process that another one's mapper received. */
 static i64 foreign(int by_tracer)
@@ -458,9 +458,8 @@ __attribute__((used)) void injector(void)
 				end_mapper();
 				call3(__NR_exit_group, 0, 0, 0);
 			}
-			/* In another PID namespace there is no mapper that would. */
-			if (!control->mapper_process && !load(&control->orphan))
-				let_go();
+			/* The mapper may not be asked for long, may have been killed, or be none: in another PID namespace. */
+			let_go(0);
 		}
 		last = request;
 		run(control->commands, control->count);
@@ -487,16 +486,7 @@ __attribute__((used)) void mapper(void)
 		int what = FORWARD;
 		/* Another process of the same filter is the tracer's to answer. */
 		if (copy.pid == (u32)control->process || !failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
-			/* Whoever holds it may be of lower priority. */
-			for (u32 tries = 0; !take(); tries++) {
-				i64 moment[2] = { 0, 50000 };
-				if (tries < 100)
-					call3(__NR_sched_yield, 0, 0, 0);
-				else
-					call3(__NR_nanosleep, moment, 0, 0);
-				if (tries % 1024 == 1023)
-					take_from_the_dead();
-			}
+			take_at_last();
 			take_address_limit(1);
 			what = decide(&copy, &result, 0);
 			if (what != FORWARD)
@@ -506,8 +496,8 @@ __attribute__((used)) void mapper(void)
 		control->handled++;
 		if (what == FORWARD) {
 			*notification = copy;
-			if (!ask())
-				respond(copy.id, 0, 1);
+			if (!ask(0))
+				answer_alone(&copy);
 		}
 	}
 }

@@ -10,6 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 #define PAGE 4096ul
 enum { R = PROT_READ, RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS };
 
@@ -181,6 +185,52 @@ int main(int argc, char **argv)
 	pages("the rest", p + 8 * PAGE, 8);
 	munmap(p, 16 * PAGE);
 	munmap(r, 32 * PAGE);
+
+	/* What has lost its middle grows back into it, without moving, and is one mapping again. */
+	p = mmap(0, 64 * PAGE, RW, ANON, -1, 0);
+	fill(p, 16);
+	munmap(p + 8 * PAGE, 56 * PAGE);
+	r = mmap(p + 24 * PAGE, PAGE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0);
+	munmap(p + 3 * PAGE, PAGE);
+	say("grow into a hole", (long)(q = mremap(p, 3 * PAGE, 4 * PAGE, 0)));
+	printf("%d\n", q == p);
+	pages("closed", p, 8);
+	q = mremap(p + 4 * PAGE, 4 * PAGE, 12 * PAGE, 0);
+	printf("grown: %d\n", q == p + 4 * PAGE);
+	pages("grown", p, 16);
+	fill(p, 16);
+	q = mremap(p + 4 * PAGE, 12 * PAGE, 14 * PAGE, 0);
+	printf("grown again: %d\n", q == p + 4 * PAGE);
+	say("into another", (long)mremap(p + 4 * PAGE, 14 * PAGE, 30 * PAGE, 0));
+	say("from the middle", (long)mremap(p + 6 * PAGE, 4 * PAGE, 6 * PAGE, 0));
+	in_child("grown, child", p, 18);
+	q = mremap(p + 4 * PAGE, 14 * PAGE, 10 * PAGE, 0);
+	printf("shrunk: %d\n", q == p + 4 * PAGE);
+	pages("shrunk", p, 18);
+	q = mremap(p + 4 * PAGE, 10 * PAGE, 40 * PAGE, MREMAP_MAYMOVE);
+	pages("moved", q, 12);
+	pages("gone", p, 16);
+	munmap(q, 40 * PAGE);
+	munmap(p, 32 * PAGE);
+
+	/* Huge pages now. */
+	size_t huge = 2ul << 20;
+	p = mmap(0, 4 * huge, RW, ANON, -1, 0);
+	q = (char *)(((unsigned long)p + huge - 1) & ~(huge - 1));
+	memset(q, 5, huge);
+	say("collapse", madvise(q, huge, MADV_COLLAPSE));
+	say("collapse a part", madvise(q + PAGE, huge / 2, MADV_COLLAPSE));
+	say("collapse with a rest", madvise(q, huge + PAGE, MADV_COLLAPSE));
+	say("collapse odd", madvise(q + 1, huge, MADV_COLLAPSE));
+	say("collapse what was never touched", madvise(q + huge, huge, MADV_COLLAPSE));
+	printf("%d %d %d\n", peek(q), peek(q + huge - 1), peek(q + huge));
+	munmap(p, 4 * huge);
+	p = mmap(0, 6 * PAGE, PROT_NONE, ANON, -1, 0);
+	mprotect(p + PAGE, 4 * PAGE, RW);
+	p += PAGE;
+	fill(p, 4);
+	say("collapse a small one", madvise(p, 4 * PAGE, MADV_COLLAPSE));
+	munmap(p - PAGE, 6 * PAGE);
 
 	/* Growth without access, beside other memory and over the end of what was set aside for it. */
 	p = mmap(0, 8 * PAGE, RW, ANON, -1, 0);

@@ -1,0 +1,125 @@
+//! Whoever of us is killed, and when: a traced program ends as it would without us.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use support::traced::{can_trace, children, recorder, text};
+use support::{compiled, until};
+use tempfile::TempDir;
+
+const KILLED: &str = include_str!("programs/killed.c");
+
+/// Who of us is killed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Who {
+    Recorder,
+    Tracer,
+    Injector,
+    Mapper,
+}
+use Who::{Injector, Mapper, Recorder, Tracer};
+
+/// Whether a process runs our code: it waits in it.
+fn is_ours(process: u32) -> bool {
+    let call = fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
+    call.split_whitespace().last().is_some_and(|address| address.starts_with("0x5500"))
+}
+
+fn kill(process: u32) {
+    // It may have ended by itself.
+    let _ = std::process::Command::new("kill").args(["-9", &process.to_string()]).output();
+}
+
+/// A program under a recorder.
+struct Run {
+    room: TempDir,
+    recorder: Child,
+    tracer: u32,
+    program: u32,
+}
+
+impl Run {
+    fn start(program: &Path) -> Self {
+        let room = tempfile::tempdir().unwrap();
+        let path = |name: &str| room.path().join(name);
+        let mut command = recorder(&[], &path("rec"), &[text(program), "16"]);
+        command.stdout(File::create(path("said")).unwrap());
+        command.stderr(File::create(path("errors")).unwrap());
+        let recorder = command.spawn().unwrap();
+        let (mut tracer, mut process) = (0, 0);
+        until("a program to be started", || {
+            tracer = children(recorder.id()).first().copied().unwrap_or(0);
+            process = children(tracer).first().copied().unwrap_or(0);
+            process != 0
+        });
+        Self { room, recorder, tracer, program: process }
+    }
+
+    fn kill(&self, who: &[Who]) {
+        let mut helpers = children(self.program);
+        helpers.retain(|helper| is_ours(*helper));
+        helpers.sort_unstable();
+        for one in who {
+            match one {
+                Recorder => kill(self.recorder.id()),
+                Tracer => kill(self.tracer),
+                Injector => helpers.first().into_iter().for_each(|helper| kill(*helper)),
+                Mapper => helpers.get(1).into_iter().for_each(|helper| kill(*helper)),
+            }
+        }
+    }
+
+    /// What the program said at its end.
+    fn end(mut self) -> String {
+        let said = self.room.path().join("said");
+        let ended = || {
+            fs::read_to_string(format!("/proc/{}/stat", self.program))
+                .map_or(true, |stat| stat.contains(") Z "))
+        };
+        until("the program to end", ended);
+        self.recorder.wait().unwrap();
+        let errors = fs::read_to_string(self.room.path().join("errors")).unwrap();
+        fs::read_to_string(said).unwrap()
+            + errors.lines().find(|line| line.contains("child")).unwrap_or("")
+    }
+}
+
+/// It got SIGTRAP or SIGSEGV where the tracer was killed while it attached or forked, bytes of a file where it had
+/// dropped pages, and waited for ever in `pthread_join`, or in a call that nobody answered.
+fn ends_as_ever(who: &[&[Who]], moments: impl Iterator<Item = u64>) {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "killed", KILLED, &["-O1", "-pthread"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    for (moment, who) in moments.zip(who.iter().cycle()) {
+        let run = Run::start(&program);
+        std::thread::sleep(Duration::from_millis(moment));
+        run.kill(who);
+        assert_eq!(run.end(), "wrong 0\n", "{who:?} at {moment} ms");
+    }
+}
+
+#[test]
+fn while_it_is_taken_over() {
+    ends_as_ever(&[&[Tracer]], (0..20).map(|at| 3 * at));
+}
+
+#[test]
+fn while_it_forks_and_executes_programs() {
+    let who: [&[Who]; 4] = [&[Tracer], &[Recorder], &[Tracer, Mapper], &[Tracer, Injector]];
+    ends_as_ever(&who, (0..12).map(|at| 90 + 97 * at));
+}
+
+#[test]
+fn and_nothing_of_ours_is_left() {
+    let who: [&[Who]; 2] = [&[Tracer, Injector, Mapper], &[Recorder, Tracer, Mapper, Injector]];
+    ends_as_ever(&who, (0..6).map(|at| 60 + 151 * at));
+}

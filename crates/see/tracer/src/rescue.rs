@@ -1,0 +1,177 @@
+//! The last help for a program whose tracer, injector and mapper were all killed: whoever keeps its listener
+//! ([`pagemill_kernel::keeper`]) makes its memory its own, as its injector would have done.
+//!
+//! ```text
+//!  all threads stop, the one that asks with its call unmade ──► memory anonymous again ──► the memory file closed ──►
+//!  detach: the call is made again
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::time::{Duration, Instant};
+
+use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm};
+
+use crate::copy::copy_run;
+use crate::hold::{again, calm, comes_out};
+use crate::inject::{Injection, Site, refused};
+use crate::layout::{OURS, in_resident, protection};
+
+/// How long threads may take to stop.
+const STOP: Duration = Duration::from_secs(5);
+
+/// Stopped threads of a process, let go at the end.
+struct Held(Vec<u32>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for &thread in &self.0 {
+            // It may have been killed.
+            let _ = ptrace::detach(thread, 0);
+        }
+    }
+}
+
+/// Makes the memory of the process its own that `thread` is of, which waits in a call; `unmake` has it come back from
+/// that unmade.
+pub(crate) fn rescue(thread: u32, unmake: &dyn Fn()) -> Result<()> {
+    let linux = Linux::live();
+    let pid = linux.thread_group(thread)?;
+    let (memory, number) = memory_file(&linux, pid)?;
+    let mut held = Held(Vec::new());
+    hold(&linux, pid, thread, &mut held, unmake)?;
+    let own = |mapping: &Mapping| mapping.name.starts_with(OURS) && !in_resident(mapping);
+    let site = Site::find(&linux, pid)?;
+    let calm = calm(&held.0).ok_or_else(|| gone(pid))?;
+    let injection = Injection::with_way_back(calm, &site)?;
+    for mapping in linux.maps(pid)?.iter().filter(|mapping| own(mapping)) {
+        part(&linux, &injection, pid, (mapping, &memory))?;
+    }
+    injection.one(&[CLOSE, number, 0, 0, 0, 0, 0])?;
+    Ok(())
+}
+
+const CLOSE: i64 = 3;
+
+fn failed(action: &'static str, error: std::io::Error) -> Error {
+    Error::io(action, "the memory file", error)
+}
+
+fn gone(pid: u32) -> Error {
+    Error::new(Kind::Gone, "let go", format_args!("process {pid}"), "it has ended")
+}
+
+/// The memory file of a process, and its number there.
+fn memory_file(linux: &Linux, pid: u32) -> Result<(File, i64)> {
+    let directory = linux.process_file(pid, "fd");
+    let entries = std::fs::read_dir(&directory)
+        .map_err(|error| Error::io("list", directory.display(), error))?;
+    for entry in entries.flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let (true, Some(number)) = (target.to_string_lossy().starts_with(OURS), number) {
+            let opened = OpenOptions::new().read(true).write(true).open(entry.path());
+            return Ok((opened.map_err(|error| failed("open", error))?, number));
+        }
+    }
+    Err(Error::new(Kind::Gone, "let go", format_args!("process {pid}"), "it has no memory file"))
+}
+
+/// Stops all threads of a process, of which `asks` waits in a call.
+fn hold(linux: &Linux, pid: u32, asks: u32, held: &mut Held, unmake: &dyn Fn()) -> Result<()> {
+    let limit = Instant::now() + STOP;
+    let mut waiting = Vec::new();
+    let mut unmade = false;
+    loop {
+        let mut fresh = false;
+        for thread in linux.threads(pid)? {
+            if !held.0.contains(&thread) && ptrace::seize(thread, ptrace::FOLLOW).is_ok() {
+                held.0.push(thread);
+                waiting.push(thread);
+                fresh = true;
+                // One that has ended says so.
+                let _ = ptrace::interrupt(thread);
+            }
+        }
+        if !held.0.contains(&asks) {
+            return Err(gone(asks));
+        }
+        if !std::mem::replace(&mut unmade, true) {
+            unmake();
+        }
+        waiting.retain(|&thread| match ptrace::poll_one(thread) {
+            Ok(Some(Stop::Signal(number))) => {
+                // Any stop takes the place of the one that was asked for.
+                let _ = ptrace::resume(thread, number);
+                let _ = ptrace::interrupt(thread);
+                true
+            }
+            Ok(Some(Stop::Interrupted)) if comes_out(thread) => true,
+            Ok(Some(stop)) => {
+                if thread == asks && stop == Stop::Interrupted {
+                    again(thread);
+                }
+                false
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        });
+        if waiting.is_empty() && !fresh {
+            return Ok(());
+        }
+        if Instant::now() >= limit {
+            let object = format!("process {pid}");
+            return Err(Error::new(Kind::Busy, "let go", object, "a thread does not stop"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes a mapping of the memory file anonymous memory with the same bytes.
+fn part(
+    linux: &Linux,
+    injection: &Injection,
+    pid: u32,
+    (mapping, memory): (&Mapping, &File),
+) -> Result<()> {
+    const MMAP: i64 = 9;
+    const MPROTECT: i64 = 10;
+    const MREMAP: i64 = 25;
+    /// Private, anonymous, without a promise of memory that could be refused.
+    const KIND: i64 = 2 | 0x20 | 0x4000;
+    let refused = |result: i64| refused("give its own memory back to", pid, result);
+    let (start, length) = (mapping.start as i64, mapping.len() as i64);
+    let spare = injection.one(&[MMAP, 0, length, 3, KIND, -1, 0])?;
+    if (-4095..0).contains(&spare) {
+        return Err(refused(spare));
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let mut copied = |from: u64, to: u64| {
+        (from..to).step_by(buffer.len()).try_for_each(|from| {
+            let bytes = &mut buffer[..(to - from).min(1 << 20) as usize];
+            copy_run(pid, mapping.start + from, bytes, |bytes, offset| {
+                process_vm::write(pid, spare as u64 + from + offset, bytes)
+            })
+        })
+    };
+    memfd::data(memory, mapping.offset, mapping.offset + mapping.len(), |from, to| {
+        copied(from - mapping.offset, to - mapping.offset)
+    })?;
+    if !mapping.shared {
+        // Pages that are its own already, and perhaps not in the file any more.
+        let any = pagemap::PRESENT | pagemap::SWAPPED;
+        let mut own = Vec::new();
+        Pagemap::open(linux, pid)?.scan_any(mapping.start, mapping.end, any, any, |region| {
+            own.push((region.start - mapping.start, region.end - mapping.start));
+        })?;
+        own.into_iter().try_for_each(|(from, to)| copied(from, to))?;
+    }
+    injection.one(&[MPROTECT, spare, length, protection(mapping), 0, 0, 0])?;
+    // MAYMOVE | FIXED
+    match injection.one(&[MREMAP, spare, length, length, 3, start, 0])? {
+        moved if moved == start => Ok(()),
+        other => Err(refused(other)),
+    }
+}
