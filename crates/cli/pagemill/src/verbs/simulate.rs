@@ -49,7 +49,7 @@ pub struct Arguments {
     #[command(flatten)]
     huge: huge::Options,
     /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as
-    /// shipped), the last two +watermark (the paper's search) and +climb (uphill along the program's own rate).
+    /// shipped), the last two +watermark (the paper's search) and +ucb (finds the share at which it is fastest).
     #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
     policy: Vec<String>,
     /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with

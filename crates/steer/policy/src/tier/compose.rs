@@ -6,7 +6,7 @@
 
 use super::drive::{FaultDriven, Sampled};
 use super::kind::{Knobs, PageSize, PlacerKind, Terms, TrackerKind, Watches};
-use super::place::{climb, colloid, pack};
+use super::place::{colloid, pack, ucb};
 use super::track::{hemem, memtis, tpp};
 
 /// Who watches whether pages are hot.
@@ -14,7 +14,7 @@ pub const TRACKERS: &[&TrackerKind] = &[&NONE, &tpp::KIND, &hemem::KIND, &memtis
 
 /// How much goes where.
 pub const PLACERS: &[&PlacerKind] =
-    &[&pack::KIND, &colloid::PROPORTIONAL, &colloid::WATERMARK, &climb::KIND];
+    &[&pack::KIND, &colloid::PROPORTIONAL, &colloid::WATERMARK, &ucb::KIND];
 
 const NONE: TrackerKind =
     TrackerKind { name: "none", watches: Watches::Nothing, page: PageSize::Base, splits: false };
@@ -116,9 +116,10 @@ mod tests {
             "hemem+",
             "hemem+lru",
             "none+colloid",
-            "tpp+climb",
+            "tpp+ucb",
             "+colloid",
-            "hemem+colloid+climb",
+            "hemem+colloid+ucb",
+            "hemem+climb",
         ] {
             assert!(find(text).is_none(), "{text}");
         }

@@ -77,8 +77,6 @@ pub struct Terms {
     pub search_delta: f64,
     /// The binary search calls an interval of shares below this closed.
     pub search_epsilon: f64,
-    /// Quanta whose mean rate is one step of a climb.
-    pub patience: u32,
     /// The kernel's knobs for hint faults; `colloid` is the policy's to say.
     pub kernel: Knobs,
     /// Weight of a quantum in the smoothed latencies, where hint faults decide.
@@ -97,7 +95,6 @@ impl Terms {
         delta: 0.05,
         search_delta: 0.05,
         search_epsilon: 0.1,
-        patience: 5,
         kernel: Knobs {
             threshold_ms: 1000.0,
             pages_per_second: u64::MAX,
@@ -108,8 +105,7 @@ impl Terms {
         fault_weight: 0.5,
     };
 
-    /// Quanta of 10 ms, read without noise: the constants of the paper and of the HeMem port. A quarter of a second for
-    /// each mean of a climb.
+    /// Quanta of 10 ms, read without noise: the constants of the paper and of the HeMem port.
     pub const TEN_MS: Self =
-        Self { weight: 0.0625, delta: 0.01, search_epsilon: 0.01, patience: 25, ..Self::LIVE };
+        Self { weight: 0.0625, delta: 0.01, search_epsilon: 0.01, ..Self::LIVE };
 }

@@ -7,7 +7,7 @@
 //! | `hemem`, `memtis` | counted accesses | hottest first | pages |
 //! | … `+colloid` | the same | proportional step to equal latencies | pages |
 //! | … `+watermark` | the same | binary search for equal latencies | pages |
-//! | … `+climb` | the same | uphill along the rate of reads, or of what was seen accessed | pages |
+//! | … `+ucb` | the same | to the share at which the rate of reads is highest | pages |
 //! | `tpp` | the kernel, by hint faults | the kernel | that the kernel promotes |
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
 //!
@@ -113,6 +113,13 @@ impl Live {
 /// The least part of the reads that a tier counts for where reads are not counted.
 const LEAST_READ: f64 = 0.05;
 
+/// Reads of a program that always has as many in flight: Little's law, in any unit.
+fn by_latencies(loads: Loads) -> u64 {
+    let share = loads.share();
+    let mean = share * loads.default.latency_ns + (1.0 - share) * loads.alternate.latency_ns;
+    if mean > 0.0 { (1e12 / mean) as u64 } else { 0 }
+}
+
 fn pair(list: Option<&Vec<u64>>) -> Option<(f64, f64)> {
     match list?.as_slice() {
         &[default, alternate] => Some((default as f64, alternate as f64)),
@@ -161,9 +168,11 @@ impl Policy for Live {
                 "the latencies are not known, so there is nothing to balance".to_owned()
             }
             Engine::Samples(driver) => {
-                if let Some((default, alternate)) = rates {
-                    driver.progressed((default + alternate) as u64);
-                }
+                driver.progressed(match rates {
+                    Some((default, alternate)) => (default + alternate) as u64,
+                    // What was seen accessed says how much memory is hot, not how fast the program is.
+                    None => by_latencies(loads),
+                });
                 let choice = self.choose(driver, view, loads, rates.is_some());
                 let why = explain(&choice);
                 write_down(choice, &mut decision);

@@ -3,9 +3,9 @@
 //! A placer sees the pages of each tier ranked by heat and answers with swaps. A page's *heat* is
 //! whatever its tracker counts; only its part of the sum matters here.
 
-pub mod climb;
 pub mod colloid;
 pub mod pack;
+pub mod ucb;
 
 use super::{Loads, Page, Tier};
 use colloid::Shift;
