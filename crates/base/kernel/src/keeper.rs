@@ -10,9 +10,9 @@
 //!  we have ended, or let all go, and
 //!     a mapper lives                     ──► it leaves the answers to that, which knows the memory
 //!     none does                          ──► it answers: the call goes on as it is, if need be after a rescue
-//!     a call stays unanswered all the    ──► it answers those that were received by one that died before it did: a
-//!     same                                   mapper's are found in its program, ours by their numbers, which the kernel
-//!                                            gives in a row
+//!     a call stays unanswered all the    ──► it answers those that were received by one that died before it did:
+//!     same                                   a mapper's are found in its program, ours by their numbers, which the
+//!                                            kernel gives in a row
 //!  nobody has the filter any more        ──► it ends
 //! ```
 //!
@@ -52,8 +52,8 @@ struct Told {
     mappers: [AtomicU64; MAPPERS],
 }
 
-/// Makes the memory of the process its own that a thread is of, which waits in a call; has it come back from that by the
-/// function that it is given.
+/// Makes the memory of the process its own that a thread is of, which waits in a call; has it come back from that by
+/// the function that it is given.
 pub type Rescue = fn(u32, &dyn Fn()) -> Result<()>;
 
 /// Our end of it.
@@ -66,7 +66,8 @@ impl std::fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`], and helps programs by
+    /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`], and helps programs
+    /// by
     /// `rescue` in which nothing of ours is left.
     pub fn start(listener: &OwnedFd, patience: Duration, rescue: Rescue) -> Result<Self> {
         let told = told()?;
@@ -126,8 +127,8 @@ fn told() -> Result<&'static Told> {
 
 /// Does this in a process that is no child of ours.
 fn apart(what: impl FnOnce() -> std::convert::Infallible) -> Result<()> {
-    // SAFETY: the child forks again and ends; the grandchild does what it is for, which never returns. Both are copies of
-    // the calling thread alone; the C library makes its allocator usable in them.
+    // SAFETY: the child forks again and ends; the grandchild does what it is for, which never returns. Both are
+    // copies of the calling thread alone; the C library makes its allocator usable in them.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(Error::last("start", "the keeper of traced programs"));

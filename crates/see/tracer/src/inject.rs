@@ -6,8 +6,8 @@
 //!  the tracer is killed meanwhile    it makes the call, and the code puts registers and blocked signals back
 //! ```
 //!
-//! After each call, or list of them, the thread stands where a stop was asked for: if the tracer is killed it goes on as
-//! if nothing had been. No trap and no single step is used: without a tracer either would end the program.
+//! After each call, or list of them, the thread stands where a stop was asked for: if the tracer is killed it goes on
+//! as if nothing had been. No trap and no single step is used: without a tracer either would end the program.
 
 use pagemill_kernel::injected::{self, Control};
 use pagemill_kernel::ptrace::{self, Registers, Stop};
