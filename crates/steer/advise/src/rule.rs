@@ -24,8 +24,8 @@
 //!
 //! *Time* is the metric where one is named; else wall time where its noise is 1 % or not above that of CPU time, else
 //! CPU time, which is also what the first round goes by. CPU time is judged in shares of itself or of a quarter of the
-//! wall time as it is, whichever is more: of a program that sleeps, the 3 ms that it takes to load a library are half of
-//! its CPU time and nothing to anybody. So 2 % slower is never less than half a percent of one CPU.
+//! least wall time as it is, whichever is more: of a program that sleeps, the 3 ms that it takes to load a library are
+//! half of its CPU time and nothing to anybody. So 2 % slower is never less than half a percent of one CPU.
 //!
 //! A lever is, for an aim,
 //!
@@ -274,8 +274,10 @@ impl Runs<'_> {
     /// What is added to CPU times before they are judged, seconds: nothing, unless the command as it is sleeps most of
     /// its time.
     pub fn idle(&self) -> f64 {
-        let of = |quantity| self.median(None, quantity).unwrap_or(0.0);
-        (of(Quantity::Wall) * IDLE - of(Quantity::Cpu)).max(0.0)
+        // On a busy machine it waits for a CPU besides, which is no sleep: the least that it waited is nearest to it.
+        let wall = Quantity::Wall.all_of(self.base).into_iter().fold(f64::INFINITY, f64::min);
+        let cpu = self.median(None, Quantity::Cpu);
+        cpu.filter(|_| wall.is_finite()).map_or(0.0, |cpu| (wall * IDLE - cpu).max(0.0))
     }
 
     /// What is added to a quantity before it is judged.

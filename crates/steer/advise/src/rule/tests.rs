@@ -168,6 +168,14 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
     let levers = [arm(50.0, 0.008), arm(40.0, 0.060)];
     let judgement = judged(&base, &levers, &CRITERIA);
     assert_eq!((judgement.time, judgement.choice), (Quantity::Cpu, Some((0, Aim::Memory))));
+    // One that waits for a CPU does not sleep.
+    let starved = |cpu: f64| -> Vec<Figures> {
+        let walls = [2.0, 9.0, 12.0, 10.0, 11.0];
+        let run = |wall: &f64| Figures { wall: Some(*wall), ..figures(100.0, cpu) };
+        walls.iter().map(run).collect()
+    };
+    let judgement = judged(&starved(1.0), &[starved(0.9)], &CRITERIA);
+    assert!(matches!(judgement.choice, Some((0, Aim::Time { .. }))), "{judgement:?}");
     // Nor is what it does not take a gain.
     let judgement = judged(&arm(100.0, 0.008), &[arm(100.0, 0.005)], &CRITERIA);
     assert_eq!(judgement.choice, None);
