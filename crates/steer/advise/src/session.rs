@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagemill_analysis::statistics::Random;
+use pagemill_control::run_memory::Memory;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, orphans};
 use regex::bytes::Regex;
@@ -597,16 +598,24 @@ fn seen(run: &Run) -> Seen {
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
-    // At the very end its memory is being given back.
-    let full = |look: &&pagemill_control::run_memory::Memory| look.bytes >= seen.peak.bytes / 2;
-    if let (Some(marked), Some(last)) = (run.marked, run.looks.iter().rev().find(full))
-        && last.seconds > marked
-        && last.anonymous >= MUCH
-    {
-        let bytes = last.untouched.min(last.anonymous);
-        seen.cold = Some(Cold { bytes, seconds: last.seconds - marked });
-    }
+    seen.cold = cold(run, seen.peak.bytes);
     seen
+}
+
+/// What was not accessed from one mark to the next, or to the end: the last time that was a tenth of the run at least,
+/// for little is accessed in a moment. The look at which pages are marked tells what was not accessed before.
+fn cold(run: &Run, peak: u64) -> Option<Cold> {
+    // At the very end its memory is being given back.
+    let full = |look: &&Memory| look.bytes >= peak / 2 && look.anonymous >= MUCH;
+    let shortest = run.looks.last()?.seconds / 10.0;
+    let ends = run.marks.iter().skip(1).copied().chain([f64::INFINITY]);
+    let window = |(mark, end): (&f64, f64)| {
+        let last = run.looks.iter().rev().filter(|look| look.seconds <= end).find(full)?;
+        let seconds = last.seconds - mark;
+        let bytes = last.untouched.min(last.anonymous);
+        (seconds >= shortest).then_some(Cold { bytes, seconds })
+    };
+    run.marks.iter().zip(ends).filter_map(window).last()
 }
 
 /// All levers: those that are to be tried, and why not the others.
@@ -659,12 +668,33 @@ mod tests {
             ending: Ending::Status(std::process::ExitStatus::default()),
             used: pagemill_kernel::process::Resources::default(),
             looks: Vec::new(),
-            marked: None,
+            marks: Vec::new(),
             live: None,
             digest: 1,
             complaint: String::new(),
             left: false,
         }
+    }
+
+    #[test]
+    fn what_was_not_accessed_is_told_by_the_last_time_that_was_long_enough() {
+        let look = |seconds: f64, untouched: u64| Memory {
+            seconds,
+            untouched: untouched * MUCH,
+            bytes: 4 * MUCH,
+            anonymous: 4 * MUCH,
+            ..Memory::default()
+        };
+        let looks = vec![look(0.1, 0), look(0.2, 1), look(0.4, 2), look(0.41, 4)];
+        let told = |marks: &[f64], looks: &[Memory]| {
+            let run = Run { marks: marks.to_vec(), looks: looks.to_vec(), ..run(0.5, 1.0, None) };
+            cold(&run, 4 * MUCH).map(|cold| cold.bytes / MUCH)
+        };
+        // The last mark came with the last look, or just before it: the time before counts.
+        assert_eq!(told(&[0.1, 0.2, 0.4], &looks[..3]), Some(2));
+        assert_eq!(told(&[0.1, 0.2, 0.4], &looks), Some(2));
+        assert_eq!(told(&[0.1], &looks), Some(4));
+        assert_eq!(told(&[], &looks), None);
     }
 
     #[test]

@@ -54,8 +54,8 @@ pub struct Run {
     pub used: Resources,
     /// Looks at its memory.
     pub looks: Vec<Memory>,
-    /// When its pages were marked as not accessed last, seconds.
-    pub marked: Option<f64>,
+    /// When its pages were marked as not accessed, each time just after a look, seconds.
+    pub marks: Vec<f64>,
     /// Live bytes of our heap at its fullest, if it ran on that.
     pub live: Option<u64>,
     /// Digest of what it printed.
@@ -150,7 +150,7 @@ impl Stage<'_> {
             ending,
             used,
             looks,
-            marked: seen.marked,
+            marks: seen.marks,
             live: seen.live,
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
@@ -233,7 +233,7 @@ fn group(linux: &Linux) -> Option<cgroup::Child> {
 #[derive(Default)]
 struct Seen {
     looks: Vec<Memory>,
-    marked: Option<f64>,
+    marks: Vec<f64>,
     live: Option<u64>,
 }
 
@@ -263,7 +263,8 @@ impl Seen {
             if let Some(look) = watch.look(&[pid]).filter(executes) {
                 seen.looks.push(look);
                 if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
-                    (seen.marked, next) = (Some(look.seconds), look.seconds * 2.0);
+                    seen.marks.push(look.seconds);
+                    next = look.seconds * 2.0;
                 }
                 if heap {
                     page = page.or_else(|| stats_page::locate(linux, look.largest).ok().flatten());
