@@ -26,6 +26,7 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &levers::allocators::TCMALLOC,
     &levers::plain::Plain,
     &levers::compact::Compact,
+    &levers::medium::Medium,
     &levers::always::Always,
     &levers::ahead::Ahead,
     &levers::ksm::Ksm,

@@ -70,8 +70,8 @@ pub struct Arguments {
     backend: Option<Backend>,
 
     /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth:
-    /// linux-always, linux-madvise, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own malloc unless
-    /// --mesh is given
+    /// linux-always, linux-madvise, linux-64k, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own
+    /// malloc unless --mesh is given
     #[arg(long, value_name = "POLICY")]
     huge: Option<String>,
 
@@ -199,7 +199,8 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         }
     };
     let watched = arguments.log.is_some() || arguments.stats.is_some() || arguments.dry;
-    if policy.means().by_kernel && policy.means().given != Given::Everywhere && !watched {
+    let borrows = matches!(policy.means().given, Given::Everywhere | Given::Medium);
+    if policy.means().by_kernel && !borrows && !watched {
         // The kernel does it all, and nothing is borrowed: nobody need stay beside the program.
         Isolation::of(&linux, policy, None)?;
         return Ok(cannot_execute(&path, &command.exec()));

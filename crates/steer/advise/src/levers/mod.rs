@@ -8,6 +8,7 @@ pub mod colder;
 pub mod compact;
 pub mod ksm;
 pub mod malloc_huge;
+pub mod medium;
 pub mod never;
 pub mod plain;
 pub mod trim;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `linux-always` | at every first touch | the setting `always`; borrowed (root) where the system has another |
 //! | `linux-madvise` | where the program asks | `prctl(PR_SET_THP_DISABLE, EXCEPT_ADVISED)`, kernel 6.18 |
+//! | `linux-64k` | where the program asks; elsewhere 64 KiB at every first touch | the setting `always` of that size; borrowed (root) where it has another |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
 //! | the others | where the program or the library asks | as `linux-madvise` |
 //! | `cbmm+` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
@@ -37,12 +38,35 @@ pub fn medium(linux: &Linux, policy: &dyn Policy) -> Option<Loan<Files>> {
     loan.and_then(|loan| loan.set(thp::MEDIUM, "madvise").map(|()| loan)).ok()
 }
 
+/// Borrows pages of 64 KiB at every first touch, where the system does not give them by itself.
+fn medium_everywhere(linux: &Linux) -> Result<Option<Loan<Files>>> {
+    let setting = linux.thp_medium().context(
+        "the policy linux-64k needs pages of 64 KiB, which this kernel does not have (6.8 does)",
+    )?;
+    let directory = loan::directory(linux);
+    if setting.active == "always" && !loan::is_lent(&directory, thp::MEDIUM_LOAN) {
+        return Ok(None);
+    }
+    let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM])
+        .and_then(|loan| loan.set(thp::MEDIUM, "always").map(|()| loan))
+        .map_err(|error| match error.kind() {
+            Kind::Permission => error.advise("run as root, or have it set: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"),
+            _ => error,
+        })
+        .context("the policy linux-64k needs the system's setting of that size, which is not \"always\"")?;
+    Ok(Some(loan))
+}
+
 impl Isolation {
     /// For a policy, with what [`medium`] borrowed for it. What is started from now on runs under it.
     pub fn of(linux: &Linux, policy: &dyn Policy, medium: Option<Loan<Files>>) -> Result<Self> {
         let mode = linux.thp_enabled().map(|choice| choice.active);
         match policy.means().given {
             Given::Everywhere => return Self::always(linux, &mode?),
+            Given::Medium => {
+                thp::disable_here(Disabled::No)?;
+                return Ok(Self { loan: None, medium: medium_everywhere(linux)? });
+            }
             Given::Nowhere => {
                 thp::disable_here(Disabled::Altogether)?;
                 return Ok(Self { loan: None, medium });
@@ -89,6 +113,23 @@ mod tests {
     use super::*;
     use pagemill_policy::huge::cbmm::Cbmm;
     use pagemill_policy::huge::cbmm_plus::CbmmPlus;
+
+    #[test]
+    fn pages_of_64_kib_at_every_touch_are_borrowed_and_given_back() {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        let error = medium_everywhere(&linux).unwrap_err();
+        assert!(format!("{error:#}").contains("this kernel does not have"), "{error:#}");
+        let file = root.path().join(thp::MEDIUM.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "[always] inherit madvise never").unwrap();
+        assert!(medium_everywhere(&linux).unwrap().is_none(), "the system gives them");
+        std::fs::write(&file, "always [inherit] madvise never").unwrap();
+        let loan = medium_everywhere(&linux).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "always");
+        drop(loan);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "inherit");
+    }
 
     #[test]
     fn pages_of_64_kib_are_borrowed_where_they_are_off_and_given_back() {

@@ -488,6 +488,8 @@ pub enum Given {
     Everywhere,
     /// Where `MADV_HUGEPAGE` was said.
     Advised,
+    /// The same, and elsewhere pages of 64 KiB at every first touch.
+    Medium,
     /// Nowhere.
     Nowhere,
 }
@@ -584,6 +586,7 @@ pub trait Policy: fmt::Debug + Sync {
 pub static POLICIES: &[&dyn Policy] = &[
     &linux::Linux::Always,
     &linux::Linux::Madvise,
+    &linux::Linux::Medium,
     &linux::Linux::Never,
     &ingens::Ingens::PUBLISHED,
     &hawkeye::Hawkeye::PUBLISHED,

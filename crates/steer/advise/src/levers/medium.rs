@@ -1,0 +1,42 @@
+//! Pages of 64 KiB at every first touch.
+
+use pagemill_policy::huge::Policy as _;
+use pagemill_policy::huge::linux::Linux;
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// The setting `always` of that size, borrowed while the command runs.
+pub struct Medium;
+
+impl Lever for Medium {
+    fn name(&self) -> &'static str {
+        "64 KiB pages"
+    }
+
+    fn what(&self) -> &'static str {
+        "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command runs"
+    }
+
+    fn needs(&self) -> &'static str {
+        "root, Linux 6.8"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        match target.linux.thp_medium() {
+            Some(setting) if setting.active == "always" => {
+                return Err("that is how it is on this system".into());
+            }
+            None => return Err("this kernel has no pages of 64 KiB (6.8 does)".into()),
+            Some(_) => {}
+        }
+        if !target.root {
+            return Err("changing the system's setting needs root".into());
+        }
+        Ok(Start::behind(&["run", "--huge", Linux::Medium.name(), "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.more_huge_pages()
+    }
+}
