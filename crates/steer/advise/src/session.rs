@@ -544,9 +544,16 @@ fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
          in the foreground; a server: --load 'CLIENT')"
     );
     if let Some(metric) = stage.metric {
+        let (who, way) = match stage.load {
+            Some(load) => {
+                let longest = load.time.as_secs_f64();
+                ("the client".into(), format!("; it is ended after {longest} s, --for gives more"))
+            }
+            None => (name.to_string(), String::new()),
+        };
         ensure!(
             run.figures.metric.is_some(),
-            "nothing that {name} prints matches the metric {:?} with a number (its group is to be the number)",
+            "nothing that {who} prints matches the metric {:?} with a number (its group is to be the number{way})",
             metric.as_str()
         );
     }
