@@ -241,13 +241,9 @@ impl Control {
         CONTROL + std::mem::offset_of!(Control, ranges) as u64
     }
 
-    /// The call that the mapper of process `pid` received last, unless it is done with.
-    pub fn received_in(pid: u32) -> Option<crate::seccomp::Notified> {
-        let mut bytes = [0; size_of::<crate::seccomp::Notified>()];
-        let at = CONTROL + std::mem::offset_of!(Control, notification) as u64;
-        crate::process_vm::read(pid, at, &mut bytes).ok()?;
-        let notified = crate::seccomp::Notified::of(&bytes);
-        (notified.id != 0).then_some(notified)
+    /// Where the call stands in the program that its mapper received last.
+    pub(crate) const fn notification_address() -> u64 {
+        CONTROL + std::mem::offset_of!(Control, notification) as u64
     }
 
     /// Puts calls into the list that [`LIST`] runs. At most [`COMMANDS`].

@@ -292,7 +292,7 @@ impl Helper<'_> {
         let (live, dead): (Vec<_>, Vec<_>) = std::mem::take(mappers).into_iter().partition(living);
         *mappers = live;
         for mapper in dead {
-            if let Some(notified) = Control::received_in(mapper.process)
+            if let Some(notified) = received_by_mapper(mapper.process)
                 && seccomp::is_under_way(self.listener, notified.id)
             {
                 self.answer(&notified);
@@ -314,6 +314,14 @@ impl Helper<'_> {
         // Where it came back unmade this is nobody's.
         let _ = seccomp::answer(self.listener, notified.id, answer(notified));
     }
+}
+
+/// The call that the mapper of this process received last, unless it is done with.
+fn received_by_mapper(process: u32) -> Option<Notified> {
+    let mut bytes = [0; size_of::<Notified>()];
+    crate::process_vm::read(process, Control::notification_address(), &mut bytes).ok()?;
+    let notified = Notified::of(&bytes);
+    (notified.id != 0).then_some(notified)
 }
 
 /// Lets the calls go on that somebody received and died without answering: those that are under way for longer than

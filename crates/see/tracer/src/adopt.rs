@@ -8,9 +8,9 @@ use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
 
 use crate::child::Child;
 use crate::convert::{Origin, convert};
-use crate::hold::calm;
 use crate::interval::now;
 use crate::pins::pins;
+use crate::stopped::calm;
 use crate::trace::{Sink, Untraced};
 use crate::tracer::Tracer;
 use crate::{PATIENCE, SOON};

@@ -17,12 +17,12 @@ use crate::PATIENCE;
 use crate::convert::{Origin, convert};
 use crate::copy::copy_run;
 use crate::events::Events;
-use crate::hold::calm;
 use crate::inject::refused;
 use crate::interval::now;
 use crate::layout::{guard, protection};
 use crate::pins::pins;
 use crate::process::Process;
+use crate::stopped::calm;
 use crate::trace::{Options, Sink, Untraced};
 use crate::tracer::{Thread, Tracer};
 

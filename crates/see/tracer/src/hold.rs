@@ -6,57 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::injected;
 use pagemill_kernel::ptrace::{self, Stop};
 
 use crate::SOON;
-use crate::question::NO_SUCH_CALL;
+use crate::stopped::{again, comes_out};
 use crate::tracer::{Thread, Tracer};
 
 /// A fork that has not happened by then has failed, or its thread was killed.
 const FORK: Duration = Duration::from_millis(300);
-
-/// A call on the spot (`injected.c`) takes some microseconds.
-const MOMENT: Duration = Duration::from_micros(50);
-
-fn in_our_code(thread: u32) -> bool {
-    let ours = injected::CODE..injected::CONTROL;
-    ptrace::registers(thread).is_ok_and(|registers| ours.contains(&registers.rip))
-}
-
-/// A thread that was asked to stop and is in our code may have begun to map memory as its process did until now, and
-/// has what others wait for: it goes on for a moment and is asked again. Whether it is one.
-pub(crate) fn comes_out(thread: u32) -> bool {
-    let inside = in_our_code(thread);
-    if inside {
-        let _ = ptrace::resume(thread, 0);
-        std::thread::sleep(MOMENT);
-        let _ = ptrace::interrupt(thread);
-    }
-    inside
-}
-
-/// A thread that has come back from a system call without having made it makes it again.
-pub(crate) fn again(thread: u32) {
-    if let Ok(mut registers) = ptrace::registers(thread)
-        && registers.rax as i64 == NO_SUCH_CALL
-        && registers.orig_rax as i64 >= 0
-    {
-        // Behind the instruction, which has two bytes.
-        registers.rip -= 2;
-        (registers.rax, registers.orig_rax) = (registers.orig_rax, u64::MAX);
-        let _ = ptrace::set_registers(thread, &registers);
-    }
-}
-
-/// Of stopped threads, one to make system calls by: best one that was in a call, and so in no sequence that
-/// a move to another place would spoil (rseq(2)).
-pub(crate) fn calm(threads: &[u32]) -> Option<u32> {
-    let in_call = |thread: &u32| {
-        ptrace::registers(*thread).is_ok_and(|registers| registers.orig_rax as i64 >= 0)
-    };
-    threads.iter().copied().find(in_call).or_else(|| threads.first().copied())
-}
 
 impl Tracer {
     /// The threads of a process, and of those that share its memory, but one.

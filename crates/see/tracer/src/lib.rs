@@ -75,6 +75,7 @@ mod pins;
 mod process;
 mod question;
 mod rescue;
+mod stopped;
 mod stops;
 mod trace;
 mod tracer;

@@ -15,9 +15,9 @@ use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm};
 
 use crate::copy::copy_run;
-use crate::hold::{again, calm, comes_out};
 use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, in_resident, protection};
+use crate::stopped::{again, calm, comes_out};
 
 /// How long threads may take to stop.
 const STOP: Duration = Duration::from_secs(5);

@@ -8,10 +8,10 @@ use pagemill_kernel::{Error, Kind, Linux, Result, signal};
 
 use crate::PATIENCE;
 use crate::convert::{Origin, convert};
-use crate::hold::comes_out;
 use crate::interval::now;
 use crate::layout::{OURS, in_resident};
 use crate::process::Process;
+use crate::stopped::comes_out;
 use crate::trace::{Ended, Sink, Untraced};
 use crate::tracer::{Thread, Tracer};
 
