@@ -270,8 +270,8 @@ fn redis_is_asked_by_its_own_benchmark() {
     let load = format!("redis-benchmark -s {socket} -q -t set -n 20000 -r 20000 -d 2000");
     let mut advise = pagemill();
     advise.args(["advise", "--json", "--within", "10m", "--levers", "plain heap"]);
-    // On a busy machine the client takes long.
-    advise.args(["--for", "5m"]);
+    // On a busy machine the client takes long, and how fast it is differs.
+    advise.args(["--for", "5m", "--goal", "memory", "--slower", "99%"]);
     advise.args(["--metric", "SET: ([0-9.]+) requests", "--load", &load, "--", "redis-server"]);
     let asked = ran(advise.args(["--port", "0", "--unixsocket", socket, "--save", ""]));
     assert!(matches!(asked.code(), Some(0 | 1)), "{asked:?}");
