@@ -41,7 +41,7 @@ impl Pages {
         self.pagemap.scan(
             start,
             end,
-            pagemap::PRESENT,
+            (pagemap::PRESENT, 0),
             pagemap::PRESENT | pagemap::HUGE,
             |region| {
                 let huge = region.categories & pagemap::HUGE != 0;

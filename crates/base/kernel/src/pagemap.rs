@@ -38,7 +38,18 @@ pub struct Region {
     pub categories: u64,
 }
 
+/// Categories of which an entry has one if it was there when it was looked at: the kernel takes the entries of pages
+/// that it moves elsewhere (compaction) away for a while, and what it leaves looks like one of swap. See
+/// [`Region::is_mapped`].
+pub const MAPPED: u64 = PRESENT | SWAPPED;
+
 impl Region {
+    /// Whether its pages are mapped, of a region by [`MAPPED`] with [`PRESENT`] and [`FILE`] returned: they are present,
+    /// or about to be again. Of private memory that the kernel is moving this cannot be told from swap.
+    pub fn is_mapped(&self) -> bool {
+        self.categories & (PRESENT | FILE) != 0
+    }
+
     /// Where they are.
     pub fn range(&self) -> PageRange {
         PageRange::new(self.start, self.end)
@@ -82,17 +93,17 @@ impl Pagemap {
         Ok(Self { file, pid })
     }
 
-    /// Hands each region of `start..end` that has all categories of `mask` to `each`, in address order;
-    /// of its categories those in `returned`.
+    /// Hands each region of `start..end` that has all categories of the first mask, and any of the second unless that
+    /// is 0, to `each`, in address order; of its categories those in `returned`.
     pub fn scan(
         &self,
         start: u64,
         end: u64,
-        mask: u64,
+        masks: (u64, u64),
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(PageRange { start, end }, (mask, 0), returned, 0, each)
+        self.walk(PageRange { start, end }, masks, returned, 0, each)
     }
 
     /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
@@ -101,12 +112,12 @@ impl Pagemap {
         &self,
         start: u64,
         end: u64,
-        mask: u64,
+        masks: (u64, u64),
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
         const WRITE_PROTECT: u64 = 1;
-        self.walk(PageRange { start, end }, (mask, 0), returned, WRITE_PROTECT, each)
+        self.walk(PageRange { start, end }, masks, returned, WRITE_PROTECT, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
@@ -168,7 +179,7 @@ impl Pagemap {
     /// none in memory of files either.
     pub fn guards(&self, start: u64, end: u64) -> Vec<PageRange> {
         let mut guards = Vec::new();
-        let found = self.scan(start, end, GUARD, GUARD, |region| guards.push(region.range()));
+        let found = self.scan(start, end, (GUARD, 0), GUARD, |region| guards.push(region.range()));
         if found.is_err() {
             guards.clear();
         }
@@ -215,6 +226,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_page_that_is_being_moved_is_mapped_and_a_swapped_one_is_not() {
+        let region = |categories| Region { start: 0, end: 4096, categories };
+        for mapped in [PRESENT, PRESENT | FILE, SWAPPED | FILE] {
+            assert!(region(mapped & (PRESENT | FILE)).is_mapped(), "{mapped:x}");
+        }
+        assert!(!region(SWAPPED & (PRESENT | FILE)).is_mapped());
+    }
+
+    #[test]
     fn pages_are_there_once_they_are_written() {
         let page = page_size();
         let mut memory = vec![0_u8; 16 * page];
@@ -238,11 +258,17 @@ mod tests {
             (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), Kind::Permission),
         }
         let mut regions = Vec::new();
-        match me.scan(first as u64, (first + 8 * page) as u64, PRESENT, PRESENT, |region| {
-            regions.push(region)
-        }) {
+        match me.scan(
+            first as u64,
+            (first + 8 * page) as u64,
+            (0, MAPPED),
+            PRESENT | FILE,
+            |region| regions.push(region),
+        ) {
             Ok(()) => assert!(regions.iter().any(|region| {
-                region.start <= (first + 2 * page) as u64 && region.end >= (first + 4 * page) as u64
+                region.is_mapped()
+                    && region.start <= (first + 2 * page) as u64
+                    && region.end >= (first + 4 * page) as u64
             })),
             Err(error) => eprintln!("skipped: {error}"),
         }

@@ -114,8 +114,11 @@ impl Child {
             let (start, end) = (start.max(low), end.min(high));
             if start < end {
                 let pending = &mut self.pending;
-                self.pagemap.scan(start, end, pagemap::PRESENT, pagemap::PRESENT, |region| {
-                    pending.push(region.range());
+                let asked = pagemap::PRESENT | pagemap::FILE;
+                self.pagemap.scan(start, end, (0, pagemap::MAPPED), asked, |region| {
+                    if region.is_mapped() {
+                        pending.push(region.range());
+                    }
                 })?;
             }
         }
@@ -138,6 +141,7 @@ impl Child {
             written: None,
             heap: self.heap,
             kept: self.kept,
+            stays: 0,
         };
         (self.number, self.began) = (self.number + 1, interval.ended);
         Ok(interval)

@@ -247,6 +247,7 @@ impl Conversion<'_> {
             arguments: changed.arguments,
             original: changed.original,
             intervals: 0,
+            stays: 0,
             began: 0,
         };
         for (start, end, advice) in changed.fork_advice {

@@ -23,9 +23,11 @@ pub struct Interval {
     pub written: Option<Vec<PageRange>>,
     /// Where the heap lay at its end: what `brk` gave the program.
     pub heap: PageRange,
-    /// Pages that may be in `touched` without having been touched in this interval, for their entries cannot be
-    /// dropped: private memory since a fork, and private writable mappings of files.
+    /// Pages that may be in `touched` without having been touched in this interval, for their entries could not be
+    /// dropped at the end of the one before: private memory since a fork, and private writable mappings of files.
     pub kept: u64,
+    /// Pages whose entries stay at its end.
+    pub stays: u64,
 }
 
 /// Sorted, without overlap.

@@ -30,6 +30,8 @@ pub(crate) struct PagedOut {
     pagemap: Pagemap,
     number: u64,
     began: u64,
+    /// Pages that the last tick could not page out.
+    stays: u64,
 }
 
 impl PagedOut {
@@ -40,6 +42,7 @@ impl PagedOut {
             pagemap: Pagemap::open(linux, pid)?,
             number: 0,
             began: now(),
+            stays: 0,
         };
         // Whether it may be done is known before anything else is.
         page_out(&paged.process, &paged.present()?)?;
@@ -50,7 +53,7 @@ impl PagedOut {
     fn present(&self) -> Result<Vec<PageRange>> {
         let mut found = Vec::new();
         let asked = pagemap::PRESENT | pagemap::FILE;
-        self.pagemap.scan(0, 0x7fff_ffff_f000, pagemap::PRESENT, asked, |region| {
+        self.pagemap.scan(0, 0x7fff_ffff_f000, (pagemap::PRESENT, 0), asked, |region| {
             if region.categories & pagemap::FILE == 0 {
                 found.push(region.range());
             }
@@ -62,11 +65,11 @@ impl PagedOut {
     pub(crate) fn tick(&mut self, pid: u32, last: bool) -> Result<Interval> {
         let scanned = now();
         let touched = self.present()?;
-        let mut kept = 0;
+        let mut stays = 0;
         if !last {
             page_out(&self.process, &touched)?;
             let left = self.present()?;
-            kept = left.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
+            stays = left.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
         }
         let ended = now();
         let interval = Interval {
@@ -76,7 +79,8 @@ impl PagedOut {
             scanned,
             ended,
             touched,
-            kept,
+            kept: std::mem::replace(&mut self.stays, stays),
+            stays,
             ..Interval::default()
         };
         (self.number, self.began) = (self.number + 1, ended);

@@ -97,6 +97,8 @@ pub(crate) struct Process {
     pub(crate) original: Vec<Mapping>,
     pub(crate) intervals: u64,
     pub(crate) began: u64,
+    /// Pages that the last tick could not drop: they are told in this interval, too.
+    pub(crate) stays: u64,
 }
 
 impl Process {
@@ -189,7 +191,7 @@ impl Process {
     /// Ends the interval: what was touched; and drops exactly that, unless this is the last scan.
     pub(crate) fn tick(&mut self, now: impl Fn() -> u64, last: bool) -> Result<Interval> {
         let scanned = now();
-        let (drop, kept) = self.collect()?;
+        let (drop, stays) = self.collect()?;
         if !last {
             // A process that changes its mappings meanwhile may be told of out of order.
             self.zap(&normal(drop))?;
@@ -212,7 +214,8 @@ impl Process {
             touched: normal(touched),
             written: says.then_some(written),
             heap: self.heap(),
-            kept,
+            kept: std::mem::replace(&mut self.stays, stays),
+            stays,
         };
         self.intervals += 1;
         self.began = ended;
@@ -234,10 +237,13 @@ impl Process {
         // A page of the program's own is one of a file or of shared memory, the memory file's above all; or it is a
         // copy, where memory is private.
         let private = self.frozen() || self.own_files;
-        let mask = if private { pagemap::PRESENT } else { pagemap::PRESENT | pagemap::FILE };
+        let masks = (if private { 0 } else { pagemap::FILE }, pagemap::MAPPED);
         let asked = pagemap::PRESENT | pagemap::FILE;
         for PageRange { start, end } in self.spans()? {
-            self.pagemap.scan(start, end, mask, asked, |region| {
+            self.pagemap.scan(start, end, masks, asked, |region| {
+                if !region.is_mapped() {
+                    return;
+                }
                 self.pending.push(region.range());
                 all += region.end - region.start;
                 if region.categories & pagemap::FILE != 0 {
@@ -247,7 +253,10 @@ impl Process {
             if self.arm && !self.frozen() {
                 let said = &mut self.written;
                 let asked = asked | pagemap::WRITTEN;
-                self.pagemap.scan_and_protect(start, end, mask, asked, |region| {
+                self.pagemap.scan_and_protect(start, end, masks, asked, |region| {
+                    if !region.is_mapped() {
+                        return;
+                    }
                     let range = region.range();
                     self.pending.push(range);
                     if region.categories & pagemap::FILE != 0 {

@@ -434,7 +434,7 @@ impl Sink for Writing<'_> {
             scanned: interval.scanned,
             ended: interval.ended,
             present: &touched,
-            fresh: interval.number > 0 && interval.kept == 0,
+            fresh: interval.number > 0 && interval.kept == 0 && interval.stays == 0,
         };
         let may_write = |page: u64| {
             let at = fixed.partition_point(|range| range.end <= page * self.page);
