@@ -8,18 +8,21 @@ use pagemill_analysis::faults::FaultFold;
 use pagemill_analysis::fragmentation::timeline::FragFold;
 use pagemill_analysis::heap::HeapFold;
 use pagemill_analysis::hugepages::HugePageFold;
+use pagemill_analysis::page_heat::PageHeatFold;
 use pagemill_analysis::regions::RegionFold;
+use pagemill_analysis::validate::Validation;
 use pagemill_model::access::AccessSetup;
 use pagemill_model::dataset::{Cell, Shape};
 use pagemill_model::fault::FaultSetup;
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, Event, Fold, Nanos, event};
+use pagemill_model::{Bytes, Event, Fold, Nanos, event, page};
 use pagemill_record::summary;
 
 use crate::in_room;
 
-/// Values at the edges of what a machine can have: sums of some hundred of them are numbers, too.
-const EDGES: [u64; 6] = [0, 1, u32::MAX as u64, 1 << 32, 1 << 47, (1 << 47) - 4096];
+/// Values at the edges of what a machine, and a number, can have.
+const EDGES: [u64; 8] =
+    [0, 1, u32::MAX as u64, 1 << 32, 1 << 47, (1 << 47) - 4096, u64::MAX, u64::MAX - 4095];
 /// Events of one recording.
 const MOST: usize = 200;
 
@@ -41,7 +44,7 @@ impl Rest<'_> {
             96..160 => u64::from(self.byte()) << 12,
             160..208 => u64::from(self.byte()) << (kind % 40),
             208..232 => EDGES[usize::from(kind) % EDGES.len()],
-            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())) >> 17,
+            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
         }
     }
 
@@ -49,10 +52,7 @@ impl Rest<'_> {
         match shape {
             _ if !must && self.byte().is_multiple_of(4) => Cell::Absent,
             Shape::Number => Cell::Number(self.number()),
-            // Runs of pages are worked through page by page, as many as a list says.
-            Shape::Numbers => {
-                Cell::Numbers((0..self.byte() % 40).map(|_| self.number() & 0xfff).collect())
-            }
+            Shape::Numbers => Cell::Numbers((0..self.byte() % 40).map(|_| self.number()).collect()),
             Shape::Text => {
                 const WORDS: [&str; 8] =
                     ["", "[heap]", "[stack]", "/bin/true", "rw-p", "r-xp", "1y", "none"];
@@ -81,7 +81,7 @@ fn folded<F: Fold>(mut fold: F, events: &[Event]) {
 /// Events, through a recording and all folds.
 pub fn events(bytes: &[u8]) {
     let mut rest = Rest(bytes);
-    let (started, threshold, page) = (Nanos(rest.number()), Nanos(rest.number()), rest.byte());
+    let (started, threshold, odd) = (Nanos(rest.number()), Nanos(rest.number()), rest.byte());
     let mut events = Vec::new();
     while !rest.0.is_empty() && events.len() < MOST {
         events.push(rest.event());
@@ -93,12 +93,27 @@ pub fn events(bytes: &[u8]) {
     folded(DecisionFold::default(), &events);
     folded(RegionFold::default(), &events);
     folded(FaultFold::new(&setup, started), &events);
+    let mut heat = PageHeatFold::new(started, page::BASE);
+    events.iter().for_each(|event| heat.event(event));
+    // Beyond that it takes longer than a fuzzer waits; far beyond that the verbs say no.
+    let few = heat.pages() < 1 << 18;
+    if few {
+        drop(heat.view());
+    }
+    let mut validation = Validation::new(page::BASE);
+    for event in &events {
+        validation.exact(event);
+        validation.faults(event);
+    }
+    if validation.pages() < 1 << 18 {
+        drop(validation.view());
+    }
     in_room(|room| {
         let recording = room.join("events");
         let _ = fs::remove_dir_all(&recording);
         let meta = Meta {
             started,
-            page_size: Bytes(if page.is_multiple_of(2) { 4096 } else { page.into() }),
+            page_size: Bytes(if odd.is_multiple_of(2) { page::BASE } else { odd.into() }),
             accesses: Some(AccessSetup { granule: Bytes(4096), ..AccessSetup::default() }),
             ..Meta::default()
         };
@@ -108,7 +123,7 @@ pub fn events(bytes: &[u8]) {
                 return;
             }
         }
-        if writer.finish(started).is_ok() {
+        if writer.finish(started).is_ok() && few {
             let _ = summary::of(&recording);
         }
     });

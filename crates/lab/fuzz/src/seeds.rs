@@ -159,7 +159,37 @@ pub fn events() -> Vec<Vec<u8>> {
         };
         (0..600).map(|_| next()).collect()
     };
-    (1..=8).map(any).collect()
+    (1..=8).map(any).chain([huge()]).collect()
+}
+
+/// A row of each kind whose numbers are as large as can be, some of them twice: runs of pages up to the last address.
+fn huge() -> Vec<u8> {
+    let number = |value: u64| [vec![u8::MAX], value.to_le_bytes().to_vec()].concat();
+    let mut bytes = [number(0), number(0), vec![0]].concat();
+    for (kind, dataset) in (0_u8..).zip(event::SCHEMA) {
+        for _ in 0..2 {
+            bytes.push(kind);
+            drop((dataset.make)(&mut |column| {
+                if column.name != "time_ns" {
+                    bytes.push(1);
+                }
+                match column.shape {
+                    Shape::Number => {
+                        // Memory begins at the first page; all else is as large as can be.
+                        let least = ["start", "address"].contains(&column.name);
+                        bytes.extend(number(if least { 4096 } else { u64::MAX }));
+                    }
+                    Shape::Numbers if column.name.ends_with("starts") => {
+                        bytes.extend([vec![1], number(4096)].concat());
+                    }
+                    Shape::Numbers => bytes.extend([vec![1], number(u64::MAX)].concat()),
+                    Shape::Text => bytes.push(1),
+                }
+                Cell::Absent
+            }));
+        }
+    }
+    bytes
 }
 
 pub fn kernel() -> Vec<Vec<u8>> {

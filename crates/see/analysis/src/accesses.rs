@@ -6,14 +6,16 @@
 //! Always true: a page counts once for each address, however many intervals it was touched in; a mapping's
 //! pages add up to those of all mappings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Access, Event, Fold, MappingSample, Nanos, Touched};
+use pagemill_model::{Access, Event, Fold, Nanos, Touched};
+use rangemap::RangeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::label;
 use crate::heat::{Recent, Table};
+use crate::pages::{Laid, runs};
 
 /// How often memory was accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,14 +54,18 @@ pub struct AccessView {
     pub kept: u64,
 }
 
+/// What nothing is known of.
+const BETWEEN: &str = "mapped between two looks";
+
 /// Folds accesses and touched pages into an [`AccessView`].
 #[derive(Clone, Debug)]
 pub struct AccessFold {
     started: Nanos,
     page: u64,
-    /// What lay where last: first address after and name, by process and first address; none overlaps another.
-    mappings: BTreeMap<(u64, u64), (u64, String)>,
-    touched: Table<(u64, u64), bool>,
+    /// What lay where last, by name.
+    mappings: Laid<String>,
+    /// Touched pages of each process by their numbers, and whether they were written.
+    touched: Table<u64, RangeMap<u64, bool>>,
     accesses: Table<(u64, u64), Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
@@ -73,7 +79,7 @@ impl AccessFold {
         Self {
             started,
             page: page.max(1),
-            mappings: BTreeMap::new(),
+            mappings: Laid::default(),
             touched: Table::default(),
             accesses: Table::default(),
             threads: Recent::default(),
@@ -86,25 +92,19 @@ impl AccessFold {
     fn touched(&mut self, row: &Touched) {
         let pid = row.pid.unwrap_or(0);
         let page = self.page;
-        let runs = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> Vec<(u64, u64)> {
-            let (starts, pages) = (starts.iter().flatten(), pages.iter().flatten());
-            starts.copied().zip(pages.copied()).collect()
-        };
-        let mut size = 0;
-        for (start, pages) in runs(&row.starts, &row.pages) {
-            size += pages;
-            for number in start / page..start / page + pages {
-                self.touched.entry((pid, number)).or_default();
-            }
+        let of_process = self.touched.entry(pid).or_default();
+        let mut size: u64 = 0;
+        for run in runs(&row.starts, &row.pages, page) {
+            size = size.saturating_add(run.end - run.start);
+            let fresh: Vec<_> = of_process.gaps(&run).collect();
+            fresh.into_iter().for_each(|gap| of_process.insert(gap, false));
         }
-        for (start, pages) in runs(&row.written_starts, &row.written_pages) {
-            for number in start / page..start / page + pages {
-                self.touched.insert((pid, number), true);
-            }
+        for run in runs(&row.written_starts, &row.written_pages, page) {
+            of_process.insert(run, true);
         }
         self.lengths.push(row.time.since(row.began.unwrap_or(row.time)).0);
         self.working_set.push((row.time.since(self.started).0 as f64 / 1e9, size));
-        self.kept += row.kept.unwrap_or(0);
+        self.kept = self.kept.saturating_add(row.kept.unwrap_or(0));
     }
 
     fn access(&mut self, row: &Access) {
@@ -122,46 +122,27 @@ impl AccessFold {
         self.accesses.entry((row.pid.unwrap_or(0), number)).or_default().add(one);
         let (counts, pages) = self.threads.of(row.tid.unwrap_or(0));
         counts.add(one);
-        counts.pages += u64::from(pages.insert(number, ()).is_none());
-    }
-
-    /// Takes in a mapping, in the place of what lay there; what lay beside that keeps its name.
-    fn mapping(&mut self, row: &MappingSample) {
-        let (pid, start, end) =
-            (row.pid.unwrap_or(0), row.start.unwrap_or(0), row.end.unwrap_or(0));
-        let before = self.mappings.range(..(pid, start)).next_back();
-        let before = before.filter(|(key, _)| key.0 == pid).map(|(key, _)| *key);
-        let inside = self.mappings.range((pid, start)..(pid, end.max(start)));
-        let keys: Vec<(u64, u64)> = before.into_iter().chain(inside.map(|(key, _)| *key)).collect();
-        for key in keys {
-            let Some((old_end, name)) = self.mappings.remove(&key) else { continue };
-            if key.1 < start {
-                self.mappings.insert(key, (old_end.min(start), name.clone()));
-            }
-            if old_end > end {
-                self.mappings.insert((pid, end), (old_end, name));
-            }
-        }
-        self.mappings.insert((pid, start), (end, label(row)));
+        counts.pages = counts.pages.saturating_add(pages.insert(number, ()).is_none().into());
     }
 
     fn name(&self, pid: u64, address: u64) -> String {
-        let before = self.mappings.range(..=(pid, address)).next_back();
-        match before {
-            Some(((owner, _), (end, name))) if *owner == pid && *end > address => name.clone(),
-            _ => "mapped between two looks".into(),
-        }
+        self.mappings.at(pid, address).map_or(BETWEEN, |(_, name)| name).to_owned()
     }
 }
 
 impl Counts {
     fn add(&mut self, other: Self) {
-        self.pages += other.pages;
-        self.written += other.written;
-        self.accesses += other.accesses;
-        self.writes += other.writes;
-        self.fetches += other.fetches;
-        self.in_kernel += other.in_kernel;
+        let sums = [
+            (&mut self.pages, other.pages),
+            (&mut self.written, other.written),
+            (&mut self.accesses, other.accesses),
+            (&mut self.writes, other.writes),
+            (&mut self.fetches, other.fetches),
+            (&mut self.in_kernel, other.in_kernel),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
     }
 }
 
@@ -172,7 +153,7 @@ impl Fold for AccessFold {
         match event {
             Event::Touched(row) => self.touched(row),
             Event::Access(row) => self.access(row),
-            Event::Mapping(row) => self.mapping(row),
+            Event::Mapping(row) => self.mappings.lay(row, label(row)),
             _ => {}
         }
     }
@@ -180,10 +161,17 @@ impl Fold for AccessFold {
     fn view(&self) -> AccessView {
         let mut mappings: HashMap<String, Counts> = HashMap::new();
         let mut total = Counts::default();
-        for (&(pid, number), &written) in &self.touched {
-            let page = Counts { pages: 1, written: written.into(), ..Counts::default() };
-            mappings.entry(self.name(pid, number * self.page)).or_default().add(page);
-            total.add(page);
+        for (&pid, touched) in &self.touched {
+            for (run, &written) in touched.iter() {
+                for (piece, name) in self.mappings.pieces(pid, run.clone(), self.page) {
+                    let pages = piece.end - piece.start;
+                    let written = if written { pages } else { 0 };
+                    let piece = Counts { pages, written, ..Counts::default() };
+                    let name = name.map_or(BETWEEN, String::as_str);
+                    mappings.entry(name.to_owned()).or_default().add(piece);
+                    total.add(piece);
+                }
+            }
         }
         for (&(pid, number), counts) in &self.accesses {
             // Samples have no page sets: their pages are those that were sampled.
@@ -214,6 +202,8 @@ impl Fold for AccessFold {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::MappingSample;
+
     use super::*;
 
     fn fold(events: Vec<Event>) -> AccessView {
@@ -244,6 +234,43 @@ mod tests {
         let expected = ["front", "large", "inside", "inside", "large", "across", "across", none];
         assert_eq!(names, expected);
         assert_eq!(fold.name(8, 0x1000), none);
+    }
+
+    #[test]
+    fn a_row_of_more_pages_than_there_are_addresses_is_counted_at_once() {
+        let mapping = |start, end| MappingSample {
+            pid: Some(7),
+            start: Some(start),
+            end: Some(end),
+            name: Some("[heap]".into()),
+            ..MappingSample::default()
+        };
+        let touched = Touched {
+            pid: Some(7),
+            starts: Some(vec![0x1000, 0x9000, u64::MAX]),
+            pages: Some(vec![u64::MAX, 1 << 44, u64::MAX]),
+            written_starts: Some(vec![0, 0x4000]),
+            written_pages: Some(vec![0, 1 << 43]),
+            kept: Some(u64::MAX),
+            ..Touched::default()
+        };
+        let access = Access {
+            pid: Some(7),
+            address: Some(u64::MAX),
+            flags: Some(u64::MAX),
+            count: Some(u64::MAX),
+            ..Access::default()
+        };
+        let mut events = vec![Event::Mapping(Box::new(mapping(0x2000, u64::MAX)))];
+        for _ in 0..3 {
+            events.push(Event::Touched(Box::new(touched.clone())));
+            events.push(Event::Access(Box::new(access.clone())));
+        }
+        let view = fold(events);
+        assert_eq!((view.total.pages, view.total.written), ((1 << 45) - 1, 1 << 43));
+        assert_eq!((view.total.accesses, view.kept), (u64::MAX, u64::MAX));
+        let heap = view.mappings.iter().find(|one| one.0 == "[heap]").map(|one| one.1.pages);
+        assert_eq!(heap, Some((1 << 45) - 2));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 use pagemill_model::{Bytes, Event, Fold, HugeDecision, Nanos};
 
+use crate::sums::add;
+
 /// Decisions that are alike.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
@@ -74,8 +76,8 @@ impl DecisionFold {
         known.count += 1;
         known.last = at;
         known.why = word(&row.why);
-        known.took.0 += row.took.unwrap_or_default().0;
-        known.done.0 += row.done.unwrap_or_default().0;
+        add(&mut known.took.0, row.took.unwrap_or_default().0);
+        add(&mut known.done.0, row.done.unwrap_or_default().0);
     }
 }
 

@@ -18,6 +18,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
 
 use crate::latency::Histogram;
+use crate::sums::{add, sum};
 
 /// Losses from which on percentiles are not to be believed.
 pub const LOSS_LIMIT: f64 = 0.01;
@@ -225,7 +226,8 @@ impl FaultView {
 impl Slow {
     /// What is left: lookup, allocation, waiting.
     pub fn rest(&self) -> Nanos {
-        let known = self.compaction.0 + self.reclaim.0 + self.clearing.0 + self.cold.0;
+        let known =
+            sum([self.compaction, self.reclaim, self.clearing, self.cold].map(|part| part.0));
         Nanos(self.time.0.saturating_sub(known))
     }
 }
@@ -360,25 +362,25 @@ impl FaultFold {
         let cold_after = |after| is_cold(touch, after, flags);
         let slow = &mut self.slow;
         slow.faults += 1;
-        slow.time.0 += fault.latency.0;
+        add(&mut slow.time.0, fault.latency.0);
         let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
-        slow.compaction.0 += ns(fault.compaction);
-        slow.reclaim.0 += ns(fault.reclaim);
+        add(&mut slow.compaction.0, ns(fault.compaction));
+        add(&mut slow.reclaim.0, ns(fault.reclaim));
         if let Some(after) = fault.after_allocation {
-            let stalled = ns(fault.compaction) + ns(fault.reclaim);
+            let stalled = sum([fault.compaction, fault.reclaim].map(ns));
             let after = after.0.min(fault.latency.0.saturating_sub(stalled));
             if cold_after(after) {
-                slow.cold.0 += after;
+                add(&mut slow.cold.0, after);
                 slow.cold_faults += 1;
             } else {
-                slow.clearing.0 += after;
+                add(&mut slow.clearing.0, after);
             }
         }
         if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
             let name = self.label(pid, address);
             let mapping = self.mappings.entry(name).or_default();
             mapping.faults += 1;
-            mapping.time.0 += fault.latency.0;
+            add(&mut mapping.time.0, fault.latency.0);
             mapping.longest = mapping.longest.max(fault.latency);
         }
     }
@@ -413,7 +415,8 @@ impl FaultFold {
 
 /// Whether so long after the allocation says that the host had to find the memory. `touch`: a warm first touch.
 fn is_cold(touch: Option<Nanos>, after: u64, flags: Flags) -> bool {
-    let warm = touch.map(|touch| (2 * touch.0) << flags.order());
+    let warm = touch
+        .map(|touch| touch.0.saturating_mul(2_u64.checked_shl(flags.order()).unwrap_or(u64::MAX)));
     warm.is_some_and(|warm| after > warm.max(COLD_FLOOR))
 }
 
@@ -447,9 +450,10 @@ impl Fold for FaultFold {
                 let flags = Flags(row.flags.unwrap_or(0));
                 let counts = row.counts.as_deref().unwrap_or_default();
                 let interval = self.intervals.entry(row.time).or_default();
-                interval.0 += counts.iter().sum::<u64>();
+                let all = sum(counts.iter().copied());
+                add(&mut interval.0, all);
                 let Some(buckets) = &row.buckets else {
-                    self.untimed += counts.iter().sum::<u64>();
+                    add(&mut self.untimed, all);
                     return self.end = self.end.max(row.time);
                 };
                 let histogram =
@@ -478,7 +482,7 @@ impl Fold for FaultFold {
         let mut before = self.started;
         let (mut number, mut highest) = (0, None);
         let timeline = self.intervals.iter().filter_map(|(time, (count, longest))| {
-            number += count;
+            add(&mut number, *count);
             highest = highest.max(*longest);
             let length = time.since(before);
             (length >= SHORTEST).then(|| {
@@ -489,7 +493,7 @@ impl Fold for FaultFold {
             })
         });
         FaultView {
-            counted: all.total() + self.untimed,
+            counted: all.total().saturating_add(self.untimed),
             timeline: timeline.collect(),
             all,
             categories,

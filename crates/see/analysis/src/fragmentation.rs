@@ -21,6 +21,8 @@ pub mod timeline;
 
 use std::fmt;
 
+use crate::sums::add;
+
 /// A score in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score(pub i64);
@@ -75,7 +77,8 @@ pub fn external(blocks: &[u64], order: usize) -> Score {
         return Score(-1000);
     }
     let wanted = (u128::from(free_pages(blocks)) * 1000) >> order.min(127);
-    Score(1000 - ((1000 + wanted) / u128::from(count)) as i64)
+    let share = (1000 + wanted) / u128::from(count);
+    Score(1000_i64.saturating_sub(i64::try_from(share).unwrap_or(i64::MAX)))
 }
 
 /// The free blocks of several zones taken together.
@@ -85,7 +88,7 @@ pub fn together<'a>(zones: impl IntoIterator<Item = &'a [u64]>) -> Vec<u64> {
         if sum.len() < blocks.len() {
             sum.resize(blocks.len(), 0);
         }
-        sum.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks);
+        sum.iter_mut().zip(blocks).for_each(|(sum, blocks)| add(sum, *blocks));
     }
     sum
 }

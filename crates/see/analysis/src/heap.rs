@@ -18,6 +18,8 @@
 
 use pagemill_model::{Bytes, Event, Fold, HeapSample, Nanos};
 
+use crate::sums::add;
+
 /// Shares at which pauses are reported.
 pub const PAUSE_SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
@@ -181,7 +183,9 @@ impl Fold for HeapFold {
         let at = sample.time.since(first).seconds();
         let bytes = |value: Option<Bytes>| value.map(|value| value.0 as f64);
         self.pss.push(at, bytes(sample.pss));
-        let memory = sample.pss.map(|pss| Bytes(pss.0 + sample.unmapped.unwrap_or_default().0));
+        let memory = sample
+            .pss
+            .map(|pss| Bytes(pss.0.saturating_add(sample.unmapped.unwrap_or_default().0)));
         self.memory.push(at, bytes(memory));
         self.rss.push(at, bytes(sample.rss));
         self.cgroup.push(at, bytes(sample.cgroup));
@@ -329,7 +333,7 @@ impl Total {
             (None, Base::First) => value,
             (Some(last), _) => last,
         };
-        self.sum += value.saturating_sub(from);
+        add(&mut self.sum, value.saturating_sub(from));
         self.last = Some(value);
     }
 

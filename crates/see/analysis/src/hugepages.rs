@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use pagemill_model::{Bytes, Event, Fold, MappingSample, Nanos};
 
 use crate::faults::label;
+use crate::sums::add;
 
 /// Bytes of anonymous memory, and the part of it on huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +31,8 @@ impl Use {
     }
 
     fn add(&mut self, other: Self) {
-        self.anonymous.0 += other.anonymous.0;
-        self.huge.0 += other.huge.0;
+        add(&mut self.anonymous.0, other.anonymous.0);
+        add(&mut self.huge.0, other.huge.0);
     }
 }
 

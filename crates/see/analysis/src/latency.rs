@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use pagemill_model::{Nanos, latency};
 
+use crate::sums::add;
+
 /// Shares at which latencies are reported.
 pub const SHARES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 
@@ -22,8 +24,8 @@ impl Histogram {
     /// Adds `count` values of a bucket.
     pub fn add(&mut self, bucket: u32, count: u64) {
         if count > 0 {
-            *self.buckets.entry(bucket).or_default() += count;
-            self.total += count;
+            add(self.buckets.entry(bucket).or_default(), count);
+            add(&mut self.total, count);
         }
     }
 
@@ -54,7 +56,7 @@ impl Histogram {
         let rank = ((share * self.total as f64 - 1e-6).ceil() as u64).clamp(1, self.total);
         let mut seen = 0;
         let found = self.buckets.iter().find(|(_, count)| {
-            seen += **count;
+            add(&mut seen, **count);
             seen >= rank
         });
         found.map(|(bucket, _)| latency::middle(*bucket))
@@ -76,7 +78,7 @@ impl Histogram {
         let mut above = self.total;
         let step = |(low, count): (Nanos, u64)| {
             let point = (low, above);
-            above -= count;
+            above = above.saturating_sub(count);
             point
         };
         self.buckets().map(step).collect()

@@ -163,7 +163,7 @@ impl Objects {
         for key in stale {
             self.mappings.remove(&key);
         }
-        if name.is_empty() && permissions.starts_with("---") && end - start <= GUARD {
+        if name.is_empty() && permissions.starts_with("---") && end.saturating_sub(start) <= GUARD {
             self.guards.insert((pid, end), start);
         }
         let above_guard = name.is_empty()
@@ -257,7 +257,7 @@ impl Objects {
             let (file, image) = &self.known[number];
             let at = image.globals.partition_point(|global| global.offset <= offset);
             if let Some(global) = at.checked_sub(1).map(|at| &image.globals[at])
-                && offset < global.offset + global.size
+                && offset - global.offset < global.size
             {
                 let (from, size) = (offset - global.offset, global.size);
                 let identity = Identity::Global(file.clone(), global.name.clone());

@@ -6,13 +6,22 @@
 //! 4 KiB: an interval in which a page was touched counts once). Heap statistics and page faults say nothing of heat: a
 //! recording of those alone has no pages here, which is not the same as cold ones.
 //!
+//! A run of touched pages is kept as where it begins and ends, however many pages it says it has: pages are told apart
+//! when they are asked for, and if there are no more than [`MOST`].
+//!
 //! Always so: each access is counted once, on one side of the moment; a page that was tracked and never
 //! seen accessed is there with no accesses.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pagemill_model::page::BASE;
 use pagemill_model::{Event, Fold, Nanos};
+
+use crate::pages::runs;
+
+/// Pages that are told apart: 256 GiB of touched memory.
+pub const MOST: u64 = if cfg!(test) { 1 << 12 } else { 1 << 26 };
 
 /// One page's heat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,18 +38,46 @@ pub struct PageHeatFold {
     moment: Nanos,
     bytes: u64,
     pages: BTreeMap<(u64, u64), PageHeat>,
+    /// Of runs of base pages, by process and number of a page: how many begin there, how many ended before.
+    edges: BTreeMap<(u64, u64), [PageHeat; 2]>,
 }
 
 impl PageHeatFold {
     /// Nothing yet, for pages of `bytes`; `moment` is on the clock of the events.
     pub fn new(moment: Nanos, bytes: u64) -> Self {
-        Self { moment, bytes: bytes.max(1), pages: BTreeMap::new() }
+        Self { moment, bytes: bytes.max(1), pages: BTreeMap::new(), edges: BTreeMap::new() }
     }
 
     /// Counts accesses of a process to the page that holds `address`; zero of them make it known.
     pub fn access(&mut self, time: Nanos, pid: u64, address: u64, count: u64) {
         let heat = self.pages.entry((pid, address - address % self.bytes)).or_default();
-        *(if time < self.moment { &mut heat.before } else { &mut heat.after }) += count;
+        heat.add(time < self.moment, count);
+    }
+
+    /// Touched base pages between two edges and how often each was.
+    fn touched(&self) -> impl Iterator<Item = (u64, Range<u64>, PageHeat)> {
+        let mut open = PageHeat::default();
+        let next = self.edges.keys().skip(1).copied().map(Some).chain([None]);
+        self.edges.iter().zip(next).filter_map(move |((&(pid, at), [begin, end]), next)| {
+            // In this order none is below zero: what ends has begun.
+            open.before = open.before.saturating_add(begin.before).saturating_sub(end.before);
+            open.after = open.after.saturating_add(begin.after).saturating_sub(end.after);
+            let until = next.filter(|next| next.0 == pid)?.1;
+            (open != PageHeat::default()).then_some((pid, at..until, open))
+        })
+    }
+
+    /// How many pages there are: more than [`MOST`] are not told apart.
+    pub fn pages(&self) -> u64 {
+        let touched = self.touched().map(|(_, run, _)| run.end - run.start);
+        touched.fold(self.pages.len() as u64, u64::saturating_add)
+    }
+}
+
+impl PageHeat {
+    fn add(&mut self, before: bool, count: u64) {
+        let sum = if before { &mut self.before } else { &mut self.after };
+        *sum = sum.saturating_add(count);
     }
 }
 
@@ -59,9 +96,10 @@ impl Fold for PageHeatFold {
             }
             Event::Touched(touched) => {
                 let pid = touched.pid.unwrap_or(0);
-                for (start, pages) in list(&touched.starts).into_iter().zip(list(&touched.pages)) {
-                    for page in 0..pages {
-                        self.access(touched.time, pid, start + page * BASE, 1);
+                let before = touched.time < self.moment;
+                for run in runs(&touched.starts, &touched.pages, BASE) {
+                    for (edge, number) in [(0, run.start), (1, run.end)] {
+                        self.edges.entry((pid, number)).or_default()[edge].add(before, 1);
                     }
                 }
             }
@@ -69,8 +107,21 @@ impl Fold for PageHeatFold {
         }
     }
 
+    /// Nothing, of more than [`MOST`] pages.
     fn view(&self) -> Self::View {
-        self.pages.clone()
+        if self.pages() > MOST {
+            return BTreeMap::new();
+        }
+        let mut pages = self.pages.clone();
+        for (pid, run, heat) in self.touched() {
+            for number in run {
+                let address = number * BASE;
+                let sum = pages.entry((pid, address - address % self.bytes)).or_default();
+                sum.add(true, heat.before);
+                sum.add(false, heat.after);
+            }
+        }
+        pages
     }
 }
 
@@ -120,6 +171,26 @@ mod tests {
         let pages = fold.view();
         assert_eq!(pages.len(), 3);
         assert!(pages.values().all(|heat| *heat == PageHeat { before: 2, after: 1 }), "{pages:?}");
+    }
+
+    #[test]
+    fn a_run_of_more_pages_than_there_are_addresses_is_kept_and_not_worked_through() {
+        let mut fold = PageHeatFold::new(Nanos(100), BASE);
+        for time in [50, 100] {
+            fold.event(&Event::Touched(Box::new(Touched {
+                time: Nanos(time),
+                pid: Some(7),
+                starts: Some(vec![0x1000, 0x3000]),
+                pages: Some(vec![u64::MAX, 1]),
+                ..Touched::default()
+            })));
+        }
+        assert_eq!(fold.pages(), (1 << 45) - 1);
+        assert!(fold.view().is_empty());
+        let all: Vec<_> = fold.touched().collect();
+        let heat = |count| PageHeat { before: count, after: count };
+        let expected = [(7, 1..3, heat(1)), (7, 3..4, heat(2)), (7, 4..1 << 45, heat(1))];
+        assert_eq!(all, expected);
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
 
 use crate::sites::{Images, Made};
+use crate::sums::{add, sum};
 
 /// Addresses of programs are below: 57 bits, with page tables of five levels.
 const ADDRESSES: u64 = 1 << 57;
@@ -119,9 +120,9 @@ pub struct RegionFold {
 impl RegionFold {
     fn fault(&mut self, fault: &Fault) {
         let flags = Flags(fault.flags.unwrap_or(0));
-        let stalled = fault.compaction.unwrap_or_default().0 + fault.reclaim.unwrap_or_default().0;
+        let stalled = sum([fault.compaction, fault.reclaim].map(|part| part.unwrap_or_default().0));
         if stalled > 0 {
-            self.stalls = (self.stalls.0 + stalled, self.stalls.1 + 1);
+            self.stalls = (self.stalls.0.saturating_add(stalled), self.stalls.1 + 1);
         }
         let Some(address) = fault.address else { return };
         self.rows += 1;
@@ -210,7 +211,7 @@ impl Fold for RegionFold {
             Event::Mapping(sample) => self.mapping(sample),
             Event::Allocation(made) => self.allocation(made),
             Event::FaultCounts(counts) => {
-                self.counted += counts.counts.iter().flatten().sum::<u64>();
+                add(&mut self.counted, sum(counts.counts.iter().flatten().copied()));
             }
             _ => {}
         }

@@ -18,7 +18,9 @@
 //!   signal frames, copies arguments), as far as the faults say so. A page told as written that had no fault at all
 //!   in the interval was taken by the kernel, for a futex or direct I/O; whether it was *touched* is not excused so.
 //!
-//! A page of a file, told without a fault of its own, may have been mapped around a fault near it: counted, too.
+//! A page of a file, told without a fault of its own, may have been mapped around a fault near it: counted, too. So is
+//! a page of which the recording itself says that it may only have been kept: as many as the row counts, told in the
+//! interval before, without a fault in this one.
 //!
 //! For written pages the same with writes. Looked at is memory of the program alone, which is what the
 //! mappings of the exact recording say.
@@ -30,6 +32,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Access, Event, MappingSample, Nanos, Touched};
+use rangemap::RangeSet;
+
+use crate::pages::{Laid, runs};
 
 /// Kinds of memory, in the order of reports.
 pub const KINDS: [&str; 5] = ["image", "libraries", "heap", "stack", "anonymous"];
@@ -49,6 +54,8 @@ pub struct Tally {
     pub emulator: u64,
     /// Told, of a file, and mapped by the kernel around a fault on a page near it.
     pub around: u64,
+    /// Told, and kept since the interval before, as its row counts.
+    pub kept: u64,
 }
 
 /// One page that differs.
@@ -101,6 +108,8 @@ const IN_PROGRESS: u64 = 50_000_000;
 /// Pages of one page table. With a page of a file the kernel maps those of the aligned 64 KiB around it that are in
 /// memory (`fault_around_bytes`), and all of the folio that it is in, as far as the page table goes.
 const PAGE_TABLE: u64 = 512;
+/// Pages in intervals that are looked at: 1 TiB. More are told by nobody but who made the recording up.
+pub const MOST: u64 = if cfg!(test) { 1 << 20 } else { 1 << 28 };
 /// How many differences are kept one by one.
 const SHOWN: usize = 20;
 
@@ -109,29 +118,26 @@ const SHOWN: usize = 20;
 pub struct Validation {
     page: u64,
     windows: HashMap<(u64, u64), Vec<Window>>,
-    ours: BTreeMap<(u64, u64), MappingSample>,
+    ours: Laid<MappingSample>,
     intervals: BTreeMap<u64, Vec<Interval>>,
     faults: HashMap<(u64, u64), Vec<Fault>>,
-    /// Of the recording by faults: where each ends, whether it is of a file, and whether faults there may map more than
-    /// a page.
-    mappings: BTreeMap<(u64, u64), (u64, bool, bool)>,
+    /// Of the recording by faults: whether each is of a file, and whether faults there may map more than a page.
+    mappings: Laid<(bool, bool)>,
 }
 
 /// What the emulator's account says of the pages of a process; an interval is known by its place in their order.
 #[derive(Default)]
 struct Expected {
-    /// Pages in intervals that a window belongs to.
-    explained: HashSet<(usize, u64)>,
+    /// Intervals that a window belongs to, by page.
+    explained: HashMap<u64, RangeSet<usize>>,
     /// Pages that were accessed.
     accessed: BTreeSet<u64>,
     /// Pages in the one interval in which they were accessed for certain.
     certain: HashSet<(usize, u64)>,
     /// Pages that were executed.
     executed: HashSet<u64>,
-    /// Pages in intervals in which the kernel may have taken them without a fault.
-    served: HashSet<(usize, u64)>,
-    /// Pages of which that is so in any.
-    ever_served: HashSet<u64>,
+    /// Intervals in which the kernel may have taken a page without a fault, by page.
+    served: HashMap<u64, RangeSet<usize>>,
     /// Pages that no interval tells of in which they may have been accessed, with the first of these.
     missed: BTreeSet<(usize, u64)>,
     /// Accesses that may be of one interval or the next.
@@ -158,8 +164,10 @@ struct Interval {
     /// From when on a window may belong to it: the scan before.
     from: u64,
     ended: u64,
-    touched: HashSet<u64>,
-    written: HashSet<u64>,
+    touched: RangeSet<u64>,
+    written: RangeSet<u64>,
+    /// Pages that may only be left from the interval before.
+    kept: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +184,7 @@ enum By {
     Kernel,
     Emulator,
     Around,
+    Kept,
 }
 
 impl Validation {
@@ -184,10 +193,10 @@ impl Validation {
         Self {
             page: page.max(1),
             windows: HashMap::new(),
-            ours: BTreeMap::new(),
+            ours: Laid::default(),
             intervals: BTreeMap::new(),
             faults: HashMap::new(),
-            mappings: BTreeMap::new(),
+            mappings: Laid::default(),
         }
     }
 
@@ -206,8 +215,7 @@ impl Validation {
                 self.windows.entry(self.key(row)).or_default().push(window);
             }
             Event::Mapping(row) => {
-                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
-                self.ours.insert(key, (**row).clone());
+                self.ours.lay(row, (**row).clone());
             }
             _ => {}
         }
@@ -229,11 +237,10 @@ impl Validation {
             Event::Touched(row) => self.interval(row),
             Event::Mapping(row) => {
                 let file = row.name.as_ref().is_some_and(|name| name.starts_with('/'));
-                let key = (row.pid.unwrap_or(0), row.start.unwrap_or(0));
                 // What is shared and cannot be written to cannot be watched.
                 let rights = row.permissions.as_deref().unwrap_or("");
                 let around = file && rights.ends_with('s') && !rights.contains('w');
-                self.mappings.insert(key, (row.end.unwrap_or(0), file, around));
+                self.mappings.lay(row, (file, around));
             }
             _ => {}
         }
@@ -244,16 +251,9 @@ impl Validation {
     }
 
     fn interval(&mut self, row: &Touched) {
-        /// Pages of an interval: more than are touched in one (128 GiB), for who made the file up.
-        const MOST: usize = if cfg!(test) { 1 << 16 } else { 1 << 25 };
         let page = self.page;
-        let numbers = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> HashSet<u64> {
-            let (starts, pages) = (starts.iter().flatten(), pages.iter().flatten());
-            starts
-                .zip(pages)
-                .flat_map(|(start, pages)| start / page..(start / page).saturating_add(*pages))
-                .take(MOST)
-                .collect()
+        let numbers = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> RangeSet<u64> {
+            runs(starts, pages, page).collect()
         };
         let intervals = self.intervals.entry(row.pid.unwrap_or(0)).or_default();
         let began = row.began.unwrap_or(Nanos(0));
@@ -264,14 +264,34 @@ impl Validation {
             ended: row.time.0,
             touched: numbers(&row.starts, &row.pages),
             written: numbers(&row.written_starts, &row.written_pages),
+            kept: row.kept.unwrap_or(0),
         });
     }
 
     /// The program's mapping at a page.
     fn mapping(&self, pid: u64, number: u64) -> Option<&MappingSample> {
-        let address = number * self.page;
-        let (key, mapping) = self.ours.range(..=(pid, address)).next_back()?;
-        (key.0 == pid && mapping.end.unwrap_or(0) > address).then_some(mapping)
+        self.ours.at(pid, number.saturating_mul(self.page)).map(|(_, mapping)| mapping)
+    }
+
+    /// The pages of these that lie in the program's mappings.
+    fn in_mappings<'a>(
+        &'a self,
+        pid: u64,
+        pages: &'a RangeSet<u64>,
+    ) -> impl Iterator<Item = std::ops::Range<u64>> + 'a {
+        pages.iter().flat_map(move |run| self.ours.parts(pid, run, self.page))
+    }
+
+    /// Pages that [`Self::view`] looks at one by one: those of each interval that lie in the program's mappings.
+    pub fn pages(&self) -> u64 {
+        let rows =
+            self.intervals.iter().flat_map(|(pid, rows)| rows.iter().map(move |row| (*pid, row)));
+        let size = |(pid, row): (u64, &Interval)| {
+            self.in_mappings(pid, &row.touched)
+                .chain(self.in_mappings(pid, &row.written))
+                .fold(0_u64, |sum, run| sum.saturating_add(run.end - run.start))
+        };
+        rows.map(size).fold(0, u64::saturating_add)
     }
 
     /// The kind of each of the program's mappings, by its key. The image is the first file in the address space
@@ -280,9 +300,9 @@ impl Validation {
         let mut images: HashMap<u64, &str> = HashMap::new();
         let mut kinds = HashMap::new();
         let mut before = (0, 0, "anonymous");
-        for (&(pid, start), mapping) in &self.ours {
+        for (pid, start, end, mapping) in self.ours.iter() {
             let name = mapping.name.as_deref().unwrap_or("");
-            let size = mapping.end.unwrap_or(0).saturating_sub(start);
+            let size = end - start;
             if name.starts_with('/') && !name.contains(".so") {
                 images.entry(pid).or_insert(name);
             }
@@ -295,16 +315,19 @@ impl Validation {
                 _ => "anonymous",
             };
             let follows = ["image", "libraries"].contains(&kind);
-            before = (pid, mapping.end.unwrap_or(0), if follows { kind } else { "anonymous" });
+            before = (pid, end, if follows { kind } else { "anonymous" });
             kinds.insert((pid, start), kind);
         }
         kinds
     }
 
-    /// What came of it.
+    /// What came of it; nothing, which agrees with nothing, of more than [`MOST`] pages.
     pub fn view(&self) -> ValidationView {
         let mut view = ValidationView::default();
         let kinds = self.kinds();
+        if self.pages() > MOST {
+            return view;
+        }
         for written in [false, true] {
             for (&pid, rows) in &self.intervals {
                 self.process(pid, &in_order(rows), written, &kinds, &mut view);
@@ -345,7 +368,7 @@ impl Validation {
                 missing,
                 written,
                 pid,
-                address: number * self.page,
+                address: number.saturating_mul(self.page),
                 name: mapping.map_or_else(|| "unknown memory".into(), crate::faults::label),
                 interval,
             });
@@ -373,11 +396,14 @@ impl Validation {
                                 .partition_point(|interval| interval.from <= window.last),
                     );
                 if window.kernel {
-                    expected.served.extend(mine.map(|at| (at, number)));
-                    expected.ever_served.insert(number);
+                    if !mine.is_empty() {
+                        expected.served.entry(number).or_default().insert(mine);
+                    }
                     continue;
                 }
-                expected.explained.extend(mine.clone().map(|at| (at, number)));
+                if !mine.is_empty() {
+                    expected.explained.entry(number).or_default().insert(mine.clone());
+                }
                 if window.execute {
                     expected.executed.insert(number);
                     continue;
@@ -410,29 +436,39 @@ impl Validation {
         parts.exact = expected.certain.len() as u64;
         parts.missing = expected.missed.len() as u64;
         let mut all: BTreeSet<u64> = BTreeSet::new();
+        let has = |of: &HashMap<u64, RangeSet<usize>>, number: u64, at: usize| {
+            of.get(&number).is_some_and(|intervals| intervals.contains(&at))
+        };
         for (at, interval) in intervals.iter().enumerate() {
-            for &number in if written { &interval.written } else { &interval.touched } {
-                if self.mapping(pid, number).is_none() {
-                    continue;
-                }
+            let before = at.checked_sub(1).and_then(|before| intervals.get(before));
+            let mut left = interval.kept;
+            let told = if written { &interval.written } else { &interval.touched };
+            for number in self.in_mappings(pid, told).flatten() {
                 all.insert(number);
-                if expected.explained.contains(&(at, number)) {
+                if has(&expected.explained, number, at) {
                     continue;
                 }
                 match self.by(pid, number, interval, written) {
-                    _ if expected.served.contains(&(at, number)) => parts.kernel += 1,
+                    _ if has(&expected.served, number, at) => parts.kernel += 1,
                     By::Kernel => parts.kernel += 1,
                     By::Emulator => parts.emulator += 1,
                     By::Around => parts.around += 1,
-                    By::Program => {
+                    By::Kept
+                        if left > 0 && before.is_some_and(|row| row.touched.contains(&number)) =>
+                    {
+                        (parts.kept, left) = (parts.kept + 1, left - 1);
+                    }
+                    By::Program | By::Kept => {
                         parts.extra += 1;
-                        differences.push((false, number, Some(interval.number)));
+                        if differences.len() < SHOWN {
+                            differences.push((false, number, Some(interval.number)));
+                        }
                     }
                 }
             }
         }
         let number_of = |at: usize| intervals.get(at).map(|interval| interval.number);
-        let missed = expected.missed.iter();
+        let missed = expected.missed.iter().take(SHOWN);
         differences.extend(missed.map(|&(at, number)| (true, number, number_of(at))));
         all
     }
@@ -451,18 +487,18 @@ impl Validation {
             number: 0,
             from: 0,
             ended: u64::MAX,
-            touched: HashSet::new(),
-            written: HashSet::new(),
+            touched: RangeSet::new(),
+            written: RangeSet::new(),
+            kept: 0,
         };
         for &number in all.union(&expected.accessed) {
-            let Some(mapping) = self.mapping(pid, number) else {
+            let Some((start, _)) = self.ours.at(pid, number.saturating_mul(self.page)) else {
                 // Memory that nobody told of: told as it is.
                 whole.entry("anonymous").or_default().missing += 1;
                 differences.push((true, number, None));
                 continue;
             };
-            let kind =
-                kinds.get(&(pid, mapping.start.unwrap_or(0))).copied().unwrap_or("anonymous");
+            let kind = kinds.get(&(pid, start)).copied().unwrap_or("anonymous");
             let tally = whole.entry(kind).or_default();
             match (expected.accessed.contains(&number), all.contains(&number)) {
                 (true, true) => tally.exact += 1,
@@ -474,12 +510,12 @@ impl Validation {
                 (false, _) if !written && expected.executed.contains(&number) => {
                     tally.emulator += 1;
                 }
-                (false, _) if expected.ever_served.contains(&number) => tally.kernel += 1,
+                (false, _) if expected.served.contains_key(&number) => tally.kernel += 1,
                 (false, _) => match self.by(pid, number, &always, written) {
                     By::Kernel => tally.kernel += 1,
                     By::Emulator => tally.emulator += 1,
                     By::Around => tally.around += 1,
-                    By::Program => {
+                    By::Program | By::Kept => {
                         tally.extra += 1;
                         differences.push((false, number, None));
                     }
@@ -506,27 +542,27 @@ impl Validation {
         if !written && inside.peek().is_none() && self.is_around_a_fault(pid, number, interval) {
             return By::Around;
         }
-        let last = before.max_by_key(|fault| fault.time).filter(|_| inside.peek().is_none());
+        let own = inside.peek().is_some();
+        let last = before.max_by_key(|fault| fault.time).filter(|_| !own);
         let mut by = None;
         for fault in inside.chain(last) {
             // The emulator's own code lies in files; what it translates to does not.
-            let mapping = self.mappings.range(..=(pid, fault.instruction)).next_back();
-            let in_file = mapping.is_some_and(|(&(owner, _), &(end, file, _))| {
-                owner == pid && end > fault.instruction && file
-            });
+            let in_file =
+                self.mappings.at(pid, fault.instruction).is_some_and(|(_, (file, _))| *file);
             match (fault.in_kernel, in_file) {
                 (true, _) => by = by.or(Some(By::Kernel)),
                 (_, true) => by = by.or(Some(By::Emulator)),
-                _ => return By::Program,
+                _ if own => return By::Program,
+                _ => return By::Kept,
             }
         }
-        by.unwrap_or(By::Program)
+        by.unwrap_or(By::Kept)
     }
 
     /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on.
     fn is_around_a_fault(&self, pid: u64, number: u64, interval: &Interval) -> bool {
-        let before = self.mappings.range(..=(pid, number * self.page)).next_back();
-        let Some((&(owner, start), &(end, _, true))) = before else { return false };
+        let address = number.saturating_mul(self.page);
+        let Some((start, end, (_, true))) = self.mappings.whole(pid, address) else { return false };
         let first = number - number % PAGE_TABLE;
         let read = |page: u64| {
             let faults = self.faults.get(&(pid, page)).into_iter().flatten();
@@ -536,9 +572,9 @@ impl Validation {
             });
             page != number && inside.any(|fault| !fault.write)
         };
-        let near = (first..first + PAGE_TABLE).map(|page| (page, page * self.page));
+        let near = (first..first + PAGE_TABLE).map(|page| (page, page.saturating_mul(self.page)));
         let mut near = near.filter(|(_, address)| (start..end).contains(address));
-        owner == pid && number * self.page < end && near.any(|(page, _)| read(page))
+        near.any(|(page, _)| read(page))
     }
 }
 
@@ -562,6 +598,7 @@ impl Tally {
         self.kernel += other.kernel;
         self.emulator += other.emulator;
         self.around += other.around;
+        self.kept += other.kept;
     }
 }
 
@@ -625,8 +662,57 @@ mod tests {
         let Event::Touched(mut row) = interval(0, &[0], &[]) else { panic!("no row") };
         row.pages = Some(vec![u64::MAX]);
         let mut validation = Validation::new(PAGE);
-        validation.faults(&Event::Touched(row));
+        let Event::Mapping(mut whole) = mapping() else { panic!("no row") };
+        whole.end = Some(u64::MAX);
+        validation.exact(&Event::Mapping(whole));
+        for _ in 0..3 {
+            validation.faults(&Event::Touched(row.clone()));
+        }
+        assert!(validation.pages() > MOST && !validation.view().agrees());
         assert!(!view(&[], &[]).agrees(), "a recording without an interval");
+    }
+
+    #[test]
+    fn a_page_that_the_row_says_was_kept_is_excused_as_often_as_it_says() {
+        let mut second = interval(1, &[1, 2, 3], &[]);
+        let exact = [access(1, 50, 0), access(2, 50, 0)];
+        // The third was not told before, and no row speaks of two.
+        for (kept, extra) in [(0, 3), (1, 2), (2, 1), (9, 1)] {
+            if let Event::Touched(row) = &mut second {
+                row.kept = Some(kept);
+            }
+            let view = view(&exact, &[interval(0, &[1, 2], &[]), second.clone()]);
+            let parts = view.touched_in_intervals;
+            assert_eq!((parts.kept, parts.extra), (3 - extra, extra), "{kept}");
+        }
+        // The fault of the interval before is none of this one's; with one here it was touched.
+        let told = [interval(0, &[1, 2], &[]), second.clone(), access(1, 80, 0)];
+        assert_eq!(view(&exact, &told).touched_in_intervals.kept, 2);
+        let told = [interval(0, &[1, 2], &[]), second, access(1, 150, 0)];
+        assert_eq!(view(&exact, &told).touched_in_intervals.kept, 1);
+    }
+
+    /// A process that executes another program has other memory where the first had its own.
+    #[test]
+    fn what_is_mapped_later_is_in_the_place_of_what_was_there() {
+        let told = [interval(0, &[1, 40], &[])];
+        let mut validation = Validation::new(PAGE);
+        let mut older = MappingSample {
+            pid: Some(1),
+            start: Some(START + 30 * PAGE),
+            end: Some(START + 35 * PAGE),
+            ..MappingSample::default()
+        };
+        validation.exact(&Event::Mapping(Box::new(older.clone())));
+        (older.start, older.end) = (Some(START + 39 * PAGE), Some(START + 40 * PAGE));
+        validation.exact(&Event::Mapping(Box::new(older)));
+        validation.exact(&mapping());
+        for event in [access(1, 50, 0), access(40, 50, 0)] {
+            validation.exact(&event);
+        }
+        told.iter().for_each(|event| validation.faults(event));
+        let view = validation.view();
+        assert!(view.agrees() && view.touched["heap"].exact == 2, "{view:?}");
     }
 
     /// The kernel takes a page for a futex without a fault, which makes it writable.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use pagemill_analysis::page_heat::{PageHeat, PageHeatFold};
+use pagemill_analysis::page_heat::{MOST, PageHeat, PageHeatFold};
 use pagemill_launch::progress::Progress;
 use pagemill_model::page;
 use pagemill_model::recording::Reader;
@@ -353,6 +353,14 @@ impl Arguments {
         let bytes = if touched { page::BASE } else { page::HUGE };
         let mut fold = PageHeatFold::new(Nanos(middle), bytes);
         fold.drain(&mut Reader::open(path)?)?;
+        let known = fold.pages();
+        if known > MOST {
+            bail!(
+                "{} tells of {known} pages that were touched, more than the {MOST} that are placed one by one: it is \
+                 damaged, or of too large a program",
+                path.display()
+            );
+        }
         let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
             address,
             bytes: bytes as f64,

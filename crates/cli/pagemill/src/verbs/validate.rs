@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use pagemill_analysis::validate::{Difference, KINDS, Tally, Validation, ValidationView};
+use pagemill_analysis::validate::{Difference, KINDS, MOST, Tally, Validation, ValidationView};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
 use pagemill_model::recording::{Meta, Writer};
@@ -186,6 +186,14 @@ fn validate(directory: &Path) -> Result<ValidationView> {
     while let Some(event) = faults.next_event()? {
         validation.faults(&event);
     }
+    if validation.pages() > MOST {
+        bail!(
+            "{} tells of {} touched pages in its intervals, more than the {MOST} that are looked at: it is damaged, or \
+             of too long a run (a longer --access-interval tells fewer)",
+            directory.join(FAULTS).display(),
+            validation.pages()
+        );
+    }
     Ok(validation.view())
 }
 
@@ -193,7 +201,7 @@ fn value(view: &ValidationView) -> serde_json::Value {
     let tally = |tally: &Tally| {
         json!({
             "exact": tally.exact, "missing": tally.missing, "extra": tally.extra,
-            "kernel": tally.kernel, "emulator": tally.emulator, "around": tally.around,
+            "kernel": tally.kernel, "emulator": tally.emulator, "around": tally.around, "kept": tally.kept,
         })
     };
     let kinds = |tallies: &std::collections::BTreeMap<&'static str, Tally>| {
@@ -228,7 +236,8 @@ fn text(view: &ValidationView) -> String {
                 ((exact - tally.missing.min(exact)) as f64 / exact as f64 * 1e4).floor() / 100.0
             ),
         };
-        let numbers = [tally.missing, tally.extra, tally.kernel, tally.emulator, tally.around];
+        let numbers =
+            [tally.missing, tally.extra, tally.kernel, tally.emulator, tally.around, tally.kept];
         let words = [name, tally.exact.to_string(), found];
         rows.push(words.into_iter().chain(numbers.map(|number| number.to_string())).collect());
     };
@@ -252,6 +261,7 @@ fn text(view: &ValidationView) -> String {
         "by kernel",
         "by emulator",
         "around a fault",
+        "kept",
     ];
     let table = pagemill_report::draw::text::table(&header, &rows);
     let mut text = format!(

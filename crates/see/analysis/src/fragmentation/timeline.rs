@@ -10,6 +10,8 @@ use pagemill_model::{Bytes, Event, Fold, Nanos};
 
 use super::{Score, together, unusable};
 
+use crate::sums::sum;
+
 /// Zones with less than this share of the memory of all are not in the score of all.
 const SMALL: f64 = 0.01;
 
@@ -34,7 +36,7 @@ impl FragView {
 
     /// The scores of the large zones of a look together, by order.
     pub fn scores(look: &[FragSample]) -> Vec<Score> {
-        let all: u64 = look.iter().filter_map(|zone| zone.managed).map(|bytes| bytes.0).sum();
+        let all = sum(look.iter().filter_map(|zone| zone.managed).map(|bytes| bytes.0));
         let large = |zone: &&FragSample| {
             zone.managed.is_none_or(|Bytes(bytes)| bytes as f64 >= SMALL * all as f64)
         };
@@ -64,8 +66,8 @@ impl Fold for FragFold {
             Some((seconds(time), score.value()))
         };
         let hidden = |(time, look): (&Nanos, &Vec<FragSample>)| {
-            let bytes: Option<u64> = look.iter().map(|zone| Some(zone.hidden?.0)).sum();
-            Some((seconds(time), bytes? as f64))
+            let bytes: Option<Vec<u64>> = look.iter().map(|zone| Some(zone.hidden?.0)).collect();
+            Some((seconds(time), sum(bytes?) as f64))
         };
         FragView {
             looks: self.0.len() as u64,
