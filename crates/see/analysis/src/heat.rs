@@ -454,14 +454,14 @@ impl<S: Symbols> Fold for HeatFold<S> {
     fn view(&self) -> HeatView {
         let Grouped { mut objects, others, place } = self.grouped();
         // Rows may stand for no access at all: then there are cells and pages, and no object.
-        let lines = if objects.is_empty() {
-            Vec::new()
+        let (lines, (sparse, kept)) = if objects.is_empty() {
+            Default::default()
         } else {
             self.fill_cells(&mut objects, &place);
             self.fill_pages(&mut objects, &place);
-            self.fill_lines(&mut objects, &place)
+            let lines = self.fill_lines(&mut objects, &place);
+            (lines, self.fill_resident(&mut objects, &place))
         };
-        let (sparse, kept) = self.fill_resident(&mut objects, &place);
         let named = objects.iter().filter(|object| object.kind != "mapping");
         let in_objects = sum(named.map(|object| object.total.accesses()));
         let mut working_set = self.working_set.clone();

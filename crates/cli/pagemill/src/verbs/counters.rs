@@ -256,6 +256,8 @@ fn once(linux: &Linux, words: &[OsString], arm: Arm) -> Result<Once> {
 /// One quantity of all arms, as they are in [`Arm::ALL`].
 struct Row {
     name: &'static str,
+    /// Of the arm that has the fewest.
+    runs: usize,
     medians: Vec<f64>,
     /// Of each arm by the first; and of the last arm by the second, if there are three.
     ratios: Vec<Option<Estimate>>,
@@ -275,6 +277,7 @@ fn compare(all: &[Runs], seed: u64) -> Vec<Row> {
         let (off, others) = arms.split_first()?;
         Some(Row {
             name,
+            runs: arms.iter().map(Vec::len).min()?,
             medians: arms.iter().map(|values| median(values)).collect::<Option<_>>()?,
             ratios: others.iter().map(|values| of(values, off)).collect(),
             more: if let [as_is, on] = others { of(on, as_is) } else { None },
@@ -283,9 +286,13 @@ fn compare(all: &[Runs], seed: u64) -> Vec<Row> {
     names.filter_map(|(name, _)| row(name)).collect()
 }
 
-/// What a ratio of times says, if its interval leaves 1 on one side.
-fn says(ratio: Option<Estimate>) -> Option<String> {
-    let ratio = ratio?;
+/// With fewer runs of two arms, one being faster throughout comes about by chance in more than 5 % of all cases: 2 of the
+/// C(2n, n) orders that n runs of each can have.
+const ENOUGH: usize = 4;
+
+/// What a ratio of times says, if there are enough `runs` of each and its interval leaves 1 on one side.
+fn says(ratio: Option<Estimate>, runs: usize) -> Option<String> {
+    let ratio = ratio.filter(|_| runs >= ENOUGH)?;
     let interval = ratio.interval?;
     let percent = (ratio.value - 1.0).abs() * 100.0;
     if interval.high < 1.0 {
@@ -300,11 +307,11 @@ fn says(ratio: Option<Estimate>) -> Option<String> {
 impl Row {
     /// What these runs say of time, in a sentence.
     fn verdict(&self) -> String {
-        let first = match says(self.ratios.first().copied().flatten()) {
+        let first = match says(self.ratios.first().copied().flatten(), self.runs) {
             Some(what) => format!("with the huge pages that it has as it is, the command takes {what} than without any"),
             None => "as it is, the command takes no other time than without huge pages that these runs can tell (more: --runs)".into(),
         };
-        let second = match (self.ratios.len(), says(self.more)) {
+        let second = match (self.ratios.len(), says(self.more, self.runs)) {
             (2, Some(what)) => {
                 format!("; where malloc asks for more (run --huge), {what} than as it is")
             }
@@ -375,6 +382,14 @@ mod tests {
         assert!(more.contains("(run --huge), 50.0 % less time than as it is"), "{more}");
         let worse = verdict(&[arm(&fast), arm(&slow)]);
         assert!(worse.contains("100.0 % more time") && !worse.contains("malloc"), "{worse}");
+    }
+
+    #[test]
+    fn a_few_runs_decide_nothing() {
+        let (slow, fast) = ([2.0, 2.01, 2.02, 1.99], [1.0, 1.01, 1.02, 0.99]);
+        let of = |runs: usize| verdict(&[arm(&slow[..runs]), arm(&fast[..runs])]);
+        assert!(of(3).contains("no other time"), "{}", of(3));
+        assert!(of(4).contains("% less time"), "{}", of(4));
     }
 
     #[test]

@@ -31,7 +31,8 @@ impl Section for HeapView {
 
     fn length(&self) -> Option<String> {
         let length = self.duration.to_string();
-        (self.samples > 0).then(|| format!("{}, {} samples", length.trim(), self.samples))
+        let word = if self.samples == 1 { "sample" } else { "samples" };
+        (self.samples > 0).then(|| format!("{}, {} {word}", length.trim(), self.samples))
     }
 
     fn header(&self) -> Vec<(&'static str, String)> {
