@@ -44,8 +44,8 @@ pub struct Region {
 pub const MAPPED: u64 = PRESENT | SWAPPED;
 
 impl Region {
-    /// Whether its pages are mapped, of a region by [`MAPPED`] with [`PRESENT`] and [`FILE`] returned: they are present,
-    /// or about to be again. Of private memory that the kernel is moving this cannot be told from swap.
+    /// Whether its pages are mapped, of a region by [`MAPPED`] with [`PRESENT`] and [`FILE`] returned: they are
+    /// present, or about to be again. Of private memory that the kernel is moving this cannot be told from swap.
     pub fn is_mapped(&self) -> bool {
         self.categories & (PRESENT | FILE) != 0
     }

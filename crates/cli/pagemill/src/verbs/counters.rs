@@ -286,8 +286,8 @@ fn compare(all: &[Runs], seed: u64) -> Vec<Row> {
     names.filter_map(|(name, _)| row(name)).collect()
 }
 
-/// With fewer runs of two arms, one being faster throughout comes about by chance in more than 5 % of all cases: 2 of the
-/// C(2n, n) orders that n runs of each can have.
+/// With fewer runs of two arms, one being faster throughout comes about by chance in more than 5 % of all cases: 2 of
+/// the C(2n, n) orders that n runs of each can have.
 const ENOUGH: usize = 4;
 
 /// What a ratio of times says, if there are enough `runs` of each and its interval leaves 1 on one side.

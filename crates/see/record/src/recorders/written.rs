@@ -66,8 +66,8 @@ impl Written {
         self.seen.push(fault);
     }
 
-    /// The end of an interval: pages that were touched after their part of the scan, or whose entries the kernel took away
-    /// before it, and the written ones of those that are `writable`.
+    /// The end of an interval: pages that were touched after their part of the scan, or whose entries the kernel took
+    /// away before it, and the written ones of those that are `writable`.
     pub fn interval(
         &mut self,
         end: &End<'_>,
