@@ -36,10 +36,13 @@ pub const OBJECTS: usize = 400;
 /// Lines of code that are kept.
 pub const LINES: usize = 400;
 
+/// A build for tests is some thirty times slower, and meets crafted recordings only.
+const SHIFT: u32 = if cfg!(debug_assertions) { 22 } else { 30 };
+
 /// Where pages stand for accesses: how many are looked at one by one (4 TiB, over all intervals), and told apart (128
 /// GiB). More are told by nobody but who made a recording up, and left out.
-const LOOKS: u64 = if cfg!(test) { 1 << 12 } else { 1 << 30 };
-const PAGES: usize = if cfg!(test) { 1 << 11 } else { 1 << 25 };
+const LOOKS: u64 = if cfg!(test) { 1 << 12 } else { 1 << SHIFT };
+const PAGES: usize = if cfg!(test) { 1 << 11 } else { 1 << (SHIFT - 5) };
 
 /// What happened in a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
