@@ -1,6 +1,7 @@
 //! Inputs of packaged programs, made once a run in a scratch directory, and the programs
 //! themselves: found, and their versions checked.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -150,38 +151,38 @@ impl Inputs {
         Ok(Ready { program, check })
     }
 
-    /// Why a packaged program cannot run here, if it cannot.
-    pub fn lacks(&self, one: &Packaged) -> Option<String> {
-        let ours = one.run == "pagemill";
-        if ours { None } else { find(&one.run, &one.package).err().map(|error| error.to_string()) }
+    /// Where a packaged program is, or what to install.
+    pub fn path_of(&self, one: &Packaged) -> Result<PathBuf> {
+        match one.run.as_str() {
+            "pagemill" => Ok(self.executable.clone()),
+            name => find(name, &one.package),
+        }
     }
 
     /// A packaged program with the inputs that it reads.
     fn packaged(&self, one: &Packaged, scale: f64, program: &mut target::Program) -> Result<Check> {
         let at = |name: &str| self.directory().join(name);
-        program.path = match one.run.as_str() {
-            "pagemill" => self.executable.clone(),
-            name => find(name, &one.package)?,
-        };
+        program.path = self.path_of(one)?;
+        let mut inputs = BTreeMap::new();
         for (&input, &full) in &one.inputs {
             let size = ((full as f64 * scale) as usize).max(1);
             let path = at(&format!("{}-{size}", input.name()));
             self.make(&path, |out| write_input(out, input, size, self.seed))?;
+            inputs.insert(input, path);
         }
-        let path_of = |input: Input| {
-            let size = one.inputs.get(&input).map_or(0, |&full| (full as f64 * scale) as usize);
-            at(&format!("{}-{}", input.name(), size.max(1))).display().to_string()
-        };
         let filled = |text: &str| {
             let text = text.replace("{out}", &at("out").display().to_string());
             let text = text.replace("{scale}", &scale.to_string());
             let text = text.replace("{seed}", &self.seed.to_string());
-            one.inputs.keys().fold(text, |text, &input| {
-                text.replace(&format!("{{{}}}", input.name()), &path_of(input))
+            inputs.iter().fold(text, |text, (input, path)| {
+                text.replace(&format!("{{{}}}", input.name()), &path.display().to_string())
             })
         };
         program.arguments = one.arguments.iter().map(|text| filled(text).into()).collect();
-        program.input = one.standard_input.map(|input| path_of(input).into());
+        if let Some(input) = one.standard_input {
+            let path = inputs.get(&input).context("its standard input is none of its inputs")?;
+            program.input = Some(path.clone());
+        }
         Ok(match (&one.same_file, &one.same_lines) {
             _ if one.run == "pagemill" => Check::Report,
             (Some(file), _) => Check::SameFile(filled(file).into()),

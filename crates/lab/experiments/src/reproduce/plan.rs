@@ -99,7 +99,10 @@ impl Plan {
             };
             if let Program::Packaged(programs) = &mut experiment.program {
                 // What is not installed is left out alone, unless it is all of it.
-                let lacks = |one: &Packaged| inputs.lacks(one).map(|why| (one.case.clone(), why));
+                let lacks = |one: &Packaged| {
+                    let why = inputs.path_of(one).err()?;
+                    Some((one.case.clone(), why.to_string()))
+                };
                 let missing: Vec<(String, String)> = programs.iter().filter_map(lacks).collect();
                 if missing.len() < programs.len() {
                     programs.retain(|one| !missing.iter().any(|(case, _)| *case == one.case));
