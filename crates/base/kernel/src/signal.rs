@@ -41,6 +41,9 @@ pub const TERMINATE: i32 = libc::SIGTERM;
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 
+/// The terminal has another size.
+pub const RESIZED: i32 = libc::SIGWINCH;
+
 /// Sets a stopped program going.
 pub const CONTINUE: i32 = libc::SIGCONT;
 

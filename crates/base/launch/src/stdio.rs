@@ -43,7 +43,9 @@ macro_rules! eprint {
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -162,6 +164,15 @@ pub fn terminal() -> Option<Option<u16>> {
     // `stty cols 60` where nobody has told the height leaves that 0.
     let width = || rustix::termios::tcgetwinsize(&out).ok().map(|size| size.ws_col);
     out.is_terminal().then(|| width().filter(|width| *width > 0))
+}
+
+/// The terminal, for who draws on it: standard output if that is one, else the one that this process was started from.
+pub fn terminal_file() -> Option<File> {
+    let out = standard_output();
+    if out.is_terminal() {
+        return out.as_fd().try_clone_to_owned().ok().map(File::from);
+    }
+    File::options().read(true).write(true).open("/dev/tty").ok()
 }
 
 /// Whether what was said is of a part of what there was.

@@ -186,6 +186,8 @@ row! {
         huge_other: Option<Bytes> = "other_huge_bytes",
         /// Pages in swap, bytes.
         swap: Option<Bytes> = "swap_bytes",
+        /// Pages marked as accessed, bytes: since their marks were cleared, or since they were made.
+        referenced: Option<Bytes> = "referenced_bytes",
         /// Whether huge pages were advised (`hg`) or refused (`nh`).
         advice: Option<String> = "advice",
     }

@@ -16,6 +16,7 @@
 //! summary by theirs ([`seal`]); nothing that is not a recording is ever removed.
 
 mod buffer;
+mod follower;
 mod meta;
 mod reader;
 mod redact;
@@ -23,6 +24,7 @@ mod seal;
 mod writer;
 
 pub(crate) use buffer::{Buffer, Rows};
+pub use follower::Follower;
 pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
 pub use reader::{Missing, Reader};
 pub use redact::Redactor;

@@ -28,7 +28,20 @@ pub struct Cli {
 
 /// The verbs by what they are for, in the order of `--help`.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("See", &["doctor", "record", "report", "compare", "export", "heap", "hugepages", "validate"]),
+    (
+        "See",
+        &[
+            "doctor",
+            "live",
+            "record",
+            "report",
+            "compare",
+            "export",
+            "heap",
+            "hugepages",
+            "validate",
+        ],
+    ),
     ("Score", &["advise", "plan", "counters", "frag"]),
     ("Steer", &["run", "tier"]),
     ("Research", &["reproduce", "simulate", "workload"]),
@@ -92,6 +105,8 @@ pub enum Verb {
     Run(verbs::run::Arguments),
     /// Record a program's memory over time
     Record(verbs::record::Arguments),
+    /// Show a program's memory while it runs, on one screen
+    Live(verbs::live::Arguments),
     /// Show what a recording says: text, JSON or one HTML file
     Report(verbs::report::Arguments),
     /// Show what changed from one recording to another
@@ -134,6 +149,7 @@ impl Verb {
             Self::Advise(arguments) => verbs::advise::run(&arguments),
             Self::Run(arguments) => verbs::run::run(&arguments),
             Self::Record(arguments) => verbs::record::run(&arguments),
+            Self::Live(arguments) => verbs::live::run(&arguments),
             Self::Report(arguments) => verbs::report::run(&arguments),
             Self::Compare(arguments) => verbs::compare::run(&arguments),
             Self::Plan(arguments) => verbs::plan::run(&arguments),
@@ -165,7 +181,7 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
     let wraps = match words.next() {
         Some(verb) if verb == "run" => true,
         // Without a command it attaches to a process and wraps nothing.
-        Some(verb) if verb == "record" => words.any(|word| word == "--"),
+        Some(verb) if verb == "record" || verb == "live" => words.any(|word| word == "--"),
         Some(verb) if verb == "frag" => {
             words.next().is_some_and(|verb| verb == "induce") && words.any(|word| word == "--")
         }

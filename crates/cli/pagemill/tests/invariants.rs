@@ -67,7 +67,7 @@ const LADDER: [(&str, &[&str]); 6] = [
         &["heap", "prefault", "preload-sys", "preload-heap", "preload-prefault", "preload-sites"],
     ),
     ("base", &["model", "kernel", "launch"]),
-    ("see", &["tracer", "analysis", "record", "report"]),
+    ("see", &["tracer", "analysis", "record", "report", "live"]),
     ("steer", &["policy", "control", "advise"]),
     ("lab", &["sim", "workloads", "experiments", "fuzz"]),
     ("cli", &["pagemill"]),

@@ -136,6 +136,8 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["advise", "--within", "3s", "--", "true"],
         vec!["heap", pid],
         vec!["heap", pid, "--json"],
+        vec!["live", "-p", pid, "--once", "--interval", "100ms"],
+        vec!["live", faults, "--once"],
         vec!["frag", "show"],
         vec!["frag", "show", "--json"],
         vec!["frag", "induce", "--dry-run", "--target", "0.5"],
@@ -237,7 +239,7 @@ fn wrong_usage_is_2_and_125_where_there_is_a_command_to_run() {
     for verb in verbs() {
         let words: Vec<&str> = verb.split(' ').collect();
         let code = |rest: &[&str]| pagemill_with(&[&words[..], rest].concat()).code();
-        let wrapper = ["run", "record", "frag induce"].contains(&verb.as_str());
+        let wrapper = ["run", "record", "live", "frag induce"].contains(&verb.as_str());
         let alone = if verb == "run" { 125 } else { 2 };
         assert_eq!(code(&["--no-such-flag"]), Some(alone), "{verb}");
         let with_command = if wrapper { 125 } else { 2 };

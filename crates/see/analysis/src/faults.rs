@@ -270,6 +270,11 @@ impl FaultFold {
         Self { details: setup.details, touch: setup.touch, started, ..Self::default() }
     }
 
+    /// How faults are measured is known by now.
+    pub fn know(&mut self, setup: &FaultSetup) {
+        (self.details, self.touch) = (setup.details, setup.touch);
+    }
+
     /// The same, which looks for what explains stalls of a length, too.
     pub fn with_spikes(self, length: Option<Nanos>) -> Self {
         let spikes = length.map(|length| Spikes { length, ..Spikes::default() });
@@ -282,7 +287,8 @@ impl FaultFold {
             || self.worst.last().is_some_and(|last| fault.latency > last.latency)
     }
 
-    fn cause(&self, fault: &Fault) -> Cause {
+    /// What most of a fault's time went into.
+    pub fn cause(&self, fault: &Fault) -> Cause {
         let flags = Flags(fault.flags.unwrap_or(0));
         let category = Category::of(flags, self.details);
         if category == Category::Major {
@@ -387,7 +393,7 @@ impl FaultFold {
 
     /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that
     /// no look has seen is the heap's if it is nearer to the heap than to the next mapping above it.
-    fn label(&self, pid: u64, address: u64) -> String {
+    pub fn label(&self, pid: u64, address: u64) -> String {
         let below = self.layout.range((pid, 0)..=(pid, address)).next_back();
         let Some((_, (end, name))) = below else { return "unknown".into() };
         let above = self.layout.range((pid, address)..=(pid, u64::MAX)).next();

@@ -73,18 +73,7 @@ impl Missing {
 impl Reader {
     /// Opens the recording in the directory `path`.
     pub fn open(path: &Path) -> Result<Self> {
-        let meta_path = path.join(META);
-        let text = match whole::read(&meta_path, whole::TEXT) {
-            Ok(text) => text,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                let why = if path.exists() { "it has no meta.json" } else { "it does not exist" };
-                return Err(no_recording(path, why));
-            }
-            Err(error) => return Err(Error::io("read", &meta_path, error)),
-        };
-        let (meta, checked) = parse_meta(path, &meta_path, &text)?;
+        let (meta, checked) = read_meta(path)?;
         let summary = seal::summary(path, &meta, checked)?;
         let mut datasets = Vec::new();
         for rows in buffers() {
@@ -196,24 +185,9 @@ impl Source for Reader {
 impl Dataset {
     /// The parts in the dataset's directory, in order.
     fn open(recording: &Path, rows: Box<dyn Buffer>, counted: Parts) -> Result<Self> {
-        let directory = recording.join(rows.dataset());
-        let mut parts = Vec::new();
-        match fs::read_dir(&directory) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry.map_err(|error| Error::io("read", &directory, error))?;
-                    let name = entry.file_name();
-                    if let Some((number, sum)) = name.to_str().and_then(parse_part_name) {
-                        parts.push((number, entry.path(), sum));
-                    }
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("read", &directory, error)),
-        }
+        let mut parts = parts_in(&recording.join(rows.dataset()))?;
         // What was struck out to stay below the size limit may still have its file.
         parts.retain(|(number, ..)| *number >= counted.first);
-        parts.sort();
         let mut absent = Vec::new();
         let mut next = counted.first;
         for number in parts.iter().map(|part| part.0).chain([counted.next]) {
@@ -258,13 +232,47 @@ impl Dataset {
 }
 
 /// The rows of a part.
-fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buffer>> {
+pub(super) fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buffer>> {
     let bytes = whole::read(path, whole::DATA).map_err(|error| Error::io("read", path, error))?;
     if !is_of(&bytes, sum) {
         return Err(Error::damaged(path, "its content does not match its checksum"));
     }
     rows.decode(&bytes).map_err(|error| Error::damaged(path, error))?;
     Ok(rows)
+}
+
+/// The header of the recording at `path`, and whether it has a checksum.
+pub(super) fn read_meta(path: &Path) -> Result<(Meta, bool)> {
+    let meta_path = path.join(META);
+    let text = match whole::read(&meta_path, whole::TEXT) {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let why = if path.exists() { "it has no meta.json" } else { "it does not exist" };
+            return Err(no_recording(path, why));
+        }
+        Err(error) => return Err(Error::io("read", &meta_path, error)),
+    };
+    parse_meta(path, &meta_path, &text)
+}
+
+/// The parts in a dataset's directory, in order: number, file, checksum of the content.
+pub(super) fn parts_in(directory: &Path) -> Result<Vec<(u64, PathBuf, u64)>> {
+    let mut parts = Vec::new();
+    match fs::read_dir(directory) {
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(|error| Error::io("read", directory, error))?;
+                let name = entry.file_name();
+                if let Some((number, sum)) = name.to_str().and_then(parse_part_name) {
+                    parts.push((number, entry.path(), sum));
+                }
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("read", directory, error)),
+    }
+    parts.sort();
+    Ok(parts)
 }
 
 fn no_recording(path: &Path, why: &str) -> Error {

@@ -264,6 +264,55 @@ fn a_summary_that_is_gone_is_missed_and_one_of_an_earlier_recording_is_not() {
 }
 
 #[test]
+fn a_recording_in_the_making_is_followed_part_by_part_to_its_end() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let mut writer = Writer::create(&path, Meta::default(), false, Some(Bytes(40_000))).unwrap();
+    writer.flush_after(Nanos(500_000_000));
+    let mut follower = Follower::open(&path).unwrap();
+    let mut seen = Vec::new();
+    let mut poll = |follower: &mut Follower| {
+        let before = seen.len();
+        let new = follower.poll(&mut |event| seen.push(event.clone())).unwrap();
+        assert_eq!(new, seen.len() > before);
+        seen.len()
+    };
+    assert_eq!(poll(&mut follower), 0);
+    let mut rows = 0;
+    for millis in (0..3_000).step_by(100) {
+        writer.event(&sample(millis)).unwrap();
+        rows += 1;
+        // A part goes when its first row is half a second old.
+        assert_eq!(poll(&mut follower), rows / 6 * 6, "{millis}");
+    }
+    assert!(!follower.is_finished());
+    writer.event(&sample(3_000)).unwrap();
+    writer.finish(Nanos(9)).unwrap();
+    assert_eq!(poll(&mut follower), 31);
+    assert!(follower.is_finished());
+    assert_eq!(poll(&mut follower), 31);
+    assert_eq!(seen, (0..31).map(|i| sample(i * 100)).collect::<Vec<_>>());
+    assert!((2..6).contains(&parts(&path).len()), "the oldest have gone: {:?}", parts(&path));
+    // A part that is damaged is an error once.
+    let mut late = Follower::open(&path).unwrap();
+    fs::write(parts(&path).remove(0), "damage").unwrap();
+    assert_eq!(late.poll(&mut |_| {}).unwrap_err().kind(), Kind::Damaged);
+    assert!(late.poll(&mut |_| {}).unwrap());
+}
+
+#[test]
+fn what_only_passes_is_handed_on_and_leaves_no_file() {
+    let mut writer = Writer::passing(Meta { comm: "sh".into(), ..Meta::default() });
+    (0..3).for_each(|i| writer.event(&sample(i * 5_000)).unwrap());
+    assert_eq!(writer.take(), [0, 5_000, 10_000].map(sample));
+    assert_eq!((writer.take(), writer.size()), (vec![], Bytes(0)));
+    assert_eq!(writer.meta().comm, "sh");
+    writer.event(&sample(1)).unwrap();
+    writer.finish(Nanos(9)).unwrap();
+    assert!(!Path::new(META).exists());
+}
+
+#[test]
 fn a_damaged_part_is_named() {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("rec");
@@ -315,6 +364,8 @@ proptest! {
         }
         fs::write(&file, &bytes).unwrap();
         match Reader::open(&path) {
+            // The digit of the version may become a higher one, and then nothing else is looked at.
+            Err(error) if header && error.kind() == Kind::Newer => {}
             Err(error) => prop_assert!(error.to_string().contains(if header { "meta.json" } else { SUMMARY }), "{error}"),
             Ok(mut reader) => {
                 prop_assert_eq!(reader.meta(), &meta);

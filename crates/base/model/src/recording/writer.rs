@@ -42,6 +42,8 @@ pub struct Writer {
     /// Parts on disk, oldest first; the header counts them.
     parts: VecDeque<Part>,
     written: Bytes,
+    /// Events of one that is not kept on disk, until they are taken.
+    passed: Option<Vec<Event>>,
 }
 
 /// Datasets without which other rows say little: where memory is, and how many faults there were.
@@ -72,18 +74,7 @@ impl Writer {
         make_room(&path, force)?;
         meta.pagemill_recording = SCHEMA;
         meta.state = State::Recording;
-        let writer = Self {
-            path,
-            meta,
-            buffers: buffers(),
-            latest: 0,
-            first: None,
-            part_age: Nanos(1_000_000_000),
-            part_age_max: PART_AGE_MAX,
-            max_size,
-            parts: VecDeque::new(),
-            written: Bytes(0),
-        };
+        let writer = Self { path, max_size, ..Self::empty(meta) };
         match writer.make_directories().and_then(|()| writer.write_meta()) {
             Ok(()) => Ok(writer),
             Err(error) => {
@@ -91,6 +82,32 @@ impl Writer {
                 Err(error)
             }
         }
+    }
+
+    /// A recording that is not kept: who looks on takes its events by [`Writer::take`]. It has no directory.
+    pub fn passing(meta: Meta) -> Self {
+        Self { passed: Some(Vec::new()), ..Self::empty(meta) }
+    }
+
+    fn empty(meta: Meta) -> Self {
+        Self {
+            path: PathBuf::new(),
+            meta,
+            buffers: buffers(),
+            latest: 0,
+            first: None,
+            part_age: Nanos(1_000_000_000),
+            part_age_max: PART_AGE_MAX,
+            max_size: None,
+            parts: VecDeque::new(),
+            written: Bytes(0),
+            passed: None,
+        }
+    }
+
+    /// The events since the last call, in the order in which they came; of a recording on disk there are none.
+    pub fn take(&mut self) -> Vec<Event> {
+        self.passed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     fn make_directories(&self) -> Result<()> {
@@ -173,6 +190,11 @@ impl Writer {
         self.written
     }
 
+    /// The header.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
     /// The header, to be changed as the run goes on; written when a part is, and at the end.
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.meta
@@ -180,6 +202,10 @@ impl Writer {
 
     /// Adds an event.
     pub fn event(&mut self, event: &Event) -> Result<()> {
+        if let Some(passed) = &mut self.passed {
+            passed.push(event.clone());
+            return Ok(());
+        }
         if !self.buffers[self.latest].push(event) {
             let taken = self.buffers.iter_mut().position(|buffer| buffer.push(event));
             debug_assert!(taken.is_some(), "each kind of event has its dataset");
@@ -201,10 +227,12 @@ impl Writer {
 
     /// Writes what is left and marks the recording as whole. `ended` is the clock now.
     pub fn finish(mut self, ended: Nanos) -> Result<PathBuf> {
-        self.close_parts()?;
         self.meta.ended = Some(ended);
         self.meta.state = State::Finished;
-        self.write_meta()?;
+        if self.passed.is_none() {
+            self.close_parts()?;
+            self.write_meta()?;
+        }
         Ok(self.path)
     }
 

@@ -9,6 +9,7 @@ pub mod frag;
 pub mod generate;
 pub mod heap;
 pub mod hugepages;
+pub mod live;
 pub mod plan;
 pub mod record;
 pub mod report;

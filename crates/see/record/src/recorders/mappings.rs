@@ -96,6 +96,7 @@ pub fn with_usage(now: Nanos, pid: u32, entry: &MappingUsage) -> MappingSample {
         huge: usage.anon_huge_pages.map(Bytes),
         huge_other: sum(usage.shmem_pmd_mapped, usage.file_pmd_mapped),
         swap: usage.swap.map(Bytes),
+        referenced: usage.referenced.map(Bytes),
         advice: advised("hg").or_else(|| advised("nh")),
         ..layout(now, pid, &entry.mapping)
     }

@@ -1,0 +1,368 @@
+//! `live`: one screen that shows a program's memory while it runs.
+//!
+//! With a command this is a wrapper: its exit status is passed on. What of its output would go to the terminal is kept
+//! in a file while the screen is shown, and printed when it is not; of the terminal's keys it gets none.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use pagemill_control::tier::status;
+use pagemill_kernel::psi::Resource;
+use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::suspended::Suspended;
+use pagemill_kernel::{Kind, Linux, loan};
+use pagemill_launch::exit::{Exit, of_wrapper};
+use pagemill_launch::prepare::{self, Prepared};
+use pagemill_launch::stdio;
+use pagemill_live::draw::{self, theme::Theme};
+use pagemill_live::feed::{Attached, Attaching, Feed, Followed};
+use pagemill_live::state::State;
+use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
+use pagemill_model::{Bytes, Nanos};
+use pagemill_record::recorders::Process;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill live -p redis-server
+  pagemill live -- ./server --port 8000
+  pagemill live pagemill-redis-server.4711     a recording in the making, or a finished one
+  pagemill live -p 4711 --once                 one frame as text
+";
+
+const AFTER: &str = "\
+Keys: q, Esc or Ctrl-C quit, and the program goes on; space holds the screen; + and - change the interval; 1 to 5 show \
+and hide panes; ? explains. NO_COLOR is respected. Exit status: 0; of a command its own; 125 pagemill itself failed, \
+126 the command cannot be executed, 127 it was not found. With -p: 2 there is no such process; 4 it may not be looked \
+into.";
+
+/// What to look at, and how.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// A recording, finished or in the making.
+    #[arg(value_name = "REC", conflicts_with_all = ["pid", "command"])]
+    recording: Option<PathBuf>,
+    /// A running process.
+    #[arg(short, long, value_name = "PID", value_parser = crate::values::process, conflicts_with = "command")]
+    pid: Option<u32>,
+    /// Time between two frames.
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = crate::values::interval)]
+    interval: Nanos,
+    /// Print one frame as text, after one interval, and end.
+    #[arg(long, conflicts_with = "command")]
+    once: bool,
+    /// The command to run and its arguments.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let outcome = of_wrapper(!arguments.command.is_empty(), shown(arguments));
+    match outcome {
+        Err(error) => match error.downcast_ref::<pagemill_kernel::Error>() {
+            Some(kernel) if kernel.kind() == Kind::Permission => {
+                eprintln!("pagemill: {error:#}");
+                Ok(Exit::Permission)
+            }
+            _ => Err(error),
+        },
+        outcome => outcome,
+    }
+}
+
+fn shown(arguments: &Arguments) -> Result<Exit> {
+    let linux = pagemill_launch::context::machine();
+    let interval = Duration::from(arguments.interval).clamp(INTERVALS[0], INTERVALS[1]);
+    if !arguments.command.is_empty() {
+        return command(&linux, &arguments.command, interval);
+    }
+    if !arguments.once {
+        terminal::check()?;
+    }
+    let mut feed: Box<dyn Feed> = match (&arguments.recording, arguments.pid) {
+        (Some(path), _) => Box::new(Followed::open(path, interval)?),
+        (None, Some(pid)) => {
+            let process = Process { pid, started: false };
+            Box::new(Attaching::begin(&linux, process, interval).join()?)
+        }
+        (None, None) => bail!(
+            "nothing to look at: name a running process (-p PID), a command (-- CMD) or a recording (REC)"
+        ),
+    };
+    let mut state = State::of(feed.meta());
+    let mut around = Around::new(linux);
+    let mut view = View::new(theme(), interval);
+    if arguments.once {
+        return once(feed.as_mut(), &mut state, &view, &mut around, arguments.pid.is_some());
+    }
+    let signals = signals()?;
+    terminal::watch(feed.as_mut(), &mut state, &mut view, &signals, &mut || around.look())?;
+    Ok(Exit::Ok)
+}
+
+/// How it may look here.
+fn theme() -> Theme {
+    Theme::of(prepare::variable)
+}
+
+/// Held from before a program is started. The terminal's size is asked for, so its signal keeps its handler.
+fn signals() -> Result<Signals> {
+    let sent = signal::SENT_TO_PROGRAMS.iter().filter(|signal| **signal != signal::RESIZED);
+    let mut watched: Vec<i32> = sent.chain(signal::STOPS).copied().collect();
+    watched.push(signal::CHILD);
+    Ok(Signals::block(&watched)?)
+}
+
+/// Lines and columns of a frame as text, where no terminal says.
+const PLAIN: (u16, u16) = (80, 60);
+
+/// One frame, after an interval for what is counted by time.
+fn once(
+    feed: &mut dyn Feed,
+    state: &mut State,
+    view: &View,
+    around: &mut Around,
+    lives: bool,
+) -> Result<Exit> {
+    around.look();
+    let end = Instant::now() + view.interval;
+    loop {
+        feed.look(state)?;
+        let now = Instant::now();
+        if !lives || now >= end || feed.condition().over {
+            break;
+        }
+        std::thread::sleep(feed.due().min(end).saturating_duration_since(now));
+    }
+    if lives && state.memory.last.is_none() {
+        bail!("process {} has ended", feed.meta().pid);
+    }
+    let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
+    let mut plain = view.clone();
+    // Text is for every reader.
+    plain.theme.colour = false;
+    let lines = plain.lines(state, feed, &around.look(), ((width, PLAIN.1), ""));
+    stdio::stdout(&draw::text(&lines));
+    Ok(Exit::Ok)
+}
+
+/// What is around the process, looked at now and then.
+struct Around {
+    linux: Linux,
+    waited: Option<(Instant, Duration)>,
+}
+
+impl Around {
+    fn new(linux: Linux) -> Self {
+        Self { linux, waited: None }
+    }
+
+    fn look(&mut self) -> Surroundings {
+        Surroundings { tiers: self.tiers(), pressure: self.pressure() }
+    }
+
+    /// Part of the time since the last look in which a task waited for memory.
+    fn pressure(&mut self) -> Option<f64> {
+        let total = self.linux.pressure(Resource::Memory).ok()?.some.total;
+        let now = Instant::now();
+        let (before, waited) = self.waited.replace((now, total))?;
+        let span = now.duration_since(before).as_secs_f64();
+        (span > 0.0).then(|| (total.saturating_sub(waited).as_secs_f64() / span).clamp(0.0, 1.0))
+    }
+
+    fn tiers(&self) -> Vec<String> {
+        let size = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+        let nodes = self.linux.memory_nodes().unwrap_or_default();
+        let mut lines: Vec<String> = nodes
+            .iter()
+            .map(|node| {
+                let tier =
+                    node.tier.map_or_else(String::new, |tier| format!(", kernel tier {tier}"));
+                let moved = node.promoted().zip(node.demoted()).filter(|moved| *moved != (0, 0));
+                let moved = moved.map_or_else(String::new, |(up, down)| {
+                    format!(", {up} pages promoted here, {down} demoted from here")
+                });
+                format!(
+                    "node {}: {} of {} free{tier}{moved}",
+                    node.id,
+                    size(node.free),
+                    size(node.total)
+                )
+            })
+            .collect();
+        let daemons = status::all(&loan::directory(&self.linux));
+        if nodes.len() < 2 && daemons.is_empty() {
+            return match lines.pop() {
+                Some(line) => vec![format!("one: {line}")],
+                None => vec!["one: this kernel has no memory nodes".into()],
+            };
+        }
+        for daemon in &daemons {
+            let dry = if daemon.dry { ", dry" } else { "" };
+            let share = daemon.share.map_or_else(String::new, |share| {
+                format!(", {:.0} % of the reads on the default tier", share * 100.0)
+            });
+            lines.push(format!(
+                "daemon {}: {}{dry}{share}; {}",
+                daemon.pid, daemon.policy, daemon.why
+            ));
+            lines.extend(daemon.tiers.iter().map(|tier| {
+                format!(
+                    "  {}: {} tracked, {} came, {} left",
+                    tier.name,
+                    size(tier.tracked_bytes),
+                    size(tier.came_bytes),
+                    size(tier.left_bytes)
+                )
+            }));
+        }
+        if daemons.is_empty() {
+            lines.push("no pagemill tier runs".into());
+        }
+        lines
+    }
+}
+
+/// Runs a command and shows it.
+fn command(linux: &Linux, words: &[OsString], interval: Duration) -> Result<Exit> {
+    terminal::check()?;
+    pagemill_launch::context::ensure_room()?;
+    let (mut command, path) = match prepare::plain(words)? {
+        Prepared::Ready(command, path) => (*command, path),
+        Prepared::Refused(exit) => return Ok(exit),
+    };
+    let signals = signals()?;
+    signals.restore_in(&mut command);
+    let mut kept = Kept::redirect(&mut command)?;
+    let suspended = match Suspended::spawn(command)? {
+        Ok(suspended) => suspended,
+        Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
+    };
+    let process = Process { pid: suspended.pid(), started: true };
+    let attaching = Attaching::begin(linux, process, interval);
+    let child = match suspended.release() {
+        Ok(child) => child,
+        Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
+    };
+    let (view, child) = view_of(linux, attaching, child, &signals, interval);
+    if let Err(error) = view {
+        eprintln!("pagemill: the view has ended, the program was not disturbed: {error:#}");
+    }
+    kept.print();
+    let Some(mut child) = child else { bail!("the program is not known any more") };
+    let status = attend(&mut child, &signals, &mut kept)?;
+    kept.print();
+    Ok(match status.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None => Exit::Code(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(125)),
+    })
+}
+
+/// Shows a command until its user quits; it is given back, whatever became of the view.
+fn view_of(
+    linux: &Linux,
+    attaching: Attaching,
+    child: Child,
+    signals: &Signals,
+    interval: Duration,
+) -> (Result<()>, Option<Child>) {
+    let mut feed: Attached = match attaching.join() {
+        Ok(feed) => feed.of(child),
+        Err(error) => return (Err(error), Some(child)),
+    };
+    let mut state = State::of(feed.meta());
+    let mut around = Around::new(linux.clone());
+    let mut view = View::new(theme(), interval);
+    let shown = terminal::watch(&mut feed, &mut state, &mut view, signals, &mut || around.look());
+    (shown, feed.into_child())
+}
+
+/// Waits for the command, prints what it prints, and passes signals on.
+fn attend(child: &mut Child, signals: &Signals, kept: &mut Kept) -> Result<ExitStatus> {
+    let mut said = false;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        if !said {
+            eprintln!(
+                "pagemill: the view has ended; process {} runs on, and is waited for",
+                child.id()
+            );
+            said = true;
+        }
+        kept.print();
+        match signals.wait(Duration::from_millis(100))? {
+            // The terminal has sent its keys to the program too.
+            Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
+                // It may have ended a moment ago; then there is nobody to tell.
+                let _ = signal::send(child.id(), received.signal);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a command printed to the terminal while the screen was shown.
+struct Kept {
+    /// Where it is, and how much of it was printed.
+    file: Option<(File, u64)>,
+    terminal: Option<File>,
+}
+
+impl Kept {
+    /// Sends those of the command's streams that are the terminal elsewhere.
+    fn redirect(command: &mut Command) -> Result<Self> {
+        if std::io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
+        let (out, err) = (stdio::terminal().is_some(), std::io::stderr().is_terminal());
+        if !out && !err {
+            return Ok(Self { file: None, terminal: None });
+        }
+        let place = std::env::temp_dir();
+        let file = tempfile::tempfile_in(&place).with_context(|| no_room(&place))?;
+        // Each has a place in the file of its own otherwise.
+        let end = || appending(&file).with_context(|| no_room(&place));
+        if out {
+            command.stdout(end()?);
+        }
+        if err {
+            command.stderr(end()?);
+        }
+        Ok(Self { file: Some((file, 0)), terminal: stdio::terminal_file() })
+    }
+
+    /// Prints what is new. It is the program's own output, which goes to the terminal as it is.
+    fn print(&mut self) {
+        let (Some((file, printed)), Some(terminal)) = (&mut self.file, &mut self.terminal) else {
+            return;
+        };
+        let mut buffer = [0; 1 << 16];
+        // A terminal that is gone has nobody to be told.
+        while file.seek(SeekFrom::Start(*printed)).is_ok()
+            && let Ok(read @ 1..) = file.read(&mut buffer)
+            && terminal.write_all(&buffer[..read]).is_ok()
+        {
+            *printed += read as u64;
+        }
+    }
+}
+
+/// The file, opened so that whoever writes to it writes at its end.
+fn appending(file: &File) -> std::io::Result<File> {
+    use std::os::fd::AsRawFd as _;
+    File::options().append(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn no_room(place: &Path) -> String {
+    format!("cannot keep the program's output in {} (set TMPDIR, or redirect it)", place.display())
+}

@@ -1,0 +1,500 @@
+//! The screen as lines, for a terminal or as text.
+//!
+//! ```text
+//!  who, for how long                         1 line
+//!  what it comes to                          2 sentences, wrapped
+//!  heat      address space by last touch     title, strip, largest regions
+//!  memory    by kernel and heap              title, figures, over time
+//!  faults    rate and tail                   title, figures, over time
+//!  machine   fragmentation of free memory    1 line and more
+//!  tiers     nodes and daemons               1 line each
+//!  keys                                      1 line, the last
+//! ```
+//!
+//! Always true: no line is wider than the screen, and there are no more lines than it has; where it is too low, panes
+//! are left out from below, then shortened.
+
+pub mod says;
+pub mod theme;
+
+use pagemill_launch::stdio::printable;
+use pagemill_model::recording::{Meta, NotMeasured};
+use pagemill_model::{Bytes, HeapSample, Nanos};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::state::State;
+use crate::state::faults::{MINUTE, STALL};
+use crate::state::heat::{Cell, Region};
+use crate::state::memory::memory;
+use says::{Sentence, faults_say, memory_says, percent, size, time};
+use theme::{Age, Theme};
+
+/// Ten seconds.
+const TEN: Nanos = Nanos(10_000_000_000);
+
+/// A pane, in the order of the screen; its key is its number, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pane {
+    /// The address space by last touch.
+    Heat,
+    /// Memory by the kernel and by the heap.
+    Memory,
+    /// Page faults.
+    Faults,
+    /// Free memory of the machine.
+    Machine,
+    /// Memory tiers.
+    Tiers,
+}
+
+impl Pane {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Heat, Self::Memory, Self::Faults, Self::Machine, Self::Tiers];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Heat => "heat",
+            Self::Memory => "memory",
+            Self::Faults => "faults",
+            Self::Machine => "machine",
+            Self::Tiers => "tiers",
+        }
+    }
+}
+
+/// What is drawn besides the state.
+#[derive(Clone, Debug)]
+pub struct Look<'a> {
+    /// The header of what is looked at.
+    pub meta: &'a Meta,
+    /// Columns and lines.
+    pub size: (u16, u16),
+    /// Colours and characters.
+    pub theme: Theme,
+    /// Panes that are not shown.
+    pub hidden: &'a [Pane],
+    /// How it stands, such as `running` or `ended`.
+    pub condition: &'a str,
+    /// Whether that asks for attention.
+    pub over: bool,
+    /// Time between two frames.
+    pub interval: Nanos,
+    /// What is not measured, and why.
+    pub lacks: &'a [NotMeasured],
+    /// Lines of the tiers.
+    pub tiers: &'a [String],
+    /// Part of the time in which a task of the machine waits for memory.
+    pub pressure: Option<f64>,
+    /// The last line.
+    pub keys: &'a str,
+}
+
+/// The screen.
+pub fn screen(state: &State, look: &Look<'_>) -> Vec<Line<'static>> {
+    let (columns, rows) = (usize::from(look.size.0.max(1)), usize::from(look.size.1.max(1)));
+    let mut head = vec![header(state, look)];
+    for sentence in [memory_says(state), faults_say(state, look.meta)].into_iter().flatten() {
+        head.extend(wrapped(&sentence, columns, look.theme));
+    }
+    let shown = Pane::ALL.into_iter().filter(|pane| !look.hidden.contains(pane));
+    let mut panes: Vec<_> = shown.map(|pane| pane_lines(pane, state, look, columns)).collect();
+    let keys = usize::from(!look.keys.is_empty());
+    let room = rows.saturating_sub(keys);
+    let mut used = head.len();
+    // The list of regions is as long as the others leave room for.
+    let all = panes.iter().fold(used, |sum, pane| sum + pane.len());
+    if let Some(heat) = panes.first_mut().filter(|_| !look.hidden.contains(&Pane::Heat)) {
+        let over = all.saturating_sub(room);
+        heat.truncate(heat.len().saturating_sub(over).max(REGIONS_FROM + 1));
+    }
+    let mut lines = head;
+    for pane in panes {
+        // A title alone says nothing.
+        if used + pane.len().min(2) > room {
+            break;
+        }
+        let fits = pane.len().min(room - used);
+        used += fits;
+        lines.extend(pane.into_iter().take(fits));
+    }
+    lines.truncate(room);
+    if keys == 1 {
+        lines.resize(room, Line::default());
+        lines.push(Line::styled(look.keys.to_owned(), look.theme.faint()));
+    }
+    lines.into_iter().map(|line| cut(line, columns)).collect()
+}
+
+fn pane_lines(pane: Pane, state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    match pane {
+        Pane::Heat => heat(state, look, columns),
+        Pane::Memory => memory_pane(state, look, columns),
+        Pane::Faults => faults(state, look, columns),
+        Pane::Machine => machine(state, look, columns),
+        Pane::Tiers => tiers(look),
+    }
+}
+
+/// Lines as text, without what is empty at their ends.
+pub fn text(lines: &[Line<'_>]) -> String {
+    let one = |line: &Line<'_>| {
+        let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
+        format!("{}\n", text.trim_end())
+    };
+    lines.iter().map(one).collect()
+}
+
+/// The line as far as it fits.
+fn cut(line: Line<'static>, columns: usize) -> Line<'static> {
+    if line.width() <= columns {
+        return line;
+    }
+    let mut left = columns;
+    let mut spans = Vec::new();
+    for span in line.spans {
+        let mut kept = String::new();
+        for c in span.content.chars() {
+            let width = c.width().unwrap_or(0);
+            if width > left {
+                left = 0;
+                break;
+            }
+            left -= width;
+            kept.push(c);
+        }
+        spans.push(Span::styled(kept, span.style));
+        if left == 0 {
+            break;
+        }
+    }
+    Line::from(spans)
+}
+
+/// A sentence on as many lines as it needs, two at most; what does not fit is cut off.
+fn wrapped(sentence: &Sentence, columns: usize, theme: Theme) -> Vec<Line<'static>> {
+    let style = if sentence.alert { theme.alert() } else { theme.well() };
+    let mark = if sentence.alert { "! " } else { "  " };
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = mark.to_owned();
+    for word in printable(&sentence.text).split_whitespace() {
+        if line.width() > 2 && line.width() + 1 + word.width() > columns {
+            lines.push(std::mem::replace(&mut line, "  ".to_owned()));
+        }
+        if line.width() > 2 {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    if lines.len() > 2 {
+        lines.truncate(2);
+        lines[1].push_str(" ...");
+    }
+    lines.into_iter().map(|line| Line::styled(line, style)).collect()
+}
+
+fn header(state: &State, look: &Look<'_>) -> Line<'static> {
+    let meta = look.meta;
+    let style = if look.over { look.theme.alert() } else { Style::new() };
+    Line::from(vec![
+        Span::styled("pagemill live ", look.theme.title()),
+        Span::raw(printable(&format!("{} ({})  ", meta.comm, meta.pid)).into_owned()),
+        Span::styled(look.condition.to_owned(), style),
+        Span::styled(
+            format!("  {}, every {}", time(state.length()), time(look.interval)),
+            look.theme.faint(),
+        ),
+    ])
+}
+
+/// The line that a pane begins with.
+fn title(pane: Pane, theme: Theme, rest: impl IntoIterator<Item = Span<'static>>) -> Line<'static> {
+    let mut spans = vec![Span::styled(format!("{:<8}", pane.title()), theme.title())];
+    spans.extend(rest);
+    Line::from(spans)
+}
+
+/// A line below it.
+fn below(text: impl Into<String>) -> Line<'static> {
+    Line::raw(format!("  {}", text.into()))
+}
+
+/// Why a pane has nothing to show: that of the first of these words that is not measured, or how to record it.
+fn absent(look: &Look<'_>, words: &[&str], way: &str) -> Line<'static> {
+    let lacks = look.lacks.iter().find(|lacks| words.iter().any(|word| lacks.what.contains(word)));
+    let why = lacks.map_or_else(|| format!("not recorded ({way})"), |lacks| lacks.why.clone());
+    Line::styled(format!("  {}", printable(&why)), look.theme.faint())
+}
+
+fn age_of(cell: &Cell, now: Nanos) -> Age {
+    match age(cell.touched, now) {
+        Age::Old | Age::Never if cell.warm => Age::Minute,
+        age => age,
+    }
+}
+
+fn age(touched: Option<Nanos>, now: Nanos) -> Age {
+    match touched.map(|at| now.since(at).0) {
+        None => Age::Never,
+        Some(..2_000_000_000) => Age::Now,
+        Some(..10_000_000_000) => Age::Seconds,
+        Some(..60_000_000_000) => Age::Minute,
+        Some(_) => Age::Old,
+    }
+}
+
+/// Lines of the heat before those of regions.
+const REGIONS_FROM: usize = 3;
+/// Regions at most.
+const REGIONS: usize = 12;
+
+fn heat(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    let theme = look.theme;
+    let mut legend = vec![Span::styled("touched within ", theme.faint())];
+    for age in Age::ALL {
+        let (symbol, style) = theme.heat(age);
+        legend.push(Span::styled(symbol.to_string(), style));
+        legend.push(Span::styled(format!(" {}  ", age.words()), theme.faint()));
+    }
+    let mut lines = vec![title(Pane::Heat, theme, legend)];
+    let strips = if look.size.1 >= 24 { 2 } else { 1 };
+    let width = columns.saturating_sub(4).clamp(1, 400);
+    let cells = state.heat.cells(width * strips);
+    if cells.is_empty() {
+        lines.push(absent(look, &["heat", "mappings"], "record --with hugepages or accesses"));
+        return lines;
+    }
+    lines.extend(cells.chunks(width).map(|row| strip(row, state.now, theme)));
+    if state.heat.touches == 0 && state.heat.window(state.now).is_none() {
+        lines.push(absent(look, &["heat"], "record --with accesses"));
+    }
+    let regions = state.heat.regions();
+    lines.extend(
+        regions.iter().take(REGIONS).map(|region| region_line(region, state, columns, theme)),
+    );
+    lines
+}
+
+/// A row of cells.
+fn strip(row: &[Cell], now: Nanos, theme: Theme) -> Line<'static> {
+    let mut spans = vec![Span::raw("  ")];
+    let mut run: Option<(Age, String)> = None;
+    for cell in row {
+        let age = age_of(cell, now);
+        let symbol = theme.heat(age).0;
+        match &mut run {
+            Some((known, text)) if *known == age => text.push(symbol),
+            _ => {
+                let before = run.replace((age, symbol.to_string()));
+                spans.extend(before.map(|(age, text)| Span::styled(text, theme.heat(age).1)));
+            }
+        }
+    }
+    spans.extend(run.map(|(age, text)| Span::styled(text, theme.heat(age).1)));
+    Line::from(spans)
+}
+
+fn region_line(region: &Region, state: &State, columns: usize, theme: Theme) -> Line<'static> {
+    let warm = region.warm.filter(|warm| *warm > 0);
+    let age = age_of(&Cell { touched: region.touched, warm: warm.is_some() }, state.now);
+    let (symbol, style) = theme.heat(age);
+    let seen = match (region.warm, state.heat.window(state.now), region.touched) {
+        (Some(warm), Some(window), _) => {
+            let share = warm.min(region.bytes) as f64 / region.bytes.max(1) as f64;
+            format!("{} touched in {}", percent(share), time(window))
+        }
+        (_, _, None) => "not seen touched".to_owned(),
+        (_, _, Some(at)) => match age {
+            Age::Now | Age::Seconds => {
+                format!("{} touched in 10 s", size(region.touched_within(TEN, state.now)))
+            }
+            _ => format!("touched {} ago", time(state.now.since(at))),
+        },
+    };
+    let room = columns.saturating_sub(4 + 11 + 2 + 26).clamp(8, 48);
+    Line::from(vec![
+        Span::raw("  "),
+        Span::styled(symbol.to_string(), style),
+        Span::raw(format!(" {:<room$} {}  ", end_of(&region.name, room), Bytes(region.bytes))),
+        Span::styled(seen, theme.faint()),
+    ])
+}
+
+/// The end of a name, which tells more than its beginning.
+fn end_of(name: &str, room: usize) -> String {
+    let name = printable(name);
+    let length = name.chars().count();
+    if length <= room {
+        return name.into_owned();
+    }
+    name.chars().skip(length - room.saturating_sub(2)).fold("..".to_owned(), |mut out, c| {
+        out.push(c);
+        out
+    })
+}
+
+/// A line of values over the time that was looked at, with its highest one.
+fn over_time(
+    values: &crate::state::history::History,
+    name: &str,
+    highest: &str,
+    columns: usize,
+    theme: Theme,
+) -> Option<Line<'static>> {
+    let width = columns.saturating_sub(name.width() + highest.width() + 8).min(200);
+    let columns = values.columns(width);
+    if columns.len() < 2 {
+        return None;
+    }
+    Some(Line::from(vec![
+        Span::raw(format!("  {name} ")),
+        Span::styled(theme.spark(&columns), theme.well()),
+        Span::styled(format!(" max {highest}"), theme.faint()),
+    ]))
+}
+
+fn memory_pane(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    let Some(sample) = &state.memory.last else {
+        let why = absent(look, &["heap", "memory"], "record --with heap");
+        return vec![title(Pane::Memory, look.theme, []), why];
+    };
+    let bytes = |value: Option<Bytes>| value.map_or_else(|| "-".into(), |value| size(value.0));
+    let all = memory(sample).map_or_else(|| "-".into(), size);
+    let mut lines = vec![title(
+        Pane::Memory,
+        look.theme,
+        [Span::raw(format!(
+            "{all} (Pss)   Rss {}   swap {}   cgroup {}",
+            bytes(sample.rss),
+            bytes(sample.swap),
+            bytes(sample.cgroup)
+        ))],
+    )];
+    lines.push(match heap_line(sample) {
+        Some(text) => below(text),
+        None => below(kernel_line(state, sample)),
+    });
+    let highest = state.memory.history.highest().map_or_else(String::new, |most| size(most as u64));
+    lines.extend(over_time(&state.memory.history, "memory", &highest, columns, look.theme));
+    if state.memory.live.last().is_some() {
+        let most = state.memory.live.highest().map_or_else(String::new, |most| size(most as u64));
+        lines.extend(over_time(&state.memory.live, "live  ", &most, columns, look.theme));
+    }
+    lines
+}
+
+/// What our heap says of itself.
+fn heap_line(sample: &HeapSample) -> Option<String> {
+    let (Bytes(live), Bytes(footprint)) = (sample.live?, sample.footprint?);
+    let free = footprint.saturating_sub(live);
+    let saved = sample.saved.filter(|saved| saved.0 > 0);
+    Some(format!(
+        "heap {}: live {}, free {} ({}){}",
+        size(footprint),
+        size(live),
+        size(free),
+        percent(free as f64 / footprint.max(1) as f64),
+        saved.map_or_else(String::new, |saved| format!(", saved by merging {}", size(saved.0)))
+    ))
+}
+
+/// Where the kernel says it is.
+fn kernel_line(state: &State, sample: &HeapSample) -> String {
+    let pss = sample.pss.map_or(0, |bytes| bytes.0);
+    let anonymous = sample.pss_anon.map(|bytes| bytes.0);
+    let shared = sample.pss_shmem.map(|bytes| bytes.0);
+    let part = |value: Option<u64>| value.map_or_else(|| "-".into(), size);
+    let file = anonymous.zip(shared).map(|(a, b)| pss.saturating_sub(a).saturating_sub(b));
+    let huge = state.heat.anonymous().map(|(_, huge)| huge).filter(|huge| *huge > 0);
+    format!(
+        "anonymous {}, files {}, shared memory {}{}",
+        part(anonymous),
+        part(file),
+        part(shared),
+        huge.map_or_else(String::new, |huge| format!("; {} on huge pages", size(huge)))
+    )
+}
+
+fn faults(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    let theme = look.theme;
+    let Some(setup) = &look.meta.faults else {
+        let why = absent(look, &["faults"], "record --with faults");
+        return vec![title(Pane::Faults, theme, []), why];
+    };
+    let began = state.began.unwrap_or(state.now);
+    let figures = |length: Nanos| {
+        let recent = state.faults.recent(length, began, state.now);
+        if recent.count == 0 {
+            return "none".to_owned();
+        }
+        let at = |share: f64| recent.times.quantile(share).map_or_else(|| "-".into(), time);
+        let longest = recent.times.max().map_or_else(|| "-".into(), time);
+        let rate = recent.count as f64 / recent.seconds;
+        format!("{rate:.0}/s  p50 {}  p99 {}  max {longest}", at(0.5), at(0.99))
+    };
+    let mut lines = vec![title(
+        Pane::Faults,
+        theme,
+        [
+            Span::raw(format!("10 s: {}", figures(TEN))),
+            Span::styled(format!("   by {}", setup.back_end), theme.faint()),
+        ],
+    )];
+    let stalls = state.faults.stalls(MINUTE, state.now).count();
+    let style = if stalls > 0 { theme.alert() } else { Style::new() };
+    let mut minute = vec![
+        Span::raw(format!("  1 min: {}  ", figures(MINUTE))),
+        Span::styled(format!("{stalls} of {} or more", time(STALL)), style),
+    ];
+    if let Some(longest) = &state.faults.longest {
+        let ago = state.now.since(longest.time);
+        minute.push(Span::styled(
+            format!("  longest {} ({} ago)", time(longest.latency), time(ago)),
+            theme.faint(),
+        ));
+    }
+    lines.push(Line::from(minute));
+    let most = state.faults.tail.highest().filter(|most| *most > 0.0);
+    let most = most.map(|most| time(Nanos(most as u64)));
+    let tail =
+        most.and_then(|most| over_time(&state.faults.tail, "longest", &most, columns, theme));
+    lines.extend(tail);
+    lines
+}
+
+fn machine(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+    let Some((index, pages)) = state.machine.index().zip(state.machine.free_pages()) else {
+        let why = absent(look, &["frag", "free memory"], "record --with frag");
+        return vec![title(Pane::Machine, look.theme, []), why];
+    };
+    let free = pages.saturating_mul(look.meta.page_size.0.max(1));
+    let style = if index >= 0.5 { look.theme.alert() } else { Style::new() };
+    let mut lines = vec![title(
+        Pane::Machine,
+        look.theme,
+        [
+            Span::raw(format!("{} free, ", size(free))),
+            Span::styled(format!("{} in blocks too small for a huge page", percent(index)), style),
+        ],
+    )];
+    let pressure = look.pressure.map_or_else(String::new, |share| {
+        format!(", tasks wait for memory {:.1} % of the time", share * 100.0)
+    });
+    let blocks = state.machine.huge_blocks();
+    lines.push(below(format!("{blocks} free huge pages{pressure}")));
+    let most = state.machine.unusable.highest().filter(|most| *most > 0.0).map(percent);
+    lines.extend(most.and_then(|most| {
+        over_time(&state.machine.unusable, "too small", &most, columns, look.theme)
+    }));
+    lines
+}
+
+fn tiers(look: &Look<'_>) -> Vec<Line<'static>> {
+    let mut all = look.tiers.iter().map(|line| printable(line).into_owned());
+    let first = all.next().unwrap_or_else(|| "not looked at".into());
+    let mut lines = vec![title(Pane::Tiers, look.theme, [Span::raw(first)])];
+    lines.extend(all.map(below));
+    lines
+}

@@ -1,0 +1,132 @@
+//! The two sentences that stand first: why memory is what it is, and whether page faults stall the program.
+
+use pagemill_model::recording::Meta;
+use pagemill_model::{Bytes, Nanos};
+
+use crate::state::State;
+use crate::state::faults::{MINUTE, STALL};
+use crate::state::memory::memory;
+
+/// A sentence, and whether it asks for attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentence {
+    /// The sentence.
+    pub text: String,
+    /// Whether it asks for attention.
+    pub alert: bool,
+}
+
+/// A part of the memory from which on it is worth a word.
+const PART: f64 = 0.2;
+
+/// What was not touched for a shorter time is not cold.
+const ENOUGH: Nanos = Nanos(5_000_000_000);
+
+/// A size as a sentence has it.
+pub fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string().trim().to_owned()
+}
+
+/// A time as a sentence has it.
+pub fn time(nanos: Nanos) -> String {
+    nanos.to_string().trim().to_owned()
+}
+
+/// A share in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Where the memory is, and why it does not fall.
+pub fn memory_says(state: &State) -> Option<Sentence> {
+    let sample = state.memory.last.as_ref()?;
+    let all = memory(sample)?;
+    let heap = sample.live.zip(sample.footprint);
+    let mut text = format!("{} of memory", size(all));
+    if let Some((Bytes(live), Bytes(footprint))) = heap {
+        let free = footprint.saturating_sub(live);
+        let dirty = sample.dirty.map_or(0, |bytes| bytes.0).min(free);
+        let kept = free - dirty;
+        if kept as f64 >= PART * all as f64 {
+            text += &format!(
+                ", {} live: {} are free in the heap, on pages that it shares with what is live",
+                size(live),
+                size(kept)
+            );
+            let compacts = sample.config.as_deref().is_some_and(|name| name.ends_with('y'));
+            text += match compacts {
+                true => "; compaction merges such pages",
+                false => "; pagemill run --heap compact merges such pages",
+            };
+            return Some(Sentence { text, alert: true });
+        }
+        if dirty as f64 >= PART * all as f64 {
+            text +=
+                &format!(", {} live: {} are free and will be given back", size(live), size(dirty));
+            return Some(Sentence { text, alert: false });
+        }
+        text += &format!(", {} live: it is what the program holds", size(live));
+        return Some(Sentence { text, alert: false });
+    }
+    if let Some((anonymous, huge)) = state.heat.anonymous().filter(|(anonymous, _)| *anonymous > 0)
+        && huge as f64 >= 0.5 * anonymous as f64
+    {
+        text +=
+            &format!(", {} of it on huge pages, which keep 2 MiB where a part is used", size(huge));
+    }
+    if let Some((window, warm, of)) = warm(state) {
+        let cold = (of - warm).min(all);
+        text += &format!("; {} of it not touched in {}", size(cold), time(window));
+    }
+    if let Some(highest) = state.memory.history.highest().filter(|highest| *highest > 0.0) {
+        let below = 1.0 - all as f64 / highest;
+        text += &match below {
+            below if below >= 0.05 => format!("; {} below its peak", percent(below)),
+            _ => "; at its peak".to_owned(),
+        };
+    }
+    Some(Sentence { text, alert: false })
+}
+
+/// How long the window is, how much of the memory of mappings was touched in it, and how much there is; `None` while it
+/// is too short to tell.
+fn warm(state: &State) -> Option<(Nanos, u64, u64)> {
+    let window = state.heat.window(state.now).filter(|window| *window >= ENOUGH)?;
+    let known =
+        state.heat.regions().into_iter().filter_map(|region| Some((region.warm?, region.bytes)));
+    let (warm, of) = known.fold((0_u64, 0_u64), |(warm, of), (more, bytes)| {
+        (warm.saturating_add(more.min(bytes)), of.saturating_add(bytes))
+    });
+    (of > 0).then_some((window, warm, of))
+}
+
+/// Whether page faults are what stalls it.
+pub fn faults_say(state: &State, meta: &Meta) -> Option<Sentence> {
+    let setup = meta.faults.as_ref()?;
+    let stalls: Vec<_> = state.faults.stalls(MINUTE, state.now).collect();
+    let span = if state.length() < MINUTE { "so far" } else { "in the last minute" };
+    if let Some(worst) = stalls.iter().max_by_key(|stall| stall.latency) {
+        let many = match stalls.len() {
+            1 => "one page fault".to_owned(),
+            many => format!("{many} page faults"),
+        };
+        let text = format!(
+            "{many} of {} or more {span}, the longest {}: {}, in {}",
+            time(STALL),
+            time(worst.latency),
+            worst.cause.name(),
+            worst.place
+        );
+        return Some(Sentence { text, alert: true });
+    }
+    let text = if setup.back_end == "counters" {
+        "page faults are counted and not timed here: whether they stall the program is unknown"
+            .to_owned()
+    } else {
+        format!(
+            "no page fault of {} or more {span}: they explain no spikes of that length",
+            time(STALL)
+        )
+    };
+    Some(Sentence { text, alert: false })
+}

@@ -1,0 +1,266 @@
+//! A running process, looked at by the recorders of `record`, whose events nobody keeps.
+//!
+//! Recorders walk page tables, which holds the process up where it maps memory meanwhile: one that took long is asked
+//! again after [`REST`] times as long at the earliest. A recorder that cannot work here is left out, with its reason.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use pagemill_kernel::process::Stat;
+use pagemill_kernel::{Error, Kind, Linux, clock, signal};
+use pagemill_launch::context;
+use pagemill_model::Nanos;
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_record::recorders::{Options, Process, RECORDERS, Recorder, RecorderKind, faults};
+
+use super::{Condition, Feed};
+use crate::state::State;
+use crate::state::faults::STALL;
+
+/// So many times as long as it took, a recorder rests.
+const REST: u32 = 20;
+/// Time between two samples of the accesses of a thread.
+const PERIOD: Nanos = Nanos(4_000_000);
+
+/// Time between two moments at which the marks of accessed pages are cleared.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Recorders that want the first instruction of a program that is started, with the pane that they are for.
+const EARLY: [(&str, &str); 2] = [("faults", "faults"), ("accesses", "heat")];
+/// The others.
+const LATE: [(&str, &str); 3] = [("heap", "memory"), ("hugepages", "mappings"), ("frag", "frag")];
+
+/// A recorder, and when it looks next.
+struct Timed {
+    recorder: Box<dyn Recorder>,
+    pane: &'static str,
+    /// Recorders that fetch what the kernel has gathered keep their own interval.
+    own: Option<Duration>,
+    due: Instant,
+}
+
+/// A process whose first recorders are attached; a program that is started may still be suspended.
+pub struct Attaching {
+    linux: Linux,
+    process: Process,
+    interval: Duration,
+    recorders: Vec<Timed>,
+    lacks: Vec<NotMeasured>,
+}
+
+/// A process that is looked at.
+pub struct Attached {
+    linux: Linux,
+    stat: Stat,
+    writer: Writer,
+    recorders: Vec<Timed>,
+    lacks: Vec<NotMeasured>,
+    interval: Duration,
+    child: Option<Child>,
+    ended: Option<String>,
+    /// When the marks of accessed pages are cleared next; never where they may not be.
+    clear: Option<Instant>,
+}
+
+impl Attaching {
+    /// Attaches what wants to see the beginning.
+    pub fn begin(linux: &Linux, process: Process, interval: Duration) -> Self {
+        let mut attaching = Self {
+            linux: linux.clone(),
+            process,
+            interval,
+            recorders: Vec::new(),
+            lacks: Vec::new(),
+        };
+        for (name, pane) in EARLY {
+            // What cannot be measured here is said, and the rest is shown.
+            if let Err(error) = attaching.add(name, pane) {
+                attaching.lack(pane, &error);
+            }
+        }
+        attaching
+    }
+
+    fn lack(&mut self, pane: &str, error: &anyhow::Error) {
+        self.lacks.push(NotMeasured { what: pane.into(), why: format!("{error:#}") });
+    }
+
+    fn add(&mut self, name: &str, pane: &'static str) -> Result<()> {
+        let kind: Option<&RecorderKind> = RECORDERS.iter().find(|kind| kind.name == name);
+        let Some(kind) = kind else { bail!("there is no recorder {name}") };
+        let options = Options {
+            interval: self.interval,
+            faults: faults::Options {
+                threshold: Nanos(STALL.0 / 10),
+                back_end: None,
+                interval: self.interval,
+            },
+            period: PERIOD,
+        };
+        if let Some(recorder) = (kind.attach)(&self.linux, self.process, &options)? {
+            let own = EARLY.iter().any(|early| early.0 == name).then(|| recorder.interval());
+            self.recorders.push(Timed { recorder, pane, own, due: Instant::now() });
+        }
+        Ok(())
+    }
+
+    /// Attaches the rest. Fails if there is no such process, or it may not be looked into.
+    pub fn join(mut self) -> Result<Attached> {
+        let pid = self.process.pid;
+        let stat = self.linux.stat(pid).map_err(|error| match error.kind() {
+            Kind::NotFound | Kind::Gone => {
+                let object = format_args!("process {pid}");
+                Error::new(Kind::Gone, "look at", object, "there is no such process")
+            }
+            _ => error,
+        })?;
+        if stat.kernel_thread {
+            let comm = stat.comm;
+            bail!("process {pid} ({comm}) is a thread of the kernel: it has no memory of its own");
+        }
+        // A page that is touched from here on is marked anew.
+        let clear = Some(Instant::now());
+        for (name, pane) in LATE {
+            match self.add(name, pane) {
+                Ok(()) => {}
+                // A command may have ended by now: that is no error of ours.
+                Err(error) if pane == "memory" && !self.process.started => return Err(error),
+                Err(error) => self.lack(pane, &error),
+            }
+        }
+        let mut meta = Meta {
+            pid: stat.pid.into(),
+            comm: stat.comm.clone(),
+            interval: Nanos::from(self.interval),
+            ..context::meta(&self.linux)
+        };
+        self.recorders.iter().for_each(|timed| timed.recorder.begin(&mut meta));
+        let Self { linux, recorders, lacks, interval, .. } = self;
+        let writer = Writer::passing(meta);
+        Ok(Attached {
+            linux,
+            stat,
+            writer,
+            recorders,
+            lacks,
+            interval,
+            child: None,
+            ended: None,
+            clear,
+        })
+    }
+}
+
+impl Attached {
+    /// The same, of a command that was started for it.
+    pub fn of(self, child: Child) -> Self {
+        Self { child: Some(child), ..self }
+    }
+
+    /// The command.
+    pub fn into_child(self) -> Option<Child> {
+        self.child
+    }
+
+    /// Clears the marks of accessed pages, if it is time to.
+    fn begin_window(&mut self, state: &mut State) {
+        if self.clear.is_none_or(|next| Instant::now() < next) {
+            return;
+        }
+        match self.linux.clear_referenced(self.stat.pid) {
+            Ok(()) => {
+                state.heat.begin_window(Nanos::from(clock::monotonic()));
+                self.clear = Some(Instant::now() + WINDOW);
+            }
+            // What is sampled is shown all the same.
+            Err(error) => {
+                self.clear = None;
+                self.lacks.push(NotMeasured { what: "heat".into(), why: format!("{error:#}") });
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    fn ending(&mut self) -> Option<String> {
+        if let Some(child) = &mut self.child {
+            let status = child.try_wait().ok().flatten()?;
+            return Some(match status.code() {
+                Some(code) => format!("ended with {code}"),
+                None => format!("ended: {status}"),
+            });
+        }
+        let runs = self
+            .linux
+            .stat(self.stat.pid)
+            .is_ok_and(|now| now.started == self.stat.started && !matches!(now.state, 'Z' | 'X'));
+        (!runs).then(|| "ended".to_owned())
+    }
+}
+
+impl Feed for Attached {
+    fn due(&self) -> Instant {
+        let next = self.recorders.iter().map(|timed| timed.due).min();
+        next.unwrap_or_else(|| Instant::now() + self.interval)
+    }
+
+    fn look(&mut self, state: &mut State) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        self.begin_window(state);
+        let interval = self.interval;
+        let mut failed = Vec::new();
+        for timed in &mut self.recorders {
+            let begun = Instant::now();
+            if timed.due > begun {
+                continue;
+            }
+            if let Err(error) = timed.recorder.collect(&mut self.writer) {
+                failed.push((timed.pane, format!("{error:#}")));
+            }
+            let rest = begun.elapsed() * REST;
+            timed.due = begun + timed.own.unwrap_or(interval).max(rest);
+        }
+        for event in self.writer.take() {
+            state.event(&event, self.writer.meta());
+        }
+        state.at(Nanos::from(clock::monotonic()));
+        self.ended = self.ending();
+        if self.ended.is_none() {
+            for (pane, why) in failed {
+                self.recorders.retain(|timed| timed.pane != pane);
+                self.lacks.push(NotMeasured { what: pane.into(), why });
+            }
+        }
+        Ok(())
+    }
+
+    fn meta(&self) -> &Meta {
+        self.writer.meta()
+    }
+
+    fn lacks(&self) -> Vec<NotMeasured> {
+        self.lacks.clone()
+    }
+
+    fn condition(&self) -> Condition {
+        match &self.ended {
+            Some(words) => Condition { words: words.clone(), over: true },
+            None => Condition { words: "running".into(), over: false },
+        }
+    }
+
+    fn set_interval(&mut self, interval: Duration) {
+        self.interval = interval;
+        let soon = Instant::now() + interval;
+        self.recorders.iter_mut().for_each(|timed| timed.due = timed.due.min(soon));
+    }
+
+    fn pass_on(&mut self, signal: i32) {
+        if let Some(child) = &self.child {
+            // It may have ended a moment ago.
+            let _ = signal::send(child.id(), signal);
+        }
+    }
+}

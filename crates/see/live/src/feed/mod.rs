@@ -1,0 +1,47 @@
+//! Where the events come from.
+
+mod attached;
+mod followed;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pagemill_model::recording::{Meta, NotMeasured};
+
+use crate::state::State;
+
+pub use attached::{Attached, Attaching};
+pub use followed::Followed;
+
+/// How what is looked at stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// In a word or two.
+    pub words: String,
+    /// Whether nothing more will come.
+    pub over: bool,
+}
+
+/// What is looked at.
+pub trait Feed {
+    /// When it wants to be called next.
+    fn due(&self) -> Instant;
+
+    /// Takes in what is new.
+    fn look(&mut self, state: &mut State) -> Result<()>;
+
+    /// The header as it is by now.
+    fn meta(&self) -> &Meta;
+
+    /// What is not measured, and why.
+    fn lacks(&self) -> Vec<NotMeasured>;
+
+    /// How it stands.
+    fn condition(&self) -> Condition;
+
+    /// Look so often from now on.
+    fn set_interval(&mut self, interval: Duration);
+
+    /// Hands a signal that is not for the view on to who it is for, if there is somebody.
+    fn pass_on(&mut self, _signal: i32) {}
+}

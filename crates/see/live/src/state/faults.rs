@@ -1,0 +1,214 @@
+//! Page faults of the last minute by the second, and the long ones one by one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pagemill_analysis::faults::{Cause, FaultFold};
+use pagemill_analysis::latency::Histogram;
+use pagemill_model::recording::Meta;
+use pagemill_model::{Event, Fault, Fold as _, Nanos};
+
+use super::history::History;
+
+/// A fault from here on is a stall that somebody notices.
+pub const STALL: Nanos = Nanos(1_000_000);
+/// What is kept second by second.
+pub const MINUTE: Nanos = Nanos(60_000_000_000);
+const SECOND: u64 = 1_000_000_000;
+/// Stalls of the last minute that are kept.
+const STALLS: usize = 4096;
+
+/// A fault that took long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stall {
+    /// When it ended.
+    pub time: Nanos,
+    /// How long it took.
+    pub latency: Nanos,
+    /// What most of that went into.
+    pub cause: Cause,
+    /// What lay at the address.
+    pub place: String,
+}
+
+/// Faults of a second.
+#[derive(Clone, Debug, Default)]
+struct Second {
+    times: Histogram,
+    untimed: u64,
+}
+
+/// Faults of some stretch of time together.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    /// Those with a time.
+    pub times: Histogram,
+    /// All of them.
+    pub count: u64,
+    /// How long the stretch is, s.
+    pub seconds: f64,
+}
+
+/// Page faults so far.
+#[derive(Debug, Default)]
+pub struct Faults {
+    seconds: BTreeMap<u64, Second>,
+    /// Knows causes and places.
+    fold: FaultFold,
+    stalls: VecDeque<Stall>,
+    /// The longest of all.
+    pub longest: Option<Stall>,
+    /// Faults a second over time.
+    pub rate: History,
+    /// The longest of each second over time, ns.
+    pub tail: History,
+}
+
+impl Faults {
+    /// Takes in an event. `meta` says how faults are measured.
+    pub fn event(&mut self, event: &Event, meta: &Meta) {
+        match event {
+            Event::FaultCounts(row) => {
+                let counts = row.counts.as_deref().unwrap_or_default();
+                let second = row.time.0 / SECOND;
+                self.turn(second);
+                let bin = self.seconds.entry(second).or_default();
+                match row.buckets.as_deref() {
+                    Some(buckets) => {
+                        let bucket = |bucket: &u64| u32::try_from(*bucket).unwrap_or(u32::MAX);
+                        let rows = buckets.iter().map(bucket).zip(counts);
+                        rows.for_each(|(bucket, count)| bin.times.add(bucket, *count));
+                    }
+                    None => {
+                        let sum =
+                            counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+                        bin.untimed = bin.untimed.saturating_add(sum);
+                    }
+                }
+            }
+            Event::Fault(fault) => {
+                meta.faults.iter().for_each(|setup| self.fold.know(setup));
+                self.fault(fault);
+            }
+            // What lies at addresses.
+            Event::Mapping(_) => self.fold.event(event),
+            _ => {}
+        }
+    }
+
+    fn fault(&mut self, fault: &Fault) {
+        let longest = self.longest.as_ref().map_or(Nanos(0), |longest| longest.latency);
+        if fault.latency < STALL && fault.latency <= longest {
+            return;
+        }
+        let at = fault.pid.zip(fault.address);
+        let place = at.map(|(pid, address)| self.fold.label(pid, address));
+        let stall = Stall {
+            time: fault.time,
+            latency: fault.latency,
+            cause: self.fold.cause(fault),
+            place: place.unwrap_or_else(|| "unknown".into()),
+        };
+        if longest < stall.latency {
+            self.longest = Some(stall.clone());
+        }
+        if stall.latency >= STALL {
+            self.stalls.push_back(stall);
+        }
+        let old = |first: &Stall| fault.time.since(first.time) > MINUTE;
+        while self.stalls.len() > STALLS || self.stalls.front().is_some_and(old) {
+            self.stalls.pop_front();
+        }
+    }
+
+    /// A second begins: those before it are whole.
+    fn turn(&mut self, second: u64) {
+        if self.seconds.contains_key(&second) {
+            return;
+        }
+        if let Some((last, bin)) = self.seconds.last_key_value().filter(|(last, _)| **last < second)
+        {
+            let time = Nanos(last.saturating_mul(SECOND));
+            self.rate.add(time, (bin.times.total().saturating_add(bin.untimed)) as f64);
+            self.tail.add(time, bin.times.max().map_or(0.0, |max| max.0 as f64));
+        }
+        let oldest = second.saturating_sub(MINUTE.0 / SECOND);
+        self.seconds.retain(|at, _| *at >= oldest);
+    }
+
+    /// The faults of the last `length`, up to `now`, of a program that has been looked at since `began`.
+    pub fn recent(&self, length: Nanos, began: Nanos, now: Nanos) -> Recent {
+        let from = now.0.saturating_sub(length.0) / SECOND + 1;
+        let mut recent = Recent::default();
+        for (_, bin) in self.seconds.range(from..) {
+            recent.times.merge(&bin.times);
+            recent.count = recent.count.saturating_add(bin.untimed);
+        }
+        recent.count = recent.count.saturating_add(recent.times.total());
+        recent.seconds = now.since(began).min(length).seconds().max(1.0);
+        recent
+    }
+
+    /// The stalls of the last `length`, oldest first.
+    pub fn stalls(&self, length: Nanos, now: Nanos) -> impl Iterator<Item = &Stall> {
+        self.stalls.iter().filter(move |stall| now.since(stall.time) <= length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_model::{FaultCounts, FaultSetup, latency};
+
+    fn counts(millis: u64, times: &[(u64, u64)]) -> Event {
+        let bucket = |(nanos, _): &(u64, u64)| u64::from(latency::bucket(Nanos(*nanos)));
+        Event::FaultCounts(Box::new(FaultCounts {
+            time: Nanos(millis * 1_000_000),
+            flags: Some(0),
+            buckets: Some(times.iter().map(bucket).collect()),
+            counts: Some(times.iter().map(|(_, count)| *count).collect()),
+        }))
+    }
+
+    fn slow(millis: u64, latency: u64, compaction: u64) -> Event {
+        Event::Fault(Box::new(Fault {
+            time: Nanos(millis * 1_000_000),
+            latency: Nanos(latency),
+            compaction: Some(Nanos(compaction)),
+            ..Fault::default()
+        }))
+    }
+
+    #[test]
+    fn the_last_seconds_are_apart_from_what_was_before() {
+        let (mut faults, meta) = (Faults::default(), Meta::default());
+        faults.event(&counts(1_000, &[(1_000, 900), (2_000_000, 1)]), &meta);
+        faults.event(&counts(30_000, &[(1_000, 100)]), &meta);
+        let of = |faults: &Faults, seconds: u64| {
+            let length = Nanos(seconds * SECOND);
+            faults.recent(length, Nanos(0), Nanos(30_500_000_000))
+        };
+        assert_eq!((of(&faults, 10).count, of(&faults, 60).count), (100, 1001));
+        assert!(of(&faults, 10).times.max().unwrap() < Nanos(1_100));
+        assert!(of(&faults, 60).times.max().unwrap() > STALL);
+        // What is older than a minute is kept no more.
+        faults.event(&counts(100_000, &[(1_000, 5)]), &meta);
+        assert_eq!(faults.seconds.len(), 1);
+    }
+
+    #[test]
+    fn a_stall_has_its_cause_and_leaves_after_a_minute_but_for_the_longest() {
+        let faults = FaultSetup { details: true, ..FaultSetup::default() };
+        let meta = Meta { faults: Some(faults), ..Meta::default() };
+        let mut faults = Faults::default();
+        faults.event(&slow(1_000, 7_000_000, 6_000_000), &meta);
+        faults.event(&slow(2_000, 20_000, 0), &meta);
+        faults.event(&slow(50_000, 2_000_000, 0), &meta);
+        let now = Nanos(51 * SECOND);
+        let causes: Vec<_> = faults.stalls(MINUTE, now).map(|stall| stall.cause).collect();
+        assert_eq!(causes, [Cause::Compaction, Cause::Waiting]);
+        assert_eq!(faults.stalls(Nanos(10 * SECOND), now).count(), 1);
+        faults.event(&slow(90_000, 1_000_000, 0), &meta);
+        assert_eq!(faults.stalls(MINUTE, Nanos(90 * SECOND)).count(), 2);
+        assert_eq!(faults.longest.as_ref().unwrap().latency, Nanos(7_000_000));
+    }
+}

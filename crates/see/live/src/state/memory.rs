@@ -1,0 +1,35 @@
+//! How much memory the process has, by the kernel's accounting and by its heap's.
+
+use pagemill_model::{Bytes, Event, HeapSample};
+
+use super::history::History;
+
+/// The last look at the process, and how its memory went.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// The last look.
+    pub last: Option<HeapSample>,
+    /// Memory over time, bytes.
+    pub history: History,
+    /// What is live in the heap over time, bytes.
+    pub live: History,
+}
+
+impl Memory {
+    /// Takes in an event.
+    pub fn event(&mut self, event: &Event) {
+        let Event::Heap(sample) = event else { return };
+        if let Some(bytes) = memory(sample) {
+            self.history.add(sample.time, bytes as f64);
+        }
+        if let Some(Bytes(live)) = sample.live {
+            self.live.add(sample.time, live as f64);
+        }
+        self.last = Some((**sample).clone());
+    }
+}
+
+/// Physical memory of a process: its Pss, and what its memfds hold besides.
+pub fn memory(sample: &HeapSample) -> Option<u64> {
+    Some(sample.pss?.0.saturating_add(sample.unmapped.map_or(0, |bytes| bytes.0)))
+}
