@@ -352,6 +352,16 @@ fn the_helper_hides_its_descriptors_gives_up_its_rights_and_is_urgent() {
 }
 
 #[test]
+fn a_program_that_rests_gets_its_memory_back_whatever_cpu_time_it_has_earned() {
+    let Some(program) = program("rest.c") else { return };
+    let output = succeed(preloaded(&program, "1y").env("PAGEMILL_BACKEND", "remap"));
+    match &*text(&output.stdout) {
+        "not root\n" => println!("skipped: merging by remap needs CAP_SYS_PTRACE"),
+        said => assert_eq!(said, "given back\n"),
+    }
+}
+
+#[test]
 fn no_two_stripes_of_the_heap_are_one_mapping() {
     // The kernel reserves all memory in this mode, and mappings that differ in that alone become one.
     let reserves = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();

@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need
-//! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays.
+//! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays. While it
+//! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass ends
+//! as soon as the program works again.
 //!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
 //! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful
@@ -48,6 +50,15 @@ pub const TIME_SHARE: u64 = 4;
 
 /// CPU time that compaction may use in a process that has used little itself.
 pub const BURST_NS: u64 = 15_000_000;
+
+/// Share of the time for which the program has rested that compaction may use in addition, in thousandths of one CPU:
+/// as much as it takes while it pauses between its slices for as long as they last. So nothing that is worth merging
+/// waits for a share of CPU time that a resting program does not earn.
+pub const REST_SHARE: u64 = 500;
+
+/// Share of one CPU, in thousandths, up to which a program whose heap does not change rests: a server without clients
+/// that looks at its clock ten times a second uses five.
+pub const REST_CPU: u64 = 50;
 
 /// Fragmentation score (thousandths of resident bytes that are not live) from which on a pass is
 /// considered. An allocator without churn stands at 100 to 200.
@@ -189,10 +200,41 @@ pub struct Inputs {
     pub age_ns: u64,
     /// CPU time of the process so far.
     pub process_ns: u64,
+    /// Time for which the program has rested so far, by [`Rest`].
+    pub rest_ns: u64,
     /// CPU time of compaction so far.
     pub spent_ns: u64,
     /// Share of the process's CPU time that it may use: [`CPU_SHARE`] or [`KSM_SHARE`].
     pub share: u64,
+}
+
+/// For how long the program has rested, by looks at its CPU time and at its heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    at_ns: u64,
+    own_ns: u64,
+    total_ns: u64,
+}
+
+impl Rest {
+    /// Looks at the clock, the program's own CPU time (compaction's not included) and how long the heap has been as it
+    /// is; whether the program has rested since the last look.
+    pub fn look(&mut self, now_ns: u64, own_ns: u64, idle_ns: u64) -> bool {
+        let elapsed = now_ns.saturating_sub(self.at_ns);
+        let used = own_ns.saturating_sub(self.own_ns);
+        let first = self.at_ns == 0;
+        (self.at_ns, self.own_ns) = (now_ns, own_ns);
+        let rests = !first && idle_ns >= IDLE_NS && used <= elapsed / 1000 * REST_CPU;
+        if rests {
+            self.total_ns = self.total_ns.saturating_add(elapsed.min(idle_ns));
+        }
+        rests
+    }
+
+    /// For how long, in all.
+    pub fn total_ns(&self) -> u64 {
+        self.total_ns
+    }
 }
 
 /// What earlier passes taught.
@@ -403,7 +445,8 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
 
 /// CPU time that compaction may have used by now without pressure.
 fn allowed_ns(inputs: &Inputs) -> u64 {
-    BURST_NS + inputs.process_ns / 1000 * inputs.share + inputs.age_ns / 1000 * TIME_SHARE
+    let rest = inputs.rest_ns / 1000 * REST_SHARE;
+    BURST_NS + inputs.process_ns / 1000 * inputs.share + inputs.age_ns / 1000 * TIME_SHARE + rest
 }
 
 /// CPU time that compaction may use now without pressure.
@@ -471,6 +514,7 @@ mod tests {
                 cost_ns,
                 whole_ns: cost_ns.saturating_mul(2),
                 process_ns,
+                rest_ns: now_ns / 4,
                 spent_ns,
                 share: CPU_SHARE,
             },
@@ -541,6 +585,32 @@ mod tests {
         }
 
         #[test]
+        fn no_share_binds_a_program_that_has_rested_for_as_long_as_the_work_takes(
+            inputs in inputs(), history in histories(),
+        ) {
+            let rest_ns = 2 * (inputs.spent_ns + inputs.cost_ns) + 2000;
+            let rested = Inputs { idle_ns: IDLE_NS, rest_ns, ..inputs };
+            let shared = matches!(decide(&rested, &history), Decision::Gated { by: Gate::CpuShare, .. });
+            prop_assert!(!shared);
+        }
+
+        #[test]
+        fn time_at_work_is_no_rest(looks in prop::collection::vec((1u64..1 << 31, 0u64..1 << 31, 0u64..1 << 31), 1..20)) {
+            let mut rest = Rest::default();
+            let (mut now, mut own, mut most) = (1, 0, 0);
+            rest.look(now, own, 0);
+            for (elapsed, used, idle) in looks {
+                (now, own) = (now + elapsed, own + used);
+                let before = rest.total_ns();
+                let rests = rest.look(now, own, idle);
+                prop_assert_eq!(rests, idle >= IDLE_NS && used <= elapsed / 1000 * REST_CPU);
+                prop_assert_eq!(rest.total_ns() > before, rests && elapsed > 0);
+                most += elapsed.min(idle);
+                prop_assert!(rest.total_ns() <= most);
+            }
+        }
+
+        #[test]
         fn a_pass_is_left_over_for_when_the_program_rests(inputs in inputs()) {
             let busy = Inputs { idle_ns: 0, ..inputs };
             let resting = Inputs { idle_ns: IDLE_NS, ..inputs };
@@ -605,6 +675,7 @@ mod tests {
             cost_ns: 1,
             whole_ns: 1 << 33,
             process_ns: 2_000_000_000,
+            rest_ns: 0,
             spent_ns: 15_000_000,
             share: KSM_SHARE,
         };
@@ -675,6 +746,7 @@ mod tests {
             cost_ns: 1,
             whole_ns: 1,
             process_ns: 1 << 40,
+            rest_ns: 0,
             spent_ns: 0,
             share: CPU_SHARE,
         };

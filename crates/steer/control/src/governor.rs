@@ -5,15 +5,14 @@
 //! (`ksm_offered`). The governor looks at the pages of a program and all its descendants, and
 //!
 //! ```text
-//!            enough pages offered            two whole scans
+//!            enough pages offered          scans merge no more
 //!   resting ──────────────────────► merging ─────────────────► resting
 //!   (as found)                      (a scan in one go)
 //! ```
 //!
-//! A page is merged at the second scan that finds it with the same content. So two scans serve everything
-//! that was offered before the first of them, and what they do not merge is not merged by a third either: it
-//! was written meanwhile. Only if two scans merged little there is a third, since `ksmd` may have begun in
-//! the middle of its round.
+//! A page is merged at the second scan that finds it with the same content, and `ksmd` may have begun in the middle of
+//! its round. So there are more scans while pages wait and each merges some of them: what a third does not merge, or any
+//! later one, was written meanwhile.
 //!
 //! A scan looks at all that was ever offered, so it should have something to do: the more there is, the more
 //! new pages are waited for ([`Throttle`]), the longer they have waited the fewer are enough, and what scans did not
@@ -253,6 +252,13 @@ const GROWING: Duration = Duration::from_millis(400);
 /// Of the pages that a scan looks at, the part (one in so many) that should be new.
 const NEW: u64 = 16;
 
+/// Of the pages that waited, the part (one in so many) that is little: less than it need not be merged, and a scan that
+/// merges less is the last.
+const PART: u64 = 16;
+
+/// Scans without a rest: pages that the program writes in between are new ones each time.
+const MOST_SCANS: u64 = 8;
+
 /// How often scans that merged little may double what the next ones need.
 const MOST_BACKOFF: u32 = 6;
 
@@ -276,8 +282,9 @@ enum State {
         waiting: u64,
         merged: u64,
         scans: u64,
-        /// Scans that `ksmd` was woken for.
+        /// Scans that `ksmd` was woken for, and pages merged when the last of them began.
         woken: u64,
+        before: u64,
     },
 }
 
@@ -329,25 +336,28 @@ impl Throttle {
                     return None;
                 }
                 let Observed { waiting, merged, scans, .. } = *observed;
-                self.state = State::Merging { waiting, merged, scans, woken: 0 };
+                self.state = State::Merging { waiting, merged, scans, woken: 0, before: merged };
                 Some(Action::Merge)
             }
-            State::Merging { waiting, merged, scans, woken } => {
+            State::Merging { waiting, merged, scans, woken, before } => {
                 let done = observed.scans.saturating_sub(*scans);
                 let gained = observed.merged.saturating_sub(*merged);
-                if done >= 3 || done == 2 && gained * 4 >= *waiting {
-                    self.backoff = if gained * 4 >= *waiting {
-                        self.backoff.saturating_sub(1)
-                    } else {
-                        (self.backoff + 1).min(MOST_BACKOFF)
-                    };
-                    self.state = State::default();
-                    return Some(Action::Rest);
+                if done <= *woken {
+                    return None;
                 }
-                (done > *woken).then(|| {
-                    *woken = done;
-                    Action::Again { odd: done % 2 == 1 }
-                })
+                let last = observed.merged.saturating_sub(*before);
+                (*woken, *before) = (done, observed.merged);
+                let all = gained * PART >= *waiting * (PART - 1);
+                if done < 2 || done < MOST_SCANS && !all && (done == 2 || last * PART >= *waiting) {
+                    return Some(Action::Again { odd: done % 2 == 1 });
+                }
+                self.backoff = if gained * 4 >= *waiting {
+                    self.backoff.saturating_sub(1)
+                } else {
+                    (self.backoff + 1).min(MOST_BACKOFF)
+                };
+                self.state = State::default();
+                Some(Action::Rest)
             }
         }
     }
@@ -371,8 +381,26 @@ mod tests {
         assert_eq!(throttle.decide(&observed(105, 4000, 0, 7)), None);
         assert_eq!(throttle.decide(&observed(110, 4000, 0, 8)), Some(Action::Again { odd: true }));
         assert_eq!(throttle.decide(&observed(115, 4000, 1500, 8)), None);
-        assert_eq!(throttle.decide(&observed(120, 4000, 3500, 9)), Some(Action::Rest));
-        assert_eq!(throttle.decide(&observed(125, 0, 3500, 9)), None);
+        assert_eq!(throttle.decide(&observed(120, 4000, 3800, 9)), Some(Action::Rest));
+        assert_eq!(throttle.decide(&observed(125, 0, 3800, 9)), None);
+    }
+
+    #[test]
+    fn there_are_more_scans_while_each_merges_more_and_not_for_ever() {
+        let scans_of = |merged: [u64; 10]| {
+            let mut throttle = Throttle::default();
+            throttle.decide(&observed(0, 16_000, 0, 0));
+            assert_eq!(throttle.decide(&observed(50, 16_000, 0, 0)), Some(Action::Merge));
+            let scans = (1..).zip(merged);
+            scans
+                .map(|(scan, merged)| (scan, throttle.decide(&observed(60, 16_000, merged, scan))))
+                .find(|(_, action)| *action == Some(Action::Rest))
+                .map(|(scan, _)| scan)
+        };
+        // It began in the middle of its round, and merged half in two.
+        assert_eq!(scans_of([0, 7000, 14_500, 15_900, 0, 0, 0, 0, 0, 0]), Some(4));
+        assert_eq!(scans_of([0, 7000, 7100, 0, 0, 0, 0, 0, 0, 0]), Some(3));
+        assert_eq!(scans_of([1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|scan| scan * 1000)), Some(8));
     }
 
     #[test]

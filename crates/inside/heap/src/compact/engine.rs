@@ -77,6 +77,16 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.pass = self.pass.wrapping_add(1);
     }
 
+    /// Plans and merges nothing more in this pass: what is left of it gives back and undoes.
+    pub fn cut_short(&mut self) {
+        if matches!(
+            self.stage,
+            Stage::Extents { .. } | Stage::Classes { .. } | Stage::Commit { .. }
+        ) {
+            self.stage = self.after_classes();
+        }
+    }
+
     /// Works for about `budget_ns`.
     pub fn step(&mut self, budget_ns: u64) -> Progress {
         let begin = self.kernel.now_ns();

@@ -295,6 +295,40 @@ fn a_pause_in_which_nobody_waits_is_no_stall() {
     }
 }
 
+#[test]
+fn a_pass_that_is_cut_short_merges_nothing_more_and_the_next_one_goes_on() {
+    let saved_after = |slices: usize| {
+        let world = World::new(&[(0, 30); if cfg!(miri) { 8 } else { 60 }], &mut random(5));
+        let stats = StatsPage::zeroed();
+        let mut engine = engine(&world, &stats);
+        for _ in 0..2 {
+            engine.scan();
+        }
+        engine.begin(false);
+        for _ in 0..slices {
+            engine.step(1);
+        }
+        engine.cut_short();
+        let saved = engine.saved_bytes();
+        while engine.step(1) == Progress::More {}
+        assert_eq!(engine.saved_bytes(), saved, "cut after {slices} slices");
+        pass(&mut engine, 1, || {});
+        let rest = engine.saved_bytes();
+        assert!(world.is_whole());
+        assert_eq!(engine.dissolve_all(), 0);
+        assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+        engine.end();
+        (saved, rest)
+    };
+    let slices = if cfg!(miri) { vec![0, 9] } else { (0..400).step_by(7).collect() };
+    let saved: Vec<_> = slices.into_iter().map(saved_after).collect();
+    assert!(saved.is_sorted_by_key(|(saved, _)| *saved), "{saved:?}");
+    assert_eq!(saved[0].0, 0);
+    assert!(saved.iter().all(|(_, rest)| *rest > 0));
+    let most = saved.last().map_or(0, |(saved, _)| *saved);
+    assert!(cfg!(miri) || saved.iter().any(|(saved, _)| (1..most).contains(saved)), "{saved:?}");
+}
+
 /// What a pass over many sparse spans saves and how long its longest pause is, in nanoseconds, where a mapping takes
 /// `slow`.
 fn slowed(slow: u64) -> (u64, u64) {

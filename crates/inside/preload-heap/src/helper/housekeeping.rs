@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pagemill_heap::compact::{Compactor, Kernel, Progress};
 use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, degraded};
-use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Why};
+use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Rest, Why};
 
 use super::state::period_ms;
 use super::work;
@@ -27,11 +27,19 @@ const SLICE_NS: u64 = 500_000;
 /// are frozen and the program may wait for them.
 const BREATH_NS: u64 = 150_000;
 
+/// Time between two looks at whether the program still rests while a pass is under way.
+const LOOK_NS: u64 = 5_000_000;
+
 /// Niceness that the helper asks for where it may not be a real-time thread.
 const NICENESS: isize = -15;
 
 /// Least time between two looks at merged units that live.
 const JUDGE_MS: u32 = 2_000;
+
+/// When a heap that does not change is looked at again: as soon as mappings may cost least, then after twice as long
+/// each time, and once a minute.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+const LOOK_AGAIN_MAX_NS: u64 = 60_000_000_000;
 
 /// Least time between two refreshes of the statistics that look at every span.
 const REFRESH_NS: u64 = 1_000_000_000;
@@ -68,10 +76,13 @@ pub(crate) struct Housekeeping<O: Os + 'static> {
     backend: Backend,
     pressure: Pressure,
     history: History,
+    rest: Rest,
     /// Live and mapped bytes at the last round, and since when they are the same.
     seen: (usize, usize),
     same_since: u64,
     rounds_same: u32,
+    /// How long the heap will have been the same when it is looked at again.
+    look_again_ns: u64,
     /// Until when what could have been saved is reckoned up.
     waited: u64,
     /// When the last pass ended, and the bytes that were saved then.
@@ -162,9 +173,11 @@ impl<O: Os> Housekeeping<O> {
             backend,
             pressure: Pressure::open(),
             history: History::new(),
+            rest: Rest::default(),
             seen: (0, 0),
             same_since: 0,
             rounds_same: 0,
+            look_again_ns: LOOK_AGAIN_NS,
             waited: u64::MAX,
             ended: 0,
             kept: 0,
@@ -187,19 +200,25 @@ impl<O: Os> Housekeeping<O> {
         if self.rounds_same == 0 {
             self.seen = heap;
             self.same_since = now;
+            self.look_again_ns = LOOK_AGAIN_NS;
         }
         let given_back = HEAP.purge(HEAP.os().now_ns());
         let request = pagemill_stats.request.load(Relaxed);
         let asked = request != pagemill_stats.request_done.load(Relaxed);
-        // Four rounds after the last change, 0.4 s, everything has settled; then only pressure and requests matter.
-        let fresh = self.rounds_same <= 4 || given_back > 0 || asked;
+        let idle_ns = now.saturating_sub(self.same_since);
+        // Four rounds after the last change, 0.4 s, nothing changes any more but what a mapping may cost and how long
+        // spans are left alone.
+        let again = idle_ns >= self.look_again_ns;
+        if again {
+            self.look_again_ns = idle_ns + idle_ns.min(LOOK_AGAIN_MAX_NS);
+        }
+        let fresh = self.rounds_same <= 4 || given_back > 0 || asked || again;
         if fresh {
             if asked || now >= self.refreshed + REFRESH_NS {
                 HEAP.refresh(true);
                 self.refreshed = now;
             }
-            let idle = now.saturating_sub(self.same_since) >= trigger::IDLE_NS;
-            self.engine.settings.settle_ms = trigger::settle_ms(idle);
+            self.engine.settings.settle_ms = trigger::settle_ms(idle_ns >= trigger::IDLE_NS);
             self.scan(false);
             self.dead_left = self.dead_left.min(self.engine.last_scan().dead_bytes);
         }
@@ -261,11 +280,14 @@ impl<O: Os> Housekeeping<O> {
     fn inputs(&mut self, now: u64, asked: bool) -> Inputs {
         let scan = self.engine.last_scan();
         let (cgroup_usage, cgroup_limit) = self.pressure.charge();
+        let process_ns = sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID);
+        let idle_ns = now.saturating_sub(self.same_since);
+        self.rest.look(now, process_ns.saturating_sub(self.engine.kernel().cpu_ns()), idle_ns);
         Inputs {
             now_ns: now,
             request: asked,
             score: scan.score(),
-            idle_ns: now.saturating_sub(self.same_since),
+            idle_ns,
             psi: self.pressure.stalled(now),
             cgroup_usage,
             cgroup_limit,
@@ -273,7 +295,8 @@ impl<O: Os> Housekeeping<O> {
             cost_ns: self.expected_cost(self.engine.settings.offers),
             whole_ns: self.expected_cost(usize::MAX),
             age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
-            process_ns: sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID),
+            process_ns,
+            rest_ns: self.rest.total_ns(),
             spent_ns: self.spent_ns(),
             share: match self.backend {
                 Backend::Ksm => trigger::KSM_SHARE,
@@ -338,6 +361,31 @@ impl<O: Os> Housekeeping<O> {
         while self.slice(|engine| engine.step(SLICE_NS)) {}
     }
 
+    /// The same for a pass that began because the program rests: it merges nothing more as soon as the program works.
+    /// Whether it did all.
+    fn slices_at_rest(&mut self) -> bool {
+        let own = |engine: &Engine<O>| {
+            sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(engine.kernel().cpu_ns())
+        };
+        let (mut looked, mut rest) = (self.engine.kernel().now_ns(), Rest::default());
+        rest.look(looked, own(self.engine), 0);
+        let mut whole = true;
+        while self.slice(|engine| engine.step(SLICE_NS)) {
+            let now = self.engine.kernel().now_ns();
+            if now - looked < LOOK_NS {
+                continue;
+            }
+            looked = now;
+            let rests = rest.look(now, own(self.engine), trigger::IDLE_NS);
+            let totals = HEAP.totals();
+            if !rests || (totals.live, totals.mapped) != self.seen {
+                self.engine.cut_short();
+                whole = false;
+            }
+        }
+        whole
+    }
+
     /// One slice, and if there is more to do a rest of its length; whether there is. The program has half of the
     /// processor at least.
     fn slice(&mut self, work: impl FnOnce(&mut Engine<O>) -> Progress) -> bool {
@@ -390,13 +438,20 @@ impl<O: Os> Housekeeping<O> {
             self.scan(true);
         }
         self.engine.begin(urgent);
-        self.slices();
+        let whole = match why {
+            Why::Idle => self.slices_at_rest(),
+            _ => {
+                self.slices();
+                true
+            }
+        };
         self.scan(false);
         self.dead_left = self.engine.last_scan().dead_bytes;
         let now = self.engine.kernel().now_ns();
         let cost = self.spent_ns() - began;
         let saved = (released() + self.engine.saved_bytes()).saturating_sub(before);
-        self.history.record(now, saved, cost, expected);
+        // What a part took says nothing of the whole.
+        self.history.record(now, saved, cost, if whole { expected } else { 0 });
         let scan = self.engine.last_scan();
         self.history.left(scan.releasable_bytes + scan.mergeable_bytes);
         self.ended = now;
