@@ -8,6 +8,9 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
+/// Of a file that is opened: a read without data is an error and no wait (`O_NONBLOCK`).
+pub const NO_WAIT: i32 = libc::O_NONBLOCK;
+
 /// Sleeps until one of `descriptors` can be read, a signal arrives, or `timeout` is over. Which it was is
 /// for the caller to see.
 pub fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {

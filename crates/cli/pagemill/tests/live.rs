@@ -316,6 +316,22 @@ fn a_signal_or_the_interrupt_key_ends_the_view_and_not_the_process() {
     }
 }
 
+/// Without its terminal the view span at a whole processor, for the library that read keys waits for whole events.
+#[test]
+fn a_terminal_that_goes_away_ends_the_view_and_not_the_process() {
+    let waiting = Waiting::new();
+    let pid = waiting.pid();
+    for before in ["", "trap '' HUP"] {
+        let Some(terminal) = Terminal::start(before, &["-p", &pid]) else { return };
+        terminal.shows(&["running", "q quit"]);
+        let view = terminal.view();
+        terminal.tmux(&["kill-server"]);
+        let gone = || Linux::live().stat(view).is_ok_and(|stat| stat.comm == "pagemill");
+        until("the view ends", || !gone());
+        assert!(waiting.is_untouched());
+    }
+}
+
 #[test]
 fn the_stop_key_gives_the_terminal_back_until_the_view_is_continued() {
     let waiting = Waiting::new();
@@ -430,7 +446,7 @@ fn an_error_gives_the_terminal_back_and_is_told() {
     // It may be killed; the view is not told.
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&path, room.path().join("elsewhere")).unwrap();
     terminal.shows(&["is no recording: it does not exist", "status 2"]);
     terminal.is_restored();
 }

@@ -3,19 +3,23 @@
 //! ```text
 //!  enter: raw mode, alternate screen ──► look, draw, keys, signals … ──► leave, also on an error or a panic
 //! ```
+//!
+//! Keys are read as bytes, for all of them are one byte; what arrows and the like send is passed over. A terminal that is
+//! gone ends the view: a library that waits for whole events on one spins for ever.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use pagemill_kernel::poll;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::stdio;
 use pagemill_model::Nanos;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -28,8 +32,6 @@ use crate::draw::{Look, Pane, screen};
 use crate::feed::Feed;
 use crate::state::State;
 
-/// Signals are looked for at least so often.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// The shortest and the longest time between two frames.
 pub const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
 /// What the last line says.
@@ -59,13 +61,17 @@ pub struct View {
     pub help: bool,
 }
 
+const CTRL_C: u8 = 3;
+const CTRL_Z: u8 = 26;
+const ESCAPE: u8 = 27;
+
 /// What the user wants next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wish {
-    Quit,
-    Suspend,
-    Draw,
     Nothing,
+    Draw,
+    Suspend,
+    Quit,
 }
 
 impl View {
@@ -74,23 +80,17 @@ impl View {
         Self { theme, interval, hidden: Vec::new(), held: false, help: false }
     }
 
-    fn key(&mut self, key: KeyEvent) -> Wish {
-        if key.kind == KeyEventKind::Release {
-            return Wish::Nothing;
-        }
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Char('c') if control => return Wish::Quit,
-            KeyCode::Char('z') if control => return Wish::Suspend,
-            KeyCode::Char('q') => return Wish::Quit,
-            KeyCode::Esc if !self.help => return Wish::Quit,
-            KeyCode::Esc => self.help = false,
-            KeyCode::Char('?' | 'h') => self.help = !self.help,
-            KeyCode::Char(' ' | 'p') => self.held = !self.held,
-            KeyCode::Char('+' | '=') => self.interval = (self.interval * 2).min(INTERVALS[1]),
-            KeyCode::Char('-') => self.interval = (self.interval / 2).max(INTERVALS[0]),
-            KeyCode::Char(number @ '1'..='5') => {
-                let pane = Pane::ALL[number as usize - '1' as usize];
+    fn key(&mut self, key: u8) -> Wish {
+        match key {
+            b'q' | CTRL_C => return Wish::Quit,
+            CTRL_Z => return Wish::Suspend,
+            ESCAPE => self.help = false,
+            b'?' | b'h' => self.help = !self.help,
+            b' ' | b'p' => self.held = !self.held,
+            b'+' | b'=' => self.interval = (self.interval * 2).min(INTERVALS[1]),
+            b'-' => self.interval = (self.interval / 2).max(INTERVALS[0]),
+            b'1'..=b'5' => {
+                let pane = Pane::ALL[usize::from(key - b'1')];
                 match self.hidden.iter().position(|hidden| *hidden == pane) {
                     Some(at) => drop(self.hidden.remove(at)),
                     None => self.hidden.push(pane),
@@ -99,6 +99,23 @@ impl View {
             _ => return Wish::Nothing,
         }
         Wish::Draw
+    }
+
+    /// What keys come to: the last wish, or the first that ends something.
+    fn keys(&mut self, bytes: &[u8]) -> Wish {
+        // An arrow or the like: several bytes that begin with the escape key's.
+        if let [ESCAPE, _, ..] = bytes {
+            return Wish::Nothing;
+        }
+        let mut last = Wish::Nothing;
+        for byte in bytes {
+            match self.key(*byte) {
+                Wish::Nothing => {}
+                wish @ (Wish::Quit | Wish::Suspend) => return wish,
+                wish @ Wish::Draw => last = wish,
+            }
+        }
+        last
     }
 
     /// The frame of the state.
@@ -136,9 +153,9 @@ impl View {
 
 /// What the page of `?` says.
 const HELP: &str = "\
-q, Esc, Ctrl-C   quit; the program goes on          space, p   hold the screen
+q, Ctrl-C        quit; the program goes on          space, p   hold the screen
 + -              longer, shorter interval           1 to 5     panes on and off
-Ctrl-Z           stop this view, fg continues it    ?          back
+Ctrl-Z           stop this view, fg continues it    ?, Esc     back
 
 heat     the program's memory in the order of its addresses, an equal amount
          each cell. How much of a mapping was touched in a minute the kernel
@@ -241,6 +258,8 @@ pub fn watch(
     let mut next = Instant::now();
     // The first frame has something to show.
     feed.look(state)?;
+    let keyboard = keyboard()?;
+    let signalled = signals.descriptor()?;
     loop {
         if !feed.condition().over {
             feed.look(state)?;
@@ -253,20 +272,18 @@ pub fn watch(
             next = Instant::now() + view.interval;
         }
         let until = if feed.condition().over { next } else { next.min(feed.due()) };
-        let wait = until.saturating_duration_since(Instant::now()).min(PATIENCE);
-        let mut wish = Wish::Nothing;
-        if event::poll(wait).context("cannot read keys")? {
-            wish = match event::read().context("cannot read keys")? {
-                Event::Key(key) => view.key(key),
-                Event::Resize(..) => Wish::Draw,
-                _ => Wish::Nothing,
-            };
-        }
-        if let Some(received) = signals.wait(Duration::ZERO)? {
+        let wait = until.saturating_duration_since(Instant::now());
+        poll::sleep(&[keyboard.as_fd(), signalled.as_fd()], wait)?;
+        let mut wish = match pressed(&keyboard) {
+            Some(keys) => view.keys(&keys),
+            None => return Ok(()),
+        };
+        while let Some(received) = signals.wait(Duration::ZERO)? {
             match received.signal {
                 signal if signal::ENDS.contains(&signal) => wish = Wish::Quit,
                 signal if signal::STOPS.contains(&signal) => wish = Wish::Suspend,
-                signal::CHILD => {}
+                signal::RESIZED => wish = wish.max(Wish::Draw),
+                signal::CHILD | signal::CONTINUE => {}
                 other => feed.pass_on(other),
             }
         }
@@ -284,6 +301,30 @@ pub fn watch(
                 next = Instant::now();
             }
         }
+    }
+}
+
+/// The terminal's keys, without a wait: opened anew, for whoever has the terminal too would not wait either.
+fn keyboard() -> Result<File> {
+    let own = io::stdin().is_terminal().then_some("/proc/self/fd/0");
+    let mut places = own.into_iter().chain(["/dev/tty"]);
+    let open = |path| {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        File::options().read(true).custom_flags(poll::NO_WAIT).open(path).ok()
+    };
+    places.find_map(open).context("cannot read the terminal's keys")
+}
+
+/// The keys that were pressed; `None` of a terminal that is gone.
+fn pressed(mut keyboard: &File) -> Option<Vec<u8>> {
+    let mut bytes = [0; 64];
+    match io::Read::read(&mut keyboard, &mut bytes) {
+        Ok(0) => None,
+        Ok(read) => Some(bytes[..read].to_vec()),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Some(Vec::new())
+        }
+        Err(_) => None,
     }
 }
 
@@ -307,37 +348,33 @@ fn draw(
 mod tests {
     use super::*;
 
-    fn press(view: &mut View, code: KeyCode, modifiers: KeyModifiers) -> Wish {
-        view.key(KeyEvent::new(code, modifiers))
-    }
-
     #[test]
     fn keys_do_what_the_last_line_says() {
         let theme = Theme { colour: false, unicode: false };
         let mut view = View::new(theme, Duration::from_secs(1));
-        let none = KeyModifiers::NONE;
-        assert_eq!(press(&mut view, KeyCode::Char('q'), none), Wish::Quit);
-        assert_eq!(press(&mut view, KeyCode::Char('c'), KeyModifiers::CONTROL), Wish::Quit);
-        assert_eq!(press(&mut view, KeyCode::Char('c'), none), Wish::Nothing);
-        assert_eq!(press(&mut view, KeyCode::Char('?'), none), Wish::Draw);
-        // It leaves the page first.
-        assert_eq!(press(&mut view, KeyCode::Esc, none), Wish::Draw);
-        assert_eq!(press(&mut view, KeyCode::Esc, none), Wish::Quit);
-        for (key, hidden) in
-            [('2', &[Pane::Memory][..]), ('1', &[Pane::Memory, Pane::Heat]), ('2', &[Pane::Heat])]
-        {
-            press(&mut view, KeyCode::Char(key), none);
+        assert_eq!(view.keys(b"q"), Wish::Quit);
+        assert_eq!(view.keys(b"x\x03"), Wish::Quit);
+        assert_eq!(view.keys(b"\x1a"), Wish::Suspend);
+        assert_eq!(view.keys(b"c"), Wish::Nothing);
+        assert_eq!((view.keys(b"?"), view.help), (Wish::Draw, true));
+        assert_eq!((view.keys(b"\x1b"), view.help), (Wish::Draw, false));
+        // Arrows, and a key with Alt.
+        for other in [&b"\x1b[A"[..], b"\x1bOq", b"\x1bq"] {
+            assert_eq!(view.keys(other), Wish::Nothing);
+        }
+        for (key, hidden) in [
+            (b"2", &[Pane::Memory][..]),
+            (b"1", &[Pane::Memory, Pane::Heat]),
+            (b"2", &[Pane::Heat]),
+        ] {
+            view.keys(key);
             assert_eq!(view.hidden, hidden);
         }
-        for _ in 0..20 {
-            press(&mut view, KeyCode::Char('+'), none);
-        }
+        view.keys(&[b'+'; 20]);
         assert_eq!(view.interval, INTERVALS[1]);
-        for _ in 0..20 {
-            press(&mut view, KeyCode::Char('-'), none);
-        }
+        view.keys(&[b'-'; 20]);
         assert_eq!(view.interval, INTERVALS[0]);
-        press(&mut view, KeyCode::Char(' '), none);
+        view.keys(b" ");
         assert!(view.held);
     }
 

@@ -37,7 +37,7 @@ Examples:
 ";
 
 const AFTER: &str = "\
-Keys: q, Esc or Ctrl-C quit, and the program goes on; space holds the screen; + and - change the interval; 1 to 5 show \
+Keys: q or Ctrl-C quit, and the program goes on; space holds the screen; + and - change the interval; 1 to 5 show \
 and hide panes; ? explains. NO_COLOR is respected. Exit status: 0; of a command its own; 125 pagemill itself failed, \
 126 the command cannot be executed, 127 it was not found. With -p: 2 there is no such process; 4 it may not be looked \
 into.";
@@ -113,12 +113,10 @@ fn theme() -> Theme {
     Theme::of(prepare::variable)
 }
 
-/// Held from before a program is started. The terminal's size is asked for, so its signal keeps its handler.
+/// Held from before a program is started.
 fn signals() -> Result<Signals> {
-    let sent = signal::SENT_TO_PROGRAMS.iter().filter(|signal| **signal != signal::RESIZED);
-    let mut watched: Vec<i32> = sent.chain(signal::STOPS).copied().collect();
-    watched.push(signal::CHILD);
-    Ok(Signals::block(&watched)?)
+    let sent = signal::SENT_TO_PROGRAMS.iter().chain(signal::STOPS).copied();
+    Ok(Signals::block(&sent.chain([signal::CHILD]).collect::<Vec<i32>>())?)
 }
 
 /// Lines and columns of a frame as text, where no terminal says.
