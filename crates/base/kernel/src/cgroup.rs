@@ -141,6 +141,12 @@ impl Group {
         &self.directory
     }
 
+    /// Its path below the mount, which begins with a slash.
+    pub fn name(&self) -> String {
+        let below = self.directory.strip_prefix(&self.mount).unwrap_or(&self.directory);
+        format!("/{}", below.display())
+    }
+
     /// What it is charged. The root group of version 2 has no such files: [`Kind::NotFound`].
     pub fn charge(&self) -> Result<Charge> {
         Ok(match self.version {
@@ -267,6 +273,17 @@ impl Group {
             Error::io("write", format_args!("{value:?} to {}", path.display()), error)
         })
     }
+}
+
+/// The directory of a group by its path, or by its name below the mount.
+pub fn find(linux: &Linux, name: &Path) -> Result<PathBuf> {
+    let below = linux.path("/sys/fs/cgroup").join(name.strip_prefix("/").unwrap_or(name));
+    let mut places = [name.to_owned(), below].into_iter();
+    places.find(|path| path.join("cgroup.procs").exists()).ok_or_else(|| {
+        let name = name.display();
+        let why = format!("neither it nor /sys/fs/cgroup/{name} has cgroup.procs");
+        Error::new(Kind::NotFound, "find", format_args!("cgroup {name}"), why)
+    })
 }
 
 /// The processes in the group with this directory and in the groups below it.

@@ -62,6 +62,14 @@ impl NewFile {
         Ok(Handle { file, path: self.path.clone() })
     }
 
+    /// Gives it these permissions, whatever the user's umask.
+    pub fn permit(&self, mode: u32) -> Result<()> {
+        let To::Beside(file) = &self.to else { return Ok(()) };
+        file.as_file()
+            .set_permissions(Permissions::from_mode(mode))
+            .with_context(|| format!("cannot set who may read {}", self.path.display()))
+    }
+
     /// Puts it in its place.
     pub fn finish(mut self) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());

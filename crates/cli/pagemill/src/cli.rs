@@ -117,7 +117,7 @@ pub enum Verb {
     Hugepages(verbs::hugepages::Arguments),
     /// Run a command with and without huge pages and show what was counted
     Counters(verbs::counters::Arguments),
-    /// Write a recording in a format of another tool
+    /// Write a recording in a format of another tool, or what runs as metrics
     Export(verbs::export::Arguments),
     /// Show the heap of a running program, without stopping it
     Heap(verbs::heap::Arguments),

@@ -86,7 +86,7 @@ fn wrong_input_is_answered_with_the_valid_values() {
         (&["-p", "4242", "--quantum", "1ms"], "valid: 100ms to 1h"),
         (&["-p", "4242", "--cpu", "0"], "valid: 0.01 to 100"),
         (&["-p", "4242", "--rate", "1M"], "valid: 4M and more"),
-        (&["--cgroup", "no/such"], "no cgroup no/such"),
+        (&["--cgroup", "no/such"], "cannot find cgroup no/such"),
         (&[], "valid: -p PID"),
         (&["replay", "/nonexistent"], "no recording"),
     ] {
@@ -119,7 +119,10 @@ fn status_shows_the_nodes_where_no_daemon_runs() {
     let output = on(&fixture("two-nodes"), &["tier", "status", "--prometheus"]);
     let text = said(&output);
     assert!(text.contains("\npagemill_tier_daemons 0\n"), "{text}");
-    assert!(text.contains("\npagemill_tier_node_firmware_latency_ns{node=\"1\"} 135\n"), "{text}");
+    assert!(
+        text.contains("\npagemill_tier_node_firmware_latency_seconds{node=\"1\"} 0.000000135\n"),
+        "{text}"
+    );
 }
 
 #[test]

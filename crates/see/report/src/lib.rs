@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod draw;
+pub mod exposition;
 pub mod findings;
 pub mod heap;
 pub mod sections;

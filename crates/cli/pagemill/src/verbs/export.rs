@@ -1,6 +1,7 @@
-//! `export`: what a recording holds, in a format of another tool.
+//! `export`: what a recording holds, in a format of another tool; or what runs, as metrics.
 
 mod accesses;
+mod prometheus;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,9 @@ Examples:
   pagemill export pagemill-redis-server.4711 --format pftrace -o redis.pftrace
   pagemill export REC --format parquet -o accesses.parquet       all accesses, named
   pagemill export REC --format perfetto -o trace.json            for ui.perfetto.dev
+  pagemill export --prometheus -p redis-server                   metrics, as text
+  pagemill export --prometheus -o /var/lib/prometheus/node-exporter/pagemill.prom
+  pagemill export --prometheus --listen 127.0.0.1:9818 --cgroup web.slice
 ";
 
 /// Which recording, and as what.
@@ -24,14 +28,16 @@ Examples:
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     /// Directory that `pagemill record` wrote.
-    #[arg(value_name = "REC")]
-    recording: PathBuf,
+    #[arg(value_name = "REC", required_unless_present = "prometheus")]
+    recording: Option<PathBuf>,
     /// The format.
-    #[arg(long, value_enum)]
-    format: Format,
-    /// File to write.
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(long, value_enum, required_unless_present = "prometheus")]
+    format: Option<Format>,
+    /// File to write; of metrics, the one before is replaced [default of metrics: standard output]
+    #[arg(short, long, value_name = "FILE", required_unless_present = "prometheus")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: prometheus::Metrics,
     #[command(flatten)]
     redact: crate::values::Redact,
     /// Overwrite FILE.
@@ -63,18 +69,25 @@ enum Format {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let mut reader =
-        pagemill_launch::context::recording(&arguments.recording, arguments.redact.redact)?;
-    let recording = arguments.recording.display();
-    if arguments.format != Format::Pftrace {
-        if reader.meta().accesses.is_none() && arguments.format != Format::Perfetto {
+    if arguments.metrics.prometheus {
+        return prometheus::run(&arguments.metrics, arguments.output.as_deref(), arguments.force);
+    }
+    let (Some(path), Some(format), Some(output)) =
+        (&arguments.recording, arguments.format, &arguments.output)
+    else {
+        bail!("name a recording, its format (--format) and a file (-o), or --prometheus");
+    };
+    let mut reader = pagemill_launch::context::recording(path, arguments.redact.redact)?;
+    let recording = path.display();
+    if format != Format::Pftrace {
+        if reader.meta().accesses.is_none() && format != Format::Perfetto {
             bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
         }
-        let file = NewFile::create(&arguments.output, arguments.force)?;
-        let count = accesses::write(&mut reader, arguments.format, file.handle()?)?;
+        let file = NewFile::create(output, arguments.force)?;
+        let count = accesses::write(&mut reader, format, file.handle()?)?;
         file.finish()?;
-        let what = if arguments.format == Format::Perfetto { "events" } else { "accesses" };
-        eprintln!("wrote {count} {what} to {}", arguments.output.display());
+        let what = if format == Format::Perfetto { "events" } else { "accesses" };
+        eprintln!("wrote {count} {what} to {}", output.display());
         return Ok(Exit::Ok);
     }
     let Some(setup) = reader.meta().faults.clone() else {
@@ -86,17 +99,17 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         export.event(&event);
     }
     let (trace, rejected) = export.files();
-    let beside = counts_beside(&arguments.output);
-    files::write(&arguments.output, &trace, arguments.force)?;
+    let beside = counts_beside(output);
+    files::write(output, &trace, arguments.force)?;
     files::write(&beside, &rejected, arguments.force)?;
     let (records, counted) = export.amount();
     eprintln!(
         "wrote {records} faults to {} and {counted} counts to {}, in cycles of {} MHz; threshold {} cycles",
-        arguments.output.display(),
+        output.display(),
         beside.display(),
         clock.mhz,
         u128::from(setup.threshold.0) * u128::from(clock.mhz) / 1000
     );
-    eprintln!("next: pagemill report {} --mhz {}", arguments.output.display(), clock.mhz);
+    eprintln!("next: pagemill report {} --mhz {}", output.display(), clock.mhz);
     Ok(Exit::Ok)
 }

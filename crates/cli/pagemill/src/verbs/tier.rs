@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Kind, Linux, loan};
+use pagemill_kernel::{Kind, Linux, cgroup, loan};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
 use pagemill_policy::tier::compose;
@@ -313,18 +313,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
 
 fn scope(linux: &Linux, run: &Run) -> Result<Scope> {
     if let Some(name) = &run.cgroup {
-        let below = linux.path("/sys/fs/cgroup").join(name.strip_prefix("/").unwrap_or(name));
-        let directory = [name.clone(), below]
-            .into_iter()
-            .find(|path| path.join("cgroup.procs").exists())
-            .with_context(|| {
-                format!(
-                    "no cgroup {}: neither it nor /sys/fs/cgroup/{} has cgroup.procs",
-                    name.display(),
-                    name.display()
-                )
-            })?;
-        return Ok(Scope::Group(directory));
+        return Ok(Scope::Group(cgroup::find(linux, name)?));
     }
     if run.pid.is_empty() {
         bail!("whose memory? valid: -p PID[,PID…] or --cgroup GROUP (see pagemill tier --help)");

@@ -2,7 +2,6 @@
 //! `pagemill tier status` and monitoring read.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use pagemill_kernel::loan;
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::presence::{self, Presence};
 use pagemill_kernel::{Error, Result};
+use pagemill_report::exposition::{Exposition, Metric, labels};
 use serde::{Deserialize, Serialize};
 
 /// One daemon. Fields are only ever added.
@@ -174,7 +174,7 @@ pub fn sweep(directory: &Path) {
 
 /// All daemons and nodes in the text format of Prometheus.
 pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
-    let mut page = Exposition::default();
+    let mut page = Page::default();
     page.metric(
         "daemons",
         "gauge",
@@ -185,29 +185,24 @@ pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
     metrics_of_tiers(&mut page, daemons);
     metrics_of_processes(&mut page, daemons);
     metrics_of_daemons(&mut page, daemons);
-    page.0
+    page.0.finish()
 }
 
-/// A page in Prometheus' text format.
+/// The metrics of this module, which have a prefix of their own.
 #[derive(Default)]
-struct Exposition(String);
+struct Page(Exposition);
 
-impl Exposition {
+impl Page {
     /// Adds a metric with its values, each with its labels; one without values is left out.
     fn metric(&mut self, name: &str, kind: &str, help: &str, values: Vec<(String, f64)>) {
-        if values.is_empty() {
-            return;
-        }
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            self.0,
-            "# HELP pagemill_tier_{name} {help}\n# TYPE pagemill_tier_{name} {kind}"
-        );
-        for (labels, value) in values {
-            let braced = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
-            let _ = writeln!(self.0, "pagemill_tier_{name}{braced} {value}");
-        }
+        let kind = if kind == "counter" { Metric::Counter } else { Metric::Gauge };
+        self.0.metric(&format!("pagemill_tier_{name}"), kind, help, &values);
     }
+}
+
+/// Nanoseconds in the unit of metrics: the number that reads best, not the quotient with its last binary digit.
+fn seconds(nanos: f64) -> f64 {
+    format!("{nanos}e-9").parse().unwrap_or(nanos / 1e9)
 }
 
 /// The label of a daemon.
@@ -215,7 +210,7 @@ fn label(status: &Status) -> String {
     format!("daemon=\"{}\"", status.pid)
 }
 
-fn metrics_of_nodes(page: &mut Exposition, nodes: &[Node]) {
+fn metrics_of_nodes(page: &mut Page, nodes: &[Node]) {
     let by_node = |value: &dyn Fn(&Node) -> Option<u64>| -> Vec<(String, f64)> {
         let row = |node: &Node| Some((format!("node=\"{}\"", node.id), value(node)? as f64));
         nodes.iter().filter_map(row).collect()
@@ -228,15 +223,20 @@ fn metrics_of_nodes(page: &mut Exposition, nodes: &[Node]) {
         "Free memory of the node.",
         by_node(&|node| Some(node.free)),
     );
-    let firmware = by_node(&|node| node.access.read_latency);
-    page.metric("node_firmware_latency_ns", "gauge", "Mean time of a read, by firmware.", firmware);
+    let row = |node: &Node| {
+        let latency = seconds(node.access.read_latency? as f64);
+        Some((format!("node=\"{}\"", node.id), latency))
+    };
+    let firmware = nodes.iter().filter_map(row).collect();
+    let help = "Mean time of a read, by firmware.";
+    page.metric("node_firmware_latency_seconds", "gauge", help, firmware);
     let promoted = by_node(&Node::promoted);
     page.metric("node_promoted_pages_total", "counter", "Promoted to it by the kernel.", promoted);
     let demoted = by_node(&Node::demoted);
     page.metric("node_demoted_pages_total", "counter", "Demoted from it by the kernel.", demoted);
 }
 
-fn metrics_of_tiers(page: &mut Exposition, daemons: &[Status]) {
+fn metrics_of_tiers(page: &mut Page, daemons: &[Status]) {
     let tiers = |value: &dyn Fn(&Tier) -> Option<f64>| -> Vec<(String, f64)> {
         let of = |status: &Status| {
             let daemon = label(status);
@@ -248,11 +248,12 @@ fn metrics_of_tiers(page: &mut Exposition, daemons: &[Status]) {
         };
         daemons.iter().flat_map(of).collect()
     };
-    page.metric("latency_ns", "gauge", "Mean time of a read.", tiers(&|tier| tier.latency_ns));
-    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.0));
-    page.metric("latency_low_ns", "gauge", "Lower end of its 95 % interval.", low);
-    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| interval.1));
-    page.metric("latency_high_ns", "gauge", "Upper end of its 95 % interval.", high);
+    let latency = tiers(&|tier| tier.latency_ns.map(seconds));
+    page.metric("latency_seconds", "gauge", "Mean time of a read.", latency);
+    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| seconds(interval.0)));
+    page.metric("latency_low_seconds", "gauge", "Lower end of its 95 % interval.", low);
+    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| seconds(interval.1)));
+    page.metric("latency_high_seconds", "gauge", "Upper end of its 95 % interval.", high);
     page.metric("reads_per_second", "gauge", "Reads.", tiers(&|tier| tier.reads_per_s));
     page.metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
     let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
@@ -270,14 +271,14 @@ fn metrics_of_tiers(page: &mut Exposition, daemons: &[Status]) {
     );
 }
 
-fn metrics_of_processes(page: &mut Exposition, daemons: &[Status]) {
-    let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+fn metrics_of_processes(page: &mut Page, daemons: &[Status]) {
     let processes = |value: &dyn Fn(&Process) -> Option<f64>| -> Vec<(String, f64)> {
         let of = |status: &Status| {
             let daemon = label(status);
             let row = |process: &Process| {
-                let comm = escape(&process.comm);
-                let labels = format!("{daemon},pid=\"{}\",comm=\"{comm}\"", process.pid);
+                let pid = process.pid.to_string();
+                let labels = labels(&[("pid", pid.as_str()), ("comm", process.comm.as_str())]);
+                let labels = format!("{daemon},{labels}");
                 Some((labels, value(process)?))
             };
             status.processes.iter().filter_map(row).collect::<Vec<_>>()
@@ -294,7 +295,7 @@ fn metrics_of_processes(page: &mut Exposition, daemons: &[Status]) {
     page.metric("process_share", "gauge", "Part of its accesses on the default tier.", share);
 }
 
-fn metrics_of_daemons(page: &mut Exposition, daemons: &[Status]) {
+fn metrics_of_daemons(page: &mut Page, daemons: &[Status]) {
     let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
         daemons.iter().filter_map(|status| Some((label(status), value(status)?))).collect()
     };
@@ -396,15 +397,15 @@ mod tests {
         let text = prometheus(&Linux::live().memory_nodes().unwrap(), &[status()]);
         let me = std::process::id();
         let line = format!(
-            "pagemill_tier_latency_ns{{daemon=\"{me}\",tier=\"default\",node=\"0\"}} 108.5\n"
+            "pagemill_tier_latency_seconds{{daemon=\"{me}\",tier=\"default\",node=\"0\"}} 0.0000001085\n"
         );
         assert!(text.contains(&line), "{text}");
         let tier = format!("{{daemon=\"{me}\",tier=\"default\",node=\"0\"}}");
         let process = format!("{{daemon=\"{me}\",pid=\"7\",comm=\"a\\\"b\"}}");
         for (name, labels, value) in [
             ("daemons", &String::new(), "1"),
-            ("latency_low_ns", &tier, "107"),
-            ("latency_high_ns", &tier, "110"),
+            ("latency_low_seconds", &tier, "0.000000107"),
+            ("latency_high_seconds", &tier, "0.00000011"),
             ("tier_came_bytes_total", &tier, "3"),
             ("tier_left_bytes_total", &tier, "2"),
             ("tier_ping_pong_bytes_total", &tier, "1"),

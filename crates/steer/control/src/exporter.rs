@@ -1,0 +1,220 @@
+//! Metrics of processes, cgroups, free memory and tiers for Prometheus: a page each time that one is asked for.
+//!
+//! Which processes: those that are named, those of cgroups that are named, or, where nothing is, those that run on
+//! pagemill's heap. A process is looked at as `record --with heap` does; page faults are counted by the kernel's
+//! account, and, where the exporter stays and processes are named, timed by the recorder of `record --with faults`.
+//!
+//! Always true: a page is valid exposition format with names in base units; a process that ends takes its lines with
+//! it; what was not measured has no line.
+
+mod http;
+mod metrics;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use pagemill_analysis::latency::Histogram;
+use pagemill_kernel::cgroup::{self, Group};
+use pagemill_kernel::process::Stat;
+use pagemill_kernel::{Error, Kind, Linux, loan};
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Event, HeapSample, Nanos};
+use pagemill_record::free_memory::FreeMemory;
+use pagemill_record::recorders::Recorder;
+use pagemill_record::recorders::faults::{self, Faults, Target};
+use pagemill_record::sampler::Sampler;
+
+pub use http::serve;
+
+use crate::tier::status;
+
+/// Rows of single faults are not needed: this is longer than any.
+const NO_ROWS: Nanos = Nanos(1 << 62);
+/// What the file of a heap's library has in its name.
+const LIBRARY: &str = "libpagemill_heap";
+
+/// Whose metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    /// These processes.
+    pub pids: Vec<u32>,
+    /// All processes of these groups, by their directories, and of those below them.
+    pub groups: Vec<PathBuf>,
+}
+
+/// Times of the page faults of a process.
+struct Times {
+    recorder: Faults,
+    writer: Writer,
+    histogram: Histogram,
+}
+
+/// A process that is looked at.
+struct Watched {
+    started: u64,
+    sampler: Sampler,
+    group: Option<Group>,
+    times: Option<Times>,
+}
+
+/// A process at one moment.
+#[derive(Debug)]
+struct Look {
+    pid: u32,
+    comm: String,
+    cgroup: String,
+    stat: Stat,
+    sample: HeapSample,
+    faults: Option<Histogram>,
+}
+
+/// Makes pages.
+pub struct Exporter {
+    linux: Linux,
+    which: Which,
+    /// Whether faults of processes are timed.
+    timed: bool,
+    watched: BTreeMap<u32, Watched>,
+    /// Processes whose faults cannot be timed, and why.
+    untimed: Vec<(u32, String)>,
+}
+
+impl Exporter {
+    /// Will look at these. `timed`: time the page faults of named processes, from now on.
+    ///
+    /// Fails if a named process is not there, or may not be looked into.
+    pub fn new(linux: &Linux, which: Which, timed: bool) -> Result<Self> {
+        let mut exporter = Self {
+            linux: linux.clone(),
+            which,
+            timed,
+            watched: BTreeMap::new(),
+            untimed: Vec::new(),
+        };
+        for pid in exporter.which.pids.clone() {
+            if exporter.watch(pid)?.is_none() {
+                let object = format_args!("process {pid}");
+                return Err(Error::new(Kind::Gone, "look at", object, "it has ended").into());
+            }
+        }
+        Ok(exporter)
+    }
+
+    /// Whether something has to be fetched between two pages.
+    pub fn is_timed(&self) -> bool {
+        self.watched.values().any(|watched| watched.times.is_some())
+    }
+
+    /// Processes whose faults were to be timed and are only counted, and why.
+    pub fn untimed(&self) -> &[(u32, String)] {
+        &self.untimed
+    }
+
+    /// Looks at a process: its first look, for the others are made with each page.
+    fn watch(&mut self, pid: u32) -> Result<Option<HeapSample>> {
+        let mut sampler = Sampler::attach(self.linux.clone(), pid)?;
+        let Some(sample) = sampler.sample()? else { return Ok(None) };
+        let stat = self.linux.stat(pid)?;
+        let named = self.which.pids.contains(&pid);
+        let times = (self.timed && named).then(|| Times::attach(&self.linux, pid));
+        let times = times.transpose().unwrap_or_else(|error| {
+            self.untimed.push((pid, format!("{error:#}")));
+            None
+        });
+        let group = self.linux.memory_cgroup(pid).ok();
+        self.watched.insert(pid, Watched { started: stat.started, sampler, group, times });
+        Ok(Some(sample))
+    }
+
+    /// Fetches what the kernel has gathered.
+    pub fn fetch(&mut self) {
+        self.watched
+            .values_mut()
+            .filter_map(|watched| watched.times.as_mut())
+            .for_each(Times::fetch);
+    }
+
+    /// The processes that are to be looked at now.
+    fn wanted(&self) -> Vec<u32> {
+        let mut wanted = self.which.pids.clone();
+        for group in &self.which.groups {
+            // A group may be gone by now.
+            wanted.extend(cgroup::processes_below(group).unwrap_or_default());
+        }
+        if self.which.pids.is_empty() && self.which.groups.is_empty() {
+            let on_heap = |pid: &u32| {
+                let maps = self.linux.maps(*pid).unwrap_or_default();
+                maps.iter().any(|mapping| mapping.name.contains(LIBRARY))
+            };
+            wanted.extend(self.linux.processes().unwrap_or_default().into_iter().filter(on_heap));
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
+
+    /// Looks at one; nothing of one that has ended or may not be looked into.
+    fn look(&mut self, pid: u32) -> Option<Look> {
+        let stat = self.linux.stat(pid).ok()?;
+        if self.watched.get(&pid).is_none_or(|watched| watched.started != stat.started) {
+            self.watch(pid).ok()??;
+        }
+        let watched = self.watched.get_mut(&pid)?;
+        let sample = watched.sampler.sample().ok()??;
+        Some(Look {
+            pid,
+            comm: watched.sampler.comm().to_owned(),
+            cgroup: watched.group.as_ref().map_or_else(String::new, Group::name),
+            stat,
+            sample,
+            faults: watched.times.as_ref().map(|times| times.histogram.clone()),
+        })
+    }
+
+    /// A page of all metrics.
+    pub fn page(&mut self) -> String {
+        self.fetch();
+        let wanted = self.wanted();
+        self.watched.retain(|pid, _| wanted.contains(pid));
+        let looks: Vec<Look> = wanted.into_iter().filter_map(|pid| self.look(pid)).collect();
+        let seen: Vec<u32> = looks.iter().map(|look| look.pid).collect();
+        self.watched.retain(|pid, _| seen.contains(pid));
+        let groups: BTreeMap<String, Group> = self
+            .watched
+            .values()
+            .filter_map(|watched| watched.group.clone())
+            .map(|group| (group.name(), group))
+            .collect();
+        let free = FreeMemory::quick(&self.linux).ok();
+        let mut page = metrics::of_processes(&looks);
+        page.append(metrics::of_groups(&groups));
+        page.append(metrics::of_machine(&self.linux, free.as_ref()));
+        let nodes = self.linux.memory_nodes().unwrap_or_default();
+        let daemons = status::all(&loan::directory(&self.linux));
+        page.finish() + &status::prometheus(&nodes, &daemons)
+    }
+}
+
+impl Times {
+    fn attach(linux: &Linux, pid: u32) -> Result<Self> {
+        let interval = Duration::from_millis(100);
+        let options = faults::Options { threshold: NO_ROWS, back_end: None, interval };
+        let recorder = Faults::attach(linux, pid, Target::Attached, &options)?;
+        let writer = Writer::passing(Meta::default());
+        Ok(Self { recorder, writer, histogram: Histogram::default() })
+    }
+
+    fn fetch(&mut self) {
+        // What fails has ended.
+        let _ = self.recorder.collect(&mut self.writer);
+        for event in self.writer.take() {
+            let Event::FaultCounts(row) = event else { continue };
+            let counts = row.counts.unwrap_or_default();
+            for (bucket, count) in row.buckets.unwrap_or_default().into_iter().zip(counts) {
+                self.histogram.add(u32::try_from(bucket).unwrap_or(u32::MAX), count);
+            }
+        }
+    }
+}
