@@ -10,8 +10,8 @@
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
 //!
 //! A wrapper otherwise ends as its child did: same code, or 128 + signal. A verb is a wrapper where its line names a
-//! command whose status is passed on (`run`; `record`, `live` and `frag induce` with `-- CMD`); then what is wrong before
-//! that has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
+//! command whose status is passed on (`run`; `record`, `live` and `frag induce` with `-- CMD`); then what is wrong
+//! before that has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
 
 use std::process::ExitCode;
 

@@ -84,6 +84,12 @@ pub(super) fn of_processes(looks: &[Look]) -> Exposition {
         let values: Vec<_> = looks.iter().filter_map(value).collect();
         page.metric(&format!("pagemill_{name}"), kind, help, &values);
     }
+    of_faults(&mut page, looks, &of);
+    page
+}
+
+/// What is known of their page faults.
+fn of_faults(page: &mut Exposition, looks: &[Look], of: &dyn Fn(&Look) -> String) {
     let faults: Vec<_> = looks
         .iter()
         .flat_map(|look| {
@@ -96,7 +102,7 @@ pub(super) fn of_processes(looks: &[Look]) -> Exposition {
         .collect();
     page.metric(
         "pagemill_process_page_faults_total",
-        counter,
+        Metric::Counter,
         "Page faults by the kernel's account.",
         &faults,
     );
@@ -104,7 +110,6 @@ pub(super) fn of_processes(looks: &[Look]) -> Exposition {
     let timed: Vec<_> = looks.iter().filter_map(timed).collect();
     let help = "Page faults of it and what it starts, since the exporter began.";
     page.histogram("pagemill_process_page_fault_seconds", help, &timed);
-    page
 }
 
 /// The histogram with fewer buckets: each of its own counts where its lower end is.
