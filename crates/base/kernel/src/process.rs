@@ -226,6 +226,25 @@ impl Linux {
             None => self.stat(pid).map(|stat| stat.user + stat.system),
         }
     }
+
+    /// How long the threads of a process were ready and waited for a CPU, all but thread `other`; `None` where the
+    /// kernel keeps no scheduler statistics, or for more than `most` threads, each of which takes microseconds to ask.
+    pub fn waited(&self, pid: u32, other: u32, most: usize) -> Option<Duration> {
+        let tasks = std::fs::read_dir(self.process_file(pid, "task")).ok()?;
+        let mut waited = 0_u64;
+        for (number, task) in tasks.flatten().enumerate() {
+            if number >= most {
+                return None;
+            }
+            if task.file_name().to_str().and_then(|name| name.parse().ok()) == Some(other) {
+                continue;
+            }
+            // A thread that has ended meanwhile takes what it waited with it.
+            let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
+            waited += text.split(' ').nth(1)?.parse::<u64>().ok()?;
+        }
+        Some(Duration::from_nanos(waited))
+    }
 }
 
 /// Whose resources are asked for.

@@ -23,7 +23,7 @@ const BLOCKS: &str = include_str!("programs/blocks.c");
 const FILTERS: &str = include_str!("programs/filters.c");
 
 /// Policies that do anything inside a program.
-const ACTIVE: [&str; 4] = ["ingens", "hawkeye", "cbmm", "cbmm+"];
+const ACTIVE: [&str; 5] = ["ingens", "hawkeye", "cbmm", "cbmm+", "auto"];
 
 fn grow(room: &TempDir) -> Option<String> {
     let program = compiled(room, "grow", GROW, &["-O2", "-pthread"])?;
@@ -95,6 +95,40 @@ fn a_program_that_grows_gets_pages_before_it_touches_them() {
     let (ran, stats) = under("cbmm+", &[], &command);
     assert_eq!(ran.code(), Some(0), "{ran:?}");
     assert_eq!(sum(&stats, "degraded"), 0, "{stats}");
+}
+
+#[test]
+fn a_program_that_grows_is_measured_and_what_was_decided_is_decided_again() {
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_pagemill");
+    let command = [program, "workload", "growing-server", "--scale", "0.25", "--think", "5"];
+    for goal in ["throughput", "tail", "memory"] {
+        let rec = room.path().join(goal);
+        let rec = rec.to_str().unwrap();
+        // The workload ends with an error if a page does not hold what it wrote.
+        let (ran, stats) = under("auto", &["--goal", goal, "--log", rec], &command);
+        assert_eq!(ran.code(), Some(0), "{ran:?}");
+        assert_eq!(sum(&stats, "degraded"), 0, "{stats}");
+        let decided = stats["decisions"].as_object().unwrap();
+        let decided: u64 = decided.values().map(|count| count.as_u64().unwrap()).sum();
+        assert!(decided > 0, "{goal}: {stats}");
+        let replay = pagemill_with(&["plan", rec, "--replay"]);
+        assert_eq!(replay.out, format!("{decided} decisions replayed, 0 differ\n"), "{replay:?}");
+    }
+}
+
+#[test]
+fn a_goal_is_for_policies_that_measure_themselves() {
+    let refused = |arguments: &[&str]| {
+        let refused = ran(pagemill().args(["run", "--huge"]).args(arguments).args(["--", "true"]));
+        assert_eq!(refused.code(), Some(125), "{refused:?}");
+        refused.err
+    };
+    assert!(refused(&["cbmm+", "--goal", "tail"]).contains("which cbmm+ does not"));
+    assert!(refused(&["auto", "--goal", "luck"]).contains("throughput, tail, memory"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -50,6 +50,8 @@ pub enum Head {
     Headroom,
     /// Filters of system calls (seccomp) that hold for the launcher, and so for whatever it starts.
     Filters,
+    /// 1: the system gives huge pages at every first touch, so memory of which nobody has said anything is left so.
+    HugeUnasked,
     /// Number of words of the head.
     Words,
 }
@@ -105,6 +107,16 @@ pub enum ProcessWord {
     /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the
     /// launcher.
     First,
+    /// Most bytes of such a region that [`Order::Fault`] is about; 0: all. By the launcher.
+    FirstMost,
+    /// Bytes by which its regions have been found to grow, in order of addresses.
+    Grown,
+    /// CPU time of the program's own threads, ns.
+    ProgramNs,
+    /// Thread number of the library's thread.
+    HelperThread,
+    /// 1: its growth is being measured, so it is looked at often. By the launcher.
+    Brisk,
     /// Number of words of a process, regions apart.
     Words,
 }
@@ -135,6 +147,8 @@ pub enum RegionWord {
     Order,
     /// Generation that the order is for.
     For,
+    /// Address up to which [`Order::Fault`] holds; 0: the region's end. By the launcher.
+    Until,
     /// Number of words of a region.
     Words,
 }
@@ -168,7 +182,7 @@ pub enum Order {
     Base = 1,
     /// Huge pages ahead of its growth.
     Huge = 2,
-    /// Huge pages by the program's own faults (`MADV_HUGEPAGE`), once.
+    /// Huge pages by the program's own faults (`MADV_HUGEPAGE`), as far as the order reaches.
     Fault = 3,
     /// Huge pages ahead of its growth, zeroed beforehand in the library's pool and moved into place.
     Pool = 4,
@@ -309,8 +323,9 @@ impl<'a> Process<'a> {
         self.get(ProcessWord::First).checked_sub(1).map(Order::from_word)
     }
 
-    /// Says which order that is.
-    pub fn begin_with(&self, order: Order) {
+    /// Says which order that is, and of how many bytes of a region it is (0: all).
+    pub fn begin_with(&self, order: Order, most: u64) {
+        self.set(ProcessWord::FirstMost, most);
         self.set(ProcessWord::First, order as u64 + 1);
     }
 
@@ -352,8 +367,20 @@ impl Region<'_> {
         }
     }
 
-    /// Gives an order for the generation that the launcher has looked at.
-    pub fn give(&self, order: Order, generation: u64) {
+    /// Up to which address an order holds that was given, or one of `most` bytes (0: all) that was not.
+    pub fn until(&self, touched: u64, most: u64) -> u64 {
+        let given = self.get(RegionWord::For) == self.get(RegionWord::Generation);
+        let until = match (given, most) {
+            (true, _) => self.get(RegionWord::Until),
+            (false, 0) => 0,
+            (false, most) => touched.saturating_add(most),
+        };
+        if until == 0 { u64::MAX } else { until }
+    }
+
+    /// Gives an order for the generation that the launcher has looked at, up to an address (0: the region's end).
+    pub fn give(&self, order: Order, until: u64, generation: u64) {
+        self.set(RegionWord::Until, until);
         self.set(RegionWord::Order, order as u64);
         self.set(RegionWord::For, generation);
     }
@@ -432,7 +459,7 @@ mod tests {
         let process = Board::new(&words).unwrap().process(3);
         assert_eq!(process.first(), None);
         for order in [Order::Nothing, Order::FaultMedium] {
-            process.begin_with(order);
+            process.begin_with(order, 0);
             assert_eq!(process.first(), Some(order));
         }
     }
@@ -443,9 +470,12 @@ mod tests {
         let region = Board::new(&words).unwrap().process(0).region(0);
         region.set(RegionWord::Generation, 2);
         assert_eq!(region.order(Order::Base), Order::Base);
-        region.give(Order::Huge, 2);
+        region.give(Order::Huge, 0, 2);
         assert_eq!(region.order(Order::Base), Order::Huge);
         region.set(RegionWord::Generation, 4);
         assert_eq!(region.order(Order::Nothing), Order::Nothing);
+        assert_eq!((region.until(100, 0), region.until(100, 7)), (u64::MAX, 107));
+        region.give(Order::Fault, 300, 4);
+        assert_eq!((region.until(100, 0), region.until(100, 7)), (300, 300));
     }
 }

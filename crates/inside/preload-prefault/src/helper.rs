@@ -115,6 +115,7 @@ extern "C" fn run() -> ! {
     confine::note_filters();
     let Some(mut regions) = Regions::new(process) else { fail() };
     confine::confine();
+    process.set(ProcessWord::HelperThread, HELPER.thread.load(Ordering::Relaxed).into());
     process.set(ProcessWord::Running, 1);
     HELPER.state.store(RUNNING, Ordering::Release);
     let mut looked = 0;

@@ -76,6 +76,8 @@ pub(crate) struct Regions {
     /// When it began.
     began: u64,
     resident: u64,
+    /// Bytes by which regions have been found to grow.
+    grown: u64,
     /// Resident bytes at the last look at all mappings, and when the next may be.
     looked_at: u64,
     next_look: u64,
@@ -113,6 +115,7 @@ impl Regions {
             awake: false,
             began: sys::clock(sys::CLOCK_MONOTONIC),
             resident: 0,
+            grown: 0,
             looked_at: 0,
             next_look: 0,
             grown_ns: 0,
@@ -164,16 +167,30 @@ impl Regions {
             let order = self.order(number, first, silent);
             pool |= order == Order::Pool;
             ahead |= is_ahead(order);
-            if self.slots[number].live && order != Order::Nothing {
-                self.provide(number, order, allowance, now, usize::MAX);
+            match (self.slots[number].live, order) {
+                (false, _) => {}
+                (true, Order::Nothing) if self.board.get(Head::HugeUnasked) == 0 => {
+                    self.retract(number);
+                }
+                (true, Order::Nothing) => {}
+                (true, order) => self.provide(number, order, allowance, now, usize::MAX),
             }
             self.tell(number);
         }
         self.keep_store(pool, allowance, now);
         self.collapse_one();
         self.process.set(ProcessWord::Untouched, self.untouched());
-        self.process.set(ProcessWord::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        self.count_time();
         self.pause(now, rate, ahead)
+    }
+
+    /// Tells how much CPU time the program and the helper have taken, and how far the program has grown by then.
+    fn count_time(&self) {
+        let helper = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID);
+        let all = sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID);
+        self.process.set(ProcessWord::HelperNs, helper);
+        self.process.set(ProcessWord::ProgramNs, all.saturating_sub(helper));
+        self.process.set(ProcessWord::Grown, self.grown);
     }
 
     /// What is to be done about regions that the launcher has not looked at.
@@ -185,7 +202,7 @@ impl Regions {
     fn wake(&mut self, first: Order) -> bool {
         let (resident, anonymous) = self.linux.resident();
         self.process.set(ProcessWord::Resident, resident);
-        self.process.set(ProcessWord::HelperNs, sys::clock(sys::CLOCK_THREAD_CPUTIME_ID));
+        self.count_time();
         let asked = is_ahead(first) || self.process.get(ProcessWord::CollapseAt) != 0;
         self.awake = asked || notes::is_much(anonymous) || notes::is_much(notes::noted());
         notes::let_wait(!self.awake);
@@ -195,9 +212,11 @@ impl Regions {
     /// Finds out how far some of the regions have grown.
     fn advance_frontiers(&mut self, which: impl Fn(&Slot) -> bool, now: u64) {
         for slot in self.slots.iter_mut().filter(|slot| slot.live && which(slot)) {
+            let before = slot.frontier.touched();
             if slot.frontier.advance(&mut self.linux, now) {
                 self.grown_ns = now;
             }
+            self.grown += slot.frontier.touched() - before;
         }
     }
 
@@ -264,14 +283,7 @@ impl Regions {
     /// Provides for one region until it has what it should, or its turn ends, `pieces` at most.
     fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
         if order == Order::Fault {
-            let slot = &mut self.slots[number];
-            let (start, end) = (slot.frontier.start(), slot.frontier.end());
-            // Of what is touched here and there a huge page is mostly waste.
-            if slot.advised < end && !slot.frontier.is_scattered() {
-                (slot.advised, slot.wide) = (end, true);
-                advise(start, end);
-            }
-            return;
+            return self.advise_faults(number);
         }
         if matches!(order, Order::Base | Order::Medium | Order::FaultMedium) {
             self.retract(number);
@@ -333,6 +345,19 @@ impl Regions {
             if sys::clock(sys::CLOCK_MONOTONIC) > now + TURN_NS {
                 return;
             }
+        }
+    }
+
+    /// Has the program's own faults bring huge pages as far as the order reaches.
+    fn advise_faults(&mut self, number: usize) {
+        let most = self.process.get(ProcessWord::FirstMost);
+        let slot = &mut self.slots[number];
+        let until = self.process.region(number).until(slot.frontier.touched(), most);
+        let (start, end) = (slot.frontier.start(), slot.frontier.end().min(until));
+        // Of what is touched here and there a huge page is mostly waste.
+        if slot.advised < end && !slot.frontier.is_scattered() {
+            (slot.advised, slot.wide) = (end, true);
+            advise(start, end);
         }
     }
 
@@ -414,9 +439,14 @@ impl Regions {
                 .filter(|(untouched, rate)| *untouched > 0 && *rate > 0)
                 .map(|(untouched, rate)| untouched.max(LEAST).saturating_mul(1_000_000) / rate)
                 .min();
-            let (least_ns, most_ns) =
-                if is_ahead { (LEAST_NS, MOST_NS) } else { (MOST_NS, IDLE_NS) };
-            return least.map_or(IDLE_NS, |left| (left / 4).clamp(least_ns, most_ns));
+            let brisk = self.process.get(ProcessWord::Brisk) != 0;
+            let (least_ns, most_ns) = match (is_ahead, brisk) {
+                (true, _) => (LEAST_NS, MOST_NS),
+                (false, true) => (MOST_NS, MOST_NS),
+                (false, false) => (MOST_NS, IDLE_NS),
+            };
+            let idle_ns = if brisk { MOST_NS } else { IDLE_NS };
+            return least.map_or(idle_ns, |left| (left / 4).clamp(least_ns, most_ns));
         }
         if is_ahead && self.mapped_ns != 0 && now < self.mapped_ns + YOUNG_NS {
             return MOST_NS / 8;

@@ -8,8 +8,7 @@
 //!    once each: the same with page faults recorded, for the faults alone
 //! ```
 //!
-//! Terms. An **arm** is a policy of `pagemill run --huge`, or `linux-64k`: the system gives pages of 64 KiB at every
-//! first touch. Memory is **warm** if the host has it: right before each run as much as it takes, and some, is touched
+//! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each run as much as it takes, and some, is touched
 //! and given back, in huge pages and in base pages (fragmented: base pages, so that nothing is mended), for a cold page
 //! costs ten to fifty times a warm one and would be all that is measured.
 //!
@@ -50,10 +49,19 @@ pub const TITLE: &str =
     "fault tails, run time and huge pages used under huge page policies (CBMM, figures 2, 4, 5, 6)";
 
 /// The policies.
-pub const ARMS: [&str; 8] =
-    ["linux-always", "linux-madvise", MEDIUM, "linux-never", "ingens", "hawkeye", "cbmm", "cbmm+"];
+pub const ARMS: [&str; 9] = [
+    "linux-always",
+    "linux-madvise",
+    MEDIUM,
+    "linux-never",
+    "ingens",
+    "hawkeye",
+    "cbmm",
+    "cbmm+",
+    "auto",
+];
 
-/// The arm that is no policy of `run --huge`, for the setting is the whole system's.
+/// The arm that only kernels with pages of that size have.
 const MEDIUM: &str = "linux-64k";
 
 /// What the publication compares with.
@@ -98,7 +106,7 @@ impl Options {
         }
         Self {
             programs: vec!["growing-server", "redis", "memcached"],
-            arms: vec!["linux-always", MEDIUM, "linux-never", "cbmm+"],
+            arms: vec!["linux-always", MEDIUM, "linux-never", "cbmm+", "auto"],
             repetitions: repetitions.unwrap_or(3),
             scale: scale * 0.5,
             patience: Duration::from_secs(25),
@@ -270,8 +278,8 @@ impl Outcome {
                 loan.set(thp::ENABLED, enabled)?;
                 loan.set(thp::DEFRAG, "always")?;
                 if loan.found().value(thp::MEDIUM).is_some() {
-                    // Our policy borrows it by itself.
-                    loan.set(thp::MEDIUM, if arm == MEDIUM { "always" } else { "never" })?;
+                    // Arms that use them borrow it by themselves.
+                    loan.set(thp::MEDIUM, "never")?;
                 }
                 warm(bench.memory(program), fragmenter.is_none())?;
                 bench.go_on(Duration::ZERO)?;

@@ -30,6 +30,7 @@
 use std::sync::Arc;
 
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
+use pagemill_policy::huge::trials::{Counters, Course, Trials};
 use pagemill_policy::huge::{Action, Costs, Figure, Moment, Policy, Section, View};
 
 use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
@@ -250,8 +251,14 @@ struct Machine {
     here: usize,
     last: Option<u64>,
     faults: Vec<u64>,
+    /// How the program's growth has been tried, and how often the helper has looked.
+    course: Course,
+    looks: u64,
     outcome: Outcome,
 }
+
+/// What a program grows by between two looks of who measures, regions.
+const GROWTH: u64 = 4;
 
 impl Setup {
     /// Runs it.
@@ -313,6 +320,9 @@ impl Machine {
             here: 0,
             last: None,
             faults: Vec::new(),
+            // No pool is filled for a policy that has its growth tried.
+            course: Course::new(Trials::of(|action| action != Action::Pool)),
+            looks: 0,
             outcome: Outcome { walk_ps: vec![0; count], ..Outcome::default() },
             setup: setup.clone(),
         }
@@ -556,10 +566,37 @@ impl Machine {
         self.setup.policy.decide(&self.view(at, moment)).action
     }
 
+    /// Has a policy that tries actions on the program's growth decide under which one it goes on, when a piece of it
+    /// has ended.
+    fn try_growth(&mut self, at: usize) {
+        let Some(tries) = self.setup.policy.tries() else { return };
+        self.looks += 1;
+        let grown = self.regions.iter().filter(|region| region.count() > 0).count() as u64;
+        let now = Counters {
+            grown: grown * HUGE,
+            resident: self.resident * HUGE / PER_HUGE,
+            program: self.now_ps / 1000,
+            waited: 0,
+            helper: self.outcome.helper,
+            rounds: self.looks,
+        };
+        let view = self.view(at, Moment::Ahead);
+        if self.course.advance(now, tries.helper_price(&view), GROWTH) {
+            let view = View { trials: self.course.trials(), ..view };
+            let action = self.setup.policy.decide(&view).action;
+            let ahead = self.regions.iter().skip(at + 1).filter(|region| region.present() > 0);
+            let provided = ahead.count() as u64 * HUGE;
+            self.course.begin(action, tries.best(&view), now, provided);
+        }
+    }
+
     /// The helper, beside the program: works while its clock is behind the program's.
     fn helper(&mut self, page: u64) {
         let now = self.now_ps / 1000;
         let at = (page / PER_HUGE) as usize;
+        if page % (PER_HUGE / 4) == 0 {
+            self.try_growth(at);
+        }
         let end = (at + 1 + WINDOW as usize).min(self.regions.len());
         for next in at + 1..end {
             if self.helper_ns > now {
@@ -569,7 +606,10 @@ impl Machine {
                 break;
             }
             if self.regions[next].present() == 0 && self.whole(next) {
-                let action = self.decide(next, Moment::Ahead);
+                let action = match self.setup.policy.tries() {
+                    Some(_) => self.course.in_force(),
+                    None => self.decide(next, Moment::Ahead),
+                };
                 self.ahead(next, action);
             }
         }

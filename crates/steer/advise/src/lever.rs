@@ -28,6 +28,7 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &levers::compact::Compact,
     &levers::medium::Medium,
     &levers::always::Always,
+    &levers::tried::Tried,
     &levers::ahead::Ahead,
     &levers::ksm::Ksm,
     &levers::colder::Colder,

@@ -4,6 +4,7 @@
 //! beyond 2^63 are cut off there, as Parquet's integers are, before they are decided on.
 
 use pagemill_model::{HugeDecision, Nanos};
+use pagemill_policy::huge::trials::Trials;
 use pagemill_policy::huge::{Costs, Decision, Figure, Moment, Policy, Section, Unit, View, find};
 
 /// The figures of a view: column, field of the row, its type there, field of the view.
@@ -108,6 +109,7 @@ pub fn decide(
         benefit: Some(decision.estimate.benefit().min(LARGEST)),
         unit: Some(decision.estimate.unit.name().to_owned()),
         why: Some(decision.to_string()),
+        trials: (view.trials != Trials::default()).then(|| view.trials.to_string()),
         ..HugeDecision::default()
     };
     let mut modelled = Vec::new();
@@ -156,6 +158,10 @@ pub fn view(row: &HugeDecision) -> Result<View, String> {
             Unit::name,
         )?,
         costs: Costs::default(),
+        trials: match &row.trials {
+            Some(text) => text.parse().map_err(|why| format!("trials is {text:?}: {why}"))?,
+            None => Trials::default(),
+        },
         ..View::default()
     };
     let modelled: Vec<&str> =
@@ -218,6 +224,17 @@ mod tests {
             unit: if next() % 2 == 0 { Unit::Cycles } else { Unit::Nanos },
             ..View::default()
         };
+        if next() % 2 == 0 {
+            let mask = next();
+            view.trials = Trials::of(|action| mask >> (action as u64) & 1 == 1);
+            (view.trials.spent, view.trials.charged) = (next(), next() % 1_000_000);
+            let offered: Vec<Action> = view.trials.offered().collect();
+            for action in offered {
+                let costs = 1 + next() % 900_000;
+                let tally = view.trials.tally_mut(action).unwrap();
+                (0..next() % 12).for_each(|_| tally.add(costs + next() % (costs / 4 + 1)));
+            }
+        }
         macro_rules! fill {
             ($($column:literal $field:ident $kind:ident $($path:ident).+,)*) => {
                 $(view.$($path).+ = match next() % 4 {
@@ -265,6 +282,8 @@ mod tests {
         assert!(replay(&forged).unwrap().unwrap().contains("now huge"));
         let foreign = HugeDecision { policy: Some("lru".into()), ..row.clone() };
         assert!(replay(&foreign).unwrap_err().contains("lru"));
+        let strange = HugeDecision { trials: Some("spent 1 charged 2".into()), ..row.clone() };
+        assert!(replay(&strange).unwrap_err().starts_with("trials is "));
         let torn = HugeDecision { cpus: None, ..row };
         assert_eq!(replay(&torn).unwrap_err(), "cpus is absent");
     }

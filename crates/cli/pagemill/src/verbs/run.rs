@@ -17,7 +17,7 @@ use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
 use pagemill_policy::huge::profile::Profile;
-use pagemill_policy::huge::{Given, Policy, find, names};
+use pagemill_policy::huge::{Given, Goal, Policy, find, names};
 
 use pagemill_control::governor::{self, Governor, Start};
 use pagemill_control::huge::isolate::Isolation;
@@ -41,6 +41,7 @@ Examples:
   pagemill run --huge cbmm+ -- ./server       its own malloc, memory ahead of its growth
   pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
   pagemill run --huge cbmm --profile p.csv --log rec -- ./server
+  pagemill run --huge auto -- ./server        try what its growth costs on which pages, here and now, and keep the best
   sudo pagemill run --huge ingens -p 4711     a program that runs already, from outside, until Ctrl-C
 ";
 
@@ -70,10 +71,15 @@ pub struct Arguments {
     backend: Option<Backend>,
 
     /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth:
-    /// linux-always, linux-madvise, linux-64k, linux-never, ingens, hawkeye, cbmm, cbmm+. The program keeps its own
-    /// malloc unless --mesh is given
+    /// linux-always, linux-madvise, linux-64k, linux-never, ingens, hawkeye, cbmm, cbmm+, auto. The program keeps its
+    /// own malloc unless --mesh is given
     #[arg(long, value_name = "POLICY")]
     huge: Option<String>,
+
+    /// What auto is to gain: throughput (the least CPU time), tail (the least waiting) or memory (no page that is not
+    /// touched)
+    #[arg(long, value_name = "GOAL", requires = "huge", value_parser = Goal::ALL.map(Goal::name))]
+    goal: Option<String>,
 
     /// Benefits of huge pages and eager paging by place, as `pagemill plan` writes them
     #[arg(long, value_name = "FILE", requires = "huge")]
@@ -170,6 +176,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         let valid: Vec<&str> = names().collect();
         format!("unknown huge page policy {name:?} (choose one of: {})", valid.join(" "))
     })?;
+    let policy = with_goal(policy, arguments.goal.as_deref())?;
     anyhow::ensure!(
         !arguments.ksm && arguments.backend != Some(Backend::Ksm),
         "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
@@ -232,6 +239,24 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         }
     }
     supervise(command, &path, launcher, &signals)
+}
+
+/// The policy with the goal that the flag names.
+fn with_goal(policy: &'static dyn Policy, goal: Option<&str>) -> Result<&'static dyn Policy> {
+    let Some(goal) = goal.and_then(|name| Goal::ALL.into_iter().find(|goal| goal.name() == name))
+    else {
+        return Ok(policy);
+    };
+    let tries = policy.tries().with_context(|| {
+        let with: Vec<&str> =
+            names().filter(|name| find(name).is_some_and(|one| one.tries().is_some())).collect();
+        format!(
+            "--goal is for policies that measure themselves ({}), which {} does not",
+            with.join(" "),
+            policy.name()
+        )
+    })?;
+    Ok(tries.with_goal(goal))
 }
 
 /// The library that notes who asks for memory is written for x86-64.

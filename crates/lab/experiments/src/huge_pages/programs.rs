@@ -11,8 +11,7 @@
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
 //!
-//! Each runs as `pagemill run --huge ARM -- PROGRAM`, under `linux-64k` by itself. A traced run has `pagemill record
-//! --with faults` between the two and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
+//! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,7 +37,6 @@ use pagemill_model::recording::Reader;
 use pagemill_workloads::generate;
 use serde_json::Value;
 
-use super::MEDIUM;
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper, find};
 use crate::reproduce::target::Interrupted;
 
@@ -268,19 +266,16 @@ impl Bench<'_> {
     }
 
     fn start(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<Running> {
-        let mut words: Vec<OsString> = Vec::new();
         let _ = fs::remove_file(self.at("stats.json"));
-        if arm != MEDIUM {
-            words.push(self.executable.clone().into());
-            words.extend(["run", "--huge", arm, "--stats"].map(OsString::from));
-            words.push(self.at("stats.json").into());
-            if arm == "cbmm" {
-                let profile = self.at("profile.csv");
-                fs::write(&profile, PROFILE)?;
-                words.extend(["--profile".into(), profile.into()]);
-            }
-            words.push("--".into());
+        let mut words: Vec<OsString> = vec![self.executable.clone().into()];
+        words.extend(["run", "--huge", arm, "--stats"].map(OsString::from));
+        words.push(self.at("stats.json").into());
+        if arm == "cbmm" {
+            let profile = self.at("profile.csv");
+            fs::write(&profile, PROFILE)?;
+            words.extend(["--profile".into(), profile.into()]);
         }
+        words.push("--".into());
         if let Some(recording) = traced {
             words.push(self.executable.clone().into());
             let with = ["record", "--with", "faults", "--threshold", "1ms", "-f", "-o"];
@@ -294,8 +289,7 @@ impl Bench<'_> {
         let create = |name: &str| fs::File::create(self.at(name));
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
         let mut child = command.spawn().context("cannot start this binary")?;
-        let wrapped = arm != MEDIUM;
-        let watch = traced.is_none().then(|| watch(self.linux, child.id(), wrapped)).transpose();
+        let watch = traced.is_none().then(|| watch(self.linux, child.id())).transpose();
         let watch = watch.inspect_err(|_| kill(&mut child))?;
         Ok(Running { child, watch })
     }
@@ -488,18 +482,17 @@ fn kill(child: &mut Child) {
     let _ = child.kill().and_then(|()| child.wait());
 }
 
-/// Looks at a program, or at the one in a wrapper, until told to stop.
+/// Looks at the program that a process runs, until told to stop.
 fn watch(
     linux: &Linux,
     child: u32,
-    wrapped: bool,
 ) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<Seen>)> {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();
     let linux = linux.clone();
     let look = move || {
         let mut seen = Seen::default();
-        let mut program = (!wrapped).then_some(child);
+        let mut program = None;
         while stopped.recv_timeout(EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             program = program.or_else(|| linux.children(child).ok()?.first().copied());
             let Some(pid) = program else { continue };

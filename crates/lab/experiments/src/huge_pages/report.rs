@@ -31,6 +31,9 @@ const ONCE: &str = " (one run, no interval)";
 /// The policy that is to win.
 const OURS: &str = "cbmm+";
 
+/// The policy that is to lose nowhere.
+const AUTO: &str = "auto";
+
 /// Rows of goals: what, asked, here, met or missed.
 #[derive(Default)]
 struct Goals(Vec<Vec<String>>);
@@ -286,10 +289,11 @@ impl Outcome {
                     self.goals_of_redis(key, &mut goals);
                 }
                 self.goals_of_all(key, &mut goals);
+                self.goals_of_auto(key, &mut goals);
             }
         }
         Table {
-            title: "what cbmm+ is to reach".into(),
+            title: "what cbmm+ and auto are to reach".into(),
             header: vec!["", "asked", "here", ""],
             rows: goals.0,
         }
@@ -370,6 +374,22 @@ impl Outcome {
                 None => goals.none(what, here),
             }
         }
+    }
+
+    /// What the policy that measures itself is not to lose against `key`, the best static policy.
+    fn goals_of_auto(&self, key: Key, goals: &mut Goals) {
+        let (state, program, best) = key;
+        let auto = (state, program, AUTO);
+        let once = self.once(auto) || self.once(key);
+        for (figure, what, most) in
+            [("time", "time", 1.02), ("resident", "peak resident memory", 1.02)]
+        {
+            let here = self.ratio(auto, key, figure).map(|estimate| estimate.value);
+            goals.at_most(format!("{program}, {state}: {what}, {AUTO} / {best}"), most, here, once);
+        }
+        let value = |figure| self.median(auto, figure).map(|estimate| estimate.value);
+        let helper = value("helper").zip(value("cpu")).map(|(helper, all)| helper / all);
+        goals.none(format!("{program}, {state}: the helper's share under {AUTO}"), helper);
     }
 
     /// The publication's claims in words.

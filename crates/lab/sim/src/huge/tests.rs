@@ -175,3 +175,28 @@ fn what_is_left_to_faults_of_64_kib_comes_by_them() {
     assert_eq!(outcome.fault_count, 4 * 512 + 5 * 32, "{outcome:?}");
     assert_eq!((outcome.huge, outcome.bloat), (0, 0));
 }
+
+#[test]
+fn a_policy_that_measures_itself_finds_the_cheapest_way_to_grow() {
+    let run = |policy: &str, costs: Costs| {
+        let load = Workload::named("grow", 400, 1).unwrap();
+        Setup { costs, workload: load, zone: 512 * 512, ..setup("grow", policy, 0) }.run()
+    };
+    for (medium, huge, cheapest) in
+        [(4_500, 900_000, "linux-64k"), (16_000, 60_000, "linux-always")]
+    {
+        let medium = Figure::Modelled(medium);
+        let costs = Costs { medium, huge: Figure::Modelled(huge), ..WARM };
+        let (auto, worst) = (run("auto", costs), run("linux-never", costs).time);
+        // Under `linux-64k` the simulated program has no pages of 64 KiB of its own: what they cost is known.
+        let best = match cheapest {
+            "linux-64k" => worst - 400 * 512 * 1_100 + 400 * 32 * 4_500,
+            _ => run(cheapest, costs).time,
+        };
+        assert!(
+            best < worst && auto.time < (best * 2 + worst) / 3,
+            "{cheapest}: {auto:?} {best} {worst}"
+        );
+        assert_eq!(auto, run("auto", costs), "a run is a function of its setup");
+    }
+}

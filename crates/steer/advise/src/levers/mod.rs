@@ -11,4 +11,5 @@ pub mod malloc_huge;
 pub mod medium;
 pub mod never;
 pub mod plain;
+pub mod tried;
 pub mod trim;

@@ -7,7 +7,8 @@
 //! | `linux-64k` | where the program asks; elsewhere 64 KiB at every first touch | the setting `always` of that size; borrowed (root) where it has another |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
 //! | the others | where the program or the library asks | as `linux-madvise` |
-//! | `cbmm+` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
+//! | `auto` | as without this: growth is tried on top of it | nothing |
+//! | `cbmm+`, `auto` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
 //!
 //! The `prctl` is one of the program and its descendants and changes nothing for others. Where the kernel does not
 //! have the flag, the system's setting `madvise` does as well; with `always` in force the kernel then takes part.
@@ -71,6 +72,7 @@ impl Isolation {
                 thp::disable_here(Disabled::Altogether)?;
                 return Ok(Self { loan: None, medium });
             }
+            Given::System => return Ok(Self { loan: None, medium }),
             Given::Advised => {}
         }
         match (thp::disable_here(Disabled::ExceptAdvised), mode.as_deref()) {

@@ -35,7 +35,7 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, HugeDecision, Nanos};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
-use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, View};
+use pagemill_policy::huge::{Action, Figure, Given, Moment, Policy, Section, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
@@ -43,7 +43,9 @@ use pagemill_prefault::board::{
 use serde_json::{Value, json};
 
 use super::isolate::{self, Isolation};
+use super::orders::{counters, first_order, order_for};
 use super::sites::Sites;
+use super::trial::Trial;
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
 use pagemill_launch::files::NewFile;
@@ -53,6 +55,8 @@ use pagemill_launch::supervise::Companion;
 /// between them the library acts on its own.
 const ROUND: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(100);
+/// The same while growth is being measured.
+const BRISK: Duration = Duration::from_millis(5);
 /// For so long after growth it counts as growing.
 const GROWING: Duration = Duration::from_millis(200);
 /// Bytes that are growth.
@@ -120,6 +124,8 @@ struct Member {
     /// The last huge page whose zeros were counted.
     looked: u64,
     known: bool,
+    /// What its growth is tried under.
+    trial: Option<Trial>,
 }
 
 impl Member {
@@ -216,7 +222,7 @@ impl Asking<'_> {
         *decided = Decided { generation, action: decision.action, at: self.now };
         row.outcome = Some(if options.dry { "dry".into() } else { "applied".into() });
         if !options.dry {
-            region.give(order_for(decision.action), generation);
+            region.give(order_for(decision.action), 0, generation);
         }
         Some((decision.action, row))
     }
@@ -238,6 +244,8 @@ pub struct Launcher {
     collapsing: Duration,
     /// When a program was last seen to have grown.
     grown: Duration,
+    /// Whether a program's growth is being measured.
+    brisk: bool,
     began: Duration,
     said: u64,
     decisions: BTreeMap<&'static str, u64>,
@@ -281,6 +289,7 @@ impl Launcher {
             next_scan: now,
             collapsing: Duration::ZERO,
             grown: now,
+            brisk: false,
             began: now,
             said: 0,
             decisions: BTreeMap::new(),
@@ -339,9 +348,16 @@ impl Launcher {
         board.set(Head::Lend, 100);
         board.set(Head::Headroom, headroom);
         board.set(Head::Filters, filters);
+        board.set(Head::HugeUnasked, self.huge_unasked().into());
         board.set(Head::First, order as u64);
         board.set(Head::Heartbeat, clock::monotonic().as_nanos() as u64);
         board.found();
+    }
+
+    /// Whether memory of which nobody has said anything gets huge pages.
+    fn huge_unasked(&self) -> bool {
+        let always = || self.linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
+        self.options.policy.means().given == Given::System && always()
     }
 
     /// CPU time of the libraries' threads, those of ended programs apart.
@@ -406,7 +422,7 @@ impl Launcher {
             // The kernel alone carries it out.
             STANDS
         } else if now < self.grown + GROWING {
-            ROUND
+            if self.brisk { BRISK } else { ROUND }
         } else {
             REST
         })
@@ -426,7 +442,8 @@ impl Launcher {
 
     /// Decides about the regions that grow, and gives the orders; what was decided anew.
     fn decide_growth(&mut self, now: Duration) -> Vec<(Action, HugeDecision)> {
-        let Self { shared, members, options, machine, linux, sites, grown, .. } = self;
+        let Self { shared, members, options, machine, linux, sites, grown, brisk, .. } = self;
+        *brisk = false;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let mut rows = Vec::new();
         for process in board.processes().filter(|process| process.get(ProcessWord::Pid) != 0) {
@@ -435,10 +452,16 @@ impl Launcher {
             if grew {
                 *grown = now;
             }
+            if let Some(tries) = options.policy.tries().filter(|_| !options.dry) {
+                let trial = member.trial.get_or_insert_with(|| Trial::new(linux));
+                rows.extend(trial.look(options.policy, tries, machine, process, fresh, now));
+                *brisk |= trial.is_brisk();
+                continue;
+            }
             let asking = Asking { options, machine, sites: sites.as_ref(), process, fresh, now };
             if options.profile.is_none() && !options.dry {
                 let view = |moment| machine.next(process, Section::Mmap, moment, fresh);
-                process.begin_with(first_order(options.policy, view));
+                process.begin_with(first_order(options.policy, view), 0);
             }
             let decided = process.regions().zip(&mut member.decided);
             rows.extend(
@@ -712,57 +735,11 @@ impl Companion for Launcher {
     }
 }
 
-/// What a library has counted.
-fn counters(process: Process<'_>) -> Value {
-    let get = |word| process.get(word);
-    json!({
-        "pid": get(ProcessWord::Pid),
-        "degraded": get(ProcessWord::Degraded),
-        "resident_bytes": get(ProcessWord::Resident),
-        "helper_cpu_ns": get(ProcessWord::HelperNs),
-        "huge_pages": get(ProcessWord::HugePages),
-        "base_pages": get(ProcessWord::BasePages),
-        "late": get(ProcessWord::Late),
-        "refused": get(ProcessWord::Refused),
-        "huge_ns": get(ProcessWord::HugeNs),
-        "huge_most_ns": get(ProcessWord::HugeMostNs),
-        "base_512_ns": get(ProcessWord::BaseNs),
-        "collapsed": get(ProcessWord::Collapsed),
-        "untouched_bytes": get(ProcessWord::Untouched),
-        "rounds": get(ProcessWord::Rounds),
-        "medium_chunks": get(ProcessWord::MediumChunks),
-        "medium_ns": get(ProcessWord::MediumNs),
-        "seeds": get(ProcessWord::Heads),
-    })
-}
-
 /// The kernel's name of what `brk` grows.
 const HEAP: &str = "[heap]";
 
 /// Beginning of a board's file name.
 const BOARD: &str = "pagemill-huge";
-
-/// What is to be done about a region of this view, before anybody has looked at it.
-fn first_order(policy: &dyn Policy, view: impl Fn(Moment) -> View) -> Order {
-    let mut orders =
-        policy.means().growth.iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
-    orders.find(|order| *order != Order::Nothing).unwrap_or_default()
-}
-
-/// What a library is told to do so that a decision about a region that grows comes about.
-fn order_for(action: Action) -> Order {
-    match action {
-        Action::Ahead2m => Order::Huge,
-        Action::Pool => Order::Pool,
-        Action::Ahead4k => Order::Base,
-        Action::Ahead64k => Order::Medium,
-        Action::Huge | Action::Fault2m => Order::Fault,
-        Action::Fault64k => Order::FaultMedium,
-        Action::Base | Action::Collapse | Action::Demote | Action::Prezero | Action::Defragment => {
-            Order::Nothing
-        }
-    }
-}
 
 fn meta(linux: &Linux, options: &Options) -> Meta {
     let program = options.command.first().and_then(|word| Path::new(word).file_name());

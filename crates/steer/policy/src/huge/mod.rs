@@ -22,6 +22,7 @@
 //! Always so: a decision is a function of policy and view; an absent figure is never used as a zero that
 //! speaks for an action; whatever is decided was estimated as worth it, or is [`Action::Base`].
 
+pub mod auto;
 pub mod cbmm;
 pub mod cbmm_plus;
 pub mod hawkeye;
@@ -30,8 +31,11 @@ pub mod linux;
 pub mod profile;
 #[cfg(test)]
 mod tests;
+pub mod trials;
 
 use std::fmt;
+
+use trials::Trials;
 
 /// A number and where it comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,6 +319,8 @@ pub struct View {
     pub growth: Figure,
     /// What the mechanisms cost here.
     pub costs: Costs,
+    /// What trying them on this program has cost.
+    pub trials: Trials,
 }
 
 /// What an amount in an account is for.
@@ -342,6 +348,16 @@ pub enum Term {
     Freed,
     /// The published allowance for eager paging.
     Allowance,
+    /// What growth costs a program that is left alone, at the least of what was seen.
+    Alone,
+    /// What it costs under the action, nearly at the most of what was seen.
+    Seen,
+    /// What trials may cost.
+    Budget,
+    /// What they have cost.
+    Charged,
+    /// What one more may cost.
+    Risk,
 }
 
 impl Term {
@@ -360,6 +376,11 @@ impl Term {
             Self::Bloat => "bloat",
             Self::Freed => "freed",
             Self::Allowance => "allowance",
+            Self::Alone => "alone",
+            Self::Seen => "seen",
+            Self::Budget => "budget",
+            Self::Charged => "charged",
+            Self::Risk => "risk",
         }
     }
 }
@@ -486,6 +507,8 @@ impl fmt::Display for Decision {
 pub enum Given {
     /// At every first touch.
     Everywhere,
+    /// Where the system's own setting says.
+    System,
     /// Where `MADV_HUGEPAGE` was said.
     Advised,
     /// The same, and elsewhere pages of 64 KiB at every first touch.
@@ -544,6 +567,45 @@ impl Means {
     }
 }
 
+/// What is to be gained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// The program's work is done with the least CPU time.
+    #[default]
+    Throughput,
+    /// Its requests wait least.
+    Tail,
+    /// It takes no more memory than it touches.
+    Memory,
+}
+
+impl Goal {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Throughput, Self::Tail, Self::Memory];
+
+    /// The word on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Tail => "tail",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What a policy that tries actions on a program's growth says besides; [`trials`] has the words.
+pub trait Tries {
+    /// The arm that is best by what is known.
+    fn best(&self, view: &View) -> Action;
+
+    /// What a helper's time counts beside the program's, in thousandths.
+    fn helper_price(&self, view: &View) -> u64;
+
+    /// The same policy with another goal.
+    fn with_goal(&self, goal: Goal) -> &'static dyn Policy;
+}
+
 /// A huge page policy.
 pub trait Policy: fmt::Debug + Sync {
     /// The name on the command line.
@@ -554,6 +616,11 @@ pub trait Policy: fmt::Debug + Sync {
 
     /// What `action` would cost and bring; `None` if the policy never takes it, or cannot tell.
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate>;
+
+    /// How it tries actions, if it does.
+    fn tries(&self) -> Option<&dyn Tries> {
+        None
+    }
 
     /// Whether an action with this estimate should be taken.
     fn worth(&self, estimate: &Estimate) -> bool {
@@ -592,6 +659,9 @@ pub static POLICIES: &[&dyn Policy] = &[
     &hawkeye::Hawkeye::PUBLISHED,
     &cbmm::Cbmm,
     &cbmm_plus::CbmmPlus::USUAL,
+    &auto::Auto::THROUGHPUT,
+    &auto::Auto::TAIL,
+    &auto::Auto::MEMORY,
 ];
 
 /// The names of all policies.

@@ -289,7 +289,25 @@ fn figure() -> impl Strategy<Value = Figure> {
     ]
 }
 
+fn tried() -> impl Strategy<Value = Trials> {
+    let costs = prop::collection::vec(0..3_000_000_u64, 0..10);
+    let arms = prop::collection::vec((any::<bool>(), costs), trials::ARMS.len());
+    (arms, 0..1_u64 << 40, 0..1_u64 << 30, 0..99_u64).prop_map(|(arms, spent, charged, size)| {
+        let offered = |action| arms[trials::arm(action).unwrap()].0;
+        let mut tried = Trials::of(offered);
+        (tried.spent, tried.charged, tried.size) = (spent, charged, size);
+        for (action, (_, costs)) in trials::ARMS.into_iter().zip(&arms) {
+            costs.iter().for_each(|cost| tried.tally_mut(action).unwrap().add(*cost));
+        }
+        tried
+    })
+}
+
 fn views() -> impl Strategy<Value = View> {
+    (untried(), tried()).prop_map(|(view, trials)| View { trials, ..view })
+}
+
+fn untried() -> impl Strategy<Value = View> {
     let figures = prop::array::uniform25(figure());
     let moment = prop::sample::select(Moment::ALL.to_vec());
     let unit = prop::sample::select(vec![Unit::Cycles, Unit::Nanos]);
@@ -343,7 +361,8 @@ proptest! {
             let decision = policy.decide(&view);
             prop_assert_eq!(decision, policy.decide(&view));
             if decision.action != Action::Base {
-                prop_assert!(view.moment.actions().contains(&decision.action));
+                let tried = policy.tries().is_some() && trials::arm(decision.action).is_some();
+                prop_assert!(tried || view.moment.actions().contains(&decision.action));
                 prop_assert_eq!(policy.estimate(decision.action, &view), Some(decision.estimate));
                 prop_assert!(policy.worth(&decision.estimate));
                 prop_assert!(decision.estimate.gain() > 0);

@@ -30,7 +30,7 @@ const ANONYMOUS: (u64, u64, u64) = (3, 0x22, u64::MAX);
 #[derive(Debug, Args)]
 pub struct Options {
     /// Huge page policies instead of placement policies: linux-always, linux-madvise, linux-64k, linux-never, ingens,
-    /// hawkeye, cbmm, cbmm+, separated by commas.
+    /// hawkeye, cbmm, cbmm+, auto, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "POLICIES")]
     huge: Vec<String>,
     /// With --huge: share of the pageblocks that begin with a page in use, 0 to 1.

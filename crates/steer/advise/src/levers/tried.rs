@@ -1,0 +1,38 @@
+//! Ways to back the command's growth, tried on itself while it runs.
+
+use pagemill_launch::library;
+use pagemill_policy::huge::Policy as _;
+use pagemill_policy::huge::auto::Auto;
+
+use crate::lever::{Estimate, Lever, Start, Target};
+use crate::look::Seen;
+
+/// `run --huge auto`.
+pub struct Tried;
+
+impl Lever for Tried {
+    fn name(&self) -> &'static str {
+        "pages by trial"
+    }
+
+    fn what(&self) -> &'static str {
+        "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is kept"
+    }
+
+    fn needs(&self) -> &'static str {
+        "a command that grows for seconds"
+    }
+
+    fn start(&self, target: &Target) -> Result<Start, String> {
+        match target.thp.as_deref() {
+            Some("madvise" | "always") => {}
+            _ => return Err("transparent huge pages are off on this system".into()),
+        }
+        library::find_prefault().map_err(|error| error.to_string())?;
+        Ok(Start::behind(&["run", "--huge", Auto::THROUGHPUT.name(), "--"]))
+    }
+
+    fn estimate(&self, seen: &Seen) -> Estimate {
+        seen.more_huge_pages()
+    }
+}

@@ -1,0 +1,190 @@
+//! A process whose growth is tried under one action after the other: reads its counters, has the policy decide when a
+//! piece of growth has ended ([`pagemill_policy::huge::trials`] has the words), and gives the orders, which reach no
+//! further than the piece while they are a trial.
+//!
+//! What is counted comes from the library, written in one of its rounds: growth, CPU time of the program and of the
+//! library's thread. This process's own time counts as a helper's. Waiting for a CPU is the kernel's account of each
+//! thread (`/proc/PID/task/*/schedstat`), asked only while a helper works and of no more than [`THREADS`] threads.
+
+use std::time::Duration;
+
+use pagemill_kernel::Linux;
+use pagemill_kernel::process::{Whose, resources};
+use pagemill_model::page::HUGE;
+use pagemill_model::{HugeDecision, Nanos};
+use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
+use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries};
+use pagemill_prefault::board::{Process, ProcessWord, RegionWord, degraded};
+
+use super::orders::order_for;
+use super::view::{Fresh, Machine};
+use crate::decisions;
+
+/// Threads whose waiting is asked for; of more nobody knows.
+const THREADS: usize = 64;
+
+/// A piece of growth is at least what a program grows by in so many ms: the library looks every 2 ms then.
+const PIECE_MS: u64 = 10;
+
+/// Nothing is measured before a program has taken so much CPU time: one percent of less is no trial.
+const BEGINS: Duration = Duration::from_millis(100);
+
+/// After so many same decisions nothing is being tried.
+const STEADY: u32 = 8;
+
+/// A decision that stands is recorded again after so long.
+const STANDS: Duration = Duration::from_secs(1);
+
+/// What the system lets be done.
+#[derive(Clone, Copy, Debug)]
+struct Offers {
+    /// Huge pages come where they are asked for, and only there.
+    advised: bool,
+    /// Huge pages come where they are asked for.
+    huge: bool,
+    /// Pages of 64 KiB come where they are asked for, and only there.
+    medium: bool,
+}
+
+impl Offers {
+    fn of(linux: &Linux) -> Self {
+        let enabled = linux.thp_enabled().map(|choice| choice.active).unwrap_or_default();
+        let medium = linux.thp_medium().map(|choice| choice.active).unwrap_or_default();
+        Self {
+            advised: enabled == "madvise",
+            huge: matches!(enabled.as_str(), "madvise" | "always"),
+            medium: medium == "madvise" || medium == "inherit" && enabled == "madvise",
+        }
+    }
+
+    /// Whether an action can be carried out in a process whose library lacks what these bits say.
+    fn has(self, action: Action, lacks: u64) -> bool {
+        let ahead = lacks & (degraded::NO_THREAD | degraded::LIMITED | degraded::NO_SCAN) == 0;
+        let willing = lacks & degraded::REFUSED_BY_PROGRAM == 0;
+        ahead
+            && willing
+            && match action {
+                Action::Fault2m => self.advised,
+                Action::Ahead2m => self.huge,
+                Action::Pool => self.huge && lacks & degraded::NO_MOVE == 0,
+                Action::Fault64k | Action::Ahead64k => self.medium,
+                _ => false,
+            }
+    }
+}
+
+/// What is remembered of a process.
+#[derive(Debug)]
+pub struct Trial {
+    linux: Linux,
+    offers: Offers,
+    course: Course,
+    begun: bool,
+    action: Action,
+    /// How often that has been decided in a row.
+    steady: u32,
+    recorded: Option<Duration>,
+}
+
+impl Trial {
+    /// Before anything is known.
+    pub fn new(linux: &Linux) -> Self {
+        Self {
+            linux: linux.clone(),
+            offers: Offers::of(linux),
+            course: Course::new(Trials::of(|_| false)),
+            begun: false,
+            action: Action::Base,
+            steady: 0,
+            recorded: None,
+        }
+    }
+
+    /// Whether its growth should be looked at often.
+    pub fn is_brisk(&self) -> bool {
+        self.begun && self.steady < STEADY
+    }
+
+    /// Looks at a process; what was decided, if that is to be recorded.
+    pub fn look(
+        &mut self,
+        policy: &dyn Policy,
+        tries: &dyn Tries,
+        machine: &Machine,
+        process: Process<'_>,
+        fresh: Fresh,
+        now: Duration,
+    ) -> Option<(Action, HugeDecision)> {
+        // The library counts no growth before there is much.
+        self.begun = process.get(ProcessWord::Grown) > 0
+            && process.get(ProcessWord::ProgramNs) >= BEGINS.as_nanos() as u64;
+        if !self.begun {
+            return None;
+        }
+        let mut view = machine.next(process, Section::Mmap, Moment::Ahead, fresh);
+        let counted = self.counted(process);
+        let growth = fresh.growth.value().unwrap_or(0).saturating_mul(PIECE_MS).div_ceil(HUGE);
+        if !self.course.advance(counted, tries.helper_price(&view), growth) {
+            return None;
+        }
+        let lacks = process.get(ProcessWord::Degraded);
+        self.course.offer(|action| self.offers.has(action, lacks));
+        view.trials = self.course.trials();
+        view.address = growing(process);
+        let pid = process.get(ProcessWord::Pid) as u32;
+        let (decision, mut row) = decisions::decide(policy, &view, Nanos::from(now), Some(pid));
+        let (action, best) = (decision.action, tries.best(&view));
+        self.course.begin(action, best, counted, process.get(ProcessWord::Untouched));
+        let changed = action != self.action;
+        self.steady = if changed { 0 } else { self.steady.saturating_add(1) };
+        self.action = action;
+        let most = if action == best { 0 } else { view.trials.size * HUGE };
+        give(process, action, most, self.is_brisk());
+        let stood = self.recorded.is_none_or(|at| at + STANDS <= now);
+        if !changed && !stood {
+            return None;
+        }
+        self.recorded = Some(now);
+        row.outcome = Some("applied".into());
+        Some((action, row))
+    }
+
+    fn counted(&self, process: Process<'_>) -> Counters {
+        let get = |word| process.get(word);
+        let own = resources(Whose::ThisThread);
+        let own = (own.user + own.system).as_nanos() as u64;
+        let waited = has_helper(self.course.in_force()).then(|| {
+            let (pid, helper) = (get(ProcessWord::Pid), get(ProcessWord::HelperThread));
+            self.linux.waited(pid as u32, helper as u32, THREADS)
+        });
+        Counters {
+            grown: get(ProcessWord::Grown),
+            resident: get(ProcessWord::Resident),
+            program: get(ProcessWord::ProgramNs),
+            waited: waited.flatten().unwrap_or_default().as_nanos() as u64,
+            helper: get(ProcessWord::HelperNs) + own,
+            rounds: get(ProcessWord::Rounds),
+        }
+    }
+}
+
+/// The chunk in which the region that grows fastest is.
+fn growing(process: Process<'_>) -> u64 {
+    let fastest = process.regions().max_by_key(|region| region.get(RegionWord::Rate));
+    fastest.map_or(0, |region| region.get(RegionWord::Touched) / HUGE * HUGE)
+}
+
+/// Tells the library what to do about all regions that grow, in `most` bytes of each (0: all).
+fn give(process: Process<'_>, action: Action, most: u64, brisk: bool) {
+    let order = order_for(action);
+    for region in process.regions() {
+        let generation = region.get(RegionWord::Generation);
+        if generation == 0 || generation % 2 == 1 {
+            continue;
+        }
+        let until = if most == 0 { 0 } else { region.get(RegionWord::Touched) + most };
+        region.give(order, until, generation);
+    }
+    process.begin_with(order, most);
+    process.set(ProcessWord::Brisk, brisk.into());
+}

@@ -1,0 +1,370 @@
+//! What is known of the ways to back a program's growth from having tried them on this program, here and now.
+//!
+//! ```text
+//!  growth   ──base──┬──base──┬─settling─┬──fault-64k──┬─settling─┬──fault-2m──┬─ …      a piece each
+//!                   ▼        ▼                        ▼                       ▼
+//!  counters ──► Course::advance: cost of the piece ──► Trials, a field of the view ──► Policy::decide ──► Course::begin
+//! ```
+//!
+//! | word | meaning |
+//! |---|---|
+//! | arm | an action for growth that can be tried: one of [`ARMS`] |
+//! | piece | so much growth in a row under one arm: `size` regions or a little more |
+//! | cost | of a piece: what the program's threads and the helper took of CPUs in it, ns a region |
+//! | tally | the costs of an arm's last [`KEPT`] pieces |
+//! | settling | after a change of arm the growth that still finds what the last one has provided; it counts for none |
+//! | charged | what pieces under other arms than the one that was best have cost more than that one, so far |
+//!
+//! A decision stays a function of its view: all that a policy may remember is in [`Trials`], which is plain numbers and
+//! one column of a recording. [`Course`] makes it from counters, live and in the simulator.
+//!
+//! Always so (tested): a tally holds what was measured under its own arm only; settling is in no tally; what is
+//! charged never shrinks; [`Trials`] is read back from its text as it was.
+
+use std::fmt;
+
+use pagemill_model::page::HUGE;
+
+use super::Action;
+
+/// The arms, those without a helper first.
+pub const ARMS: [Action; 6] = [
+    Action::Base,
+    Action::Fault64k,
+    Action::Fault2m,
+    Action::Ahead2m,
+    Action::Ahead64k,
+    Action::Pool,
+];
+
+/// Pieces of an arm that are remembered.
+pub const KEPT: usize = 8;
+
+/// Regions of a piece, least and most.
+pub const SIZES: (u64, u64) = (4, 64);
+
+/// Of an arm that is not in force so many pieces stay known when the program's time has doubled.
+const AGED: usize = 1;
+/// And so many of being left alone.
+const COMPARED: usize = 3;
+
+/// Growth is dense where at least one page in so many becomes resident.
+const DENSE: u64 = 2;
+
+/// The place of an arm in [`ARMS`]; `None` if it is none.
+#[must_use]
+pub fn arm(action: Action) -> Option<usize> {
+    ARMS.iter().position(|arm| *arm == action)
+}
+
+/// Whether a helper works under an arm.
+#[must_use]
+pub const fn has_helper(action: Action) -> bool {
+    matches!(action, Action::Ahead2m | Action::Ahead64k | Action::Pool)
+}
+
+/// Costs of an arm's last pieces, ns a region, the newest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    offered: bool,
+    len: usize,
+    costs: [u64; KEPT],
+}
+
+impl Tally {
+    /// Of an arm that can be carried out here, without a piece.
+    pub const OFFERED: Self = Self { offered: true, len: 0, costs: [0; KEPT] };
+
+    /// Whether the arm can be carried out here.
+    #[must_use]
+    pub const fn is_offered(&self) -> bool {
+        self.offered
+    }
+
+    /// Pieces that it knows.
+    #[must_use]
+    pub const fn pieces(&self) -> usize {
+        self.len
+    }
+
+    /// One more piece; beyond [`KEPT`] the oldest goes.
+    pub fn add(&mut self, cost: u64) {
+        self.costs.rotate_right(1);
+        self.costs[0] = cost;
+        self.len = (self.len + 1).min(KEPT);
+    }
+
+    /// Forgets all but the newest.
+    fn keep(&mut self, most: usize) {
+        self.len = self.len.min(most);
+        self.costs[self.len..].fill(0);
+    }
+
+    fn sorted(&self) -> ([u64; KEPT], usize) {
+        let mut costs = self.costs;
+        costs[..self.len].sort_unstable();
+        (costs, self.len)
+    }
+
+    /// The cost in the middle, the higher of two; `None` without a piece.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        let (costs, len) = self.sorted();
+        (len > 0).then(|| costs[len / 2])
+    }
+
+    /// The lowest and the highest cost, one in four left out at the top: a program that does something else for a
+    /// while costs more then under any arm.
+    #[must_use]
+    pub fn range(&self) -> Option<(u64, u64)> {
+        let (costs, len) = self.sorted();
+        (len > 0).then(|| (costs[0], costs[len - 1 - len / 4]))
+    }
+}
+
+/// All that a policy may remember.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trials {
+    tallies: [Tally; ARMS.len()],
+    /// CPU time that the program has taken, ns.
+    pub spent: u64,
+    /// What trials have cost, ns.
+    pub charged: u64,
+    /// Regions of the next piece.
+    pub size: u64,
+}
+
+impl Trials {
+    /// Nothing is known of these arms.
+    #[must_use]
+    pub fn of(offered: impl Fn(Action) -> bool) -> Self {
+        let mut trials = Self { size: SIZES.0, ..Self::default() };
+        trials.offer(offered);
+        trials
+    }
+
+    /// Says which arms can be carried out from now on. Nothing but leaving the program alone always can.
+    pub fn offer(&mut self, offered: impl Fn(Action) -> bool) {
+        for (tally, action) in self.tallies.iter_mut().zip(ARMS) {
+            tally.offered = action == Action::Base || offered(action);
+        }
+    }
+
+    /// The tally of an arm; an empty one of what is no arm.
+    #[must_use]
+    pub fn tally(&self, action: Action) -> Tally {
+        arm(action).map_or(Tally::default(), |at| self.tallies[at])
+    }
+
+    /// The same, to be changed; `None` of what is no arm.
+    pub fn tally_mut(&mut self, action: Action) -> Option<&mut Tally> {
+        arm(action).map(|at| &mut self.tallies[at])
+    }
+
+    /// The arms that can be carried out here.
+    pub fn offered(&self) -> impl Iterator<Item = Action> + use<'_> {
+        ARMS.into_iter().filter(|action| self.tally(*action).offered)
+    }
+
+    /// Forgets most of what was known of the arms but the best: the program and the memory that it gets have changed.
+    fn age(&mut self, best: Action) {
+        for (tally, action) in self.tallies.iter_mut().zip(ARMS) {
+            if action != best {
+                // Without some of doing nothing there is nothing to compare with.
+                tally.keep(if action == Action::Base { COMPARED } else { AGED });
+            }
+        }
+    }
+}
+
+/// `spent 31000000 charged 120000 size 8; base 912000 880000; fault-64k 640000; fault-2m`: the offered arms, their
+/// costs newest first.
+impl fmt::Display for Trials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spent {} charged {} size {}", self.spent, self.charged, self.size)?;
+        for action in self.offered() {
+            write!(f, "; {}", action.name())?;
+            let tally = self.tally(action);
+            for cost in &tally.costs[..tally.len] {
+                write!(f, " {cost}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for Trials {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const NUMBER: &str = "a number is none";
+        let mut parts = text.split("; ");
+        let mut head = parts.next().unwrap_or_default().split(' ');
+        let mut field = |name: &str| {
+            let named = head.next() == Some(name);
+            let value = head.next().and_then(|word| word.parse().ok()).filter(|_| named);
+            value.ok_or("it does not begin with spent, charged and size")
+        };
+        let (spent, charged, size) = (field("spent")?, field("charged")?, field("size")?);
+        let mut trials = Self { spent, charged, size, ..Self::default() };
+        for part in parts {
+            let mut words = part.split(' ');
+            let name = words.next().unwrap_or_default();
+            let action = ARMS.into_iter().find(|action| action.name() == name);
+            let tally = action.and_then(|action| trials.tally_mut(action));
+            let tally = tally.filter(|tally| !tally.offered).ok_or("an arm is none, or twice")?;
+            tally.offered = true;
+            for word in words {
+                let place = tally.costs.get_mut(tally.len).ok_or("an arm has too many pieces")?;
+                *place = word.parse().map_err(|_| NUMBER)?;
+                tally.len += 1;
+            }
+        }
+        Ok(trials)
+    }
+}
+
+/// What has been counted of a process since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes by which it has grown, in order of addresses, touched or not.
+    pub grown: u64,
+    /// Resident bytes.
+    pub resident: u64,
+    /// CPU time of its own threads, ns.
+    pub program: u64,
+    /// Time for which they were ready and waited for a CPU, ns.
+    pub waited: u64,
+    /// CPU time of the helper and of who decides, ns.
+    pub helper: u64,
+    /// Looks of whoever carries the orders out.
+    pub rounds: u64,
+}
+
+/// A piece that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    action: Action,
+    /// The arm that is best as far as is known.
+    best: Action,
+    size: u64,
+    /// When it began, and from when it counts.
+    begun: Counters,
+    from: Counters,
+    /// Bytes of growth until it counts; `None` from then on.
+    settles: Option<u64>,
+}
+
+impl Piece {
+    /// What was taken of CPUs between two looks, ns. Where no helper works, what the program waits for is not of the
+    /// arm's making.
+    fn cost(&self, from: &Counters, now: &Counters, price: u64) -> u64 {
+        let passed = |of: fn(&Counters) -> u64| of(now).saturating_sub(of(from));
+        let helper = passed(|counted| counted.helper);
+        let beside = if has_helper(self.action) {
+            passed(|counted| counted.waited).saturating_add(weigh(helper, price))
+        } else {
+            helper
+        };
+        passed(|counted| counted.program).saturating_add(beside)
+    }
+}
+
+/// The course of a program's growth through pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    trials: Trials,
+    piece: Option<Piece>,
+    /// The program's time at which what is known ages.
+    ages: u64,
+    sparse: bool,
+}
+
+impl Course {
+    /// Before anything was tried.
+    #[must_use]
+    pub fn new(trials: Trials) -> Self {
+        Self { trials, piece: None, ages: 0, sparse: false }
+    }
+
+    /// What a policy may know of it. Where growth leaves more than half of the pages out no huge page is offered.
+    #[must_use]
+    pub fn trials(&self) -> Trials {
+        let mut trials = self.trials;
+        if self.sparse {
+            trials.offer(|action| self.trials.tally(action).offered && !action.makes_huge());
+        }
+        trials
+    }
+
+    /// Which arms can be carried out from now on.
+    pub fn offer(&mut self, offered: impl Fn(Action) -> bool) {
+        self.trials.offer(offered);
+    }
+
+    /// What the program is under.
+    #[must_use]
+    pub fn in_force(&self) -> Action {
+        self.piece.map_or(Action::Base, |piece| piece.action)
+    }
+
+    /// Takes in what was counted. Whether a piece has ended, so that a decision is due. `price` of a helper's time in
+    /// thousandths; `growth`: regions that the program grows by between two looks.
+    pub fn advance(&mut self, now: Counters, price: u64, growth: u64) -> bool {
+        let Some(piece) = &mut self.piece else { return true };
+        let grown = now.grown.saturating_sub(piece.from.grown);
+        if let Some(bytes) = piece.settles {
+            // An order is seen at the next look, or while that is going on at the one after.
+            if grown >= bytes && now.rounds >= piece.from.rounds + 2 {
+                (piece.settles, piece.from) = (None, now);
+            }
+            return false;
+        }
+        if grown < piece.size * HUGE {
+            return false;
+        }
+        let piece = *piece;
+        let cost = piece.cost(&piece.from, &now, price);
+        if let Some(tally) = self.trials.tally_mut(piece.action) {
+            tally.add(per_region(cost, grown));
+        }
+        let best = self.trials.tally(piece.best).median().filter(|_| piece.best != piece.action);
+        if let Some(best) = best {
+            let all = now.grown.saturating_sub(piece.begun.grown);
+            let expected = weigh(best, all.saturating_mul(1000) / HUGE);
+            let more = piece.cost(&piece.begun, &now, price).saturating_sub(expected);
+            self.trials.charged = self.trials.charged.saturating_add(more);
+        }
+        self.trials.spent = now.program;
+        self.trials.size = growth.clamp(SIZES.0, SIZES.1);
+        if piece.action == Action::Base {
+            let resident = now.resident.saturating_sub(piece.from.resident);
+            self.sparse = resident < grown / DENSE;
+        }
+        if now.program >= self.ages {
+            self.ages = now.program.saturating_mul(2).max(1_000_000_000);
+            self.trials.age(piece.best);
+        }
+        true
+    }
+
+    /// Begins the next piece under `action`, a trial if that is not the best arm. `provided`: bytes that lie untouched
+    /// before the program.
+    pub fn begin(&mut self, action: Action, best: Action, now: Counters, provided: u64) {
+        let changed = self.in_force() != action;
+        let settles = changed.then_some(provided.saturating_add(HUGE));
+        self.piece =
+            Some(Piece { action, best, size: self.trials.size, begun: now, from: now, settles });
+    }
+}
+
+/// A cost of so many bytes, a region.
+fn per_region(cost: u64, bytes: u64) -> u64 {
+    let all = u128::from(cost) * u128::from(HUGE) / u128::from(bytes.max(1));
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// `time` at a price in thousandths.
+fn weigh(time: u64, price: u64) -> u64 {
+    u64::try_from(u128::from(time) * u128::from(price) / 1000).unwrap_or(u64::MAX)
+}
