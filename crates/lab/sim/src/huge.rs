@@ -320,8 +320,7 @@ impl Machine {
             here: 0,
             last: None,
             faults: Vec::new(),
-            // No pool is filled for a policy that has its growth tried.
-            course: Course::new(Trials::of(|action| action != Action::Pool)),
+            course: Course::new(Trials::default()),
             looks: 0,
             outcome: Outcome { walk_ps: vec![0; count], ..Outcome::default() },
             setup: setup.clone(),
@@ -581,6 +580,12 @@ impl Machine {
             rounds: self.looks,
         };
         let view = self.view(at, Moment::Ahead);
+        if self.looks == 1 {
+            // No pool is filled for a policy that has its growth tried.
+            let trials = Trials::of(|action| action != Action::Pool);
+            let first = tries.first(&View { trials, ..view });
+            self.course = Course::new(trials.beginning_with(first));
+        }
         if self.course.advance(now, tries.helper_price(&view), GROWTH) {
             let view = View { trials: self.course.trials(), ..view };
             let action = self.setup.policy.decide(&view).action;
@@ -594,7 +599,7 @@ impl Machine {
     fn helper(&mut self, page: u64) {
         let now = self.now_ps / 1000;
         let at = (page / PER_HUGE) as usize;
-        if page % (PER_HUGE / 4) == 0 {
+        if page.is_multiple_of(PER_HUGE / 4) {
             self.try_growth(at);
         }
         let end = (at + 1 + WINDOW as usize).min(self.regions.len());

@@ -35,6 +35,7 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, HugeDecision, Nanos};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
+use pagemill_policy::huge::trials::Trials;
 use pagemill_policy::huge::{Action, Figure, Given, Moment, Policy, Section, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
@@ -45,7 +46,7 @@ use serde_json::{Value, json};
 use super::isolate::{self, Isolation};
 use super::orders::{counters, first_order, order_for};
 use super::sites::Sites;
-use super::trial::Trial;
+use super::trial::{self, Trial};
 use super::view::{self, Fresh, Machine};
 use crate::decisions;
 use pagemill_launch::files::NewFile;
@@ -244,8 +245,9 @@ pub struct Launcher {
     collapsing: Duration,
     /// When a program was last seen to have grown.
     grown: Duration,
-    /// Whether a program's growth is being measured.
+    /// Whether a program's growth is being measured, and what each begins with.
     brisk: bool,
+    trials: Trials,
     began: Duration,
     said: u64,
     decisions: BTreeMap<&'static str, u64>,
@@ -290,12 +292,17 @@ impl Launcher {
             collapsing: Duration::ZERO,
             grown: now,
             brisk: false,
+            trials: Trials::default(),
             began: now,
             said: 0,
             decisions: BTreeMap::new(),
             ended: Vec::new(),
             sites: None,
         };
+        if let Some(tries) = launcher.options.policy.tries() {
+            let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
+            launcher.trials = trial::beginning(linux, tries, &view);
+        }
         launcher.found();
         if let Some(pid) = launcher.options.pid {
             launcher.watch(pid);
@@ -384,6 +391,9 @@ impl Launcher {
         if self.options.profile.is_some() || self.options.dry {
             return Order::Nothing;
         }
+        if self.options.policy.tries().is_some() {
+            return order_for(self.trials.first);
+        }
         first_order(self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
     }
 
@@ -442,7 +452,8 @@ impl Launcher {
 
     /// Decides about the regions that grow, and gives the orders; what was decided anew.
     fn decide_growth(&mut self, now: Duration) -> Vec<(Action, HugeDecision)> {
-        let Self { shared, members, options, machine, linux, sites, grown, brisk, .. } = self;
+        let Self { shared, members, options, machine, linux, sites, grown, brisk, trials, .. } =
+            self;
         *brisk = false;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let mut rows = Vec::new();
@@ -453,7 +464,7 @@ impl Launcher {
                 *grown = now;
             }
             if let Some(tries) = options.policy.tries().filter(|_| !options.dry) {
-                let trial = member.trial.get_or_insert_with(|| Trial::new(linux));
+                let trial = member.trial.get_or_insert_with(|| Trial::new(linux, *trials));
                 rows.extend(trial.look(options.policy, tries, machine, process, fresh, now));
                 *brisk |= trial.is_brisk();
                 continue;

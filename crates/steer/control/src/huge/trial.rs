@@ -13,7 +13,7 @@ use pagemill_kernel::process::{Whose, resources};
 use pagemill_model::page::HUGE;
 use pagemill_model::{HugeDecision, Nanos};
 use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
-use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries};
+use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries, View};
 use pagemill_prefault::board::{Process, ProcessWord, RegionWord, degraded};
 
 use super::orders::order_for;
@@ -38,6 +38,8 @@ const STANDS: Duration = Duration::from_secs(1);
 /// What the system lets be done.
 #[derive(Clone, Copy, Debug)]
 struct Offers {
+    /// Huge pages come at every first touch.
+    unasked: bool,
     /// Huge pages come where they are asked for, and only there.
     advised: bool,
     /// Huge pages come where they are asked for.
@@ -51,6 +53,7 @@ impl Offers {
         let enabled = linux.thp_enabled().map(|choice| choice.active).unwrap_or_default();
         let medium = linux.thp_medium().map(|choice| choice.active).unwrap_or_default();
         Self {
+            unasked: enabled == "always",
             advised: enabled == "madvise",
             huge: matches!(enabled.as_str(), "madvise" | "always"),
             medium: medium == "madvise" || medium == "inherit" && enabled == "madvise",
@@ -73,6 +76,17 @@ impl Offers {
     }
 }
 
+/// What a process begins with: the arms that can be carried out on this system, and which is first.
+pub fn beginning(linux: &Linux, tries: &dyn Tries, view: &View) -> Trials {
+    let offers = Offers::of(linux);
+    let trials = Trials::of(|action| offers.has(action, 0));
+    if offers.unasked {
+        // Left alone it has those, and not the base pages that the first arm is weighed against.
+        return trials;
+    }
+    trials.beginning_with(tries.first(&View { trials, ..*view }))
+}
+
 /// What is remembered of a process.
 #[derive(Debug)]
 pub struct Trial {
@@ -88,13 +102,13 @@ pub struct Trial {
 
 impl Trial {
     /// Before anything is known.
-    pub fn new(linux: &Linux) -> Self {
+    pub fn new(linux: &Linux, trials: Trials) -> Self {
         Self {
             linux: linux.clone(),
             offers: Offers::of(linux),
-            course: Course::new(Trials::of(|_| false)),
+            course: Course::new(trials),
             begun: false,
-            action: Action::Base,
+            action: trials.first,
             steady: 0,
             recorded: None,
         }

@@ -2,24 +2,26 @@
 //! each costs here decides (successive elimination on a budget; see [`super::trials`] for the words).
 //!
 //! ```text
-//!  one look     base pieces < 2                       ─► base: what being left alone costs
-//!               faults < 3 % of what a piece costs    ─► base: there is nothing to gain
-//!  best         of the arms that beat base, the one that costs least; else base
+//!  first        fault-64k, if 32 such faults take at most half of what 512 base faults do here; else base
+//!  learning     pieces of the first arm < 2                ─► first: what it costs
+//!               its faults < 3 % of what a piece costs     ─► first: there is nothing to gain
+//!  best         of the arms that beat the first, the one that costs least; else the first
 //!  beats        all of a's costs are below all of b's, by a fifth from two pieces each, by anything from three
 //!  out          an arm that another beats
 //!  trial        the arm with the fewest pieces that is not out, if charged + risk x (size + 3) < 1 % of the time so far
 //!  decision     the trial, if there is one; else the best
 //! ```
 //!
-//! *Risk* of an arm, a region: twice what its pages are known to cost here, less half of a region's base faults, for
-//! growth was seen to be dense (warm or cold costs, by what base pieces cost); at least a twentieth of a base piece; and
-//! where it was tried, what it has cost beyond the best.
+//! *Risk* of an arm, a region: twice what its pages are known to cost here from warm memory, or what they cost from
+//! cold memory if that is more, each less half of a region's base faults, for growth was seen to be dense; at least a
+//! twentieth of a piece of the first arm; and where the arm was tried, what it has cost beyond the best.
 //!
 //! **Regret.** At each moment, with T the program's CPU time so far: what trials have cost beyond the best arm was at
 //! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above. So exploring
-//! costs 1 % of T and what a single piece (4 to 64 regions and what settles) may cost beyond its risk. An arm is judged
-//! wrongly for good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on one side,
-//! and each doubling of T asks again. Until the first decision the program has what it would have had.
+//! costs 1 % of T and what a single piece (4 to 64 regions and what settles) may cost beyond its risk. An arm is
+//! judged wrongly for good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on
+//! one side, and each doubling of T asks again. Until something is known the program has what it would have had, or
+//! pages of 64 KiB where half of them would do.
 //!
 //! | goal | arms | a helper's time |
 //! |---|---|---|
@@ -77,39 +79,29 @@ fn beyond_one(view: &View) -> Option<u64> {
     view.load.value().map(|load| load.saturating_sub(others))
 }
 
-/// Whether memory is cold now, by what growing on base pages costs: half of the pages or more, and not so much that it
-/// is the program's own work.
-fn is_cold(view: &View) -> bool {
-    let alone = view.trials.tally(Action::Base).median();
-    let cold = view.costs.base_cold.value();
-    alone.zip(cold).is_some_and(|(alone, cold)| {
-        let whole = PER_HUGE.saturating_mul(cold);
-        (whole / 2..whole.saturating_mul(2)).contains(&alone)
-    })
+/// What a huge page costs besides zeroing it; `None` if nobody can tell.
+fn stall(view: &View) -> Option<u64> {
+    match view.free_huge {
+        Figure::Absent => None,
+        free if free.some() => Some(0),
+        _ => view.costs.stall.value(),
+    }
 }
 
-/// What a base fault costs now.
-fn base(view: &View) -> Option<u64> {
-    let costs = &view.costs;
-    if is_cold(view) { costs.base_cold.value() } else { costs.base.value() }
-}
-
-/// What a huge page costs now, whoever waits for it.
-fn huge(view: &View) -> Option<u64> {
-    let costs = &view.costs;
-    let zeroing = if is_cold(view) { costs.huge_cold.value()? } else { costs.huge.value()? };
-    let stall = match view.free_huge {
-        Figure::Absent => return None,
-        free if free.some() => 0,
-        _ => costs.stall.value()?,
-    };
-    Some(zeroing.saturating_add(stall))
-}
-
-/// What a region of pages of 64 KiB costs now.
+/// What a region takes in faults of 64 KiB from warm memory.
 fn medium(view: &View) -> Option<u64> {
-    let figure = view.costs.medium.value().filter(|_| !is_cold(view));
-    Some(figure.or_else(|| base(view)?.checked_mul(MEDIUM))?.saturating_mul(PER_HUGE / 16))
+    let costs = &view.costs;
+    let fault = costs.medium.value().or_else(|| costs.base.value()?.checked_mul(MEDIUM))?;
+    Some(fault.saturating_mul(PER_HUGE / 16))
+}
+
+/// What a region of pages takes at most beyond half of the base faults that it spares, ns: from warm memory if they
+/// cost twice as much as is known, and from cold memory. `cold`: what the region costs there.
+fn excess(warm: u64, cold: Option<u64>, view: &View) -> Option<u64> {
+    let half = |base: u64| base.saturating_mul(PER_HUGE / 2);
+    let warm = warm.saturating_mul(2).saturating_sub(half(view.costs.base.value()?));
+    let cold = cold.zip(view.costs.base_cold.value());
+    Some(warm.max(cold.map_or(0, |(cold, base)| cold.saturating_sub(half(base)))))
 }
 
 /// Page walks that an arm spares later, a region.
@@ -138,7 +130,10 @@ impl Auto {
         let idle = beyond_one(view).is_some_and(|busy| busy <= 25);
         let fits = match (self.0, action) {
             (_, Action::Base) => true,
-            (Goal::Tail, Action::Fault2m) => huge(view).is_some_and(|took| took <= STALL),
+            (Goal::Tail, Action::Fault2m) => {
+                let zeroing = view.costs.huge.value().zip(stall(view));
+                zeroing.is_some_and(|(took, stall)| took.saturating_add(stall) <= STALL)
+            }
             (Goal::Memory, action) => !action.makes_huge(),
             _ => true,
         };
@@ -160,11 +155,18 @@ impl Auto {
         Some(tally.median()?.saturating_sub(credit))
     }
 
-    /// Of the permitted arms that beat being left alone the one that costs least.
+    /// The arm that the program began with, if that is still permitted.
+    fn begun(self, view: &View) -> Action {
+        let first = view.trials.first;
+        if self.permits(first, view) { first } else { Action::Base }
+    }
+
+    /// Of the permitted arms that beat the first the one that costs least.
     fn best_of(self, view: &View) -> Action {
-        let alone = Self::known(Action::Base, view);
-        let better = self.permitted(view).filter(|arm| beats(Self::known(*arm, view), alone));
-        better.min_by_key(|arm| Self::score(*arm, view)).unwrap_or(Action::Base)
+        let first = self.begun(view);
+        let its = Self::known(first, view);
+        let better = self.permitted(view).filter(|arm| beats(Self::known(*arm, view), its));
+        better.min_by_key(|arm| Self::score(*arm, view)).unwrap_or(first)
     }
 
     /// Whether some permitted arm beats this one.
@@ -174,28 +176,43 @@ impl Auto {
     }
 
     /// Whether faults are enough of what growth costs that something could be gained.
-    fn may_gain(view: &View) -> bool {
-        let Some(alone) = view.trials.tally(Action::Base).median() else { return false };
-        base(view).is_some_and(|base| PER_HUGE.saturating_mul(base) >= alone / 100 * FAULTS)
+    fn may_gain(self, view: &View) -> bool {
+        let first = self.begun(view);
+        let Some(cost) = view.trials.tally(first).median() else { return false };
+        let base = view.costs.base_cold.value().or(view.costs.base.value());
+        let faults = match first {
+            Action::Fault64k => medium(view),
+            _ => base.map(|base| base.saturating_mul(PER_HUGE)),
+        };
+        faults.is_some_and(|faults| faults >= cost / 100 * FAULTS)
     }
 
     /// What a trial of an arm may cost, ns a region; `None` if nobody can tell.
     fn risk(self, action: Action, view: &View) -> Option<u64> {
-        let alone = view.trials.tally(Action::Base).median()?;
-        let fetch = view.costs.fetch.value().unwrap_or(0);
+        let first = view.trials.tally(self.begun(view)).median()?;
+        let costs = &view.costs;
+        let fetch = costs.fetch.value().unwrap_or(0);
+        let huge = || {
+            let stall = stall(view)?;
+            let cold = costs.huge_cold.value().map(|cold| cold.saturating_add(stall));
+            excess(costs.huge.value()?.saturating_add(stall), cold, view)
+        };
         let own = match action {
-            Action::Base => 0,
-            Action::Fault64k => medium(view)?,
-            Action::Fault2m => huge(view)?,
-            Action::Ahead64k => medium(view)?.saturating_add(fetch),
-            Action::Ahead2m | Action::Pool => huge(view)?.saturating_add(fetch),
+            // What is known of others counts half of these as spared.
+            Action::Base => {
+                costs.base_cold.value().or(costs.base.value())?.saturating_mul(PER_HUGE / 2)
+            }
+            Action::Fault64k => excess(medium(view)?, None, view)?,
+            Action::Fault2m => huge()?,
+            Action::Ahead64k => {
+                excess(medium(view)?, None, view)?.saturating_add(fetch.saturating_mul(2))
+            }
+            Action::Ahead2m | Action::Pool => huge()?.saturating_add(fetch.saturating_mul(2)),
             _ => return None,
         };
-        let spared = (PER_HUGE / 2).saturating_mul(base(view)?);
-        let known = own.saturating_mul(2).saturating_sub(spared).max(alone / 20);
         let seen = view.trials.tally(action).range().map_or(0, |(_, high)| high);
-        let best = view.trials.tally(self.best_of(view)).median().unwrap_or(alone);
-        Some(known.max(seen.saturating_sub(best)))
+        let best = view.trials.tally(self.best_of(view)).median().unwrap_or(first);
+        Some(own.max(first / 20).max(seen.saturating_sub(best)))
     }
 
     /// The account of a trial.
@@ -214,7 +231,7 @@ impl Auto {
     /// that it has no room for.
     fn next(self, view: &View) -> Option<(Action, Estimate)> {
         let pieces = |arm: Action| view.trials.tally(arm).pieces();
-        if pieces(Action::Base) < LEARNED || !Self::may_gain(view) {
+        if pieces(self.begun(view)) < LEARNED || !self.may_gain(view) {
             return None;
         }
         let best = self.best_of(view);
@@ -225,15 +242,30 @@ impl Auto {
         weighed.min_by_key(|(arm, estimate)| (!self.worth(estimate), pieces(*arm)))
     }
 
-    /// What an arm costs beside being left alone.
-    fn compared(action: Action, view: &View) -> Option<Estimate> {
-        let (alone, _) = view.trials.tally(Action::Base).range()?;
+    /// What an arm costs beside the first.
+    fn compared(self, action: Action, view: &View) -> Option<Estimate> {
+        let first = self.begun(view);
+        if action == first {
+            let spared = Self::spared(view).filter(|estimate| self.worth(estimate));
+            return spared.or(Some(Estimate::rule(1)));
+        }
+        let (least, _) = view.trials.tally(first).range()?;
         let (tally, credit) = Self::known(action, view);
         let (_, seen) = tally.range()?;
         Some(Estimate {
             unit: Unit::Nanos,
             costs: Account::new().with(Term::Seen, seen),
-            benefits: Account::new().with(Term::Alone, alone).with(Term::Walks, credit),
+            benefits: Account::new().with(Term::First, least).with(Term::Walks, credit),
+        })
+    }
+
+    /// What faults of 64 KiB take beside half of the base faults that they spare.
+    fn spared(view: &View) -> Option<Estimate> {
+        let half = view.costs.base.value()?.saturating_mul(PER_HUGE / 2);
+        Some(Estimate {
+            unit: Unit::Nanos,
+            costs: Account::new().with(Term::Preparation, medium(view)?),
+            benefits: Account::new().with(Term::Faults, half),
         })
     }
 }
@@ -263,10 +295,10 @@ impl Policy for Auto {
         let trial = self
             .next(view)
             .filter(|(next, estimate)| *next == action && (self.worth(estimate) || untried));
-        trial.map(|(_, estimate)| estimate).or_else(|| Self::compared(action, view))
+        trial.map(|(_, estimate)| estimate).or_else(|| self.compared(action, view))
     }
 
-    /// A trial where one is due and the budget has room for it; else the best arm, compared with being left alone.
+    /// A trial where one is due and the budget has room for it; else the best arm, compared with the first.
     fn decide(&self, view: &View) -> Decision {
         if view.moment != Moment::Ahead {
             return Decision::default();
@@ -276,8 +308,8 @@ impl Policy for Auto {
         if let Some((action, estimate)) = next.filter(|(_, estimate)| self.worth(estimate)) {
             return Decision { action, weighed: action, estimate };
         }
-        if best != Action::Base {
-            let estimate = Self::compared(best, view).unwrap_or_default();
+        let estimate = self.compared(best, view).filter(|estimate| self.worth(estimate));
+        if let Some(estimate) = estimate.filter(|_| best != Action::Base) {
             return Decision { action: best, weighed: best, estimate };
         }
         // Turned down: what there is no room for yet, or the arm that came nearest.
@@ -286,7 +318,7 @@ impl Policy for Auto {
         let nearest = scored.min_by_key(|(score, _)| *score);
         let turned = next.filter(|(action, _)| *action != Action::Base).or_else(|| {
             let (_, arm) = nearest?;
-            Self::compared(arm, view).map(|estimate| (arm, estimate))
+            self.compared(arm, view).map(|estimate| (arm, estimate))
         });
         match turned {
             Some((weighed, estimate)) if !self.worth(&estimate) => {
@@ -298,6 +330,12 @@ impl Policy for Auto {
 }
 
 impl Tries for Auto {
+    fn first(&self, view: &View) -> Action {
+        let cheap = Self::spared(view).is_some_and(|estimate| self.worth(&estimate));
+        let fits = self.0 != Goal::Memory && self.permits(Action::Fault64k, view);
+        if cheap && fits { Action::Fault64k } else { Action::Base }
+    }
+
     fn best(&self, view: &View) -> Action {
         self.best_of(view)
     }

@@ -348,8 +348,8 @@ pub enum Term {
     Freed,
     /// The published allowance for eager paging.
     Allowance,
-    /// What growth costs a program that is left alone, at the least of what was seen.
-    Alone,
+    /// What growth costs under the action that a program began with, at the least of what was seen.
+    First,
     /// What it costs under the action, nearly at the most of what was seen.
     Seen,
     /// What trials may cost.
@@ -376,7 +376,7 @@ impl Term {
             Self::Bloat => "bloat",
             Self::Freed => "freed",
             Self::Allowance => "allowance",
-            Self::Alone => "alone",
+            Self::First => "first",
             Self::Seen => "seen",
             Self::Budget => "budget",
             Self::Charged => "charged",
@@ -596,6 +596,9 @@ impl Goal {
 
 /// What a policy that tries actions on a program's growth says besides; [`trials`] has the words.
 pub trait Tries {
+    /// The arm that a program begins with, of which nothing is known but what the mechanisms cost.
+    fn first(&self, view: &View) -> Action;
+
     /// The arm that is best by what is known.
     fn best(&self, view: &View) -> Action;
 

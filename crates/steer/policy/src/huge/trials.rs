@@ -45,7 +45,7 @@ pub const SIZES: (u64, u64) = (4, 64);
 
 /// Of an arm that is not in force so many pieces stay known when the program's time has doubled.
 const AGED: usize = 1;
-/// And so many of being left alone.
+/// And so many of the one that the program began with.
 const COMPARED: usize = 3;
 
 /// Growth is dense where at least one page in so many becomes resident.
@@ -126,6 +126,8 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trials {
     tallies: [Tally; ARMS.len()],
+    /// The arm that the program began with.
+    pub first: Action,
     /// CPU time that the program has taken, ns.
     pub spent: u64,
     /// What trials have cost, ns.
@@ -141,6 +143,13 @@ impl Trials {
         let mut trials = Self { size: SIZES.0, ..Self::default() };
         trials.offer(offered);
         trials
+    }
+
+    /// The same of a program that begins with an arm.
+    #[must_use]
+    pub const fn beginning_with(mut self, first: Action) -> Self {
+        self.first = first;
+        self
     }
 
     /// Says which arms can be carried out from now on. Nothing but leaving the program alone always can.
@@ -168,20 +177,22 @@ impl Trials {
 
     /// Forgets most of what was known of the arms but the best: the program and the memory that it gets have changed.
     fn age(&mut self, best: Action) {
+        let first = self.first;
         for (tally, action) in self.tallies.iter_mut().zip(ARMS) {
             if action != best {
-                // Without some of doing nothing there is nothing to compare with.
-                tally.keep(if action == Action::Base { COMPARED } else { AGED });
+                // Without some of what it began with there is nothing to compare with.
+                tally.keep(if action == first { COMPARED } else { AGED });
             }
         }
     }
 }
 
-/// `spent 31000000 charged 120000 size 8; base 912000 880000; fault-64k 640000; fault-2m`: the offered arms, their
-/// costs newest first.
+/// `spent 31000000 charged 120000 size 8 first base; base 912000 880000; fault-64k 640000; fault-2m`: the offered arms,
+/// their costs newest first.
 impl fmt::Display for Trials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "spent {} charged {} size {}", self.spent, self.charged, self.size)?;
+        let Self { spent, charged, size, first, .. } = self;
+        write!(f, "spent {spent} charged {charged} size {size} first {}", first.name())?;
         for action in self.offered() {
             write!(f, "; {}", action.name())?;
             let tally = self.tally(action);
@@ -201,17 +212,21 @@ impl std::str::FromStr for Trials {
         let mut parts = text.split("; ");
         let mut head = parts.next().unwrap_or_default().split(' ');
         let mut field = |name: &str| {
-            let named = head.next() == Some(name);
-            let value = head.next().and_then(|word| word.parse().ok()).filter(|_| named);
+            let said = head.next() == Some(name);
+            let value = head.next().and_then(|word| word.parse().ok()).filter(|_| said);
             value.ok_or("it does not begin with spent, charged and size")
         };
         let (spent, charged, size) = (field("spent")?, field("charged")?, field("size")?);
-        let mut trials = Self { spent, charged, size, ..Self::default() };
+        let named = |name: &str| ARMS.into_iter().find(|action| action.name() == name);
+        let first = match (head.next(), head.next().and_then(named), head.next()) {
+            (Some("first"), Some(action), None) => action,
+            _ => return Err("it does not say which arm was first"),
+        };
+        let mut trials = Self { spent, charged, size, first, ..Self::default() };
         for part in parts {
             let mut words = part.split(' ');
             let name = words.next().unwrap_or_default();
-            let action = ARMS.into_iter().find(|action| action.name() == name);
-            let tally = action.and_then(|action| trials.tally_mut(action));
+            let tally = named(name).and_then(|action| trials.tally_mut(action));
             let tally = tally.filter(|tally| !tally.offered).ok_or("an arm is none, or twice")?;
             tally.offered = true;
             for word in words {
@@ -305,7 +320,7 @@ impl Course {
     /// What the program is under.
     #[must_use]
     pub fn in_force(&self) -> Action {
-        self.piece.map_or(Action::Base, |piece| piece.action)
+        self.piece.map_or(self.trials.first, |piece| piece.action)
     }
 
     /// Takes in what was counted. Whether a piece has ended, so that a decision is due. `price` of a helper's time in
@@ -337,7 +352,8 @@ impl Course {
         }
         self.trials.spent = now.program;
         self.trials.size = growth.clamp(SIZES.0, SIZES.1);
-        if piece.action == Action::Base {
+        // Whose pages are small enough to tell.
+        if matches!(piece.action, Action::Base | Action::Fault64k) {
             let resident = now.resident.saturating_sub(piece.from.resident);
             self.sparse = resident < grown / DENSE;
         }
