@@ -1,8 +1,9 @@
 //! How rows become Parquet and back.
 //!
-//! A *row* type lists its columns once, with the [`row!`] macro: field, column name, meaning. Three
+//! A *row* type lists its columns once, with the [`row!`] macro: field, column name, meaning. Four
 //! shapes of column are enough: a number (`INT64`; signed, because SQL subtracts), a list of
-//! numbers (`LIST` of `INT64`) and text (`BYTE_ARRAY`, UTF-8). All but the stamp may be absent.
+//! numbers (`LIST` of `INT64`), a number that need not be whole (`DOUBLE`) and text (`BYTE_ARRAY`,
+//! UTF-8). All but the stamp may be absent.
 //!
 //! ```text
 //!   optional number   value, or definition level 0
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
@@ -35,6 +36,8 @@ pub enum Shape {
     Number,
     /// A list of numbers.
     Numbers,
+    /// One number that need not be whole.
+    Real,
     /// Text.
     Text,
 }
@@ -45,6 +48,7 @@ impl Shape {
         match self {
             Self::Number => "BIGINT",
             Self::Numbers => "BIGINT[]",
+            Self::Real => "DOUBLE",
             Self::Text => "VARCHAR",
         }
     }
@@ -70,6 +74,8 @@ pub enum Cell {
     Number(u64),
     /// A list of numbers.
     Numbers(Vec<u64>),
+    /// One number that need not be whole.
+    Real(f64),
     /// Text.
     Text(String),
 }
@@ -132,6 +138,7 @@ macro_rules! optional_field {
 }
 
 optional_field!(u64, Number, value => *value, std::convert::identity);
+optional_field!(f64, Real, value => *value, std::convert::identity);
 optional_field!(Bytes, Number, value => value.0, Bytes);
 optional_field!(Nanos, Number, value => value.0, Nanos);
 optional_field!(Vec<u64>, Numbers, value => value.clone(), std::convert::identity);
@@ -183,7 +190,7 @@ pub(crate) use row;
 /// Columns of numbers that differ little from row to row and seldom repeat: their differences are stored.
 const DIFFERENCES: [&str; 2] = ["time_ns", "address"];
 
-/// The column that every row of every dataset has.
+/// The column that every row of every dataset of a recording has.
 const STAMP: &str = "time_ns";
 
 /// Rows as the bytes of one Parquet file.
@@ -237,11 +244,12 @@ fn write_group<W: std::io::Write + Send, R: Row>(
     let mut group = writer.next_row_group()?;
     for (column, cells) in R::COLUMNS.iter().zip(columns) {
         let Some(mut into) = group.next_column()? else { return Err("a column is missing".into()) };
-        let Cells { levels, numbers, texts } = cells;
+        let Cells { levels, numbers, reals, texts } = cells;
         let definition = Some(levels.definition.as_slice());
         let repetition = (column.shape == Shape::Numbers).then_some(levels.repetition.as_slice());
         match column.shape {
             Shape::Text => into.typed::<ByteArrayType>().write_batch(&texts, definition, None)?,
+            Shape::Real => into.typed::<DoubleType>().write_batch(&reals, definition, None)?,
             Shape::Number | Shape::Numbers => {
                 into.typed::<Int64Type>().write_batch(&numbers, definition, repetition)?
             }
@@ -257,6 +265,7 @@ fn write_group<W: std::io::Write + Send, R: Row>(
 struct Cells {
     levels: Levels,
     numbers: Vec<i64>,
+    reals: Vec<f64>,
     texts: Vec<ByteArray>,
 }
 
@@ -269,6 +278,10 @@ impl Cells {
             Cell::Number(value) => {
                 self.levels.push(1, 0);
                 self.numbers.push(signed(value));
+            }
+            Cell::Real(value) => {
+                self.levels.push(1, 0);
+                self.reals.push(value);
             }
             Cell::Text(value) => {
                 self.levels.push(1, 0);
@@ -307,6 +320,9 @@ fn schema(name: &str, columns: &[Column]) -> Outcome<TypePtr> {
         };
         Ok(Arc::new(match column.shape {
             Shape::Number => number(column.name, Repetition::OPTIONAL)?,
+            Shape::Real => Type::primitive_type_builder(column.name, Physical::DOUBLE)
+                .with_repetition(Repetition::OPTIONAL)
+                .build()?,
             Shape::Text => Type::primitive_type_builder(column.name, Physical::BYTE_ARRAY)
                 .with_repetition(Repetition::OPTIONAL)
                 .with_logical_type(Some(LogicalType::String))
@@ -331,22 +347,33 @@ fn schema(name: &str, columns: &[Column]) -> Outcome<TypePtr> {
     Ok(Arc::new(Type::group_type_builder(name).with_fields(fields).build()?))
 }
 
-/// The rows in the bytes of a Parquet file.
-pub(crate) fn decode<R: Row>(bytes: &[u8]) -> Outcome<Vec<R>> {
+/// The rows in the bytes of a Parquet file, which anybody may have made.
+///
+/// # Errors
+/// What is wrong with the first of them that is none.
+pub fn decode<R: Row>(bytes: &[u8]) -> Outcome<Vec<R>> {
     let file = File::open(bytes)?;
     let mut room = file.room();
     let mut rows: Vec<R> = Vec::new();
+    let stamped = R::COLUMNS.iter().any(|column| column.name == STAMP);
     for group in &file.groups {
         let mut columns = Vec::new();
         for (number, column) in R::COLUMNS.iter().enumerate() {
-            let kind = if column.shape == Shape::Text { Kind::Text } else { Kind::Number };
+            let kind = match column.shape {
+                Shape::Text => Kind::Text,
+                Shape::Real => Kind::Real,
+                Shape::Number | Shape::Numbers => Kind::Number,
+            };
             let wanted = (column.name, kind, column.shape == Shape::Numbers);
             // One that the file lacks stays as a row begins.
             if let Some(read) = file.column(group, wanted, &mut room)? {
                 columns.push((number, Stored::new(read, column)));
             }
         }
-        if group.rows > 0 && !columns.iter().any(|(number, _)| R::COLUMNS[*number].name == STAMP) {
+        if group.rows > 0
+            && stamped
+            && !columns.iter().any(|(number, _)| R::COLUMNS[*number].name == STAMP)
+        {
             return Err("row 0 is not whole".into());
         }
         rows.reserve(group.rows);
@@ -403,6 +430,10 @@ impl Stored {
             return Ok(Some(match (definition, self.shape) {
                 (0, _) => Cell::Absent,
                 (_, Shape::Text) => Cell::Text(self.texts.next().ok_or("a value is missing")?),
+                (_, Shape::Real) => {
+                    let bits = self.numbers.next().ok_or("a value is missing")?;
+                    Cell::Real(f64::from_bits(bits.cast_unsigned()))
+                }
                 _ => Cell::Number(self.number()?),
             }));
         }

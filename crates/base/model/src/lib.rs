@@ -34,6 +34,7 @@ pub mod perf_data;
 pub mod pftrace;
 pub mod random;
 pub mod recording;
+pub mod results;
 pub mod tiers;
 pub mod units;
 pub mod whole;

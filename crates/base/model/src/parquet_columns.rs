@@ -1,7 +1,8 @@
 //! The columns of a Parquet file, from bytes that anybody may have made.
 //!
-//! Read is what [`crate::dataset`] writes and no more: columns of `INT64`, lists of these, and text; data pages of the
-//! first version; values plain, by dictionary, or as differences; plain or zstd. What is anything else is an error.
+//! Read is what [`crate::dataset`] writes and no more: columns of `INT64` and `DOUBLE`, lists of the first, and text;
+//! data pages of the first version; values plain, by dictionary, or as differences; plain or zstd. What is anything
+//! else is an error.
 //!
 //! ```text
 //!  "PAR1" | chunk … | footer | length of the footer 4 | "PAR1"
@@ -74,6 +75,8 @@ struct Chunk {
 pub enum Kind {
     /// `INT64`.
     Number,
+    /// `DOUBLE`, read as the `INT64` of the same bits.
+    Real,
     /// `BYTE_ARRAY`.
     Text,
     Other,
@@ -218,6 +221,7 @@ fn chunk_of(chunk: &Value<'_>, columns: &HashMap<String, (u8, u8)>) -> Outcome<(
     let chunk = Chunk {
         kind: match metadata.number(1)? {
             2 => Kind::Number,
+            5 => Kind::Real,
             6 => Kind::Text,
             _ => Kind::Other,
         },
@@ -322,7 +326,7 @@ fn plain(
     room: &mut Room,
 ) -> Outcome<()> {
     for _ in 0..count {
-        if kind == Kind::Number {
+        if matches!(kind, Kind::Number | Kind::Real) {
             into.numbers.push(i64::from_le_bytes(*body.chunk()?));
         } else {
             let length = u32::from_le_bytes(*body.chunk()?);
@@ -346,7 +350,7 @@ fn by_dictionary(
     const OUTSIDE: &str = "a value is not in the dictionary";
     body.hybrid(width.into(), count, |index| {
         let index = usize::try_from(index)?;
-        if kind == Kind::Number {
+        if matches!(kind, Kind::Number | Kind::Real) {
             into.numbers.push(*dictionary.numbers.get(index).ok_or(OUTSIDE)?);
         } else {
             let text = dictionary.texts.get(index).ok_or(OUTSIDE)?;

@@ -44,7 +44,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Score", &["advise", "plan", "counters", "frag"]),
     ("Steer", &["run", "tier"]),
-    ("Research", &["reproduce", "simulate", "workload"]),
+    ("Research", &["reproduce", "collect", "simulate", "workload"]),
     ("Besides", &["generate", "help"]),
 ];
 
@@ -125,6 +125,8 @@ pub enum Verb {
     Frag(verbs::frag::Arguments),
     /// Run published experiments again and show their figures beside ours
     Reproduce(verbs::reproduce::Arguments),
+    /// Gather the cells of a run on many machines, as one file and as tables
+    Collect(verbs::collect::Arguments),
     /// Run a built-in workload
     Workload(verbs::workload::Arguments),
     /// Check the pages of `record --with accesses` against every access of the same run
@@ -159,6 +161,7 @@ impl Verb {
             Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Frag(arguments) => verbs::frag::run(&arguments),
             Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
+            Self::Collect(arguments) => verbs::collect::run(&arguments),
             Self::Workload(arguments) => verbs::workload::run(&arguments),
             Self::Generate(arguments) => verbs::generate::run(&arguments, Cli::command()),
             #[cfg(target_arch = "x86_64")]

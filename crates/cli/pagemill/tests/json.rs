@@ -199,6 +199,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
                 .chain(["--reps", "1", "--scale", "0.01", "--settle", "0", "--arms", "glibc"])
                 .collect(),
         ),
+        ("collect", vec!["collect", &results, "--json"]),
         ("tier-doctor", vec!["tier", "doctor", "--json"]),
         ("tier-status", vec!["tier", "status", "--json"]),
         ("validate", vec!["validate", "--json", "--", "true"]),

@@ -5,6 +5,7 @@
 
 mod checkpoints;
 pub mod colloid;
+pub mod fleet;
 pub mod fragmentation;
 pub mod huge_pages;
 #[cfg(target_arch = "x86_64")]

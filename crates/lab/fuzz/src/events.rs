@@ -53,6 +53,7 @@ impl Rest<'_> {
             _ if !must && self.byte().is_multiple_of(4) => Cell::Absent,
             Shape::Number => Cell::Number(self.number()),
             Shape::Numbers => Cell::Numbers((0..self.byte() % 40).map(|_| self.number()).collect()),
+            Shape::Real => Cell::Real(self.number() as f64),
             Shape::Text => {
                 const WORDS: [&str; 8] =
                     ["", "[heap]", "[stack]", "/bin/true", "rw-p", "r-xp", "1y", "none"];

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
+use pagemill_experiments::fleet::collect;
+use pagemill_experiments::reproduce::keep;
 use pagemill_launch::program;
 use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{Source as _, event};
@@ -76,6 +78,27 @@ pub fn part(bytes: &[u8]) {
             .and_then(|()| put(&recording.join(dataset).join(name), bytes));
         if written.is_ok() {
             drain(&recording);
+        }
+    });
+}
+
+/// A finished cell of an experiment.
+pub fn cell(bytes: &[u8]) {
+    in_room(|room| {
+        let path = room.join("cell.json");
+        if put(&path, bytes).is_ok() {
+            let _ = keep::read(&path).map(keep::Kept::outcome);
+        }
+    });
+}
+
+/// Cells that were collected in one file.
+pub fn collected(bytes: &[u8]) {
+    in_room(|room| {
+        let path = room.join("cells.parquet");
+        if put(&path, bytes).is_ok() {
+            let collected = collect::Collected::from(&[path]);
+            let _ = collected.and_then(|collected| collected.summary());
         }
     });
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use pagemill_model::dataset::{Cell, Shape};
+use pagemill_model::dataset::{Cell, FileWriter, Shape};
 use pagemill_model::event;
 use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::results::ResultRow;
 use pagemill_model::{Bytes, Nanos};
 
 use crate::kernel::TEXTS;
@@ -93,6 +94,43 @@ pub fn latencies() -> Vec<Vec<u8>> {
     vec![b"0 100 200\n1.5, 120, 210, 1e6, 2e5 # a comment\n3;100;300\n".to_vec()]
 }
 
+const CELLS: [&str; 2] = [
+    r#"{"schema":1,"of":{"seed":1,"scale":0.1,"window":null},"build":"b","host":"h","seconds":2.5,"metrics":{"cpu":0.25,
+        "end_pss_bytes":4096},"notes":["n"],"digest":7,"samples":[[0.1,4096,8192],[0.2,8192,null]]}"#,
+    r#"{"schema":1,"of":{"seed":2,"scale":1.0,"window":7.5},"build":"b","host":"h","seconds":0.0,"failed":"it died",
+        "metrics":{},"notes":[],"digest":null,"samples":[]}"#,
+];
+
+pub fn cell() -> Vec<Vec<u8>> {
+    CELLS.map(|text| text.as_bytes().to_vec()).into()
+}
+
+pub fn collected() -> Vec<Vec<u8>> {
+    let row = |arm: &str, name: &str, value: f64| ResultRow {
+        experiment: Some("pauses".to_owned()),
+        case: Some("churn".to_owned()),
+        arm: Some(arm.to_owned()),
+        repetition: Some(1),
+        seed: Some(1),
+        scale: Some(0.5),
+        name: Some(name.to_owned()),
+        value: Some(value),
+        ..ResultRow::default()
+    };
+    let mut rows = Vec::new();
+    for arm in ["glibc", "jemalloc"] {
+        rows.extend(["cell_seconds", "cpu", "end_pss_bytes"].map(|name| row(arm, name, 2.5)));
+        let (at, pss) = (Some(vec![1, 2]), Some(vec![4096, 8192]));
+        rows.push(ResultRow { at, pss: pss.clone(), charge: pss, ..row(arm, "memory", 0.0) });
+    }
+    let mut file = match FileWriter::create(Vec::new()) {
+        Ok(file) => file,
+        Err(_) => return Vec::new(),
+    };
+    let written = file.write(&rows).and_then(|()| file.finish());
+    written.into_iter().collect()
+}
+
 /// A recording with some rows of every dataset.
 fn recorded() -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let room = tempfile::tempdir().ok()?;
@@ -108,6 +146,7 @@ fn recorded() -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
                     _ if (at + number) % 5 == 4 && column.name != "time_ns" => Cell::Absent,
                     Shape::Number => Cell::Number(number * 1000 + at * 4096),
                     Shape::Numbers => Cell::Numbers(vec![at, number, 4096 * at]),
+                    Shape::Real => Cell::Real(at as f64),
                     Shape::Text => Cell::Text("[heap]".to_owned()),
                 }
             });
@@ -183,6 +222,7 @@ fn huge() -> Vec<u8> {
                         bytes.extend([vec![1], number(4096)].concat());
                     }
                     Shape::Numbers => bytes.extend([vec![1], number(u64::MAX)].concat()),
+                    Shape::Real => bytes.extend(number(u64::MAX)),
                     Shape::Text => bytes.push(1),
                 }
                 Cell::Absent

@@ -131,6 +131,7 @@ pub fn sample_json(sample: &HeapSample) -> Value {
             Cell::Absent => continue,
             Cell::Number(value) => json!(value),
             Cell::Numbers(values) => json!(values),
+            Cell::Real(value) => json!(value),
             Cell::Text(text) => json!(text),
         };
         fields.insert(column.name.into(), value);

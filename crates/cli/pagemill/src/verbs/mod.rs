@@ -1,6 +1,7 @@
 //! One file a verb. A verb parses nothing and prints its own result; what it computes lives below.
 
 pub mod advise;
+pub mod collect;
 pub mod compare;
 pub mod counters;
 pub mod doctor;

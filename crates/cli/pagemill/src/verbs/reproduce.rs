@@ -1,5 +1,7 @@
 //! `pagemill reproduce`: published experiments, run again.
 
+mod fleet;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,9 +19,10 @@ use pagemill_experiments::reproduce::arm::{self, Machine};
 use pagemill_experiments::reproduce::experiment::{self, Experiment};
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
+use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::reproduce::plan::{Options, Plan};
 use pagemill_experiments::reproduce::store::{self, Store};
-use pagemill_experiments::reproduce::summary::{self, Summary};
+use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summary};
 use pagemill_experiments::reproduce::target::Stage;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
@@ -41,6 +44,8 @@ Examples:
   sudo pagemill reproduce huge-pages --programs redis,xz --arms linux-always,linux-never,cbmm+
   pagemill reproduce redis-fragmentation --arms jemalloc,1y --reps 7
   MESH_LIB=/opt/libmesh.so pagemill reproduce ruby-strings
+  pagemill reproduce --on slurm mesh                       as one job array; then: pagemill collect DIR
+  pagemill reproduce --on parallel host1,host2 --dry-run   what GNU parallel would run over ssh
 ";
 
 const AFTER: &str = "\
@@ -85,8 +90,17 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     /// Prints the summary as JSON instead of tables.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["on", "cell"])]
     json: bool,
+    /// Runs the cells on other machines: `slurm`, or `parallel` and hosts that ssh knows (`:` is this one).
+    #[arg(long, value_names = ["ENGINE", "HOSTS"], num_args = 1..=2)]
+    on: Option<Vec<String>>,
+    /// With --on: prints what would be submitted.
+    #[arg(long, requires = "on")]
+    dry_run: bool,
+    /// Runs one cell of the matrix that --on has written to -o DIR, by number or name, unless it is finished.
+    #[arg(long, value_name = "CELL", requires = "output", conflicts_with = "on")]
+    cell: Option<String>,
 }
 
 /// Runs the verb.
@@ -119,6 +133,17 @@ impl Asked {
             names: names.cloned().collect(),
             all,
         }
+    }
+
+    /// Those that have tables of their own, in the order in which they run.
+    fn apart(&self) -> Vec<&'static str> {
+        let asked = [
+            (self.traces, moca::NAME),
+            (self.huge_pages, huge_pages::NAME),
+            (self.free_memory, fragmentation::NAME),
+            (self.simulated, SIMULATED),
+        ];
+        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
     }
 
     /// Whether there are any that run programs.
@@ -160,6 +185,12 @@ impl Apart {
 
 impl Arguments {
     fn run(&self) -> Result<Exit> {
+        if let Some(cell) = &self.cell {
+            return self.one_cell(cell);
+        }
+        if let Some(on) = self.on.as_ref().filter(|_| !self.list) {
+            return self.submit(on);
+        }
         if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
             && !self.list
         {
@@ -185,6 +216,7 @@ impl Arguments {
         let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
         let directory = self.directory();
         let mut store = Store::create(&directory, self.force)?;
+        let keep = Keep::new(&directory)?;
         let facts = machine_facts();
         store.write("run.json", &self.run_json(&plan, &facts)?)?;
         self.announce(&plan, asked.simulated, &directory);
@@ -193,7 +225,8 @@ impl Arguments {
         let mut stage = Stage { linux, executable, signals: &signals, every };
         let cells = plan.cells();
         let mut progress = Progress::new("reproduce");
-        let run = plan.run(&mut stage, &inputs, &options, &mut store, &mut |cell, number, left| {
+        let kept = (&mut store, &keep);
+        let run = plan.run(&mut stage, &inputs, &options, kept, &mut |cell, number, left| {
             progress.say(&format!("[{number}/{cells}] {}, {} left", cell.words(), minutes(left)));
         });
         drop(progress);
@@ -203,8 +236,14 @@ impl Arguments {
             return self.conclude_apart(&asked, &stage, &store, &apart);
         }
         let (interrupted, outcomes) = (apart.interrupted, apart.outcomes());
-        let summary =
-            summary::summarise(&plan, &finished, self.quick, interrupted, self.seed, facts)?;
+        let circumstances = Circumstances {
+            quick: self.quick,
+            interrupted,
+            seed: self.seed,
+            machine: facts,
+            skipped: plan.skipped.clone(),
+        };
+        let summary = summary::summarise(&Shown::of(&plan), &finished, circumstances)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         self.store(&store, &summary, &apart.text, None, outcomes)?;
         drop(signals);

@@ -26,6 +26,12 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Experiment, case, arm and repetition, as a command names it.
+    pub fn name(&self) -> String {
+        let Self { experiment, case, arm, repetition } = self;
+        format!("{experiment}/{case}/{arm}/{repetition}")
+    }
+
     /// Experiment, case, arm and repetition, for people.
     pub fn words(&self) -> String {
         let Self { experiment, case, arm, repetition } = self;

@@ -441,8 +441,10 @@ pub fn select(names: &[String], others: &[&str]) -> Result<Vec<Experiment>> {
     for name in names {
         if !all.iter().any(|one| one.name == *name || one.group == *name) {
             let of_mesh: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+            let known = all.iter().flat_map(|one| [one.name.as_str(), &one.group]);
             bail!(
-                "there is no experiment {name:?}; valid names: {}, mesh (all of the following), {}",
+                "there is no experiment {name:?}{}; valid names: {}, mesh (all of the following), {}",
+                meant(name, known.chain(others.iter().copied())),
                 others.join(", "),
                 of_mesh.join(", ")
             );
@@ -451,6 +453,14 @@ pub fn select(names: &[String], others: &[&str]) -> Result<Vec<Experiment>> {
     let chosen =
         |one: &Experiment| names.iter().any(|name| one.name == *name || one.group == *name);
     Ok(all.into_iter().filter(|one| names.is_empty() || chosen(one)).collect())
+}
+
+/// The one of some names that may have been meant by a wrong one, as the end of a sentence; empty if none is like it.
+pub fn meant<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let likeness = |name: &'a str| (strsim::jaro_winkler(wrong, name), name);
+    let nearest = names.map(likeness).max_by(|a, b| a.0.total_cmp(&b.0));
+    let nearest = nearest.filter(|(likeness, _)| *likeness > 0.8);
+    nearest.map_or(String::new(), |(_, name)| format!(" (did you mean {name:?}?)"))
 }
 
 /// The published numbers.
@@ -503,7 +513,8 @@ mod tests {
         assert_eq!(select(&[], &[]).unwrap().len(), FILES.len());
         assert_eq!(select(&["perl".into()], &[]).unwrap()[0].name, "perl");
         let error = select(&["pearl".into()], &[]).unwrap_err().to_string();
-        assert!(error.contains("\"pearl\"") && error.contains("redis-fragmentation"), "{error}");
+        assert!(error.contains("\"pearl\" (did you mean \"perl\"?)"), "{error}");
+        assert!(error.contains("redis-fragmentation"), "{error}");
     }
 
     #[test]

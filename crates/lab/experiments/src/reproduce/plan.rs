@@ -13,12 +13,13 @@ use super::arm::{self, Arm, Machine};
 use super::cell::{self, Cell};
 use super::experiment::{Experiment, Packaged, Program};
 use super::input::{Inputs, Unsuitable};
+use super::keep::{Begun, Keep, Of};
 use super::outcome::Outcome;
 use super::store::Store;
 use super::target::{Interrupted, Stage};
 
 /// What the user chose.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct Options {
     /// Smaller sizes, fewer arms and runs.
     pub quick: bool,
@@ -35,7 +36,7 @@ pub struct Options {
 }
 
 /// Something that does not run, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Skipped {
     /// The experiment.
     pub experiment: String,
@@ -56,6 +57,21 @@ pub struct Scheduled {
     /// Factor on its full size.
     pub scale: f64,
     cells: Vec<(usize, Cell)>,
+}
+
+impl Options {
+    /// What the figures of an experiment's cells depend on, beside the program and the machine.
+    fn of(&self, experiment: &Experiment) -> Of {
+        let share = if self.quick { experiment.quick.scale } else { 1.0 };
+        Of { seed: self.seed, scale: self.scale * share, window: self.settle }
+    }
+}
+
+impl Scheduled {
+    /// Its cells, in the order in which they run.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().map(|(_, cell)| cell)
+    }
 }
 
 /// Everything that is to run.
@@ -89,7 +105,7 @@ impl Plan {
             let quick = options.quick.then_some(&experiment.quick);
             let named = quick.map_or(&experiment.arms, |quick| &quick.arms);
             let names = arm::expand(options.arms.as_ref().unwrap_or(named))?;
-            let scale = options.scale * quick.map_or(1.0, |quick| quick.scale);
+            let scale = options.of(&experiment).scale;
             let fewer = quick.map(|quick| quick.repetitions);
             let repetitions = options.repetitions.or(fewer).unwrap_or(experiment.repetitions);
             let skip = |arm: Option<&str>, reason: String| Skipped {
@@ -142,6 +158,19 @@ impl Plan {
         self.scheduled.iter().map(|scheduled| scheduled.cells.len()).sum()
     }
 
+    /// Each cell, with whether such a run has finished it.
+    pub fn kept<'a>(
+        &'a self,
+        options: &'a Options,
+        keep: &'a Keep,
+    ) -> impl Iterator<Item = (&'a Cell, bool)> {
+        self.scheduled.iter().flat_map(move |scheduled| {
+            let of = options.of(&scheduled.experiment);
+            let cells = scheduled.cells.iter().map(|(_, cell)| cell);
+            cells.map(move |cell| (cell, keep.taken(cell, of).is_some()))
+        })
+    }
+
     /// How long everything takes, as far as the files say.
     pub fn estimate(&self) -> Duration {
         let seconds = self.scheduled.iter().map(|scheduled| {
@@ -151,44 +180,75 @@ impl Plan {
     }
 
     /// Runs everything; `report` hears of each cell before it starts. The flag says whether the
-    /// run was interrupted; what was finished by then is returned and on disk.
+    /// run was interrupted; what was finished by then is returned and on disk. What such a run has finished before is
+    /// taken.
     pub fn run(
         &self,
         stage: &mut Stage<'_>,
         inputs: &Inputs,
         options: &Options,
-        store: &mut Store,
+        (store, keep): (&mut Store, &Keep),
         report: &mut dyn FnMut(&Cell, usize, Duration),
     ) -> Result<(Vec<Finished>, bool)> {
         let mut finished: Vec<Finished> = Vec::new();
-        let mut digests = HashMap::new();
+        let mut digests = Digests::new();
         let mut pace = Pace::default();
         for scheduled in &self.scheduled {
             stage.every = Duration::from_millis(scheduled.experiment.sampling.every_ms);
             for (arm, cell) in &scheduled.cells {
                 report(cell, finished.len() + 1, self.left(finished.len(), &pace));
                 let began = Instant::now();
-                let arm = &scheduled.arms[*arm];
-                let run = cell::run(
+                let (outcome, ran) = match scheduled.one(
+                    &scheduled.arms[*arm],
+                    cell,
                     stage,
                     inputs,
-                    &scheduled.experiment,
-                    &cell.case,
-                    arm,
-                    scheduled.scale,
-                    options.settle,
-                );
-                let outcome = match run {
+                    options,
+                    keep,
+                ) {
                     Err(error) if error.is::<Interrupted>() => return Ok((finished, true)),
-                    Err(error) => Err(format!("{error:#}")),
-                    Ok(outcome) => agrees(&mut digests, cell, outcome),
+                    outcome => outcome?,
                 };
-                pace.saw(&cell.experiment, &cell.case, began.elapsed());
+                let outcome = outcome.and_then(|outcome| agrees(&mut digests, cell, outcome));
+                if ran {
+                    pace.saw(&cell.experiment, &cell.case, began.elapsed());
+                }
                 store.append(finished.len() + 1, cell, &outcome)?;
                 finished.push((cell.clone(), outcome));
             }
         }
         Ok((finished, false))
+    }
+
+    /// Runs a cell of this plan of its experiment alone, unless it is finished, and returns what came of it. What cannot
+    /// run here has failed with the reason.
+    ///
+    /// # Errors
+    /// Where it cannot be kept; [`Interrupted`] by a signal.
+    pub fn run_cell(
+        &self,
+        (cell, experiment): (&Cell, &Experiment),
+        stage: &mut Stage<'_>,
+        inputs: &Inputs,
+        options: &Options,
+        keep: &Keep,
+    ) -> Result<Result<Outcome, String>> {
+        for scheduled in &self.scheduled {
+            if let Some((arm, cell)) = scheduled.cells.iter().find(|(_, one)| one == cell) {
+                stage.every = Duration::from_millis(scheduled.experiment.sampling.every_ms);
+                let arm = &scheduled.arms[*arm];
+                return Ok(scheduled.one(arm, cell, stage, inputs, options, keep)?.0);
+            }
+        }
+        let of = options.of(experiment);
+        let lock = match keep.begin(cell, of, stage)? {
+            Begun::Done(outcome) => return Ok(Ok(outcome)),
+            Begun::Mine(lock) => lock,
+        };
+        let why = self.skipped.first().map(|one| one.reason.clone());
+        let outcome = Err(why.unwrap_or_else(|| "it is no cell of its experiment here".to_owned()));
+        keep.end(lock, cell, of, Duration::ZERO, &outcome)?;
+        Ok(outcome)
     }
 
     /// Time for the cells after the first `done`.
@@ -202,6 +262,34 @@ impl Plan {
                 .unwrap_or(scheduled.experiment.seconds * scheduled.scale)
         });
         Duration::from_secs_f64(seconds.sum())
+    }
+}
+
+impl Scheduled {
+    /// Runs a cell, or takes what such a run came to, which the flag tells.
+    fn one(
+        &self,
+        arm: &Arm,
+        cell: &Cell,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+        options: &Options,
+        keep: &Keep,
+    ) -> Result<(Result<Outcome, String>, bool)> {
+        let of = options.of(&self.experiment);
+        let lock = match keep.begin(cell, of, stage)? {
+            Begun::Done(outcome) => return Ok((Ok(outcome), false)),
+            Begun::Mine(lock) => lock,
+        };
+        let began = Instant::now();
+        let Self { experiment, scale, .. } = self;
+        let run = cell::run(stage, inputs, experiment, &cell.case, arm, *scale, options.settle);
+        let outcome = match run {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            run => run.map_err(|error| format!("{error:#}")),
+        };
+        keep.end(lock, cell, of, began.elapsed(), &outcome)?;
+        Ok((outcome, true))
     }
 }
 
@@ -232,12 +320,11 @@ fn order(
     cells
 }
 
+/// The output of each case that was seen first, and the arm that made it.
+pub type Digests = HashMap<(String, String), (u64, &'static str)>;
+
 /// Arms must agree on the output: an allocator that changes it is broken.
-fn agrees(
-    digests: &mut HashMap<(String, String), (u64, &'static str)>,
-    cell: &Cell,
-    outcome: Outcome,
-) -> Result<Outcome, String> {
+pub fn agrees(digests: &mut Digests, cell: &Cell, outcome: Outcome) -> Result<Outcome, String> {
     let Some(digest) = outcome.digest else { return Ok(outcome) };
     let key = (cell.experiment.clone(), cell.case.clone());
     let (first, arm) = *digests.entry(key).or_insert((digest, cell.arm));

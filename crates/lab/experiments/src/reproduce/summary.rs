@@ -111,32 +111,68 @@ pub struct Summary {
     pub skipped: Vec<Skipped>,
 }
 
+/// An experiment whose cells are shown.
+pub struct Shown {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Its arms, in the order of the tables.
+    pub arms: Vec<&'static str>,
+    /// Runs asked for of each arm.
+    pub repetitions: u32,
+    /// Share of its full size.
+    pub scale: f64,
+}
+
+impl Shown {
+    /// The experiments of a plan.
+    pub fn of(plan: &Plan) -> Vec<Self> {
+        let shown = plan.scheduled.iter().map(|scheduled| Self {
+            experiment: scheduled.experiment.clone(),
+            arms: scheduled.arms.iter().map(|arm| arm.name).collect(),
+            repetitions: scheduled.repetitions,
+            scale: scheduled.scale,
+        });
+        shown.collect()
+    }
+}
+
+/// What is known of a run beside its cells.
+#[derive(Clone, Debug, Default)]
+pub struct Circumstances {
+    /// Whether it was shortened.
+    pub quick: bool,
+    /// Whether it was ended before it was through.
+    pub interrupted: bool,
+    /// Its seed.
+    pub seed: u64,
+    /// The machine, in words.
+    pub machine: Vec<String>,
+    /// What did not run, and why.
+    pub skipped: Vec<Skipped>,
+}
+
 /// Summarises a run.
 pub fn summarise(
-    plan: &Plan,
+    shown: &[Shown],
     finished: &[Finished],
-    quick: bool,
-    interrupted: bool,
-    seed: u64,
-    machine: Vec<String>,
+    circumstances: Circumstances,
 ) -> Result<Summary> {
-    let sections = plan
-        .scheduled
+    let Circumstances { quick, interrupted, seed, machine, skipped } = circumstances;
+    let sections = shown
         .iter()
-        .map(|scheduled| {
-            let experiment = &scheduled.experiment;
+        .map(|shown| {
+            let experiment = &shown.experiment;
             let measured = Measured::new(finished, &experiment.name, seed);
             let column = |wanted: fn(&super::experiment::Metric) -> bool| {
                 let metric = experiment.metrics.iter().find(|metric| wanted(metric));
                 column(metric.expect("each experiment file was checked to have one"))
             };
-            let arms: Vec<&str> = scheduled.arms.iter().map(|arm| arm.name).collect();
             Ok(Section {
                 experiment: experiment.name.clone(),
                 title: experiment.title.clone(),
                 about: experiment.about.trim().to_owned(),
-                scale: scheduled.scale,
-                repetitions: scheduled.repetitions,
+                scale: shown.scale,
+                repetitions: shown.repetitions,
                 sampled_every_ms: experiment.sampling.every_ms,
                 memory: column(|metric| metric.memory),
                 time: column(|metric| metric.time),
@@ -149,15 +185,14 @@ pub fn summarise(
                 tables: experiment
                     .cases()
                     .iter()
-                    .map(|case| table(experiment, case, &arms, &measured))
+                    .map(|case| table(experiment, case, &shown.arms, &measured))
                     .collect(),
-                claims: verdict::claims(experiment, &measured, &plan.skipped)?,
-                goals: verdict::goals(experiment, &measured, &plan.skipped),
+                claims: verdict::claims(experiment, &measured, &skipped)?,
+                goals: verdict::goals(experiment, &measured, &skipped),
                 failed: failures(&measured),
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let skipped = plan.skipped.clone();
     Ok(Summary { schema: 1, quick, interrupted, seed, machine, sections, skipped })
 }
 

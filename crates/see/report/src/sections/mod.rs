@@ -274,6 +274,7 @@ mod tests {
             let cells = kind.columns().iter().map(|column| match column.shape {
                 Shape::Number => Cell::Number(1000 * number),
                 Shape::Numbers => Cell::Numbers(vec![number]),
+                Shape::Real => Cell::Real(number as f64),
                 Shape::Text => Cell::Text(format!("text {number}")),
             });
             writer.event(&kind.event(cells).unwrap()).unwrap();

@@ -64,7 +64,7 @@ impl Cells {
     fn add(&mut self, cell: Cell) {
         self.values += u64::from(cell != Cell::Absent);
         match cell {
-            Cell::Absent | Cell::Numbers(_) => {}
+            Cell::Absent | Cell::Numbers(_) | Cell::Real(_) => {}
             Cell::Number(value) => {
                 if self.values == 1 {
                     (self.first, self.least) = (value, value);

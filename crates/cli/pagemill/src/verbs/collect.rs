@@ -1,0 +1,127 @@
+//! `pagemill collect`: the cells of a run on many machines, as one file and as tables.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use pagemill_launch::exit::Exit;
+use serde_json::json;
+
+use pagemill_experiments::fleet::collect::Collected;
+use pagemill_experiments::reproduce::apart::Outcomes;
+use pagemill_experiments::reproduce::html;
+use pagemill_experiments::reproduce::terminal;
+use pagemill_experiments::scoreboard::Scoreboard;
+
+const EXAMPLES: &str = "\
+Examples:
+  pagemill collect results/20261124-120000
+  pagemill collect host1/results host2/results -o all.parquet
+  pagemill collect all.parquet                     the tables again, from the file alone
+  duckdb -c \"SELECT arm, median(value) FROM 'all.parquet' WHERE experiment = 'pauses' AND name = 'cpu' GROUP BY arm\"
+";
+
+const AFTER: &str = "\
+Writes cells.parquet and cells.html into the first directory, or what -o and --html name.
+Exit status: 0 every cell is there; 1 a cell failed or is missing; 2 usage, or cells that do not belong together.";
+
+/// Whose results, and where to.
+#[derive(Debug, Args)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+pub struct Arguments {
+    /// Results directories of `reproduce`, or files that this has written.
+    #[arg(required = true, value_name = "DIR")]
+    sources: Vec<PathBuf>,
+    /// The Parquet file, instead of cells.parquet in the first directory.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The page, instead of cells.html in the first directory.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Overwrites the files that -o and --html name.
+    #[arg(short, long)]
+    force: bool,
+    /// Prints what was collected as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let collected = Collected::from(&arguments.sources)?;
+    let summary = collected.summary()?;
+    let first = arguments.sources.first().filter(|path| path.is_dir());
+    let mut written = Vec::new();
+    // In its own directory what was collected before is what is collected again.
+    let place = |named: &Option<PathBuf>, name: &str| match named {
+        Some(path) => Some((path.clone(), arguments.force)),
+        None => first.map(|directory| (directory.join(name), true)),
+    };
+    if let Some((path, replaces)) = place(&arguments.output, "cells.parquet") {
+        collected.write(&path, replaces)?;
+        written.push(path);
+    }
+    if let Some((path, replaces)) = place(&arguments.html, "cells.html") {
+        let page = html::render(&summary, None, Outcomes::default());
+        pagemill_launch::files::write(&path, page, replaces)?;
+        written.push(path);
+    }
+    let failed = collected.failed();
+    if arguments.json {
+        let whole = collected.whole.iter().map(|(name, directory, done)| {
+            json!({ "experiment": name, "directory": directory, "finished": done })
+        });
+        let failed = failed.iter().map(|(cell, why)| json!({ "cell": cell, "why": why }));
+        let answer = json!({
+            "cells": collected.cells.len(),
+            "failed": failed.collect::<Vec<_>>(),
+            "missing": collected.missing,
+            "duplicates": collected.duplicates,
+            "unreadable": collected.odd,
+            "hosts": collected.hosts(),
+            "builds": collected.builds(),
+            "whole": whole.collect::<Vec<_>>(),
+            "written": written,
+            "summary": summary,
+        });
+        crate::answer::print("collect", answer)?;
+    } else {
+        let mut text = terminal::render(&summary);
+        text.push_str(&Scoreboard::of(Some(&summary), None, Outcomes::default()).text());
+        pagemill_launch::stdio::stdout(&text);
+    }
+    say(&collected, &failed);
+    written.iter().for_each(|path| eprintln!("pagemill: wrote {}", path.display()));
+    let whole = collected.missing.is_empty() && failed.is_empty() && collected.odd.is_empty();
+    Ok(if whole { Exit::Ok } else { Exit::Finding })
+}
+
+/// What was collected and what was not, for people.
+fn say(collected: &Collected, failed: &[(String, String)]) {
+    let hosts = collected.hosts();
+    let hosts: Vec<String> = hosts.iter().map(|(host, cells)| format!("{host}: {cells}")).collect();
+    let from = if hosts.is_empty() { String::new() } else { format!(" ({})", hosts.join(", ")) };
+    eprintln!("pagemill: {} cells{from}", collected.cells.len());
+    if collected.duplicates > 0 {
+        eprintln!(
+            "pagemill: {} cells were there twice; one of each is taken",
+            collected.duplicates
+        );
+    }
+    if let [_, _, ..] = collected.builds()[..] {
+        eprintln!("pagemill: these builds ran them: {}", collected.builds().join("; "));
+    }
+    for (name, directory, done) in &collected.whole {
+        if *done {
+            eprintln!("pagemill: the tables of {name} are in {}", directory.display());
+        }
+    }
+    collected.odd.iter().for_each(|why| eprintln!("pagemill: not taken: {why}"));
+    for (cell, why) in failed {
+        eprintln!("pagemill: {cell} failed: {why}");
+    }
+    if !collected.missing.is_empty() {
+        eprintln!("pagemill: {} cells are missing:", collected.missing.len());
+        collected.missing.iter().for_each(|words| eprintln!("  {words}"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Experiments on many machines, by engines that exist: Slurm, GNU parallel.
+//!
+//! Terms. A *matrix* is the list of cells of one run and the options that they have in common. An *engine* runs commands
+//! on machines; each of ours is one cell, and may be run anywhere, any number of times: whoever comes first does it
+//! ([`crate::reproduce::keep`]).
+//!
+//! ```text
+//!  matrix.json ──► engine ──► cell.sh N on any machine ──► cells/…json   one finished cell each
+//!  cells.txt                  prolog.sh, the cell, epilog.sh              │ of any number of directories
+//!                                                                        ▼
+//!                                           collect ──► cells.parquet, and the tables of a run
+//! ```
+//!
+//! Always true: what is submitted is written down first, as files that run by hand, too. A cell that was cut off is not
+//! finished, and is among those that are submitted next time.
+
+pub mod collect;
+pub mod matrix;
+pub mod parallel;
+pub mod scripts;
+pub mod slurm;
+
+/// A word as the shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,=@%+{}".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_the_shell_would_split_them() {
+        assert_eq!(quoted("/a/b-c_1.json"), "/a/b-c_1.json");
+        assert_eq!(quoted("/my dir/it's"), "'/my dir/it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,245 @@
+//! The matrix: which cells there are, and what they have in common.
+//!
+//! ```text
+//!  DIR/matrix.json    {"experiments": …, "options": …, "cells": ["pauses/churn/glibc/1", …, "moca"]}
+//!  DIR/cells.txt      NUMBER NAME RESULT      a line a cell, for engines and people
+//! ```
+//!
+//! A cell of an experiment on allocators is named by experiment, case, arm and repetition. The other experiments are
+//! one cell each, whose result is a directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pagemill_launch::files;
+use pagemill_model::whole;
+use serde::{Deserialize, Serialize};
+
+use crate::reproduce::arm;
+use crate::reproduce::cell::Cell;
+use crate::reproduce::experiment::meant;
+use crate::reproduce::keep::{self, Keep};
+use crate::reproduce::plan::{Options, Skipped};
+
+/// The file of a matrix, in a results directory.
+pub const FILE: &str = "matrix.json";
+
+/// Which cells there are.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Matrix {
+    /// Version of this layout.
+    pub schema: u32,
+    /// What was asked for; nothing is everything.
+    pub experiments: Vec<String>,
+    /// Programs of the experiments that have a choice.
+    pub programs: Option<Vec<String>>,
+    /// How programs are run.
+    pub options: Options,
+    /// Names of the cells. Their number, from 1, is their place here.
+    pub cells: Vec<String>,
+    /// What does not run, by the machine that made this.
+    pub skipped: Vec<Skipped>,
+    /// That machine, in words.
+    pub machine: Vec<String>,
+    /// How long each cell takes, roughly, in seconds; nothing where it is not known.
+    pub seconds: Vec<Option<f64>>,
+}
+
+/// A cell of a matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A run of a program.
+    Program(Cell),
+    /// All of an experiment of another kind.
+    Whole(String),
+}
+
+impl Name {
+    /// The cell that is so called.
+    fn of(name: &str) -> Option<Self> {
+        if !name.contains('/') {
+            return Some(Self::Whole(name.to_owned()));
+        }
+        let parts: Vec<&str> = name.split('/').collect();
+        let [experiment, case, arm, repetition] = parts[..] else { return None };
+        Some(Self::Program(Cell {
+            experiment: experiment.to_owned(),
+            case: case.to_owned(),
+            arm: arm::NAMES.into_iter().find(|known| *known == arm)?,
+            repetition: repetition.parse().ok()?,
+        }))
+    }
+}
+
+/// Where the results of a whole experiment are, in a results directory.
+pub fn whole_directory(results: &Path, name: &str) -> PathBuf {
+    results.join("whole").join(name)
+}
+
+/// The mark of a whole experiment that is finished: its exit status.
+pub fn done_mark(results: &Path, name: &str) -> PathBuf {
+    whole_directory(results, name).join("done.json")
+}
+
+impl Matrix {
+    /// The matrix of a results directory.
+    ///
+    /// # Errors
+    /// Where there is none, or it cannot be read.
+    pub fn read(results: &Path) -> Result<Self> {
+        let path = results.join(FILE);
+        let text = whole::text(&path).with_context(|| {
+            format!(
+                "cannot read {} (pagemill reproduce --on … -o {} makes it)",
+                path.display(),
+                results.display()
+            )
+        })?;
+        let matrix: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no matrix of cells", path.display()))?;
+        ensure!(matrix.schema == 1, "{} is of a newer pagemill", path.display());
+        if let Some(odd) = matrix.cells.iter().find(|name| Name::of(name).is_none()) {
+            bail!("{} names {odd:?}, which is no cell", path.display());
+        }
+        Ok(matrix)
+    }
+
+    /// Writes it, and the list of its cells. One that is there already must be the same.
+    ///
+    /// # Errors
+    /// Where there is another, and where nothing can be written.
+    pub fn write(&self, results: &Path) -> Result<()> {
+        if results.join(FILE).exists() {
+            let there = Self::read(results)?;
+            let same = |of: &Self| (of.options.clone(), of.programs.clone(), of.cells.clone());
+            ensure!(
+                same(&there) == same(self),
+                "{} has other cells or options in its {FILE} (choose another directory with -o)",
+                results.display()
+            );
+        } else {
+            let text = serde_json::to_string_pretty(self)? + "\n";
+            files::write(&results.join(FILE), text, true)?;
+        }
+        let lines = self.cells.iter().enumerate().map(|(at, name)| {
+            let result = self.result(Path::new(""), name);
+            format!("{} {name} {}\n", at + 1, result.display())
+        });
+        files::write(&results.join("cells.txt"), lines.collect::<String>(), true)
+    }
+
+    /// The cell that is so called, or has this number.
+    ///
+    /// # Errors
+    /// For what is neither, with the cell that may have been meant.
+    pub fn cell(&self, called: &str) -> Result<Name> {
+        let by_number = called.parse().ok().and_then(|number: usize| number.checked_sub(1));
+        let name = match by_number {
+            Some(at) => self.cells.get(at).map(String::as_str),
+            None => self.cells.iter().map(String::as_str).find(|name| *name == called),
+        };
+        let Some(name) = name else {
+            let known = self.cells.iter().map(String::as_str);
+            let meant = meant(called, known);
+            bail!("there is no cell {called:?} among the {}{meant}", self.cells.len());
+        };
+        Name::of(name).with_context(|| format!("{name:?} is no cell"))
+    }
+
+    /// Where the result of a cell is.
+    pub fn result(&self, results: &Path, name: &str) -> PathBuf {
+        match Name::of(name) {
+            Some(Name::Program(cell)) => keep::path(results, &cell),
+            _ => whole_directory(results, name),
+        }
+    }
+
+    /// Numbers of the cells that this build has not finished, or that failed.
+    ///
+    /// # Errors
+    /// Where this program's file cannot be looked at.
+    pub fn left(&self, results: &Path) -> Result<Vec<usize>> {
+        let keep = Keep::new(results)?;
+        let done = |name: &String| match Name::of(name) {
+            Some(Name::Program(cell)) => keep.holds(&cell),
+            _ => done_mark(results, name).exists(),
+        };
+        let left = self.cells.iter().enumerate().filter(|(_, name)| !done(name));
+        Ok(left.map(|(at, _)| at + 1).collect())
+    }
+
+    /// The name of a cell by its number, and who began it last, if it is not known to have ended.
+    pub fn words(&self, results: &Path, number: usize) -> String {
+        let name = &self.cells[number - 1];
+        let last = match Name::of(name) {
+            Some(Name::Program(cell)) => keep::last_begun(results, &cell),
+            _ => whole::text(&whole_directory(results, name).join("lock")).ok(),
+        };
+        last.map_or_else(
+            || format!("{name} (not begun)"),
+            |last| format!("{name} (begun {})", last.trim()),
+        )
+    }
+
+    /// Roughly how long these cells take one after the other, as far as that is known.
+    pub fn seconds(&self, cells: &[usize]) -> f64 {
+        cells.iter().filter_map(|number| *self.seconds.get(number - 1)?).sum()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn matrix(cells: &[&str]) -> Matrix {
+        Matrix {
+            schema: 1,
+            experiments: Vec::new(),
+            programs: None,
+            options: Options {
+                quick: true,
+                repetitions: Some(2),
+                arms: None,
+                scale: 0.1,
+                settle: None,
+                seed: 1,
+            },
+            cells: cells.iter().map(|&name| name.to_owned()).collect(),
+            skipped: Vec::new(),
+            machine: Vec::new(),
+            seconds: vec![Some(2.0); cells.len()],
+        }
+    }
+
+    #[test]
+    fn a_cell_is_found_by_name_and_number_and_the_nearest_is_suggested() {
+        let matrix = matrix(&["pauses/churn/glibc/1", "moca"]);
+        let Name::Program(cell) = matrix.cell("1").unwrap() else { panic!("a program") };
+        assert_eq!((cell.arm, cell.repetition), ("glibc", 1));
+        assert_eq!(matrix.cell("moca").unwrap(), Name::Whole("moca".into()));
+        for wrong in ["0", "3", "pauses/churn/glibc/2"] {
+            assert!(matrix.cell(wrong).is_err(), "{wrong}");
+        }
+        let error = matrix.cell("pauses/churn/glibc/2").unwrap_err().to_string();
+        assert!(error.contains("did you mean \"pauses/churn/glibc/1\""), "{error}");
+    }
+
+    #[test]
+    fn a_directory_keeps_the_matrix_that_it_has() {
+        let room = tempfile::tempdir().unwrap();
+        let first = matrix(&["pauses/churn/glibc/1", "moca"]);
+        first.write(room.path()).unwrap();
+        first.write(room.path()).unwrap();
+        assert_eq!(Matrix::read(room.path()).unwrap(), first);
+        let listed = std::fs::read_to_string(room.path().join("cells.txt")).unwrap();
+        assert_eq!(
+            listed,
+            "1 pauses/churn/glibc/1 cells/pauses/churn/glibc-1.json\n2 moca whole/moca\n"
+        );
+        assert_eq!(first.left(room.path()).unwrap(), [1, 2]);
+        let error = matrix(&["moca"]).write(room.path()).unwrap_err().to_string();
+        assert!(error.contains("other cells"), "{error}");
+        std::fs::write(room.path().join(FILE), "{\"schema\": 1}").unwrap();
+        assert!(Matrix::read(room.path()).is_err());
+    }
+}
