@@ -67,6 +67,9 @@ pub struct Bound {
     len: usize,
 }
 
+// SAFETY: the mapping is this value's alone, and is no thread's more than another's.
+unsafe impl Send for Bound {}
+
 impl Bound {
     /// `len` bytes, zeroed, that `node` will provide as they are touched. `len` is rounded up to
     /// whole pages.
@@ -115,6 +118,15 @@ impl Bound {
             libc::syscall(libc::SYS_mbind, self.start, self.len, DEFAULT, none, 0_usize, 0)
         };
         if refused < 0 { Err(Error::last("unbind", "memory")) } else { Ok(()) }
+    }
+
+    /// Asks for huge pages where it is touched from now on, so that few reads wait for a page table.
+    pub fn ask_for_huge_pages(&mut self) -> Result<()> {
+        // SAFETY: the range is this value's own mapping; the advice changes no byte of it.
+        match unsafe { libc::madvise(self.start.cast(), self.len, libc::MADV_HUGEPAGE) } {
+            0 => Ok(()),
+            _ => Err(Error::last("ask for huge pages for", format_args!("{} bytes", self.len))),
+        }
     }
 
     /// Locks it in memory.

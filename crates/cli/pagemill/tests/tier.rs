@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use pagemill_model::Nanos;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_policy::tier::compose;
+use pagemill_sim::machine::Machine;
 use support::daemon::{record, record_with};
 
 fn fixture(name: &str) -> PathBuf {
@@ -197,4 +198,61 @@ fn a_recording_is_a_workload_of_the_simulator() {
         "{}",
         said(&output)
     );
+}
+
+/// On this machine, whatever it has; on two real nodes: `guest`.
+#[test]
+fn a_probed_machine_is_one_that_the_simulator_runs() {
+    let room = tempfile::tempdir().unwrap();
+    let probed = on(Path::new("/"), &["tier", "probe", "--for", "5ms"]);
+    let talk = String::from_utf8_lossy(&probed.stderr).into_owned();
+    if talk.contains("tells no memory nodes") || talk.contains("are needed to see past the caches")
+    {
+        return eprintln!("skipped: {talk}");
+    }
+    assert_eq!(probed.status.code(), Some(0), "{talk}");
+    let file = String::from_utf8(probed.stdout).unwrap();
+    let nodes = pagemill_kernel::Linux::live().memory_nodes().unwrap();
+    let one = talk.contains("only one tier was found");
+    assert_eq!(
+        (file.matches("# default tier: node").count(), one),
+        (1, nodes.len() == 1),
+        "{talk}"
+    );
+    assert_eq!(file.matches(" tier: node ").count(), nodes.len().min(2), "{file}");
+    // A point without load, and each with its figures.
+    let points = file
+        .lines()
+        .filter(|line| line.split_whitespace().count() == 5 && line.starts_with("#   "));
+    let points: Vec<&str> = points.filter(|line| !line.contains("readers")).collect();
+    assert!(points[0].starts_with("#         0   0.00 "), "{file}");
+    let machine = Machine::parse(&file).unwrap();
+    for key in ["tier.default.unloaded_ns", "tier.default.channels", "tier.default.capacity_gib"] {
+        assert!(!machine.source(key).starts_with("not measured"), "{key}: {file}");
+    }
+    assert!(machine.source("dram.cl").starts_with("not measured: "));
+    let path = room.path().join("machine.toml");
+    std::fs::write(&path, &file).unwrap();
+    let path = path.to_str().unwrap();
+    let words = [
+        "simulate",
+        "gups",
+        "--machine",
+        path,
+        "--policy",
+        "none",
+        "--seconds",
+        "1",
+        "--scale",
+        "256",
+    ];
+    let simulated = on(Path::new("/"), &words);
+    assert!(simulated.status.success(), "{}", said(&simulated));
+    for (wrong, answer) in
+        [("0,77", "no such memory node"), ("0,0", "cannot be both"), ("0", "--nodes 0,1")]
+    {
+        let refused = on(Path::new("/"), &["tier", "probe", "--nodes", wrong]);
+        assert_eq!(refused.status.code(), Some(2), "{wrong}");
+        assert!(said(&refused).contains(answer), "{wrong}: {}", said(&refused));
+    }
 }

@@ -428,6 +428,47 @@ impl Machine {
         machine
     }
 
+    /// The machine with one parameter as it was found somewhere.
+    ///
+    /// # Errors
+    /// For a value out of the parameter's range, and for no parameter.
+    pub fn found(&self, key: &str, value: f64, source: &str) -> Result<Self, MachineError> {
+        let parameter = PARAMETERS.iter().find(|parameter| parameter.name() == key);
+        let fits = |one: &&Parameter| {
+            (one.least..=one.greatest).contains(&value) && (!one.whole() || value.fract() == 0.0)
+        };
+        if parameter.filter(fits).is_none() {
+            let valid = parameter.map_or_else(|| "a parameter".to_owned(), Parameter::valid);
+            let what = format!("{value} is out of range");
+            return Err(MachineError { line: 1, key: key.to_owned(), what, valid });
+        }
+        let mut machine = self.clone();
+        machine.values.insert(key.to_owned(), value);
+        machine.sources.insert(key.to_owned(), source.to_owned());
+        Ok(machine)
+    }
+
+    /// The machine as a machine file, which [`Machine::parse`] reads.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        for parameter in PARAMETERS {
+            if parameter.section != section {
+                section = parameter.section;
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            let key = parameter.name();
+            let source = toml::Value::String(self.source(&key).to_owned());
+            let value = self.get(&key);
+            text.push_str(&format!(
+                "{} = {{ value = {value}, source = {source} }}\n",
+                parameter.key
+            ));
+        }
+        text
+    }
+
     /// A duration in nanoseconds in DRAM clocks, rounded.
     #[must_use]
     pub fn clocks(&self, ns: f64) -> u64 {
@@ -506,6 +547,25 @@ mod tests {
         for parameter in PARAMETERS {
             let key = format!("{}.{}", parameter.section, parameter.key);
             assert!(!machine.source(&key).is_empty(), "{key} names no source");
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_written_and_read_again_and_what_cannot_be_is_refused() {
+        let built_in = Machine::parse(ICELAKE).unwrap();
+        let source = "measured: \"a\" 'b' \\ c";
+        let machine = built_in.found("tier.default.unloaded_ns", 91.25, source).unwrap();
+        let again = Machine::parse(&machine.text()).unwrap();
+        for parameter in PARAMETERS {
+            let key = parameter.name();
+            assert_eq!(again.get(&key), machine.get(&key), "{key}");
+            assert_eq!(again.source(&key), machine.source(&key), "{key}");
+        }
+        assert_eq!(again.get("tier.default.unloaded_ns"), 91.25);
+        for (key, value) in [("tier.default.channels", 1.5), ("cache.llc_mib", -1.0), ("x.y", 1.0)]
+        {
+            let error = built_in.found(key, value, "").unwrap_err();
+            assert!(error.to_string().contains(key), "{error}");
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Dry by default: it says what it would move. With `--apply` it moves.
 
+mod probe;
 mod show;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ Examples:
   pagemill tier -p 4711                             what would move, second by second
   pagemill tier -p 4711 --apply --rate 200M         moves it, at most 200 MiB a second
   pagemill tier --cgroup web.slice --policy tpp+colloid --apply
+  pagemill tier probe > machine.toml                this machine's tiers, for simulate --machine
   pagemill tier status --prometheus                 what running daemons did
   pagemill tier -p 4711 --record rec && pagemill tier replay rec
 ";
@@ -76,6 +78,8 @@ enum Command {
         #[command(flatten)]
         printed: Printed,
     },
+    /// Measure latency against bandwidth of each memory node, and print a machine file for simulate
+    Probe(probe::Arguments),
     /// Put back settings that a killed daemon left changed
     Restore,
 }
@@ -169,6 +173,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             show::doctor(&answer, *json)?;
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
+        Some(Command::Probe(arguments)) => probe::run(&linux, arguments),
         Some(Command::Status { printed: Printed { json, .. }, prometheus }) => {
             let daemons = status::all(&loan::directory(&linux));
             if *prometheus {

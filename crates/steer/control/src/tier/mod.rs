@@ -9,6 +9,7 @@
 //! ```
 
 pub mod actuators;
+pub mod curve;
 pub mod daemon;
 pub mod doctor;
 pub mod latency;

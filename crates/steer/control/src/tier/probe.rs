@@ -16,11 +16,11 @@ use pagemill_kernel::mempolicy::Bound;
 
 /// Bytes of each buffer.
 const BUFFER: usize = 64 << 20;
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 /// Batches of a look; their spread gives the interval.
 const BATCHES: usize = 40;
 /// Reads of a batch.
-const READS: usize = 50;
+pub(super) const READS: usize = 50;
 
 /// One node's chase.
 #[derive(Debug)]
@@ -43,14 +43,18 @@ impl Chase {
     }
 
     fn with_size(node: u32, size: usize) -> pagemill_kernel::Result<Self> {
-        let lines = size / LINE;
-        let mut memory = Bound::on(node, size)?;
+        Ok(Self::in_memory(Bound::on(node, size)?))
+    }
+
+    /// A ring in memory that was not touched yet, of a power of two of lines.
+    pub(super) fn in_memory(mut memory: Bound) -> Self {
+        let lines = memory.len() / LINE;
         let bytes = memory.bytes();
         for at in 0..lines {
             let link = next(at, lines) as u64;
             bytes[at * LINE..at * LINE + 8].copy_from_slice(&link.to_ne_bytes());
         }
-        Ok(Self { memory, at: 0, lines })
+        Self { memory, at: 0, lines }
     }
 
     /// Mean time of a read in each batch, nanoseconds.
