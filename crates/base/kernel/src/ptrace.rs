@@ -305,40 +305,65 @@ pub fn poll_one(thread: u32) -> Result<Option<Stop>> {
     Ok(wait(thread as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
 }
 
-/// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`.
+/// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`. Its end is left for
+/// [`poll`] to tell: whoever waits here for something else may drop it.
 pub fn wait_for(thread: u32, limit: Duration) -> Result<Stop> {
     crate::heartbeat::beat();
     let end = Instant::now() + limit;
     loop {
         // Nearly always it comes at once; what interrupts the call otherwise costs two calls.
-        if let Some(stop) = poll_one(thread)? {
-            return Ok(stop);
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        let object = || format!("thread {thread}");
-        if left.is_zero() {
-            let why = format!("it does not stop within {} s", limit.as_secs());
-            return Err(Error::new(Kind::Busy, "wait for", object(), why));
-        }
-        let alarm = Alarm::set(left)?;
-        let mut status = 0;
-        let flags = libc::__WALL | libc::__WNOTHREAD;
-        // SAFETY: `status` is valid for writes.
-        let found = unsafe { libc::waitpid(thread as libc::pid_t, &mut status, flags) };
-        let error = io::Error::last_os_error();
-        drop(alarm);
-        if found > 0 {
-            return Ok(decode(status));
-        }
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::ECHILD) => {
-                let gone = io::Error::from_raw_os_error(libc::ESRCH);
-                return Err(Error::io("wait for", object(), gone));
+        let told = match told(thread, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG)? {
+            None => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    let (why, object) = (
+                        format!("it does not stop within {} s", limit.as_secs()),
+                        format!("thread {thread}"),
+                    );
+                    return Err(Error::new(Kind::Busy, "wait for", object, why));
+                }
+                let _alarm = Alarm::set(left)?;
+                told(thread, libc::WEXITED | libc::WNOWAIT)?
             }
-            _ => return Err(Error::io("wait for", object(), error)),
+            told => told,
+        };
+        match told {
+            Some(stop) if stop.is_end() => return Ok(stop),
+            // One that was killed just now has no stop to tell any more.
+            Some(_) => match self::told(thread, libc::WNOHANG) {
+                Ok(Some(stop)) => return Ok(stop),
+                Ok(None) => {}
+                Err(error) if error.kind() == Kind::Gone => {}
+                Err(error) => return Err(error),
+            },
+            None => {}
         }
     }
+}
+
+/// A stop of `thread`'s, or what else `flags` ask for; `None`: nothing, or the call was interrupted.
+fn told(thread: u32, flags: i32) -> Result<Option<Stop>> {
+    let flags = flags | libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
+    // SAFETY: all zeros is a value of the structure.
+    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `told` is valid for writes.
+    if unsafe { libc::waitid(libc::P_PID, thread, &raw mut told, flags) } != 0 {
+        let error = io::Error::last_os_error();
+        let error = match error.raw_os_error() {
+            Some(libc::EINTR) => return Ok(None),
+            Some(libc::ECHILD) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => error,
+        };
+        return Err(Error::io("wait for", format_args!("thread {thread}"), error));
+    }
+    // SAFETY: waitid has filled in these for a child, or left the zeros.
+    let (who, status) = unsafe { (told.si_pid(), told.si_status()) };
+    Ok((who != 0).then_some(match told.si_code {
+        libc::CLD_EXITED => Stop::Exited(status),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Stop::Killed(status),
+        // What waitpid(2) tells of a stop.
+        _ => decode(status << 8 | 0x7f),
+    }))
 }
 
 /// Interrupts the calling thread's system calls from a moment on, again and again until it is dropped.
@@ -439,5 +464,35 @@ fn decode(status: i32) -> Stop {
         libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
         libc::PTRACE_EVENT_STOP => Stop::Group(signal),
         other => Stop::Other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waits for the end of a call that a thread was made to do is not who keeps account of threads.
+    #[test]
+    fn an_end_that_was_waited_for_is_told_once_more() {
+        let sleep = c"/bin/sleep".to_owned();
+        let words = [sleep.clone(), c"60".to_owned()];
+        let launched = launch(&sleep, &words, &[], &Setup::default()).unwrap();
+        let child = launched.pid;
+        if let Err(error) = seize(child, FOLLOW) {
+            crate::signal::send(child, 9).unwrap();
+            return println!("skipped: {error}");
+        }
+        launched.go().unwrap();
+        let limit = Duration::from_secs(60);
+        assert_eq!(wait_for(child, limit).unwrap(), Stop::Exec);
+        crate::signal::send(child, 9).unwrap();
+        while wait_for(child, limit).unwrap() == Stop::Exit {
+            resume(child, 0).unwrap();
+        }
+        for _ in 0..2 {
+            assert_eq!(wait_for(child, limit).unwrap(), Stop::Killed(9));
+        }
+        assert_eq!(poll_one(child).unwrap(), Some(Stop::Killed(9)));
+        assert_eq!(wait_for(child, limit).unwrap_err().kind(), Kind::Gone);
     }
 }

@@ -8,6 +8,8 @@ mod support;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, Source as _};
 use serde_json::Value;
 use support::{Ran, compiled, pagemill, ran};
 
@@ -69,6 +71,103 @@ fn every_page_that_a_program_touches_is_in_the_recording_and_no_other() {
     assert!(accesses["intervals"].as_u64().unwrap() > 1, "{accesses}");
     let text = ran(pagemill().arg("report").arg(&recording));
     assert!(text.out.contains("working set of an interval"), "{}", text.out);
+}
+
+/// Writes to one page all the time while children that share it come and go, and to shared memory, which is not kept.
+/// Then reads a third page, has the kernel take it for a futex that processes may share, and writes to it, once in
+/// several intervals. Prints where the three lie.
+const WRITES_AGAIN: &str = r#"
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+static char *page(int kind) { return mmap(0, 4096, 3, kind | MAP_ANONYMOUS, -1, 0); }
+static volatile char *pulse;
+static void spin(volatile char *at, int ms) {
+    struct timespec now, from;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    do {
+        for (int i = 0; i < 1000; i++) { (*at)++; (*pulse)++; }
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    } while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < ms);
+}
+int main(void) {
+    char *kept = page(MAP_PRIVATE);
+    volatile int *word = (volatile int *)page(MAP_PRIVATE);
+    pulse = page(MAP_SHARED);
+    printf("%p\n%p\n%p\n", kept, (void *)word, (void *)pulse);
+    fflush(stdout);
+    for (int i = 0; i < 6; i++) {
+        pid_t child = fork();
+        if (!child) { pause(); _exit(0); }
+        spin(kept, 25);
+        kill(child, SIGKILL);
+        waitpid(child, 0, 0);
+        spin(kept, 10);
+    }
+    for (int i = 0; i < 6; i++) {
+        spin(kept, 25);
+        int before = *word;
+        syscall(SYS_futex, word, FUTEX_WAKE, 1, 0, 0, 0);
+        *word = before + 1;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_page_that_was_kept_or_taken_by_the_kernel_is_told_as_written_when_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "again", WRITES_AGAIN, &["-O1"]) else { return };
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--access-interval", "5ms", "-o"])
+        .arg(&recording)
+        .arg("--")
+        .arg(&program));
+    if skipped(&run) {
+        return;
+    }
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let places = run.out.lines().map(|line| u64::from_str_radix(&line[2..], 16).unwrap());
+    let [kept, word, pulse] = places.collect::<Vec<u64>>()[..] else { panic!("{run:?}") };
+    let (mut touched, mut written, mut keeps) = ([0; 2], [0; 2], 0);
+    let mut reader = Reader::open(&recording).unwrap();
+    let back_end = reader.meta().accesses.clone().unwrap().back_end;
+    let mut parent = None;
+    while let Some(event) = reader.next_event().unwrap() {
+        let Event::Touched(row) = event else { continue };
+        if *parent.get_or_insert(row.pid) != row.pid {
+            continue;
+        }
+        let Some(written_starts) = &row.written_starts else {
+            return println!("skipped: {back_end}");
+        };
+        let has = |starts: &[u64], pages: &Option<Vec<u64>>, at: u64| {
+            let mut runs = starts.iter().zip(pages.iter().flatten());
+            runs.any(|(start, pages)| (*start..start + pages * 4096).contains(&at))
+        };
+        let touches = |at: u64| has(row.starts.as_deref().unwrap(), &row.pages, at);
+        let writes = |at: u64| has(written_starts, &row.written_pages, at);
+        keeps += u64::from(row.kept.unwrap() > 0);
+        // In some intervals the program does not run.
+        if touches(kept) && touches(pulse) {
+            (touched[0], written[0]) = (touched[0] + 1, written[0] + u64::from(writes(kept)));
+        }
+        (touched[1], written[1]) =
+            (touched[1] + u64::from(touches(word)), written[1] + u64::from(writes(word)));
+    }
+    assert!(keeps > 3, "{keeps} intervals with kept pages");
+    // The two writes of a round may lie in two intervals.
+    assert!(written[0] + 2 >= touched[0], "touched {touched:?}, written {written:?}");
+    // So may reading and writing.
+    if back_end == "bpf" {
+        assert!(written[1] >= 5, "touched {touched:?}, written {written:?}");
+    }
 }
 
 /// Threads, forked children and a timer's handler map memory, cut it, let it grow again and give it back; whatever is

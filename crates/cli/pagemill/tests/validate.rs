@@ -262,6 +262,48 @@ fn judged_without(directory: &Path) -> ValidationView {
     validation.view()
 }
 
+/// A shell and its children, which work at the same time on memory that they shared at the fork, each for several
+/// intervals.
+const SHELL: &str = r#"
+for i in 1 2 3; do
+    (j=0; while [ $j -lt 200 ]; do j=$((j + 1)); x=$x$j; done) &
+    j=0; y=
+    while [ $j -lt 400 ]; do j=$((j + 1)); y=$y$j; done
+    wait
+done
+/bin/true
+"#;
+
+#[test]
+fn of_a_shell_and_its_children_no_page_is_missing_while_their_memory_is_kept() {
+    if skipped() {
+        return;
+    }
+    let run = ran(pagemill().args([
+        "validate",
+        "--json",
+        "--access-interval",
+        "1ms",
+        "--",
+        "sh",
+        "-c",
+        SHELL,
+    ]));
+    if run.code() == Some(2) {
+        println!("skipped: {}", run.err);
+        return;
+    }
+    let result: Value = serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{run:?}"));
+    let tallies = ["touched", "written"].iter().flat_map(|kind| result[kind].as_object().unwrap());
+    let of_intervals = ["touched_in_intervals", "written_in_intervals"];
+    let missing = tallies
+        .map(|(_, tally)| tally)
+        .chain(of_intervals.iter().map(|name| &result[name]))
+        .map(|tally| tally["missing"].as_u64().unwrap());
+    assert_eq!(missing.sum::<u64>(), 0, "{result}");
+    assert!(result["touched_in_intervals"]["kept"].as_u64().unwrap() > 0, "{result}");
+}
+
 #[test]
 fn both_back_ends_see_the_same_pages_and_the_validator_can_fail() {
     if skipped() {

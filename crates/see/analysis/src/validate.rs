@@ -20,7 +20,7 @@
 //!
 //! A page of a file, told without a fault of its own, may have been mapped around a fault near it: counted, too. So is
 //! a page of which the recording itself says that it may only have been kept: as many as the row counts, told in the
-//! interval before, without a fault in this one.
+//! interval before or left by a fork before the first, without a fault in this one.
 //!
 //! For written pages the same with writes. Looked at is memory of the program alone, which is what the
 //! mappings of the exact recording say.
@@ -142,6 +142,13 @@ struct Expected {
     missed: BTreeSet<(usize, u64)>,
     /// Accesses that may be of one interval or the next.
     on_borders: u64,
+}
+
+/// Pages that intervals tell of.
+struct Told {
+    all: BTreeSet<u64>,
+    /// Of these, what some interval may have kept only.
+    kept: BTreeSet<u64>,
 }
 
 /// A page that differs: whether it is missing, its number, and the interval's if it is of one.
@@ -350,9 +357,9 @@ impl Validation {
             view.on_borders += expected.on_borders;
         }
         let (mut parts, mut differences) = (Tally::default(), Vec::new());
-        let all =
+        let told =
             self.in_intervals(pid, intervals, written, &expected, (&mut parts, &mut differences));
-        let whole = self.whole(pid, written, kinds, (&expected, &all), &mut differences);
+        let whole = self.whole(pid, written, kinds, (&expected, &told), &mut differences);
         let (into, total) = match written {
             false => (&mut view.touched, &mut view.touched_in_intervals),
             true => (&mut view.written, &mut view.written_in_intervals),
@@ -424,7 +431,7 @@ impl Validation {
         expected
     }
 
-    /// Holds what each interval tells against what is expected of it; all pages that any tells of.
+    /// Holds what each interval tells against what is expected of it.
     fn in_intervals(
         &self,
         pid: u64,
@@ -432,10 +439,10 @@ impl Validation {
         written: bool,
         expected: &Expected,
         (parts, differences): (&mut Tally, &mut Vec<Differs>),
-    ) -> BTreeSet<u64> {
+    ) -> Told {
         parts.exact = expected.certain.len() as u64;
         parts.missing = expected.missed.len() as u64;
-        let mut all: BTreeSet<u64> = BTreeSet::new();
+        let (mut all, mut kept) = (BTreeSet::new(), BTreeSet::new());
         let has = |of: &HashMap<u64, RangeSet<usize>>, number: u64, at: usize| {
             of.get(&number).is_some_and(|intervals| intervals.contains(&at))
         };
@@ -454,9 +461,10 @@ impl Validation {
                     By::Emulator => parts.emulator += 1,
                     By::Around => parts.around += 1,
                     By::Kept
-                        if left > 0 && before.is_some_and(|row| row.touched.contains(&number)) =>
+                        if left > 0 && before.is_none_or(|row| row.touched.contains(&number)) =>
                     {
                         (parts.kept, left) = (parts.kept + 1, left - 1);
+                        kept.insert(number);
                     }
                     By::Program | By::Kept => {
                         parts.extra += 1;
@@ -470,16 +478,16 @@ impl Validation {
         let number_of = |at: usize| intervals.get(at).map(|interval| interval.number);
         let missed = expected.missed.iter().take(SHOWN);
         differences.extend(missed.map(|&(at, number)| (true, number, number_of(at))));
-        all
+        Told { all, kept }
     }
 
-    /// The pages of the whole run, by the kind of memory: those that are expected against `all` that were told.
+    /// The pages of the whole run, by the kind of memory: those that are expected against those that were told.
     fn whole(
         &self,
         pid: u64,
         written: bool,
         kinds: &HashMap<(u64, u64), &'static str>,
-        (expected, all): (&Expected, &BTreeSet<u64>),
+        (expected, Told { all, kept }): (&Expected, &Told),
         differences: &mut Vec<Differs>,
     ) -> BTreeMap<&'static str, Tally> {
         let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
@@ -515,6 +523,7 @@ impl Validation {
                     By::Kernel => tally.kernel += 1,
                     By::Emulator => tally.emulator += 1,
                     By::Around => tally.around += 1,
+                    By::Kept if kept.contains(&number) => tally.kept += 1,
                     By::Program | By::Kept => {
                         tally.extra += 1;
                         differences.push((false, number, None));
@@ -690,6 +699,20 @@ mod tests {
         assert_eq!(view(&exact, &told).touched_in_intervals.kept, 2);
         let told = [interval(0, &[1, 2], &[]), second, access(1, 150, 0)];
         assert_eq!(view(&exact, &told).touched_in_intervals.kept, 1);
+    }
+
+    #[test]
+    fn what_a_fork_left_is_kept_in_the_first_interval_and_in_the_whole() {
+        let mut first = interval(0, &[1, 2], &[]);
+        for (kept, extra) in [(0, 1), (1, 0)] {
+            if let Event::Touched(row) = &mut first {
+                row.kept = Some(kept);
+            }
+            let view = view(&[access(1, 50, 0)], &[first.clone()]);
+            let (parts, whole) = (view.touched_in_intervals, view.touched["heap"]);
+            assert_eq!((parts.kept, parts.extra), (kept, extra));
+            assert_eq!((whole.kept, whole.extra, whole.exact), (kept, extra, 1));
+        }
     }
 
     /// A process that executes another program has other memory where the first had its own.

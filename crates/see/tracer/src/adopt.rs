@@ -128,7 +128,10 @@ impl Tracer {
             let object = format!("process {pid}");
             return Err(Error::new(Kind::Unsupported, "adopt", object, why));
         }
-        let _ = sink.interval(child.interval(true)?);
+        let interval = child.interval(true)?;
+        // Its faults are told before it.
+        self.drain(sink);
+        let _ = sink.interval(interval);
         self.own_memory(pid, thread)
     }
 
@@ -149,6 +152,8 @@ impl Tracer {
             &mut self.untraced,
         )?;
         process.original.clear();
+        // What could not be dropped is told once more.
+        let _ = process.begin_afresh();
         (process.intervals, process.began) = (number, now());
         self.processes.insert(pid, process);
         self.tell_keeper();

@@ -171,7 +171,9 @@ impl Tracer {
             question::EXECVE | question::EXECVEAT if shares => Answer::GoOn,
             question::EXECVE | question::EXECVEAT => {
                 // Its memory is about to go. If the call fails, this was a short interval.
-                let _ = sink.interval(process.tick(now, false)?);
+                let interval = process.tick(now, false)?;
+                self.drain(sink);
+                let _ = sink.interval(interval);
                 Answer::GoOn
             }
             question::PTRACE | question::USERFAULTFD => {

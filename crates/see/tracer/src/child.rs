@@ -88,11 +88,10 @@ impl Child {
             kept: 0,
             stays: false,
         };
-        if child.watched.is_none() {
-            child.see(0, u64::MAX)?;
-            let here = std::mem::take(&mut child.pending);
-            child.kept = here.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
-        }
+        // Of memory that was private before, its parent's entries are its own, too.
+        child.see(0, u64::MAX)?;
+        let here = normal(std::mem::take(&mut child.pending));
+        child.kept = here.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
         Ok(child)
     }
 

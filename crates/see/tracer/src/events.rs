@@ -75,7 +75,14 @@ impl Events {
                 FaultSource::Scan => Ok(Self::None),
             };
             match found {
-                Ok(events) => return (events, source, not_used),
+                Ok(events) => {
+                    if let Self::Bpf(accesses) = &events
+                        && let Some(why) = accesses.not_told()
+                    {
+                        not_used.push(format!("pages that the kernel takes for futexes: {why}"));
+                    }
+                    return (events, source, not_used);
+                }
                 Err(error) => not_used.push(format!("{}: {error}", source.name())),
             }
         }

@@ -222,6 +222,17 @@ impl Process {
         Ok(interval)
     }
 
+    /// Begins its intervals anew, while nobody runs: what is there now was told.
+    pub(crate) fn begin_afresh(&mut self) -> Result<()> {
+        let (drop, stays) = self.collect()?;
+        self.zap(&normal(drop))?;
+        self.pending.clear();
+        self.written.clear();
+        self.protected.clear();
+        self.stays = stays;
+        Ok(())
+    }
+
     fn heap(&self) -> PageRange {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
         PageRange::new(word(&self.control.break_start), word(&self.control.break_end))
@@ -284,7 +295,26 @@ impl Process {
         self.own_files = maps.iter().any(own_file);
         let ours = |mapping: &Mapping| mapping.inode == self.inode && !mapping.shared;
         let own = maps.iter().filter(|mapping| own_file(mapping) || ours(mapping));
-        Ok(without(drop, own.map(Mapping::range)))
+        let own: Vec<PageRange> = own.map(Mapping::range).collect();
+        self.protect_kept(&own)?;
+        Ok(without(drop, own.into_iter()))
+    }
+
+    /// Protects what is there of memory whose entries stay, so that the first write of an interval is a fault there,
+    /// too. What came since it was scanned was touched.
+    fn protect_kept(&mut self, own: &[PageRange]) -> Result<()> {
+        // Where faults do not say that they are writes, it is not known what was written.
+        if self.arm || self.granule != Granule::Page {
+            return Ok(());
+        }
+        let present = pagemap::PRESENT;
+        for &PageRange { start, end } in own {
+            let pending = &mut self.pending;
+            self.pagemap.scan_and_protect(start, end, (present, 0), present, |region| {
+                pending.push(region.range());
+            })?;
+        }
+        Ok(())
     }
 
     /// What may be scanned and dropped: all of the address space but what is ours or stays as it is.

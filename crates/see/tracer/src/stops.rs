@@ -68,7 +68,9 @@ impl Tracer {
         }
         if let Some(child) = self.children.get_mut(&thread) {
             // Seen before it executed the program.
-            let _ = sink.interval(child.interval(false)?);
+            let interval = child.interval(false)?;
+            self.drain(sink);
+            let _ = sink.interval(interval);
         }
         if let Err(error) = self.executed(thread) {
             self.untouched(thread, &error);
@@ -273,7 +275,9 @@ impl Tracer {
             self.drain(sink);
             let _ = sink.interval(interval);
         } else if let Some(child) = self.children.get_mut(&pid) {
-            let _ = sink.interval(child.interval(true)?);
+            let interval = child.interval(true)?;
+            self.drain(sink);
+            let _ = sink.interval(interval);
         }
         self.forget(pid)
     }

@@ -4,7 +4,7 @@
  * written down here. Nothing is timed and nothing is paired, so the programs have no state.
  *
  * Always true: a fault of a followed process on a user address is in the ring exactly once, or counted
- * as lost.
+ * as lost; so is one that the kernel makes without an exception for a futex.
  */
 #include "kernel.h"
 
@@ -23,8 +23,14 @@ struct access {
 };
 
 struct pt_regs {
+	unsigned long r8;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
 	unsigned long ip;
 } KERNEL;
+
+enum { ERROR_WRITE = 2 };
 
 /* A bit for each number that a process can have: looking one up is an addition, not a hash. */
 struct {
@@ -46,7 +52,7 @@ struct {
 	VALUE(max_entries, 64 << 20);
 } accesses SEC(".maps");
 
-inline_ void note(unsigned long address, struct pt_regs *registers, unsigned long error, u32 in_kernel)
+inline_ void note(unsigned long address, u64 instruction, unsigned long error, u32 in_kernel)
 {
 	u64 ids = current_ids();
 	u32 process = ids >> 32, zero = 0, at = process / 64;
@@ -62,7 +68,7 @@ inline_ void note(unsigned long address, struct pt_regs *registers, unsigned lon
 	}
 	access->time = now_ns();
 	access->address = address;
-	access->instruction = registers->ip;
+	access->instruction = instruction;
 	access->thread = ids;
 	access->process = process;
 	access->what = (error & 0xffff) | (cpu_number() & 0x7fff) << CPU_SHIFT | in_kernel;
@@ -72,7 +78,7 @@ inline_ void note(unsigned long address, struct pt_regs *registers, unsigned lon
 SEC("tp_btf/page_fault_user")
 int user(u64 *arguments)
 {
-	note(arguments[0], (struct pt_regs *)arguments[1], arguments[2], 0);
+	note(arguments[0], ((struct pt_regs *)arguments[1])->ip, arguments[2], 0);
 	return 0;
 }
 
@@ -81,6 +87,25 @@ int in_kernel(u64 *arguments)
 {
 	/* Faults on the kernel's own addresses are not the program's. */
 	if ((long)arguments[0] > 0)
-		note(arguments[0], (struct pt_regs *)arguments[1], arguments[2], IN_KERNEL);
+		note(arguments[0], ((struct pt_regs *)arguments[1])->ip, arguments[2], IN_KERNEL);
+	return 0;
+}
+
+/* A page that the kernel takes for itself it maps, or makes writable, without an exception. In a call about a futex that
+ * processes may share the lock of the address space is taken only if the word's page is not there for writing, and then
+ * it is made so. */
+SEC("tp_btf/mmap_lock_start_locking")
+int locks(u64 *arguments)
+{
+	enum { FUTEX = 202, PRIVATE = 128, COMMANDS = 127 };
+	/* FUTEX_REQUEUE, FUTEX_CMP_REQUEUE, FUTEX_WAKE_OP, FUTEX_WAIT_REQUEUE_PI, FUTEX_CMP_REQUEUE_PI */
+	const unsigned long of_two = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 11 | 1 << 12;
+	struct pt_regs *registers = user_registers(current_task());
+	unsigned long operation = registers->si;
+	if (registers->orig_ax != FUTEX || operation & PRIVATE)
+		return 0;
+	note(registers->di, registers->ip, ERROR_WRITE, IN_KERNEL);
+	if ((operation & COMMANDS) < 32 && of_two >> (operation & COMMANDS) & 1)
+		note(registers->r8, registers->ip, ERROR_WRITE, IN_KERNEL);
 	return 0;
 }

@@ -89,6 +89,7 @@ pub struct Accesses {
     processes: Bits,
     lost: Counters,
     ring: Ring,
+    not_told: Option<String>,
 }
 
 impl Accesses {
@@ -97,7 +98,9 @@ impl Accesses {
         let mut object = Object::open("the BPF programs for accesses", objects::ACCESSES, &[])?;
         object.attach_tracepoint("user", "page_fault_user")?;
         object.attach_tracepoint("in_kernel", "page_fault_kernel")?;
+        let not_told = object.attach_tracepoint("locks", "mmap_lock_start_locking").err();
         Ok(Self {
+            not_told: not_told.map(|error| error.to_string()),
             processes: object.map("processes")?,
             lost: object.map("lost")?,
             ring: Ring(object.map("accesses")?),
@@ -134,6 +137,11 @@ impl Accesses {
                 each(access);
             }
         });
+    }
+
+    /// Why nothing is told of pages that the kernel takes for a futex, without an exception, if nothing is.
+    pub fn not_told(&self) -> Option<&str> {
+        self.not_told.as_deref()
     }
 
     /// Accesses that the ring had no room for, since the beginning.

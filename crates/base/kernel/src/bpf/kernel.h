@@ -20,6 +20,8 @@ typedef unsigned long long u64;
 enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_HASH = 5, MAP_PERCPU_ARRAY = 6, MAP_RINGBUF = 27, MAP_TASK_STORAGE = 29 };
 enum { ANY = 0, NOEXIST = 1, NO_PREALLOC = 1, STORAGE_CREATE = 1, RING_NO_WAKEUP = 1 };
 
+struct pt_regs;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -35,5 +37,6 @@ static void *(*ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
 static void (*ring_submit)(void *data, u64 flags) = (void *)132;
 static void *(*task_storage)(void *map, struct task_struct *task, void *value, u64 flags) = (void *)156;
 static struct task_struct *(*current_task)(void) = (void *)158;
+static struct pt_regs *(*user_registers)(struct task_struct *task) = (void *)175;
 
 #endif
