@@ -36,13 +36,22 @@ pub const OBJECTS: usize = 400;
 /// Lines of code that are kept.
 pub const LINES: usize = 400;
 
-/// A build for tests is some thirty times slower, and meets crafted recordings only.
-const SHIFT: u32 = if cfg!(debug_assertions) { 22 } else { 30 };
+/// How much is looked at where pages stand for accesses. More is told by nobody but who made a recording up; it is left
+/// out, and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Pages that are looked at one by one, over all intervals.
+    pub looks: u64,
+    /// Pages that are told apart.
+    pub pages: usize,
+}
 
-/// Where pages stand for accesses: how many are looked at one by one (4 TiB, over all intervals), and told apart (128
-/// GiB). More are told by nobody but who made a recording up, and left out.
-const LOOKS: u64 = if cfg!(test) { 1 << 12 } else { 1 << SHIFT };
-const PAGES: usize = if cfg!(test) { 1 << 11 } else { 1 << (SHIFT - 5) };
+impl Default for Bounds {
+    /// 4 TiB, and 128 GiB, in pages of 4 KiB.
+    fn default() -> Self {
+        Self { looks: 1 << 30, pages: 1 << 25 }
+    }
+}
 
 /// What happened in a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +154,9 @@ pub struct HeatView {
     /// What was live of what was allocated.
     #[serde(default)]
     pub kept: Kept,
+    /// Touched and written pages of intervals that were left out, for there were more than the [`Bounds`].
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// Small keys that nobody chooses against us.
@@ -222,15 +234,18 @@ pub struct HeatFold<S> {
     order: Vec<u64>,
     working_set: Vec<u64>,
     accesses: u64,
+    bounds: Bounds,
     /// Pages of rows that were looked at one by one.
     looks: u64,
+    /// Pages of rows that were not.
+    left_out: u64,
     /// Process, first byte and place of the access before: often the same.
     before: Slot<Option<(u64, u64, Place)>>,
 }
 
 impl<S: Symbols> HeatFold<S> {
-    /// Nothing yet. `events`: whether the recording tells accesses one by one.
-    pub fn new(started: Nanos, page: u64, events: bool, symbols: S) -> Self {
+    /// Nothing yet. `events`: whether the recording tells accesses one by one; else pages up to `bounds` stand for them.
+    pub fn new(started: Nanos, page: u64, events: bool, bounds: Bounds, symbols: S) -> Self {
         Self {
             names: Names::new(symbols),
             started,
@@ -247,7 +262,9 @@ impl<S: Symbols> HeatFold<S> {
             order: Vec::new(),
             working_set: Vec::new(),
             accesses: 0,
+            bounds,
             looks: 0,
+            left_out: 0,
             before: Slot::new(None),
         }
     }
@@ -402,9 +419,12 @@ impl<S: Symbols> HeatFold<S> {
         let touched = runs(&row.starts, &row.pages, page).map(|run| (run, false));
         let written = runs(&row.written_starts, &row.written_pages, page).map(|run| (run, true));
         for (run, write) in touched.chain(written) {
+            let end = run.end;
             for number in run {
-                if self.looks >= LOOKS || self.pages.len() >= PAGES {
-                    return;
+                let Bounds { looks, pages } = self.bounds;
+                if self.looks >= looks || self.pages.len() >= pages {
+                    add(&mut self.left_out, end - number);
+                    break;
                 }
                 self.looks += 1;
                 self.count(row.time, pid, number * page, thread, (write, 1));
@@ -481,6 +501,7 @@ impl<S: Symbols> Fold for HeatFold<S> {
             accesses: self.accesses,
             sparse,
             kept,
+            left_out: self.left_out,
         }
     }
 }
@@ -685,7 +706,7 @@ mod tests {
     }
 
     fn fold(events: &[Event]) -> HeatView {
-        let mut fold = HeatFold::new(Nanos(0), 4096, true, One);
+        let mut fold = HeatFold::new(Nanos(0), 4096, true, Bounds::default(), One);
         layout().iter().chain(events).for_each(|event| fold.event(event));
         fold.view()
     }
@@ -729,18 +750,41 @@ mod tests {
         assert!(view.objects.is_empty() && view.lines.is_empty() && view.accesses == 0);
     }
 
+    fn row(pages: u64) -> Event {
+        Event::Touched(Box::new(Touched {
+            pid: Some(7),
+            starts: Some(vec![4096, 4096]),
+            pages: Some(vec![pages, pages]),
+            ..Touched::default()
+        }))
+    }
+
     #[test]
     fn a_row_of_more_pages_than_there_are_addresses_ends() {
-        let mut fold = HeatFold::new(Nanos(0), 4096, false, One);
+        let bounds = Bounds { looks: 1 << 12, pages: 1 << 11 };
+        let mut fold = HeatFold::new(Nanos(0), 4096, false, bounds, One);
         for _ in 0..3 {
-            fold.event(&Event::Touched(Box::new(Touched {
-                pid: Some(7),
-                starts: Some(vec![4096, 4096]),
-                pages: Some(vec![u64::MAX, u64::MAX]),
-                ..Touched::default()
-            })));
+            fold.event(&row(u64::MAX));
         }
-        assert_eq!(fold.view().accesses, PAGES as u64);
+        let view = fold.view();
+        assert_eq!(view.accesses, 1 << 11);
+        assert!(view.left_out > 1 << 40, "{}", view.left_out);
+    }
+
+    #[test]
+    fn what_is_beyond_a_bound_is_counted_and_what_is_not_is_not() {
+        for (looks, pages, left_out) in
+            [(1 << 12, 1 << 11, 0), (5, 1 << 11, 15), (1 << 12, 7, 13), (20, 20, 0)]
+        {
+            let mut fold = HeatFold::new(Nanos(0), 4096, false, Bounds { looks, pages }, One);
+            fold.event(&row(10));
+            let view = fold.view();
+            assert_eq!(
+                (view.accesses, view.left_out),
+                (20 - left_out, left_out),
+                "{looks} {pages}"
+            );
+        }
     }
 
     proptest! {

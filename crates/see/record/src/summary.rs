@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
-use pagemill_analysis::heat::{HeatFold, HeatView};
+use pagemill_analysis::heat::{Bounds, HeatFold, HeatView};
 use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
@@ -42,6 +42,16 @@ pub struct Summary {
     pub heat: HeatView,
 }
 
+/// How many pages are looked at. A build for tests is some thirty times slower, and meets made up recordings: its tests
+/// ask for fewer.
+fn bounds() -> Bounds {
+    let asked = cfg!(debug_assertions).then(|| std::env::var("PAGEMILL_TEST_HEAT").ok()).flatten();
+    match asked.and_then(|pages| pages.parse().ok()) {
+        Some(pages) => Bounds { looks: 32 * pages as u64, pages },
+        None => Bounds::default(),
+    }
+}
+
 /// The folds that it is made by.
 #[derive(Debug)]
 pub struct Folds {
@@ -64,7 +74,7 @@ impl Folds {
         Self {
             fingerprint: String::new(),
             accesses: AccessFold::new(started, page),
-            heat: HeatFold::new(started, page, events, Files::default()),
+            heat: HeatFold::new(started, page, events, bounds(), Files::default()),
         }
     }
 

@@ -54,6 +54,8 @@ pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
     command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", prefault());
     command.env("PAGEMILL_NAMES_LIB", sites());
+    // Made up recordings tell of more pages than a build for tests looks at in a moment.
+    command.env("PAGEMILL_TEST_HEAT", (1 << 17).to_string());
     for name in
         ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_HUGE"]
     {

@@ -12,7 +12,7 @@ use super::*;
 use crate::accesses::AccessFold;
 use crate::faults::FaultFold;
 use crate::heap::HeapFold;
-use crate::heat::HeatFold;
+use crate::heat::{Bounds, HeatFold};
 use crate::objects::tests::One;
 
 const PAGE: u64 = 4096;
@@ -51,7 +51,7 @@ fn findings_of(events: &[Event]) -> Vec<Finding> {
 }
 
 fn conclusions_of(events: &[Event], setup: &AccessSetup, meta: Option<&Meta>) -> Conclusions {
-    let mut heat = HeatFold::new(Nanos(0), PAGE, true, One);
+    let mut heat = HeatFold::new(Nanos(0), PAGE, true, Bounds::default(), One);
     let mut accesses = AccessFold::new(Nanos(0), PAGE);
     for event in events {
         heat.event(event);

@@ -202,6 +202,12 @@ impl Section for Accesses {
                 view.kept
             ));
         }
+        if self.heat.left_out > 0 {
+            out.push_str(&format!(
+                "{} pages of intervals are in none of the objects above: there are more than are looked at\n",
+                self.heat.left_out
+            ));
+        }
         if setup.lost > 0 {
             let rest = if view.intervals > 0 { "; the pages are complete" } else { "" };
             out.push_str(&format!("{} accesses were lost{rest}\n", setup.lost));
@@ -262,6 +268,7 @@ impl Section for Accesses {
             "objects": self.heat.objects.iter().map(objects).collect::<Vec<_>>(),
             "lines": lines.collect::<Vec<_>>(),
             "in_objects": self.heat.in_objects,
+            "left_out_pages": self.heat.left_out,
             "intervals": self.view.intervals,
             "interval_ns": spread(&self.view.lengths).map(|[least, median, most]| json!({
                 "asked": self.setup.interval, "least": least, "median": median, "most": most,
