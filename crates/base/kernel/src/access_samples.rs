@@ -12,6 +12,9 @@
 //!  clock     identifier 8 | ip 8 | process 4, thread 4 | time 8 | cpu 4, 0 4 | abi 8 | registers 18 x 8
 //! ```
 //!
+//! By the clock it is told, too, which code is mapped, executed or inherited, so that the code of a sample is known
+//! when its process has ended.
+//!
 //! Always true: a sample is told once, in the order of its processor; what found no room is counted.
 
 use crate::perf_event::{Attributes, Event, Ring, Target, What};
@@ -89,6 +92,39 @@ pub enum Sampled {
     Instruction(Registers),
 }
 
+/// What is told of threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A sample.
+    Sample(Sample),
+    /// A process mapped code of a file.
+    Mapped(u32, MappedCode),
+    /// A process forked another.
+    Forked {
+        /// Which.
+        parent: u32,
+        /// The other.
+        child: u32,
+    },
+    /// A process executed a program: nothing is mapped but what was told after it.
+    Executed(u32),
+}
+
+/// Code of a file in an address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedCode {
+    /// Where.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Of the file.
+    pub inode: u64,
+    /// Its path, as the process saw it.
+    pub path: String,
+}
+
 /// Sampling of some threads and of all that they start.
 #[derive(Debug)]
 pub struct Samples {
@@ -153,21 +189,58 @@ impl Samples {
         Ok(())
     }
 
-    /// Hands on what there is.
-    pub fn read(&mut self, mut each: impl FnMut(Sample)) {
+    /// Hands on what there is, with its time (ns of CLOCK_MONOTONIC); what one processor tells is in order.
+    pub fn read(&mut self, mut each: impl FnMut(u64, Told)) {
         let (source, lost) = (self.source, &mut self.lost);
         for ring in &mut self.rings {
-            ring.read_raw(|kind, _, body| match kind {
+            ring.read_raw(|kind, misc, body| match kind {
                 2 => *lost += long(body, 8).unwrap_or(0),
                 9 => {
                     if let Some(sample) = parse(source, body) {
-                        each(sample);
+                        each(sample.time, Told::Sample(sample));
                     }
                 }
-                _ => {}
+                _ => {
+                    if let Some((time, told)) = layout(kind, misc, body) {
+                        each(time, told);
+                    }
+                }
             });
         }
     }
+}
+
+/// What a record of another kind tells. Of a clock they end with: process 4, thread 4 | time 8 | cpu 4, 0 4 |
+/// identifier 8.
+fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
+    const NAMED: u32 = 3;
+    const FORKED: u32 = 7;
+    const MAPPED: u32 = 10;
+    const BY_EXEC: u16 = 1 << 13;
+    let word = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
+    let time = long(body, body.len().checked_sub(24)?)?;
+    let process = word(0)?;
+    let told = match kind {
+        NAMED if misc & BY_EXEC != 0 => Told::Executed(process),
+        FORKED if word(4)? != process => Told::Forked { parent: word(4)?, child: process },
+        MAPPED => {
+            let path = body.get(64..body.len().checked_sub(32)?)?;
+            let path = path.split(|byte| *byte == 0).next()?;
+            let (start, length) = (long(body, 8)?, long(body, 16)?);
+            Told::Mapped(
+                process,
+                MappedCode {
+                    start,
+                    end: start.checked_add(length)?,
+                    offset: long(body, 24)?,
+                    inode: long(body, 40)?,
+                    path: String::from_utf8_lossy(path).into_owned(),
+                },
+            )
+        }
+        _ => return None,
+    };
+    Some((time, told))
 }
 
 fn long(body: &[u8], at: usize) -> Option<u64> {
@@ -271,7 +344,7 @@ fn attributes(linux: &Linux, source: Source, period: u64) -> Result<Vec<Attribut
     match source {
         Source::Clock => {
             let clock = Attributes::sampling(What::CpuClock, period);
-            Ok(vec![clock.holding(CLOCK, REGISTERS).inherited().user_only()])
+            Ok(vec![clock.holding(CLOCK, REGISTERS).inherited().user_only().telling_layout()])
         }
         Source::Ibs => {
             let kind = unit(linux, "ibs_op")?;
@@ -362,6 +435,27 @@ mod tests {
         assert_eq!(attributes(&linux, Source::Pebs, 1000).unwrap().len(), 2);
         let error = attributes(&linux, Source::Ibs, 1000).unwrap_err();
         assert!(error.to_string().contains("has none"), "{error}");
+    }
+
+    #[test]
+    fn mappings_forks_and_programs_are_read_by_their_layout_and_short_ones_are_none() {
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let end: Vec<u8> = words(&[9, 77, 1, 5]);
+        let pair = |low: u64, high: u64| low | high << 32;
+        let mut mapped: Vec<u8> = words(&[pair(8, 9), 0x1000, 0x3000, 0x2000, 0, 42, 0, 5]);
+        mapped.extend_from_slice(b"/bin/one\0\0\0\0\0\0\0\0");
+        mapped.extend_from_slice(&end);
+        let (path, inode) = ("/bin/one".to_owned(), 42);
+        let code = MappedCode { start: 0x1000, end: 0x4000, offset: 0x2000, inode, path };
+        assert_eq!(layout(10, 0, &mapped), Some((77, Told::Mapped(8, code))));
+        for length in 0..95 {
+            assert_eq!(layout(10, 0, &mapped[..length]), None, "{length}");
+        }
+        let forked: Vec<u8> = [words(&[pair(8, 3), pair(8, 4), 70]), end.clone()].concat();
+        assert_eq!(layout(7, 0, &forked), Some((77, Told::Forked { parent: 3, child: 8 })));
+        let named: Vec<u8> = [words(&[pair(8, 9), 0x6f6e65]), end].concat();
+        assert_eq!(layout(3, 1 << 13, &named), Some((77, Told::Executed(8))));
+        assert_eq!(layout(3, 0, &named), None);
     }
 
     #[test]

@@ -136,6 +136,8 @@ mod flag {
     pub const INHERIT: u64 = 1 << 1;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+    /// Mappings of code, names that an execve gives, forks; each with what samples hold of thread and time.
+    pub const LAYOUT: u64 = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24;
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     /// `precise_ip` of two: the sample is of the instruction itself, with the address that it accessed.
     pub const PRECISE: u64 = 2 << 15;
@@ -179,6 +181,13 @@ impl Attributes {
     #[must_use]
     pub fn inherited(mut self) -> Self {
         self.flags |= flag::INHERIT;
+        self
+    }
+
+    /// The ring tells of code that is mapped, of programs that are executed, and of forks, too.
+    #[must_use]
+    pub fn telling_layout(mut self) -> Self {
+        self.flags |= flag::LAYOUT;
         self
     }
 

@@ -158,15 +158,17 @@ fn a_page_that_was_kept_or_taken_by_the_kernel_is_told_as_written_when_it_is() {
         if touches(kept) && touches(pulse) {
             (touched[0], written[0]) = (touched[0] + 1, written[0] + u64::from(writes(kept)));
         }
-        (touched[1], written[1]) =
-            (touched[1] + u64::from(touches(word)), written[1] + u64::from(writes(word)));
+        // What is kept is told in each.
+        if touches(word) && row.kept == Some(0) {
+            (touched[1], written[1]) = (touched[1] + 1, written[1] + u64::from(writes(word)));
+        }
     }
-    assert!(keeps > 3, "{keeps} intervals with kept pages");
+    assert!(keeps > 0, "no interval with kept pages");
     // The two writes of a round may lie in two intervals.
     assert!(written[0] + 2 >= touched[0], "touched {touched:?}, written {written:?}");
     // So may reading and writing.
     if back_end == "bpf" {
-        assert!(written[1] >= 5, "touched {touched:?}, written {written:?}");
+        assert!(2 * written[1] >= touched[1], "touched {touched:?}, written {written:?}");
     }
 }
 

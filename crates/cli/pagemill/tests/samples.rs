@@ -169,7 +169,6 @@ fn a_command_is_sampled_from_its_first_instruction_and_its_status_passed_on() {
     }
     let directory = tempfile::tempdir().unwrap();
     let recording = directory.path().join("rec");
-    // Code is read every 20 ms: what ran in the last of them is not known when the program has ended.
     let run = ran(pagemill()
         .args(["record", "--with", "accesses", "--backend", "sample", "-o"])
         .arg(&recording)
@@ -177,6 +176,43 @@ fn a_command_is_sampled_from_its_first_instruction_and_its_status_passed_on() {
     assert_eq!(run.code(), Some(3), "{run:?}");
     assert!(run.err.contains("sampled accesses"), "{}", run.err);
     assert!(report(&recording)["accesses"].is_object());
+}
+
+/// Stores for some milliseconds, and ends.
+const SHORT: &str = r#"
+#include <time.h>
+static volatile char stored[4096];
+int main(void) {
+    struct timespec now;
+    do {
+        for (int i = 0; i < 4096 * 16; i++) stored[i % 4096] = i;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    } while (now.tv_nsec < 6000000);
+    return 0;
+}
+"#;
+
+/// Code is looked at every 20 ms, when such a program has ended.
+#[test]
+fn the_code_of_programs_that_have_ended_comes_from_their_files() {
+    if !may_sample() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "short", SHORT, &["-O1"]) else { return };
+    let recording = directory.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "accesses", "--backend", "sample", "--period", "100us", "-o"])
+        .arg(&recording)
+        .args(["--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do $0; done"])
+        .arg(&program));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let report = report(&recording);
+    let Some((taken, attributed)) = yielded(&report) else { return };
+    let unread = report["meta"]["accesses"]["yield"]["code_unread"].as_u64().unwrap();
+    println!("{}", report["meta"]["accesses"]["yield"]);
+    assert!(unread * 10 < taken, "{report}");
+    assert!(attributed * 2 > taken, "{report}");
 }
 
 #[test]

@@ -139,6 +139,15 @@ impl FileCode {
         })
     }
 
+    /// The bytes of code from an address on, `most` of them at most.
+    pub fn following(&self, address: u64, most: usize) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| {
+            let from = usize::try_from(address.checked_sub(segment.address)?).ok()?;
+            let bytes = segment.bytes.get(from..)?;
+            (!bytes.is_empty()).then(|| &bytes[..bytes.len().min(most)])
+        })
+    }
+
     /// The bytes of code.
     pub fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
         self.segments.iter().find_map(|segment| {

@@ -664,7 +664,7 @@ mod tests {
                         accesses(&mut factory, &instruction, &state(&sample)).flatten()
                     });
                     ran.push((at, accessed));
-                    match surroundings.of(pid, at).access(&mut factory, &sample) {
+                    match surroundings.of(pid, at, false).access(&mut factory, &sample) {
                         Ok(found) if found.ahead > 0 => {
                             told.ahead += 1;
                             promised.push((ran.len() - 1 + found.ahead, found));

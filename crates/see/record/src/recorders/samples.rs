@@ -6,11 +6,12 @@
 //! often. How many samples are of no access, and why, is counted. The period varies by a quarter
 //! either way, so that no program is in step with it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use iced_x86::InstructionInfoFactory;
-use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source};
+use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source, Told};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
@@ -64,8 +65,9 @@ impl AccessSamples {
         })
     }
 
-    /// The accesses that a sample is of: address, flags, latency, data source.
-    fn accesses(&mut self, sample: &Sample) -> Vec<Access> {
+    /// The accesses that a sample is of: address, flags, latency, data source. `changed`: its process has executed
+    /// another program since.
+    fn accesses(&mut self, sample: &Sample, changed: bool) -> Vec<Access> {
         let base = Access {
             time: Nanos(sample.time),
             pid: Some(sample.process.into()),
@@ -89,7 +91,7 @@ impl AccessSamples {
         };
         let count = &mut self.yielded;
         count.taken += 1;
-        let site = self.surroundings.of(sample.process, sample.instruction);
+        let site = self.surroundings.of(sample.process, sample.instruction, changed);
         let found = match site.access(&mut self.factory, &registers) {
             Ok(found) => found,
             Err(why) => {
@@ -144,12 +146,34 @@ impl Recorder for AccessSamples {
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         self.vary()?;
-        let mut samples = Vec::new();
-        self.samples.read(|sample| samples.push(sample));
+        let mut all = Vec::new();
+        self.samples.read(|time, told| all.push((time, told)));
         // Each processor has a ring of its own.
-        samples.sort_unstable_by_key(|sample| sample.time);
-        for sample in &samples {
-            let accesses = self.accesses(sample);
+        all.sort_by_key(|(time, _)| *time);
+        let mut executions: HashMap<u32, u64> = HashMap::new();
+        for (time, told) in &all {
+            if let Told::Executed(process) = told {
+                executions.insert(*process, *time);
+            }
+        }
+        for (time, told) in all {
+            let sample = match told {
+                Told::Sample(sample) => sample,
+                Told::Mapped(process, code) => {
+                    self.surroundings.mapped(process, code);
+                    continue;
+                }
+                Told::Forked { parent, child } => {
+                    self.surroundings.forked(parent, child);
+                    continue;
+                }
+                Told::Executed(process) => {
+                    self.surroundings.executed(process);
+                    continue;
+                }
+            };
+            let changed = executions.get(&sample.process).is_some_and(|last| *last > time);
+            let accesses = self.accesses(&sample, changed);
             self.without_address += u64::from(accesses.is_empty());
             for access in accesses {
                 let address = access.address.unwrap_or(0);

@@ -1,9 +1,11 @@
-//! The code around instructions of running programs, read when they are first met and looked at again each time.
+//! The code around instructions of running programs, read when they are first met and looked at again each time; of
+//! processes that have ended, or execute something else by now, from the files that they had mapped.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::access_samples::MappedCode;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Linux, process_vm};
 
@@ -25,7 +27,9 @@ pub struct Surroundings {
     linux: Linux,
     files: HashMap<(u64, String), Option<Rc<FileCode>>>,
     maps: HashMap<u32, (Vec<Mapping>, Instant)>,
-    sites: HashMap<(u32, u64), Known>,
+    /// Code that processes mapped, as far as that was told, and how many programs they had executed.
+    told: HashMap<u32, (Vec<MappedCode>, u64)>,
+    sites: HashMap<(u32, u64, u64), Known>,
 }
 
 struct Known {
@@ -38,13 +42,39 @@ struct Known {
 impl Surroundings {
     /// Knows nothing.
     pub fn new(linux: Linux) -> Self {
-        Self { linux, files: HashMap::new(), maps: HashMap::new(), sites: HashMap::new() }
+        let (files, maps, told, sites) = Default::default();
+        Self { linux, files, maps, told, sites }
     }
 
-    /// The code around an instruction of a process. Of one that has ended, what was known.
-    pub fn of(&mut self, process: u32, at: u64) -> &Site {
-        let key = (process, at);
+    /// A process mapped code.
+    pub fn mapped(&mut self, process: u32, code: MappedCode) {
+        let (mapped, _) = self.told.entry(process).or_default();
+        mapped.retain(|other| other.end <= code.start || code.end <= other.start);
+        mapped.push(code);
+    }
+
+    /// A process forked another, which has the same code.
+    pub fn forked(&mut self, parent: u32, child: u32) {
+        let (mapped, _) = self.told.get(&parent).cloned().unwrap_or_default();
+        let (own, executed) = self.told.entry(child).or_default();
+        // Its number may have been another's.
+        (*own, *executed) = (mapped, *executed + 1);
+    }
+
+    /// A process executes another program.
+    pub fn executed(&mut self, process: u32) {
+        let (mapped, executed) = self.told.entry(process).or_default();
+        mapped.clear();
+        *executed += 1;
+    }
+
+    /// The code around an instruction of a process. Of one that has ended, or (`changed`) has executed another program
+    /// since, what was known, or what its file says.
+    pub fn of(&mut self, process: u32, at: u64, changed: bool) -> &Site {
+        let executed = self.told.get(&process).map_or(0, |told| told.1);
+        let key = (process, executed, at);
         let fresh = match self.sites.get(&key) {
+            Some(_) if changed => false,
             Some(known) => {
                 let mut now = vec![0; known.bytes.len()];
                 // Another program may be there by now, or code that was made anew.
@@ -53,14 +83,19 @@ impl Surroundings {
             None => true,
         };
         if fresh {
-            let known = self.read(process, at);
+            let known = self.read(process, at, changed);
             self.sites.insert(key, known);
         }
         &self.sites[&key].site
     }
 
-    fn read(&mut self, process: u32, at: u64) -> Known {
-        let bytes = readable(process, at);
+    fn read(&mut self, process: u32, at: u64, changed: bool) -> Known {
+        let bytes = if changed { Vec::new() } else { readable(process, at) };
+        if bytes.is_empty()
+            && let Some(known) = self.read_file(process, at)
+        {
+            return known;
+        }
         let ahead = nearest::ahead(&bytes, at);
         if ahead.is_empty() {
             return Known { begins: at, bytes, site: Site::default() };
@@ -71,6 +106,22 @@ impl Surroundings {
         let begins = at - before.len() as u64;
         let bytes = [before, bytes].concat();
         Known { begins, bytes, site: Site { ahead, behind: Some(behind) } }
+    }
+
+    /// The same from the file that the process had mapped there.
+    fn read_file(&mut self, process: u32, at: u64) -> Option<Known> {
+        let (mapped, _) = self.told.get(&process)?;
+        let code = mapped.iter().find(|code| (code.start..code.end).contains(&at))?.clone();
+        let file = self.mapped_file(&code)?;
+        let there = file.address(at - code.start + code.offset)?;
+        let bytes = file.following(there, AHEAD)?.to_vec();
+        let ahead = nearest::ahead(&bytes, at);
+        let before = file
+            .function(there)
+            .filter(|function| there - function.start <= LONG && there - function.start <= at)
+            .and_then(|function| file.bytes(function.start..there));
+        let block = before.and_then(|before| block(&file, before, &bytes, (at, there)));
+        Some(Known { begins: at, bytes, site: Site { ahead, behind: block } })
     }
 
     /// The code before an instruction from its function's beginning on, and what of it is in one block with it.
@@ -95,14 +146,24 @@ impl Surroundings {
         if file.bytes(function.start..there)? != before {
             return None;
         }
-        let code = [&before[..], &following[..following.len().min(LONGEST)]].concat();
-        let slid = at.wrapping_sub(there);
-        let block = nearest::behind(&code, at - length, at, |range| {
-            file.enters(range.start.wrapping_sub(slid)..range.end.wrapping_sub(slid))
-        })?;
+        let block = block(&file, &before, following, (at, there))?;
         // What is looked at again is what was used.
         let used = block.last().map_or(0, |first| (at - first.ip()) as usize);
         Some((before.split_off(before.len() - used), block))
+    }
+
+    /// The code of a file that was mapped, if it is still that file.
+    fn mapped_file(&mut self, code: &MappedCode) -> Option<Rc<FileCode>> {
+        use std::os::unix::fs::MetadataExt as _;
+        let key = (code.inode, code.path.clone());
+        if let Some(known) = self.files.get(&key) {
+            return known.clone();
+        }
+        let path = self.linux.path(&code.path);
+        let same = std::fs::metadata(&path).is_ok_and(|file| file.ino() == code.inode);
+        let image = || pagemill_model::whole::read(&path, pagemill_model::whole::DATA).ok();
+        let found = same.then(image).flatten().and_then(|image| FileCode::read(&image));
+        self.files.entry(key).or_insert(found.map(Rc::new)).clone()
     }
 
     fn mapping(&mut self, process: u32, at: u64) -> Option<Mapping> {
@@ -136,6 +197,21 @@ impl Surroundings {
         self.files.insert(key, found.clone());
         found
     }
+}
+
+/// What is in one block with an instruction at `at`, which is `there` in its file, of the code `before` it from its
+/// function's beginning on.
+fn block(
+    file: &FileCode,
+    before: &[u8],
+    following: &[u8],
+    (at, there): (u64, u64),
+) -> Option<Vec<iced_x86::Instruction>> {
+    let code = [before, &following[..following.len().min(LONGEST)]].concat();
+    let slid = at.wrapping_sub(there);
+    nearest::behind(&code, at - before.len() as u64, at, |range| {
+        file.enters(range.start.wrapping_sub(slid)..range.end.wrapping_sub(slid))
+    })
 }
 
 /// The bytes from an address on, as many as there are.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_analysis::walks::Counted;
-use pagemill_kernel::access_samples::{Sampled, Samples, Source};
+use pagemill_kernel::access_samples::{Sampled, Samples, Source, Told};
 use pagemill_kernel::page_walks::{Counting, PageWalks};
 use pagemill_kernel::{Error, Kind, Linux};
 use pagemill_model::perf_data::walked;
@@ -78,8 +78,9 @@ impl Watch for Sampling<'_> {
 
     fn accesses(&mut self, each: &mut dyn FnMut(u32, u64)) {
         let Some(samples) = &mut self.samples else { return };
-        samples.read(|sample| {
-            if let Sampled::Access { address, data_source, .. } = sample.what
+        samples.read(|_, told| {
+            if let Told::Sample(sample) = told
+                && let Sampled::Access { address, data_source, .. } = sample.what
                 && walked(data_source) == Some(true)
             {
                 each(sample.process, address);
