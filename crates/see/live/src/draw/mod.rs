@@ -498,3 +498,120 @@ fn tiers(look: &Look<'_>) -> Vec<Line<'static>> {
     lines.extend(all.map(below));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::frag::FragSample;
+    use pagemill_model::{Event, FaultCounts, FaultSetup, MappingSample};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A program that has something in every pane, with a name that is not for a terminal.
+    fn full() -> (State, Meta) {
+        let meta = Meta {
+            pid: 7,
+            comm: "na\u{1b}me".into(),
+            page_size: Bytes(4096),
+            faults: Some(FaultSetup { back_end: "bpf".into(), ..FaultSetup::default() }),
+            ..Meta::default()
+        };
+        let mut state = State::of(&meta);
+        for second in 1..40_u64 {
+            let time = Nanos(second * 1_000_000_000);
+            let bytes = |mib: u64| Some(Bytes(mib << 20));
+            let heap = HeapSample {
+                time,
+                pss: bytes(100 + second),
+                live: bytes(40),
+                footprint: bytes(90),
+                ..HeapSample::default()
+            };
+            let mapping = |number: u64| MappingSample {
+                time,
+                pid: Some(7),
+                start: Some(number << 30),
+                end: Some((number << 30) + (10 << 20)),
+                rss: bytes(10),
+                name: Some(format!("/a/long/way/to/the/file/of/this/mapping/{number}.so")),
+                ..MappingSample::default()
+            };
+            let counts = FaultCounts {
+                time,
+                flags: Some(0),
+                buckets: Some(vec![100, 700]),
+                counts: Some(vec![1000, second]),
+            };
+            let frag =
+                FragSample { time, free_blocks: Some(vec![second; 11]), ..FragSample::default() };
+            let mut events: Vec<Event> =
+                (1..20).map(|n| Event::Mapping(Box::new(mapping(n)))).collect();
+            events.push(Event::Heap(Box::new(heap)));
+            events.push(Event::FaultCounts(Box::new(counts)));
+            events.push(Event::Frag(Box::new(frag)));
+            events.iter().for_each(|event| state.event(event, &meta));
+        }
+        (state, meta)
+    }
+
+    fn drawn(
+        state: &State,
+        meta: &Meta,
+        size: (u16, u16),
+        hidden: &[Pane],
+        unicode: bool,
+    ) -> String {
+        let tiers = ["one: node 0".to_owned()];
+        text(&screen(
+            state,
+            &Look {
+                meta,
+                size,
+                theme: Theme { colour: false, unicode },
+                hidden,
+                condition: "running",
+                over: false,
+                interval: Nanos(1_000_000_000),
+                lacks: &[],
+                tiers: &tiers,
+                pressure: Some(0.01),
+                keys: "q quit",
+            },
+        ))
+    }
+
+    #[test]
+    fn a_terminal_of_80_by_24_has_all_panes() {
+        let (state, meta) = full();
+        let screen = drawn(&state, &meta, (80, 24), &[], false);
+        for pane in Pane::ALL {
+            assert!(screen.lines().any(|line| line.starts_with(pane.title())), "{screen}");
+        }
+        assert!(screen.ends_with("\nq quit\n") && !screen.contains('\u{1b}'), "{screen}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn no_line_is_wider_and_no_screen_higher_than_there_is_room(
+            columns in 1..200_u16, rows in 1..80_u16, hidden in prop::collection::vec(0..5_usize, 0..4), unicode: bool
+        ) {
+            let (state, meta) = full();
+            let hidden: Vec<Pane> = hidden.into_iter().map(|at| Pane::ALL[at]).collect();
+            for (state, meta) in [(&state, &meta), (&State::default(), &Meta::default())] {
+                let screen = drawn(state, meta, (columns, rows), &hidden, unicode);
+                prop_assert!(screen.lines().count() <= usize::from(rows), "{}", screen);
+                for line in screen.lines() {
+                    prop_assert!(line.width() <= usize::from(columns), "{:?}", line);
+                    prop_assert!(unicode || line.is_ascii(), "{:?}", line);
+                }
+                for pane in &hidden {
+                    let title = format!("{:<8}", pane.title());
+                    let shown = screen.lines().any(|line| line.starts_with(&title));
+                    prop_assert!(!shown, "{}", screen);
+                }
+            }
+        }
+    }
+}

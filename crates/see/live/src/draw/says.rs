@@ -19,6 +19,9 @@ pub struct Sentence {
 /// A part of the memory from which on it is worth a word.
 const PART: f64 = 0.2;
 
+/// A part of the memory from which on what is cold is worth a word.
+const COLD: f64 = 0.05;
+
 /// What was not touched for a shorter time is not cold.
 const ENOUGH: Nanos = Nanos(5_000_000_000);
 
@@ -76,7 +79,9 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
     }
     if let Some((window, warm, of)) = warm(state) {
         let cold = (of - warm).min(all);
-        text += &format!("; {} of it not touched in {}", size(cold), time(window));
+        if cold as f64 >= COLD * all as f64 {
+            text += &format!("; {} of it not touched in {}", size(cold), time(window));
+        }
     }
     if let Some(highest) = state.memory.history.highest().filter(|highest| *highest > 0.0) {
         let below = 1.0 - all as f64 / highest;
@@ -129,4 +134,70 @@ pub fn faults_say(state: &State, meta: &Meta) -> Option<Sentence> {
         )
     };
     Some(Sentence { text, alert: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::{Event, Fault, FaultSetup, HeapSample};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn state(sample: HeapSample) -> State {
+        let mut state = State::default();
+        let time = Nanos(1_000_000_000);
+        let sample = HeapSample { time, pss: Some(Bytes(200 * MIB)), ..sample };
+        state.event(&Event::Heap(Box::new(sample)), &Meta::default());
+        state
+    }
+
+    fn heap(live: u64, footprint: u64, dirty: u64, config: &str) -> String {
+        let bytes = |mib: u64| Some(Bytes(mib * MIB));
+        let says = memory_says(&state(HeapSample {
+            live: bytes(live),
+            footprint: bytes(footprint),
+            dirty: bytes(dirty),
+            config: Some(config.into()),
+            ..HeapSample::default()
+        }));
+        let Sentence { text, alert } = says.unwrap();
+        format!("{}{text}", if alert { "! " } else { "" })
+    }
+
+    #[test]
+    fn why_memory_does_not_fall_is_said_of_our_heap() {
+        assert!(heap(180, 195, 0, "1y").ends_with("180.0 MiB live: it is what the program holds"));
+        let kept = heap(90, 190, 10, "0n");
+        assert!(
+            kept.starts_with("! 200.0 MiB of memory, 90.0 MiB live: 90.0 MiB are free"),
+            "{kept}"
+        );
+        assert!(kept.ends_with("pagemill run --heap compact merges such pages"), "{kept}");
+        assert!(heap(90, 190, 10, "1y").ends_with("; compaction merges such pages"));
+        assert!(heap(90, 190, 90, "1y").ends_with("90.0 MiB are free and will be given back"));
+        assert!(memory_says(&State::default()).is_none(), "nothing was measured");
+    }
+
+    #[test]
+    fn stalls_are_told_with_their_cause_and_their_absence_is_told_too() {
+        let setup = FaultSetup { details: true, ..FaultSetup::default() };
+        let meta = Meta { faults: Some(setup), ..Meta::default() };
+        let mut state = state(HeapSample::default());
+        assert_eq!(faults_say(&state, &Meta::default()), None);
+        let none = faults_say(&state, &meta).unwrap();
+        assert!(!none.alert && none.text.starts_with("no page fault of 1.0 ms or more so far"));
+        let (time, latency) = (Nanos(2_000_000_000), Nanos(5_000_000));
+        let compaction = Some(Nanos(4_000_000));
+        let fault = Fault { time, latency, compaction, ..Fault::default() };
+        state.event(&Event::Fault(Box::new(fault)), &meta);
+        let one = faults_say(&state, &meta).unwrap();
+        let expected =
+            "one page fault of 1.0 ms or more so far, the longest 5.0 ms: compaction, in unknown";
+        assert_eq!((one.text.as_str(), one.alert), (expected, true));
+        let counted = FaultSetup { back_end: "counters".into(), ..FaultSetup::default() };
+        let meta = Meta { faults: Some(counted), ..Meta::default() };
+        let text = faults_say(&State::default(), &meta).unwrap().text;
+        assert!(text.ends_with("is unknown"), "{text}");
+    }
 }

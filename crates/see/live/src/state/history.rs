@@ -47,7 +47,8 @@ impl History {
     /// before. Fewer columns where there are fewer points.
     pub fn columns(&self, columns: usize) -> Vec<f64> {
         let columns = columns.min(self.points.len());
-        let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else {
+        let (Some(first), Some(last), 1..) = (self.points.first(), self.points.last(), columns)
+        else {
             return Vec::new();
         };
         let length = last.0.since(first.0).0.max(1) as f64;
@@ -90,6 +91,7 @@ mod tests {
             history.add(Nanos(second), value);
         }
         assert_eq!(history.columns(3), [7.0, 7.0, 2.0]);
+        assert_eq!(history.columns(0), Vec::<f64>::new());
         assert_eq!(History::default().columns(5), Vec::<f64>::new());
     }
 }

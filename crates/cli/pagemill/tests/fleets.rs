@@ -1,0 +1,227 @@
+//! A directory of many machines' recordings: the queries of `docs/guide/fleets.md` on a hundred of them, and the
+//! examples of `packaging` by linters.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be set up fails the test")]
+
+#[cfg(test)]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pagemill_model::frag::FragSample;
+use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::{Bytes, Event, Fault, FaultCounts, HeapSample, Nanos, latency};
+use serde_json::{Value, json};
+use support::{pagemill, ran, skip};
+
+const HOSTS: u64 = 10;
+const DAYS: u64 = 10;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+/// What `./pagemill test` installs from PyPI.
+fn tools() -> PathBuf {
+    let binary = Path::new(env!("CARGO_BIN_EXE_pagemill"));
+    binary.parent().and_then(Path::parent).unwrap().join("python/bin")
+}
+
+/// A Python that has DuckDB: that of `./pagemill test`, or the machine's.
+fn python() -> Option<PathBuf> {
+    let own = tools().join("python");
+    let has_it = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import duckdb"]).output().is_ok_and(|done| done.status.success())
+    };
+    let found = [own, PathBuf::from("python3")].into_iter().find(has_it);
+    found.or_else(|| skip("DuckDB is not installed (pip install duckdb)"))
+}
+
+/// The code blocks of a page in this language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let start = format!("```{language}\n");
+    let starts = page.split(&start).skip(1);
+    starts.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// A recording of a machine and a day, of which all is known.
+fn recording(fleet: &Path, host: u64, day: u64) {
+    let place =
+        fleet.join(format!("host=web{host}/date=2026-11-{:02}/server.{host}{day}", day + 1));
+    let comm = if host == 0 { "redis-server" } else { "server" };
+    let meta = Meta { comm: comm.into(), pid: 7, ..Meta::default() };
+    let mut writer = Writer::create(place, meta, false, None).unwrap();
+    let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+    let mib = |mib: u64| Some(Bytes(mib << 20));
+    // Each host has more than the one before; web2 grows by 5 MiB a day, and web7 keeps 200 MiB free.
+    let peak = 100 + host + if host == 2 { 5 * day } else { 0 };
+    for (second, memory) in [(1, peak - 20), (2, peak), (3, peak - 10)] {
+        let kept = if host == 7 { 200 } else { 10 };
+        writer
+            .event(&Event::Heap(Box::new(HeapSample {
+                time: at(second),
+                pss: mib(memory),
+                live: mib(50),
+                footprint: mib(50 + kept),
+                ..HeapSample::default()
+            })))
+            .unwrap();
+    }
+    // A thousand faults of 1 us; on web3 a hundred more of 5 ms, most of it compaction.
+    let bucket = |nanos: u64| u64::from(latency::bucket(Nanos(nanos)));
+    let mut counts = vec![(bucket(1_000), 1000)];
+    if host == 3 {
+        counts.push((bucket(5_000_000), 100));
+        for number in 0..100 {
+            writer
+                .event(&Event::Fault(Box::new(Fault {
+                    time: Nanos(2_000_000_000 + number),
+                    latency: Nanos(5_000_000),
+                    compaction: Some(Nanos(4_000_000)),
+                    ..Fault::default()
+                })))
+                .unwrap();
+        }
+    }
+    writer
+        .event(&Event::FaultCounts(Box::new(FaultCounts {
+            time: at(3),
+            flags: Some(0),
+            buckets: Some(counts.iter().map(|(bucket, _)| *bucket).collect()),
+            counts: Some(counts.iter().map(|(_, count)| *count).collect()),
+        })))
+        .unwrap();
+    // A quarter of free memory is in small blocks; on web5 three quarters.
+    let (small, large) = if host == 5 { (3 * 1024, 1) } else { (1024, 3) };
+    writer
+        .event(&Event::Frag(Box::new(FragSample {
+            time: at(3),
+            node: Some(0),
+            zone: Some("Normal".into()),
+            free_blocks: Some(vec![small, 0, 0, 0, 0, 0, 0, 0, 0, 0, large]),
+            ..FragSample::default()
+        })))
+        .unwrap();
+    writer.finish(at(4)).unwrap();
+}
+
+/// The rows of each query, as lists.
+fn answers(python: &Path, fleet: &Path, queries: &[String]) -> Vec<Vec<Value>> {
+    let code = "import duckdb, json, sys\n\
+                ask = lambda query: [[None if cell != cell else cell for cell in row] for row in duckdb.sql(query).fetchall()]\n\
+                print(json.dumps([ask(query) for query in json.load(sys.stdin)], default=float))";
+    let input = fleet.with_file_name("queries");
+    fs::write(&input, json!(queries).to_string()).unwrap();
+    let mut command = Command::new(python);
+    command.args(["-c", code]).current_dir(fleet.parent().unwrap());
+    let done = command.stdin(fs::File::open(&input).unwrap()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn the_queries_of_the_guide_find_on_a_hundred_recordings_what_was_put_there() {
+    let Some(python) = python() else { return };
+    let room = tempfile::tempdir().unwrap();
+    let fleet = room.path().join("fleet");
+    (0..HOSTS).for_each(|host| (0..DAYS).for_each(|day| recording(&fleet, host, day)));
+    let page = fs::read_to_string(root().join("docs/guide/fleets.md")).unwrap();
+    let queries = blocks(&page, "sql");
+    let answers = answers(&python, &fleet, &queries);
+    let [kept, growth, times, stalls, unusable, whose] = answers.as_slice() else {
+        panic!("{} queries", answers.len());
+    };
+    assert_eq!(kept.len(), 5);
+    assert_eq!(kept[0], json!(["web7", 107.0, 200.0]));
+    assert_eq!(kept[1], json!(["web0", 100.0, 10.0]));
+    assert_eq!(growth[0][0], "web2");
+    assert!((growth[0][1].as_f64().unwrap() - 5.0).abs() < 1e-6, "{growth:?}");
+    assert!(growth[1][1].as_f64().unwrap().abs() < 1e-6, "{growth:?}");
+    // The lower end of a bucket is at most 3 % below what is in it.
+    let near = |value: &Value, nanos: u64| {
+        let value = value.as_f64().unwrap();
+        (0.96 * nanos as f64..=nanos as f64).contains(&value)
+    };
+    assert_eq!((&times[0][0], times[0][1].as_f64()), (&json!("web3"), Some(11_000.0)));
+    assert!(near(&times[0][2], 1_000) && near(&times[0][3], 5_000_000), "{times:?}");
+    assert!(near(&times[1][3], 1_000), "{times:?}");
+    assert_eq!(stalls, &[json!(["web3", 1000, 5.0, 0.8])]);
+    assert_eq!(unusable[0], json!(["web5", 0.75]));
+    assert_eq!(unusable[1], json!(["web0", 0.25]));
+    assert_eq!(whose, &[json!(["server", 90, 9]), json!(["redis-server", 10, 1])]);
+}
+
+#[test]
+fn a_recording_goes_where_the_guide_puts_it() {
+    let Some(python) = python() else { return };
+    let room = tempfile::tempdir().unwrap();
+    let fleet = room.path().join("fleet");
+    let place = fleet.join("host=here/date=2026-11-24/sh.1");
+    let mut command = pagemill();
+    command.args(["record", "--with", "heap,faults,frag", "-o"]).arg(place);
+    let run = ran(command.args(["--", "sh", "-c", "sleep 0.2"]));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let page = fs::read_to_string(root().join("docs/guide/fleets.md")).unwrap();
+    let queries = blocks(&page, "sql");
+    // It has all datasets but that of slow faults, perhaps.
+    let some: Vec<String> =
+        queries.into_iter().filter(|query| !query.contains("/faults/")).collect();
+    for rows in answers(&python, &fleet, &some) {
+        assert_eq!(rows.len(), 1, "{rows:?}");
+    }
+}
+
+#[test]
+fn a_linter_accepts_the_units() {
+    let version = Command::new("systemd-analyze").arg("--version").output();
+    if version.is_err() {
+        return skip("systemd-analyze is not installed").unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    for name in ["pagemill-exporter.service", "pagemill-record@.service"] {
+        let unit = fs::read_to_string(root().join("packaging/systemd").join(name)).unwrap();
+        assert!(unit.contains("/usr/bin/pagemill"), "{name}");
+        // It is not installed there.
+        let here = pagemill().get_program().to_str().unwrap().to_owned();
+        let unit = unit.replace("/usr/bin/pagemill", &here);
+        let instance = name.replace("@.", "@redis-server.");
+        let path = room.path().join(&instance);
+        fs::write(&path, &unit).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        let run = ran(command.args(["verify", "--man=no"]).arg(&path));
+        assert!(run.code() == Some(0) && !run.err.contains(&instance), "{run:?}");
+        // It does find what is wrong.
+        fs::write(&path, unit.replace("Restart=", "Restrat=")).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        let run = ran(command.args(["verify", "--man=no"]).arg(&path));
+        assert!(run.err.contains("Restrat"), "{run:?}");
+    }
+}
+
+/// By the schemas of Kubernetes that the package `kubernetes-validate` brings.
+#[test]
+fn the_schema_of_kubernetes_accepts_the_daemon_set() {
+    let tool = tools().join("kubernetes-validate");
+    let tool = if tool.exists() { tool } else { PathBuf::from("kubernetes-validate") };
+    if Command::new(&tool).arg("--help").output().is_err() {
+        return skip("kubernetes-validate is not installed (pip install kubernetes-validate)")
+            .unwrap_or(());
+    }
+    let path = root().join("packaging/kubernetes/daemonset.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    let run = ran(Command::new(&tool).arg("--strict").arg(&path));
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let room = tempfile::tempdir().unwrap();
+    let wrong = room.path().join("wrong.yaml");
+    fs::write(&wrong, text.replace("hostPID: true", "hostPid: true")).unwrap();
+    let run = ran(Command::new(&tool).arg("--strict").arg(&wrong));
+    assert_ne!(run.code(), Some(0), "{run:?}");
+    // The command that it runs is one that there is.
+    let mut command = pagemill();
+    command.args(["export", "--prometheus", "-o"]).arg(room.path().join("pagemill.prom"));
+    assert!(text.contains("pagemill export --prometheus -o /textfile/pagemill.prom"));
+    assert_eq!(ran(&mut command).code(), Some(0));
+}
