@@ -43,6 +43,46 @@ row! {
     }
 }
 
+row! {
+    /// A run of the comparison of access traces, or pages held against those of the emulator, or a fact of all runs.
+    pub struct TraceRun in "traces" {
+        /// `run`, `sweep` (one pair of intervals), `validated` (pages of both), `missing` (a back end that did not run),
+        /// `source` (of a back end's events), `skipped`, or `machine`.
+        kind: Option<String> = "kind",
+        /// The kernel.
+        kernel: Option<String> = "kernel",
+        /// Its class.
+        class: Option<String> = "class",
+        /// Its threads.
+        threads: Option<u64> = "threads",
+        /// The back end.
+        back_end: Option<String> = "back_end",
+        /// Interval of the monitor's wake-ups.
+        monitor_ms: Option<f64> = "monitor_ms",
+        /// Interval of the log's wake-ups.
+        log_ms: Option<u64> = "log_ms",
+        /// Of the runs, from 1.
+        repetition: Option<u64> = "repetition",
+        /// CPU time of the same run untraced, seconds.
+        native_cpu_seconds: Option<f64> = "native_cpu_seconds",
+        /// CPU time of the traced run, seconds.
+        cpu_seconds: Option<f64> = "cpu_seconds",
+        /// Recorded accesses.
+        events: Option<u64> = "events",
+        /// Distinct pages.
+        pages: Option<u64> = "pages",
+        /// Intervals.
+        intervals: Option<u64> = "intervals",
+        /// Samples that were lost.
+        lost: Option<u64> = "lost",
+        /// Of touched pages, written pages, and both in each interval: those of the emulator, of them those that the
+        /// tracer missed, and those that it told besides.
+        found_pages: Option<Vec<u64>> = "found_pages",
+        /// What is said of it.
+        words: Option<String> = "words",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -63,6 +63,57 @@ fn list_names_every_experiment_and_arm() {
 }
 
 #[test]
+fn a_list_says_what_each_experiment_needs_takes_and_has_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let cells = directory.path().join("r/cells/pauses/churn");
+    std::fs::create_dir_all(&cells).unwrap();
+    let cell = r#"{"schema":1,"of":{"seed":1,"scale":1.0,"window":null},"build":"b","host":"h","seconds":1.0,
+        "metrics":{},"notes":[],"digest":null,"samples":[]}"#;
+    std::fs::write(cells.join("glibc-1.json"), cell).unwrap();
+    let output = pagemill(&["reproduce", "--list", "-o", "r"], directory.path());
+    let listed = stdout(&output);
+    let of = |name: &str| {
+        let after = listed
+            .split(&format!("\n{name} "))
+            .nth(1)
+            .unwrap_or_else(|| panic!("{name}: {listed}"));
+        let lines = after.lines().skip(1).take_while(|line| line.starts_with(' '));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let pauses = of("pauses");
+    for words in ["needs: nothing", "takes: ", "; quick ", "kept: 1 cells in r"] {
+        assert!(pauses.contains(words), "{words}: {pauses}");
+    }
+    assert!(of("sqlite").contains("needs: sqlite3") && of("fragmentation").contains("needs: root"));
+    assert!(of("moca").contains("kept: figures for --from-kept, of pagemill "), "{listed}");
+}
+
+#[test]
+fn tables_of_a_kept_run_are_made_without_running_and_another_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = pagemill(&["reproduce", "moca", "--from-kept", "-o", "out"], directory.path());
+    assert!(kept.status.success(), "{}", stderr(&kept));
+    assert!(stderr(&kept).contains("nothing was run"), "{}", stderr(&kept));
+    let text = stdout(&kept);
+    for words in ["slowdown: here 1 thread", "617.80", "reproduced"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // Its file makes the same tables.
+    let again = pagemill(&["reproduce", "moca", "--from-kept=out/moca.parquet"], directory.path());
+    assert_eq!((again.status.code(), stdout(&again)), (Some(0), text));
+    std::fs::write(directory.path().join("x"), "PAR1").unwrap();
+    for (words, answer) in [
+        (["moca", "--from-kept=x"], "x is no kept run"),
+        (["moca", "--from-kept=y"], "cannot read y"),
+        (["pauses", "--from-kept"], "--from-kept is of moca"),
+    ] {
+        let refused = pagemill(&[&["reproduce"], &words[..]].concat(), directory.path());
+        assert_eq!(refused.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&refused).contains(answer), "{words:?}: {}", stderr(&refused));
+    }
+}
+
+#[test]
 fn an_unknown_experiment_or_arm_is_refused_with_the_valid_names() {
     let directory = tempfile::tempdir().unwrap();
     let output = pagemill(&["reproduce", "pearl"], directory.path());

@@ -20,6 +20,7 @@
 //! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many
 //! wake-ups as the published run had, which took eight times as long for the same work.
 
+pub mod kept;
 mod report;
 
 use std::path::Path;
@@ -75,15 +76,15 @@ const ARMS: [(&str, &[&str], bool); 5] = [
 ];
 
 /// How much of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    kernels: &'static [&'static str],
+    kernels: Vec<&'static str>,
     repetitions: u32,
     class: &'static str,
     /// Of what runs in the emulator, and beside it.
     smaller: &'static str,
     threads: usize,
-    log: &'static [u64],
+    log: Vec<u64>,
 }
 
 impl Options {
@@ -91,14 +92,14 @@ impl Options {
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
         let (class, smaller) = if quick { ("W", "S") } else { ("A", "W") };
         let repetitions = repetitions.unwrap_or(if quick { 1 } else { 3 });
-        let log = if quick { &LOG[1..2] } else { &LOG[..] };
-        let kernels = if quick { &QUICK[..] } else { &KERNELS[..] };
+        let log = if quick { LOG[1..2].to_vec() } else { LOG.to_vec() };
+        let kernels = if quick { QUICK.to_vec() } else { KERNELS.to_vec() };
         Self { kernels, repetitions, class, smaller, threads: 1, log }
     }
 }
 
 /// One run under a back end.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Traced {
     cpu: f64,
     events: u64,
@@ -108,7 +109,7 @@ struct Traced {
 }
 
 /// A kernel under one back end, and untraced.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Row {
     kernel: &'static str,
     class: &'static str,
@@ -166,7 +167,7 @@ impl Found {
 }
 
 /// IS with one pair of intervals.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Step {
     /// Monitor wake-up, ms.
     monitor: f64,
@@ -177,7 +178,7 @@ struct Step {
 }
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Outcome {
     options: Options,
     rows: Vec<Row>,
@@ -333,7 +334,7 @@ pub fn run(
 ) -> Result<Result<Outcome, String>> {
     let stage = Stage { executable, signals, room: tempfile::tempdir()? };
     let mut outcome = Outcome {
-        options,
+        options: options.clone(),
         rows: Vec::new(),
         checked: Vec::new(),
         sweep: Vec::new(),
@@ -341,7 +342,7 @@ pub fn run(
         skipped: Vec::new(),
         interrupted: false,
     };
-    for &kernel in options.kernels {
+    for &kernel in &options.kernels {
         match stage.arms(kernel, &mut outcome, &mut say)? {
             Ok(Some(rows)) => outcome.rows.extend(rows),
             Ok(None) => {
@@ -355,7 +356,7 @@ pub fn run(
         let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
         outcome.skipped.extend(skipped.filter(|line| !outcome.skipped.contains(line)));
     }
-    for &kernel in options.kernels {
+    for &kernel in &options.kernels {
         if stage.ended()? {
             outcome.interrupted = true;
             return Ok(Ok(outcome));
@@ -383,7 +384,7 @@ impl Stage<'_> {
         outcome: &mut Outcome,
         say: &mut impl FnMut(&str),
     ) -> Result<Result<Option<[Row; ARMS.len()]>, String>> {
-        let options = outcome.options;
+        let options = outcome.options.clone();
         let default = (DEFAULT.0 as f64, DEFAULT.1);
         let mut rows = ARMS.map(|(back_end, _, smaller)| Row {
             kernel,
@@ -430,8 +431,8 @@ impl Stage<'_> {
     fn sweep(&self, outcome: &mut Outcome, say: &mut impl FnMut(&str)) -> Result<()> {
         let workload = Self::workload("is", "A", outcome.options.threads);
         let mut steps: Vec<(f64, u64)> = Vec::new();
-        for log in outcome.options.log {
-            steps.extend(MONITOR.map(|monitor| (monitor as f64, *log)));
+        for &log in &outcome.options.log {
+            steps.extend(MONITOR.map(|monitor| (monitor as f64, log)));
         }
         // As often as the published run was woken up.
         let native = self.native(&workload)?;

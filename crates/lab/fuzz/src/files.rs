@@ -7,6 +7,7 @@ use std::path::Path;
 use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
 use pagemill_experiments::fleet::collect;
+use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::keep;
 use pagemill_launch::program;
 use pagemill_model::recording::{Meta, Reader};
@@ -101,6 +102,12 @@ pub fn collected(bytes: &[u8]) {
             let _ = collected.and_then(|collected| collected.summary());
         }
     });
+}
+
+/// A kept run of the comparison of access traces.
+pub fn traces(bytes: &[u8]) {
+    let Ok(kept) = Kept::read(bytes) else { return };
+    let _ = (kept.outcome.tables(), kept.outcome.claims(), kept.outcome.json(), kept.write());
 }
 
 /// A program: whether it can be preloaded, and what is in it.

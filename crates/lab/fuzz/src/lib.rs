@@ -39,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "part", body: files::part, seeds: seeds::part },
     Target { name: "cell", body: files::cell, seeds: seeds::cell },
     Target { name: "collected", body: files::collected, seeds: seeds::collected },
+    Target { name: "traces", body: files::traces, seeds: seeds::traces },
     Target { name: "program", body: files::program, seeds: seeds::program },
     Target { name: "events", body: events::events, seeds: seeds::events },
     Target { name: "kernel", body: kernel::kernel, seeds: seeds::kernel },

@@ -131,6 +131,10 @@ pub fn collected() -> Vec<Vec<u8>> {
     written.into_iter().collect()
 }
 
+pub fn traces() -> Vec<Vec<u8>> {
+    fs::read(repository("experiments/kept/moca.parquet")).into_iter().collect()
+}
+
 /// A recording with some rows of every dataset.
 fn recorded() -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let room = tempfile::tempdir().ok()?;

@@ -114,4 +114,4 @@ macro_rules! driven {
     };
 }
 
-driven! { perf_data pftrace profile machine latencies meta part cell collected program events kernel }
+driven! { perf_data pftrace profile machine latencies meta part cell collected traces program events kernel }

@@ -1,6 +1,7 @@
 //! `pagemill reproduce`: published experiments, run again.
 
 mod fleet;
+mod list;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,14 +10,16 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemill_kernel::{Linux, signal};
 use pagemill_launch::progress::{Progress, minutes};
+use pagemill_model::whole;
 use pagemill_sim::machine::ICELAKE;
 use serde_json::json;
 
 #[cfg(target_arch = "x86_64")]
 use pagemill_experiments::huge_slices;
+use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::apart::Outcomes;
-use pagemill_experiments::reproduce::arm::{self, Machine};
-use pagemill_experiments::reproduce::experiment::{self, Experiment};
+use pagemill_experiments::reproduce::arm::Machine;
+use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::Keep;
@@ -36,6 +39,7 @@ Examples:
   pagemill reproduce --quick                               everything, small, in minutes
   pagemill reproduce colloid                               tiered memory, on the simulated machine
   pagemill reproduce mesh                                  the experiments of Mesh (PLDI 2019), full size
+  pagemill reproduce moca --from-kept                      its tables from kept figures, without running
   pagemill reproduce moca                                  traces of the accesses of NAS kernels
   sudo pagemill reproduce fragmentation                    free memory, huge pages off and on
   pagemill reproduce overhead                              what measuring costs
@@ -59,7 +63,7 @@ Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that wa
 pub struct Arguments {
     /// Experiments, `mesh` for that group, or `colloid` for the simulated machine; all there are without a name.
     experiments: Vec<String>,
-    /// Lists experiments and arms.
+    /// Lists experiments and arms: what each needs, takes, and has kept (in -o DIR, where that is named).
     #[arg(long)]
     list: bool,
     /// Smaller sizes, fewer arms and runs: minutes instead of hours.
@@ -92,6 +96,9 @@ pub struct Arguments {
     /// Prints the summary as JSON instead of tables.
     #[arg(long, conflicts_with_all = ["on", "cell"])]
     json: bool,
+    /// Of moca: makes the tables from the figures of a run that is kept, this binary's or FILE, and runs nothing.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = ["on", "cell", "quick"])]
+    from_kept: Option<Option<PathBuf>>,
     /// Runs the cells on other machines: `slurm`, or `parallel` and hosts that ssh knows (`:` is this one).
     #[arg(long, value_names = ["ENGINE", "HOSTS"], num_args = 1..=2)]
     on: Option<Vec<String>>,
@@ -188,6 +195,9 @@ impl Arguments {
         if let Some(cell) = &self.cell {
             return self.one_cell(cell);
         }
+        if let Some(file) = self.from_kept.as_ref().filter(|_| !self.list) {
+            return self.kept_tables(file.as_deref());
+        }
         if let Some(on) = self.on.as_ref().filter(|_| !self.list) {
             return self.submit(on);
         }
@@ -203,7 +213,7 @@ impl Arguments {
             false => Vec::new(),
         };
         if self.list {
-            print!("{}", list(&experiments, asked.simulated));
+            print!("{}", list::list(&experiments, &self.experiments, self.output.as_deref())?);
             return Ok(Exit::Ok);
         }
         let options = self.options()?;
@@ -367,7 +377,7 @@ impl Arguments {
         let text = as_text(name, title, &tables);
         store.write(&format!("{name}.json"), &data)?;
         store.write(&format!("{name}.txt"), &text)?;
-        store.write(&format!("{name}.html"), &as_html(name, title, &tables, &charts))?;
+        store.write(&format!("{name}.html"), as_html(name, title, &tables, &charts))?;
         match self.json {
             true => answer(&data)?,
             false => print!("{text}"),
@@ -406,8 +416,8 @@ impl Arguments {
         }
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         store.write("fragmentation.json", &data)?;
-        store.write("fragmentation.txt", &outcome.text())?;
-        store.write("fragmentation.html", &outcome.html())?;
+        store.write("fragmentation.txt", outcome.text())?;
+        store.write("fragmentation.html", outcome.html())?;
         if self.json && self.experiments == [fragmentation::NAME] {
             answer(&data)?;
         }
@@ -428,13 +438,51 @@ impl Arguments {
             }
         };
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
-        store.write("moca.json", &data)?;
-        store.write("moca.csv", &outcome.csv())?;
-        store.write("moca.txt", &outcome.text())?;
+        let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
+        let mut machine = vec![format!("{}, {now}", pagemill_model::TOOL)];
+        machine.extend(machine_facts());
+        let kept = Kept { outcome, machine };
+        self.keep_traces(store, &kept, &data)?;
         if self.json && self.experiments == [moca::NAME] {
             answer(&data)?;
         }
-        Ok(Some(outcome))
+        Ok(Some(kept.outcome))
+    }
+
+    /// The tables of a run whose figures were kept; in files, too, where a directory is named.
+    fn kept_tables(&self, file: Option<&Path>) -> Result<Exit> {
+        ensure!(
+            self.experiments == [moca::NAME],
+            "--from-kept is of {0}: reproduce {0} --from-kept",
+            moca::NAME
+        );
+        let kept = match file {
+            None => Kept::built_in()?,
+            Some(path) => {
+                let cannot = || format!("cannot read {}", path.display());
+                let bytes = whole::read(path, whole::DATA).with_context(cannot)?;
+                Kept::read(&bytes).with_context(|| format!("{} is no kept run", path.display()))?
+            }
+        };
+        let data = serde_json::to_string_pretty(&kept.outcome.json())? + "\n";
+        match self.json {
+            true => answer(&data)?,
+            false => print!("{}", kept.outcome.text()),
+        }
+        eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));
+        if self.output.is_some() {
+            let store = Store::create(&self.directory(), self.force)?;
+            self.keep_traces(&store, &kept, &data)?;
+            eprintln!("pagemill: results in {}", store.directory().display());
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn keep_traces(&self, store: &Store, kept: &Kept, data: &str) -> Result<()> {
+        store.write("moca.json", data)?;
+        store.write("moca.csv", kept.outcome.csv())?;
+        store.write("moca.txt", kept.outcome.text())?;
+        store.write("moca.parquet", kept.write()?)
     }
 
     /// Programs under huge page policies, in files of their own; `None`, and why, if they cannot be run here.
@@ -460,9 +508,9 @@ impl Arguments {
         let mut page = Page::new("pagemill reproduce huge-pages");
         outcome.page(&mut page);
         store.write("huge-pages.json", &data)?;
-        store.write("huge-pages.csv", &outcome.csv())?;
-        store.write("huge-pages.txt", &outcome.text())?;
-        store.write("huge-pages.html", &page.finish())?;
+        store.write("huge-pages.csv", outcome.csv())?;
+        store.write("huge-pages.txt", outcome.text())?;
+        store.write("huge-pages.html", page.finish())?;
         if self.json && self.experiments == [huge_pages::NAME] {
             answer(&data)?;
         }
@@ -574,7 +622,7 @@ impl Arguments {
         let data = serde_json::to_string_pretty(&data)? + "\n";
         store.write("summary.json", &data)?;
         store.write("report.txt", &text)?;
-        store.write("report.html", &html::render(summary, simulated, outcomes))?;
+        store.write("report.html", html::render(summary, simulated, outcomes))?;
         Ok((text, data))
     }
 
@@ -646,36 +694,6 @@ const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
 
 /// See `experiments::huge_slices`, which is built for x86-64 only.
 const HUGE_SLICES: &str = "huge-slices";
-
-fn list(experiments: &[Experiment], simulated: bool) -> String {
-    let mut text = String::new();
-    for one in experiments {
-        text.push_str(&format!("{:20} {}\n", one.name, one.title));
-        text.push_str(&format!(
-            "{:20} arms: {}; {} runs each\n",
-            "",
-            one.arms.join(" "),
-            one.repetitions
-        ));
-    }
-    text.push_str(&format!("{:20} {}\n", fragmentation::NAME, fragmentation::TITLE));
-    text.push_str(&format!("{:20} {}; by name only\n", overhead::NAME, overhead::TITLE));
-    text.push_str(&format!("{:20} {}\n", moca::NAME, moca::TITLE));
-    #[cfg(target_arch = "x86_64")]
-    text.push_str(&format!("{:20} {}; by name only\n", huge_slices::NAME, huge_slices::TITLE));
-    text.push_str(&format!("{:20} {}\n", huge_pages::NAME, huge_pages::TITLE));
-    text.push_str(&format!("{:20} arms: {}\n", "", huge_pages::ARMS.join(" ")));
-    if simulated {
-        text.push_str(&format!(
-            "{SIMULATED:20} tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine\n{:20} figures: {}\n",
-            "",
-            colloid::FIGURES.join(" ")
-        ));
-    }
-    text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
-    text.push_str("groups: mesh\n");
-    text
-}
 
 /// Facts about the machine that figures depend on.
 fn machine_facts() -> Vec<String> {

@@ -103,8 +103,8 @@ impl Outcome {
     }
 
     /// The kernels of this run.
-    fn kernels(&self) -> &'static [&'static str] {
-        self.options.kernels
+    fn kernels(&self) -> &[&'static str] {
+        &self.options.kernels
     }
 
     /// Row of a kernel under a back end, in the class of most runs.

@@ -226,6 +226,27 @@ fn write_input<W: Write>(out: &mut W, input: Input, size: usize, seed: u64) -> s
 /// A limit after which a cell is given up.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
+/// The programs that an experiment runs, each with how to get it where it is not here.
+pub fn needs(experiment: &Experiment) -> Vec<String> {
+    let programs: Vec<(&str, &str)> = match &experiment.program {
+        Program::Redis(_) => vec![("redis-server", "redis-server")],
+        Program::Ruby { .. } => vec![("ruby", "ruby")],
+        Program::Spamassassin { .. } => vec![("perl", "perl"), ("spamassassin", "spamassassin")],
+        Program::Compiler { .. } => vec![("gcc", "gcc")],
+        Program::Sqlite { .. } => vec![("sqlite3", "sqlite3")],
+        Program::Packaged(programs) => {
+            let packaged = programs.iter().filter(|one| one.run != "pagemill");
+            packaged.map(|one| (one.run.as_str(), one.package.as_str())).collect()
+        }
+        Program::Workload { .. } => Vec::new(),
+    };
+    let words = |(name, package): (&str, &str)| match find(name, package) {
+        Ok(_) => name.to_owned(),
+        Err(_) => format!("{name} (not here: apt-get install {package})"),
+    };
+    programs.into_iter().map(words).collect()
+}
+
 /// A program on the path, or among the games that root's path leaves out.
 pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

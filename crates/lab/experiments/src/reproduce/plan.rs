@@ -293,6 +293,26 @@ impl Scheduled {
     }
 }
 
+/// Cells of an experiment where everything is installed, and roughly how long they take.
+///
+/// # Errors
+/// For an arm that does not exist.
+pub fn amount(experiment: &Experiment, quick: bool) -> Result<(usize, Duration)> {
+    let short = quick.then_some(&experiment.quick);
+    let arms = arm::expand(short.map_or(&experiment.arms, |quick| &quick.arms))?;
+    let mut cases = experiment.cases();
+    let mut per_case = arms.len() * experiment.repetitions as usize;
+    let mut scale = 1.0;
+    if let Some(quick) = short {
+        cases.retain(|case| !quick.without_loads.iter().any(|load| load.name() == case));
+        let once = arms.iter().filter(|arm| quick.once.iter().any(|name| name == *arm)).count();
+        per_case = (arms.len() - once) * quick.repetitions as usize + once;
+        scale = quick.scale;
+    }
+    let cells = cases.len() * per_case;
+    Ok((cells, Duration::from_secs_f64(experiment.seconds * scale * cells as f64)))
+}
+
 /// All cells of an experiment, arms interleaved; those of `once` are in the first repetition only.
 fn order(
     experiment: &Experiment,
@@ -377,6 +397,23 @@ mod tests {
         }
         assert_eq!(cells, order(experiment, &arms(), 4, &[], &mut Random::new(9)));
         assert_ne!(cells, order(experiment, &arms(), 4, &[], &mut Random::new(10)));
+    }
+
+    #[test]
+    fn the_amount_is_that_of_a_plan_with_all_arms() {
+        for experiment in experiment::all().unwrap() {
+            let named = arm::expand(&experiment.quick.arms).unwrap();
+            let allocator = Allocator::Library("x".into());
+            let arms: Vec<Arm> =
+                named.iter().map(|&name| Arm { name, allocator: allocator.clone() }).collect();
+            let mut short = experiment.clone();
+            if let Program::Redis(redis) = &mut short.program {
+                redis.loads.retain(|load| !experiment.quick.without_loads.contains(load));
+            }
+            let quick = &experiment.quick;
+            let cells = order(&short, &arms, quick.repetitions, &quick.once, &mut Random::new(1));
+            assert_eq!(amount(&experiment, true).unwrap().0, cells.len(), "{}", experiment.name);
+        }
     }
 
     #[test]

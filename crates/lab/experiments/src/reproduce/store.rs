@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// Writes a whole file.
-    pub fn write(&self, name: &str, content: &str) -> Result<()> {
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<()> {
         pagemill_launch::files::write(&self.directory.join(name), content, true)
     }
 }

@@ -172,6 +172,7 @@ impl Arguments {
             output: Some(directory),
             force: true,
             json: false,
+            from_kept: None,
             on: None,
             dry_run: false,
             cell: None,
