@@ -68,12 +68,19 @@ fn grouped(mut command: clap::Command) -> clap::Command {
 }
 
 impl Cli {
+    /// All verbs, whose help is `width` columns wide; `None`: as wide as clap finds.
+    fn sized(width: Option<u16>) -> clap::Command {
+        // Verbs take it over when they are grouped, not later.
+        let command = Self::command();
+        grouped(match width {
+            Some(width) => command.term_width(usize::from(width).min(WIDEST)),
+            None => command,
+        })
+    }
+
     /// Reads the command line, and how answers are to be printed.
     pub fn read() -> Result<Self, clap::Error> {
-        let mut command = grouped(Self::command());
-        if let Some(width) = pagemill_launch::stdio::terminal().flatten() {
-            command = command.term_width(usize::from(width).min(WIDEST));
-        }
+        let command = Self::sized(pagemill_launch::stdio::terminal().flatten());
         let matches = command.try_get_matches()?;
         let mut verb = &matches;
         while let Some((_, inner)) = verb.subcommand() {
@@ -215,6 +222,18 @@ fn recover_settings(linux: &Linux) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_of_verbs_fits_a_narrow_terminal() {
+        let mut command = Cli::sized(Some(60));
+        for verb in command.get_subcommands_mut() {
+            let help = verb.render_long_help().to_string();
+            // A word may be longer, and what options take stands in one line.
+            let prose = |line: &&str| !line.trim_start().starts_with('-') && line.contains(". ");
+            let wide = help.lines().filter(prose).find(|line| line.chars().count() > 60);
+            assert_eq!(wide, None, "{}", verb.get_name());
+        }
+    }
 
     #[test]
     fn every_verb_stands_in_one_group_of_the_help() {
