@@ -2,8 +2,8 @@
 //! row more.
 //!
 //! A *cell* is one run: an experiment, a case of it, an arm, a repetition. Its rows have the same first columns, so
-//! that a table is read without joining any other: `SELECT arm, median(value) FROM 'cells.parquet' WHERE name = 'cpu' GROUP
-//! BY arm`.
+//! that a table is read without joining any other: `SELECT arm, median(value) FROM 'cells.parquet' WHERE name = 'cpu'
+//! GROUP BY arm`.
 
 use crate::dataset::row;
 
@@ -46,8 +46,8 @@ row! {
 row! {
     /// A run of the comparison of access traces, or pages held against those of the emulator, or a fact of all runs.
     pub struct TraceRun in "traces" {
-        /// `run`, `sweep` (one pair of intervals), `validated` (pages of both), `missing` (a back end that did not run),
-        /// `source` (of a back end's events), `skipped`, or `machine`.
+        /// `run`, `sweep` (one pair of intervals), `validated` (pages of both), `missing` (a back end that did not
+        /// run), `source` (of a back end's events), `skipped`, `machine`, or `interrupted`.
         kind: Option<String> = "kind",
         /// The kernel.
         kernel: Option<String> = "kernel",

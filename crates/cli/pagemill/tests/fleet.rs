@@ -2,7 +2,8 @@
 //! works; GNU parallel over an ssh that reaches this machine by other names; a run that is killed; a disk that fills.
 //!
 //! The controller and each node are process namespaces of their own that end with what started them, so nothing stays
-//! running, however a test ends. Nothing resets the memory of this machine: scripts that would are given a tree of files.
+//! running, however a test ends. Nothing resets the memory of this machine: scripts that would are given a tree of
+//! files.
 
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -313,13 +314,18 @@ fn remove_group(words: &str) {
         return;
     };
     let name = format!("pagemill-{process}-");
-    for place in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
-        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&name) {
-                let _ = fs::remove_dir(entry.path());
-            }
-        }
-    }
+    let left = || {
+        let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
+        let entries = places.map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+        let entries = entries.into_iter().flatten();
+        let left = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+        left.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    // The program that was in it goes on to its end.
+    until("the end of the killed cell's program", || {
+        left().iter().for_each(|path| drop(fs::remove_dir(path)));
+        left().is_empty()
+    });
 }
 
 /// ssh as far as parallel and rsync use it: this machine by other names, each with results of its own. `dead` answers
