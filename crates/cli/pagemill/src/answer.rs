@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
 /// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
 /// are added without.
-pub const LAYOUTS: [(&str, u64, &str); 27] = [
+pub const LAYOUTS: [(&str, u64, &str); 28] = [
     ("advise", 1, "levers"),
     ("advise-estimates", 1, "levers"),
     ("collect", 1, "failed"),
@@ -35,6 +35,7 @@ pub const LAYOUTS: [(&str, u64, &str); 27] = [
     ("simulate", 1, "rows"),
     ("simulate-figures", 1, "cells"),
     ("simulate-huge", 1, "policies"),
+    ("simulate-sweep", 1, "points"),
     ("tier-doctor", 1, "findings"),
     ("tier-replay", 1, ""),
     ("tier-status", 1, "nodes"),

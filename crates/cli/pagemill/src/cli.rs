@@ -142,7 +142,7 @@ pub enum Verb {
     /// Print the man pages or a shell's completions
     Generate(verbs::generate::Arguments),
     /// Run a workload on a simulated machine with two memory tiers
-    Simulate(verbs::simulate::Arguments),
+    Simulate(Box<verbs::simulate::Arguments>),
     /// Place the memory of running programs on two memory tiers
     Tier(verbs::tier::Arguments),
 }

@@ -191,6 +191,21 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
             ],
         ),
         ("simulate-figures", vec!["simulate", "--figure", "setup", "--quick", "--json"]),
+        (
+            "simulate-sweep",
+            [
+                "simulate",
+                "zipf",
+                "--sweep",
+                "fast=1G..4G",
+                "--policy",
+                "none",
+                "--seconds",
+                "1",
+                "--json",
+            ]
+            .to_vec(),
+        ),
         ("simulate-huge", vec!["simulate", "grow", "--huge", "linux-always,cbmm+", "--json"]),
         (
             "reproduce",

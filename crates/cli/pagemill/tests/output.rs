@@ -148,6 +148,7 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["generate", "man"],
         vec!["simulate", "gups", "--policy", "tpp", "--seconds", "2", "--scale", "256"],
         vec!["simulate", "--print-machine"],
+        vec!["simulate", "zipf", "--sweep"],
         vec!["tier", "doctor"],
         vec!["tier", "status"],
         vec!["tier", "status", "--json"],

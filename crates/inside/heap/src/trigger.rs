@@ -12,8 +12,8 @@
 //!
 //! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need
 //! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays. While it
-//! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass ends
-//! as soon as the program works again.
+//! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass
+//! ends as soon as the program works again.
 //!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
 //! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful
@@ -595,7 +595,9 @@ mod tests {
         }
 
         #[test]
-        fn time_at_work_is_no_rest(looks in prop::collection::vec((1u64..1 << 31, 0u64..1 << 31, 0u64..1 << 31), 1..20)) {
+        fn time_at_work_is_no_rest(
+            looks in prop::collection::vec((1u64..1 << 31, 0u64..1 << 31, 0u64..1 << 31), 1..20),
+        ) {
             let mut rest = Rest::default();
             let (mut now, mut own, mut most) = (1, 0, 0);
             rest.look(now, own, 0);

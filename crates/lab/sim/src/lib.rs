@@ -33,6 +33,7 @@ pub mod recorded;
 pub mod run;
 pub mod stream;
 pub mod surface;
+pub mod sweep;
 pub mod tlb;
 pub mod wheel;
 pub mod workload;

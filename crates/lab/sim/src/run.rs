@@ -228,6 +228,21 @@ impl Setup {
         }
     }
 
+    /// The best static placement by brute force, under the conditions of the end: share of reads on the default tier and
+    /// units a second.
+    #[must_use]
+    pub fn best(&self, prepared: &Prepared) -> (f64, f64) {
+        let surfaces = prepared.after.as_ref().unwrap_or(&prepared.before);
+        let (low, high) = self.bounds();
+        let whole = surfaces.whole.best(low, high);
+        let (share, reads) = surfaces.split.as_ref().map_or(whole, |surface| {
+            let (low, high) = self.bounds_of(&self.workload);
+            let split = surface.best(low, high);
+            if split.1 > whole.1 { split } else { whole }
+        });
+        (share, reads * 1e9 / self.workload.step.per_unit)
+    }
+
     /// Runs the page level. `tick` is called after each simulated second with its number.
     ///
     /// # Panics
@@ -279,19 +294,11 @@ impl Setup {
                 break;
             }
         }
-        let surfaces = prepared.after.as_ref().unwrap_or(&prepared.before);
-        let (low, high) = self.bounds();
-        let whole = surfaces.whole.best(low, high);
-        let best = surfaces.split.as_ref().map_or(whole, |surface| {
-            let (low, high) = self.bounds_of(&self.workload);
-            let split = surface.best(low, high);
-            if split.1 > whole.1 { split } else { whole }
-        });
         Report {
             last: mean(&samples),
             whole: accesses / self.workload.step.per_unit / f64::max(elapsed, f64::MIN_POSITIVE),
             samples,
-            best: (best.0, best.1 * 1e9 / self.workload.step.per_unit),
+            best: self.best(prepared),
             bytes_per_page: state.pages.bytes_per_page(),
             accesses,
             split: state.part_split(),

@@ -1,6 +1,7 @@
 //! `pagemill simulate`: a workload on the simulated two-tier machine, any set of policies side by side.
 
 mod huge;
+mod sweep;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ use pagemill_launch::input;
   pagemill simulate moving --policy hemem+watermark --move-at 50
   pagemill simulate scattered --policy hemem,memtis --seconds 600
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
+  pagemill simulate rec --sweep                        how much fast memory the program needs
   pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
   pagemill plan --costs --json > costs.json; pagemill simulate rec --huge linux-always,cbmm+ --costs costs.json
   pagemill simulate --figure 6c,8b --sensitivity
@@ -49,9 +51,20 @@ pub struct Arguments {
     #[command(flatten)]
     huge: huge::Options,
     /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as
-    /// shipped), the last two +watermark (the paper's search) and +ucb (finds the share at which it is fastest).
-    #[arg(long, value_delimiter = ',', default_value = "none,tpp,tpp+colloid")]
+    /// shipped), the last two +watermark (the paper's search) and +ucb (finds the share at which it is fastest)
+    /// [default: none,tpp,tpp+colloid; with --sweep the best static placement alone].
+    #[arg(long, value_delimiter = ',')]
     policy: Vec<String>,
+    /// Throughput by the size of the fast tier, doubling from FROM to TO (up to the whole program), and how much of it 9
+    /// of 10 of the speed needs; the slow tier holds the rest.
+    #[arg(
+        long,
+        value_name = "fast=FROM..TO",
+        num_args = 0..=1,
+        default_missing_value = "all",
+        conflicts_with_all = ["figure", "sensitivity"]
+    )]
+    sweep: Option<sweep::Sizes>,
     /// Sizes of the tiers instead of the machine's: fast=2G,slow=8G (or default=, alternate=), in either order; with
     /// other names the default tier first.
     #[arg(long, value_name = "TIERS")]
@@ -123,6 +136,9 @@ fn points(text: &str) -> Result<(u64, u64), String> {
     }
 }
 
+/// What is run where nothing is asked for.
+const POLICIES: &str = "none,tpp,tpp+colloid";
+
 /// What figures and sensitivity have of their own.
 const OF_A_RUN: [&str; 9] = [
     "policy",
@@ -179,54 +195,22 @@ impl Arguments {
                 "--quick, --keep and --points go with --figure or --sensitivity: there is one run to make"
             );
         }
-        let machine = self.sized(machine)?;
-        let load = self.load(&machine)?;
-        self.fits(&machine, &load)?;
-        let recorded = load.name == "recording";
         if let Some(unknown) = self.policy.iter().find(|name| compose::find(name).is_none()) {
             bail!("no policy '{unknown}'; valid: {}", compose::names().join(", "));
         }
+        if let Some(sizes) = self.sweep {
+            return self.sweep(sizes, &machine);
+        }
+        let machine = self.sized(machine)?;
+        let load = self.load(&machine)?;
+        self.fits(&machine, &load)?;
         self.in_range(&load)?;
         let mut rows = Vec::new();
-        for policy in &self.policy {
-            let setup = Setup {
-                machine: machine.clone(),
-                workload: load.clone(),
-                policy: policy.clone(),
-                steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
-                later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
-                // The second half of a recording is where its hot set has moved to.
-                moves_at: self
-                    .move_at
-                    .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
-                seconds: self.seconds,
-                scale: 1.0,
-                seed: self.seed,
-                effort: Effort { seed: self.seed, ..Effort::default() },
-            };
-            let pages = load.bytes() / setup.page_bytes();
-            let coarsest = setup.coarsest();
-            let scale = match self.scale {
-                Some(scale) if scale > coarsest => bail!(
-                    "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
-                    pages / scale,
-                    Bytes(setup.page_bytes() as u64).to_string().trim(),
-                ),
-                Some(scale) => scale,
-                None if recorded => (pages / f64::from(1 << 20)).max(1.0),
-                None if setup.page_bytes() > 65_536.0 => coarsest.min(8.0),
-                None => coarsest.min(64.0),
-            };
-            let setup = Setup { scale, ..setup };
-            let mut progress = Progress::new(policy);
-            let prepared = setup.prepare(&mut |at, of| {
-                progress.say(&format!("memory at {at} of {of} points"));
-            });
-            drop(progress);
-            let mut progress = Progress::of(policy, self.seconds as u64);
-            progress.say("of simulated seconds");
-            let report = setup.run(&prepared, &mut |second| progress.at(second as u64));
-            drop(progress);
+        let named = self.policy.iter().map(String::as_str);
+        let policies: Vec<&str> =
+            if self.policy.is_empty() { POLICIES.split(',').collect() } else { named.collect() };
+        for policy in policies {
+            let report = self.simulate(&self.setup(&machine, &load, policy)?);
             rows.push(self.row(policy, &load, &report));
         }
         if self.printed.json {
@@ -235,6 +219,53 @@ impl Arguments {
             self.print(&load, &rows);
         }
         Ok(Exit::Ok)
+    }
+
+    /// One policy's run.
+    fn setup(&self, machine: &Machine, load: &workload::Workload, policy: &str) -> Result<Setup> {
+        let recorded = load.name == "recording";
+        let setup = Setup {
+            machine: machine.clone(),
+            workload: load.clone(),
+            policy: policy.to_owned(),
+            steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
+            later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
+            // The second half of a recording is where its hot set has moved to.
+            moves_at: self
+                .move_at
+                .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
+            seconds: self.seconds,
+            scale: 1.0,
+            seed: self.seed,
+            effort: Effort { seed: self.seed, ..Effort::default() },
+        };
+        let pages = load.bytes() / setup.page_bytes();
+        let coarsest = setup.coarsest();
+        let scale = match self.scale {
+            Some(scale) if scale > coarsest => bail!(
+                "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
+                pages / scale,
+                Bytes(setup.page_bytes() as u64).to_string().trim(),
+            ),
+            Some(scale) => scale,
+            None if recorded => (pages / f64::from(1 << 20)).max(1.0),
+            None if setup.page_bytes() > 65_536.0 => coarsest.min(8.0),
+            None => coarsest.min(64.0),
+        };
+        Ok(Setup { scale, ..setup })
+    }
+
+    /// Runs it, with progress.
+    fn simulate(&self, setup: &Setup) -> Report {
+        let policy = &setup.policy;
+        let mut progress = Progress::new(policy);
+        let prepared = setup.prepare(&mut |at, of| {
+            progress.say(&format!("memory at {at} of {of} points"));
+        });
+        drop(progress);
+        let mut progress = Progress::of(policy, self.seconds as u64);
+        progress.say("of simulated seconds");
+        setup.run(&prepared, &mut |second| progress.at(second as u64))
     }
 
     /// Refuses what would be passed over in silence.

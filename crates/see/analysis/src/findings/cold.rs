@@ -153,7 +153,7 @@ fn cold(
             size(seen.bytes(all)),
             if sure { "" } else { " as far as known" },
         ),
-        next: format!("pagemill simulate {}", seen.recording),
+        next: format!("pagemill simulate {} --sweep", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),
         share,
     })
@@ -185,7 +185,7 @@ fn written_once(
             percent(share),
             size(seen.bytes(all)),
         ),
-        next: format!("pagemill simulate {}", seen.recording),
+        next: format!("pagemill simulate {} --sweep", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),
         // Less is won than by memory that is not used at all.
         share: share / 4.0,

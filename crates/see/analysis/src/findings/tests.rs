@@ -87,7 +87,7 @@ fn memory_that_is_written_once_and_never_read_is_cold_and_comes_first() {
     assert_eq!((first.subject, first.stake), ("cold", Stake::Memory(Bytes(99 * MIB))), "{found:?}");
     assert!(first.text.starts_with("99.0 MiB of "), "{}", first.text);
     assert!(first.text.contains("were not touched after"), "{}", first.text);
-    assert_eq!(first.next, "pagemill simulate rec");
+    assert_eq!(first.next, "pagemill simulate rec --sweep");
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
