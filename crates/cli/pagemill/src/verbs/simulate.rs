@@ -55,8 +55,8 @@ pub struct Arguments {
     /// [default: none,tpp,tpp+colloid; with --sweep the best static placement alone].
     #[arg(long, value_delimiter = ',')]
     policy: Vec<String>,
-    /// Throughput by the size of the fast tier, doubling from FROM to TO (up to the whole program), and how much of it 9
-    /// of 10 of the speed needs; the slow tier holds the rest.
+    /// Throughput by the size of the fast tier, doubling from FROM to TO (up to the whole program), and how much of it
+    /// 9 of 10 of the speed needs; the slow tier holds the rest.
     #[arg(
         long,
         value_name = "fast=FROM..TO",
