@@ -1,8 +1,8 @@
 //! Experiments on many machines, by engines that exist: Slurm, GNU parallel.
 //!
-//! Terms. A *matrix* is the list of cells of one run and the options that they have in common. An *engine* runs commands
-//! on machines; each of ours is one cell, and may be run anywhere, any number of times: whoever comes first does it
-//! ([`crate::reproduce::keep`]).
+//! Terms. A *matrix* is the list of cells of one run and the options that they have in common. An *engine* runs
+//! commands on machines; each of ours is one cell, and may be run anywhere, any number of times: whoever comes first
+//! does it ([`crate::reproduce::keep`]).
 //!
 //! ```text
 //!  matrix.json ──► engine ──► cell.sh N on any machine ──► cells/…json   one finished cell each

@@ -8,9 +8,10 @@
 //!    once each: the same with page faults recorded, for the faults alone
 //! ```
 //!
-//! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each run as much as it takes, and some, is touched
-//! and given back, in huge pages and in base pages (fragmented: base pages, so that nothing is mended), for a cold page
-//! costs ten to fifty times a warm one and would be all that is measured.
+//! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each
+//! run as much as it takes, and some, is touched and given back, in huge pages and in base pages (fragmented: base
+//! pages, so that nothing is mended), for a cold page costs ten to fifty times a warm one and would be all that is
+//! measured.
 //!
 //! The settings are the artifact's: huge pages are on for `linux-always` and where asked for in all other arms, and a
 //! fault may compact (`defrag` is `always`). Unfragmented means compacted first as far as the kernel would.

@@ -17,7 +17,8 @@
 //!
 //! Always true: a published number is shown, and compared with at the very end; it never enters a
 //! measurement. A cell that fails or cannot run is in the results with its reason. A cell that is
-//! finished is on disk, and a run that was cut off goes on with the others ([`keep`]). Memory is proportional set size and cgroup charge, never resident set.
+//! finished is on disk, and a run that was cut off goes on with the others ([`keep`]). Memory is proportional set size
+//! and cgroup charge, never resident set.
 
 pub mod apart;
 pub mod arm;

@@ -228,8 +228,8 @@ impl Setup {
         }
     }
 
-    /// The best static placement by brute force, under the conditions of the end: share of reads on the default tier and
-    /// units a second.
+    /// The best static placement by brute force, under the conditions of the end: share of reads on the default tier
+    /// and units a second.
     #[must_use]
     pub fn best(&self, prepared: &Prepared) -> (f64, f64) {
         let surfaces = prepared.after.as_ref().unwrap_or(&prepared.before);

@@ -1,7 +1,7 @@
 //! How much fast memory a program needs: the throughput of the best static placement by the size of the fast tier.
 //!
-//! The hottest pages are on the fast tier, by their heat at the end where it moves; brute force says how many of them are best
-//! there. Page tables are on the fast tier, and the slow one holds whatever is left.
+//! The hottest pages are on the fast tier, by their heat at the end where it moves; brute force says how many of them
+//! are best there. Page tables are on the fast tier, and the slow one holds whatever is left.
 //!
 //! Always so: more fast memory is not slower (but for the grid of shares that are tried); with all memory fast the
 //! throughput is that of [`Sweep::all`].
@@ -126,7 +126,7 @@ mod tests {
         // Shares are tried on a grid.
         assert!(speeds.windows(2).all(|pair| pair[1] > 0.999 * pair[0]), "{speeds:?}");
         assert!((speeds[32] - sweep.all()).abs() < 1e-6 && speeds[0] < sweep.all());
-        // A chase spends its time waiting, and with the hot part fast nine of ten of what waits for the slow tier is gone.
+        // A chase spends its time waiting: with the hot part fast, nine of ten waits for the slow tier are gone.
         let time = |speed: f64| 1.0 / speed;
         let hot = time(sweep.all()) + 0.1 * (time(speeds[0]) - time(sweep.all()));
         let needs = sweep.needs(0.97 * time(sweep.all()) / hot) / GIB;

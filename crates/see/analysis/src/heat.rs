@@ -244,7 +244,8 @@ pub struct HeatFold<S> {
 }
 
 impl<S: Symbols> HeatFold<S> {
-    /// Nothing yet. `events`: whether the recording tells accesses one by one; else pages up to `bounds` stand for them.
+    /// Nothing yet. `events`: whether the recording tells accesses one by one; else pages up to `bounds` stand for
+    /// them.
     pub fn new(started: Nanos, page: u64, events: bool, bounds: Bounds, symbols: S) -> Self {
         Self {
             names: Names::new(symbols),

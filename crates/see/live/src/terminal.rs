@@ -4,8 +4,8 @@
 //!  enter: raw mode, alternate screen ──► look, draw, keys, signals … ──► leave, also on an error or a panic
 //! ```
 //!
-//! Keys are read as bytes, for all of them are one byte; what arrows and the like send is passed over. A terminal that is
-//! gone ends the view: a library that waits for whole events on one spins for ever.
+//! Keys are read as bytes, for all of them are one byte; what arrows and the like send is passed over. A terminal that
+//! is gone ends the view: a library that waits for whole events on one spins for ever.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};

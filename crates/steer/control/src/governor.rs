@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A page is merged at the second scan that finds it with the same content, and `ksmd` may have begun in the middle of
-//! its round. So there are more scans while pages wait and each merges some of them: what a third does not merge, or any
-//! later one, was written meanwhile.
+//! its round. So there are more scans while pages wait and each merges some of them: what a third does not merge, or
+//! any later one, was written meanwhile.
 //!
 //! A scan looks at all that was ever offered, so it should have something to do: the more there is, the more
 //! new pages are waited for ([`Throttle`]), the longer they have waited the fewer are enough, and what scans did not

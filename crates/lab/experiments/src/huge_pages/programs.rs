@@ -11,7 +11,8 @@
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
 //!
-//! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
+//! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two
+//! and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-//! The raw figures of a run as rows of one Parquet file, and tables from them alone: the second of three levels at which
-//! this experiment is reproduced.
+//! The raw figures of a run as rows of one Parquet file, and tables from them alone: the second of three levels at
+//! which this experiment is reproduced.
 //!
 //! | level | command | takes |
 //! |---|---|---|

@@ -220,8 +220,8 @@ impl Plan {
         Ok((finished, false))
     }
 
-    /// Runs a cell of this plan of its experiment alone, unless it is finished, and returns what came of it. What cannot
-    /// run here has failed with the reason.
+    /// Runs a cell of this plan of its experiment alone, unless it is finished, and returns what came of it. What
+    /// cannot run here has failed with the reason.
     ///
     /// # Errors
     /// Where it cannot be kept; [`Interrupted`] by a signal.

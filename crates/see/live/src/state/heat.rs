@@ -7,12 +7,12 @@
 //! - a *window* is the time since the kernel's marks of accessed pages were cleared: it says of each mapping how much
 //!   of it was touched meanwhile, all of it and not a sample, and not where.
 //!
-//! How much memory a mapping has says the last look at it; of a recording without looks, the chunks touched in it. Where
-//! in a mapping its memory lies is not looked at: a cell takes an equal part of the mapping's addresses. Where there is a
-//! window, the cells of a mapping stand warmest first, for amounts are known and places are not.
+//! How much memory a mapping has says the last look at it; of a recording without looks, the chunks touched in it.
+//! Where in a mapping its memory lies is not looked at: a cell takes an equal part of the mapping's addresses. Where
+//! there is a window, the cells of a mapping stand warmest first, for amounts are known and places are not.
 //!
-//! Always true: a chunk's time is that of the last touch seen in it; what was never seen touched has no time; tables are
-//! of bounded size.
+//! Always true: a chunk's time is that of the last touch seen in it; what was never seen touched has no time; tables
+//! are of bounded size.
 
 use std::collections::BTreeMap;
 
