@@ -45,6 +45,7 @@ struct Recordings {
     _room: TempDir,
     faults: PathBuf,
     accesses: Option<PathBuf>,
+    results: PathBuf,
 }
 
 fn recordings() -> &'static Recordings {
@@ -61,7 +62,14 @@ fn recordings() -> &'static Recordings {
         assert_eq!(run.code(), Some(0), "{run:?}");
         let (run, accesses) = record("accesses", "accesses");
         let accesses = if run.code() == Some(0) { Some(accesses) } else { skip(&run.err) };
-        Recordings { _room: room, faults, accesses }
+        let results = room.path().join("results");
+        let run = ran(pagemill()
+            .args(["reproduce", "throughput", "--quick", "--reps", "1", "--scale", "0.01"])
+            .args(["--settle", "0", "--arms", "glibc", "-o"])
+            .arg(&results));
+        // 1: a program of so small a size may end before its memory is read once.
+        assert!(matches!(run.code(), Some(0 | 1)), "{run:?}");
+        Recordings { _room: room, faults, accesses, results }
     })
 }
 
@@ -143,6 +151,7 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["frag", "induce", "--dry-run", "--target", "0.5"],
         vec!["frag", "compact", "--dry-run", "--target", "0.5"],
         vec!["reproduce", "--list"],
+        vec!["collect", recordings.results.to_str().unwrap()],
         vec!["workload", "--list"],
         vec!["generate", "bash"],
         vec!["generate", "man"],
@@ -150,6 +159,7 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["simulate", "--print-machine"],
         vec!["simulate", "zipf", "--sweep"],
         vec!["tier", "doctor"],
+        vec!["tier", "probe", "--for", "10ms"],
         vec!["tier", "status"],
         vec!["tier", "status", "--json"],
         vec!["tier", "replay", faults],
@@ -209,7 +219,8 @@ fn the_text_of_every_verb_fits_the_terminal() {
     let mut printed = 0;
     for width in [60, 80] {
         for call in calls(&pid) {
-            let data = |word: &&str| ["--json", "bash", "man", "--print-machine"].contains(word);
+            let data =
+                |word: &&str| ["--json", "bash", "man", "--print-machine", "probe"].contains(word);
             if call.iter().any(data) {
                 continue;
             }
