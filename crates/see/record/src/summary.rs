@@ -63,18 +63,23 @@ pub struct Folds {
 impl Folds {
     /// Nothing yet, of a recording that was just opened.
     pub fn new(reader: &Reader) -> Self {
+        Self::within(reader, bounds())
+    }
+
+    /// The same, that looks at no more pages than that.
+    pub fn within(reader: &Reader, bounds: Bounds) -> Self {
         let meta = reader.meta();
         let page = meta.page_size.0;
         let events = meta.parts.get("accesses").is_some_and(|parts| parts.rows > 0);
-        Self { fingerprint: reader.fingerprint(), ..Self::of(meta.started, page, events) }
+        Self { fingerprint: reader.fingerprint(), ..Self::of(meta.started, page, events, bounds) }
     }
 
     /// Of a recording in the making.
-    fn of(started: Nanos, page: u64, events: bool) -> Self {
+    fn of(started: Nanos, page: u64, events: bool, bounds: Bounds) -> Self {
         Self {
             fingerprint: String::new(),
             accesses: AccessFold::new(started, page),
-            heat: HeatFold::new(started, page, events, bounds(), Files::default()),
+            heat: HeatFold::new(started, page, events, bounds, Files::default()),
         }
     }
 
@@ -202,7 +207,7 @@ impl Live {
         let fold = move || {
             // The program that is recorded comes first: names of a large program take a while.
             pagemill_kernel::scheduling::yield_to_others();
-            let mut folds = Folds::of(started, page, events);
+            let mut folds = Folds::of(started, page, events, bounds());
             let mut left = Vec::new();
             for batch in from {
                 match waiting.load(Ordering::Relaxed) {
@@ -357,11 +362,16 @@ impl Reading {
 
 /// The summary of a recording: the kept one, or a new one that is kept.
 pub fn of(recording: &Path) -> Result<Summary> {
+    of_within(recording, bounds())
+}
+
+/// The same, by a look at no more pages than that.
+pub fn of_within(recording: &Path, bounds: Bounds) -> Result<Summary> {
     let mut reader = Reader::open(recording)?;
     if let Some(kept) = read(&mut reader) {
         return Ok(kept);
     }
-    let mut folds = Folds::new(&reader);
+    let mut folds = Folds::within(&reader, bounds);
     let mut reading = Reading::new(&reader);
     while let Some(event) = reader.next_event()? {
         reading.event();
