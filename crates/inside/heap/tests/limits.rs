@@ -25,8 +25,9 @@ fn running_out_of_memory_gives_null_and_nothing_is_lost() {
                     }
                     objects.push(object);
                 }
-                // Level `h` has guards around each MiB of slots, and around each large object.
-                let least = if config == "h" { 2 << 20 } else { 4 << 20 };
+                // Level `h` has guards around each MiB of slots, and around each large object, and what fits then hangs
+                // on where the kernel puts chunks: 20 objects of 100,000 bytes, and 14 once in some hundred runs.
+                let least = if config == "h" { 1 << 20 } else { 4 << 20 };
                 assert!(objects.len() * size > least, "{config} {size}: {}", objects.len());
                 // A failed resize leaves the object as it is.
                 let object = objects[0];
