@@ -43,6 +43,20 @@ pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<
     }
 }
 
+/// The outcome of a verb for which a missing permission has a code of its own.
+pub fn permitted(outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
+    match outcome {
+        Err(error) => match error.downcast_ref::<pagemill_kernel::Error>() {
+            Some(kernel) if kernel.kind() == pagemill_kernel::Kind::Permission => {
+                eprintln!("pagemill: {error:#}");
+                Ok(Exit::Permission)
+            }
+            _ => Err(error),
+        },
+        outcome => outcome,
+    }
+}
+
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.
 pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
     match outcome {

@@ -192,6 +192,21 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
+impl Outcome {
+    /// Nothing yet.
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            rows: Vec::new(),
+            checked: Vec::new(),
+            sweep: Vec::new(),
+            events_by: Vec::new(),
+            skipped: Vec::new(),
+            interrupted: false,
+        }
+    }
+}
+
 fn of(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&values.collect::<Vec<_>>())
 }
@@ -333,15 +348,7 @@ pub fn run(
     mut say: impl FnMut(&str),
 ) -> Result<Result<Outcome, String>> {
     let stage = Stage { executable, signals, room: tempfile::tempdir()? };
-    let mut outcome = Outcome {
-        options: options.clone(),
-        rows: Vec::new(),
-        checked: Vec::new(),
-        sweep: Vec::new(),
-        events_by: Vec::new(),
-        skipped: Vec::new(),
-        interrupted: false,
-    };
+    let mut outcome = Outcome::new(options.clone());
     for &kernel in &options.kernels {
         match stage.arms(kernel, &mut outcome, &mut say)? {
             Ok(Some(rows)) => outcome.rows.extend(rows),

@@ -17,8 +17,8 @@ use pagemill_control::tier::status;
 use pagemill_kernel::psi::Resource;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
-use pagemill_kernel::{Kind, Linux, loan};
-use pagemill_launch::exit::{Exit, of_wrapper};
+use pagemill_kernel::{Linux, loan};
+use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::stdio;
 use pagemill_live::draw::{self, theme::Theme};
@@ -65,17 +65,7 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let outcome = of_wrapper(!arguments.command.is_empty(), shown(arguments));
-    match outcome {
-        Err(error) => match error.downcast_ref::<pagemill_kernel::Error>() {
-            Some(kernel) if kernel.kind() == Kind::Permission => {
-                eprintln!("pagemill: {error:#}");
-                Ok(Exit::Permission)
-            }
-            _ => Err(error),
-        },
-        outcome => outcome,
-    }
+    permitted(of_wrapper(!arguments.command.is_empty(), shown(arguments)))
 }
 
 fn shown(arguments: &Arguments) -> Result<Exit> {

@@ -97,7 +97,13 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["on", "cell"])]
     json: bool,
     /// Of moca: makes the tables from the figures of a run that is kept, this binary's or FILE, and runs nothing.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = ["on", "cell", "quick"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with_all = ["on", "cell", "quick"]
+    )]
     from_kept: Option<Option<PathBuf>>,
     /// Runs the cells on other machines: `slurm`, or `parallel` and hosts that ssh knows (`:` is this one).
     #[arg(long, value_names = ["ENGINE", "HOSTS"], num_args = 1..=2)]

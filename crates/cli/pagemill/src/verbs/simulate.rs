@@ -123,6 +123,11 @@ pub struct Arguments {
     printed: crate::values::Printed,
 }
 
+/// Bytes, to be read.
+fn size(bytes: f64) -> String {
+    Bytes(bytes as u64).to_string().trim().to_owned()
+}
+
 /// A range of seeds, both ends included.
 fn points(text: &str) -> Result<(u64, u64), String> {
     let ends = text.split_once("..").and_then(|(from, to)| {
@@ -245,7 +250,7 @@ impl Arguments {
             Some(scale) if scale > coarsest => bail!(
                 "--scale {scale}: {policy} would have {:.0} pages of {}; valid: 1 to {coarsest:.0}",
                 pages / scale,
-                Bytes(setup.page_bytes() as u64).to_string().trim(),
+                size(setup.page_bytes()),
             ),
             Some(scale) => scale,
             None if recorded => (pages / f64::from(1 << 20)).max(1.0),
@@ -310,12 +315,11 @@ impl Arguments {
             (None, Some(file)) => format!("{}: tier.*.capacity_gib", file.display()),
             (None, None) => "the machine (--tiers sets its sizes)".to_owned(),
         };
-        let bytes = |bytes: f64| Bytes(bytes as u64).to_string().trim().to_owned();
         bail!(
             "{whose}: {} of {} do not fit into {}",
-            bytes(load.bytes()),
+            size(load.bytes()),
             load.name,
-            bytes(room * workload::GIB)
+            size(room * workload::GIB)
         );
     }
 

@@ -22,7 +22,7 @@ use pagemill_control::tier::daemon::{self, Act, Options, Scope};
 use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
 use pagemill_control::tier::trackers::Track;
 use pagemill_control::tier::{Tiers, doctor, status};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{self, Exit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -197,11 +197,7 @@ fn permitted(outcome: Result<Exit>) -> Result<Exit> {
     let kind = |error: &anyhow::Error| {
         error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
     };
-    match outcome {
-        Err(error) if kind(&error) == Some(Kind::Permission) => {
-            eprintln!("pagemill: {error:#}");
-            Ok(Exit::Permission)
-        }
+    match exit::permitted(outcome) {
         Err(error) if matches!(kind(&error), Some(Kind::Unsupported | Kind::Busy)) => {
             eprintln!("pagemill: {error:#}");
             eprintln!("next: pagemill tier doctor");

@@ -205,7 +205,7 @@ impl<O: Os> Housekeeping<O> {
         let given_back = HEAP.purge(HEAP.os().now_ns());
         let request = pagemill_stats.request.load(Relaxed);
         let asked = request != pagemill_stats.request_done.load(Relaxed);
-        let idle_ns = now.saturating_sub(self.same_since);
+        let idle_ns = self.idle_ns(now);
         // Four rounds after the last change, 0.4 s, nothing changes any more but what a mapping may cost and how long
         // spans are left alone.
         let again = idle_ns >= self.look_again_ns;
@@ -276,12 +276,17 @@ impl<O: Os> Housekeeping<O> {
         lazy.max(200 * looked).min(25 * TICK)
     }
 
+    /// For how long the heap has been as it is.
+    fn idle_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.same_since)
+    }
+
     /// What the decisions are made from.
     fn inputs(&mut self, now: u64, asked: bool) -> Inputs {
         let scan = self.engine.last_scan();
         let (cgroup_usage, cgroup_limit) = self.pressure.charge();
         let process_ns = sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID);
-        let idle_ns = now.saturating_sub(self.same_since);
+        let idle_ns = self.idle_ns(now);
         self.rest.look(now, process_ns.saturating_sub(self.engine.kernel().cpu_ns()), idle_ns);
         Inputs {
             now_ns: now,
@@ -427,7 +432,7 @@ impl<O: Os> Housekeeping<O> {
                 resident_pages: (scan.resident_bytes - scan.releasable_bytes) / page,
                 spared_pages: scan.absent_pages + scan.releasable_bytes / page,
             });
-            let idle = now.saturating_sub(self.same_since);
+            let idle = self.idle_ns(now);
             self.engine.settings.mapping_price = trigger::mapping_price(idle, urgent);
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;

@@ -126,20 +126,12 @@ impl Kept {
     }
 
     fn of(rows: Vec<TraceRun>) -> Result<Self> {
-        let mut outcome = Outcome {
-            options: Options {
-                kernels: Vec::new(),
-                repetitions: 1,
-                log: Vec::new(),
-                ..Options::new(false, None)
-            },
-            rows: Vec::new(),
-            checked: Vec::new(),
-            sweep: Vec::new(),
-            events_by: Vec::new(),
-            skipped: Vec::new(),
-            interrupted: false,
-        };
+        let mut outcome = Outcome::new(Options {
+            kernels: Vec::new(),
+            repetitions: 1,
+            log: Vec::new(),
+            ..Options::new(false, None)
+        });
         let mut machine = Vec::new();
         for (at, row) in rows.into_iter().enumerate() {
             take(&mut outcome, &mut machine, row).with_context(|| format!("row {at}"))?;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use pagemill_control::exporter::{self, Exporter, Which};
+use pagemill_kernel::cgroup;
 use pagemill_kernel::signal::{ENDS, Signals};
-use pagemill_kernel::{Kind, cgroup};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{self, Exit};
 use pagemill_launch::files::NewFile;
 use pagemill_model::whole;
 
@@ -29,7 +29,14 @@ pub struct Metrics {
     #[arg(long, value_name = "ADDRESS", requires = "prometheus", conflicts_with = "output")]
     listen: Option<SocketAddr>,
     /// Metrics: of these processes, by id or name [default: all on pagemill's heap]
-    #[arg(short, long, value_name = "PID", requires = "prometheus", value_delimiter = ',', value_parser = crate::values::process)]
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        requires = "prometheus",
+        value_delimiter = ',',
+        value_parser = crate::values::process
+    )]
     pid: Vec<u32>,
     /// Metrics: of all processes in these cgroups, by path or by name below /sys/fs/cgroup
     #[arg(long, value_name = "GROUP", requires = "prometheus", value_delimiter = ',')]
@@ -38,16 +45,7 @@ pub struct Metrics {
 
 /// Runs it.
 pub fn run(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Exit> {
-    match written(arguments, output, force) {
-        Err(error) => match error.downcast_ref::<pagemill_kernel::Error>() {
-            Some(kernel) if kernel.kind() == Kind::Permission => {
-                eprintln!("pagemill: {error:#}");
-                Ok(Exit::Permission)
-            }
-            _ => Err(error),
-        },
-        outcome => outcome,
-    }
+    exit::permitted(written(arguments, output, force))
 }
 
 fn written(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Exit> {

@@ -9,7 +9,7 @@ use pagemill_sim::sweep::Sweep;
 use pagemill_sim::workload::{GIB, Workload};
 use serde::Serialize;
 
-use super::Arguments;
+use super::{Arguments, size};
 
 /// Parts of the speed that are asked about.
 const PARTS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
@@ -192,10 +192,6 @@ impl Arguments {
     }
 }
 
-fn size(bytes: f64) -> String {
-    Bytes(bytes as u64).to_string().trim().to_owned()
-}
-
 impl Curve {
     fn print(&self) {
         let need = |part: f64| {
@@ -236,8 +232,8 @@ impl Curve {
             println!("");
         }
         println!(
-            "\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that with all memory fast\n\
-             (a policy's: of its own); share: reads on the fast tier"
+            "\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that with all memory \
+             fast\n(a policy's: of its own); share: reads on the fast tier"
         );
     }
 }

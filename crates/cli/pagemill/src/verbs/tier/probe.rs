@@ -44,7 +44,8 @@ pub fn run(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     let found = tiers(linux, &arguments.nodes)?;
     if let [one] = &found[..] {
         eprintln!(
-            "pagemill: only one tier was found, node {}; the file's alternate tier is as much slower as the built-in machine's",
+            "pagemill: only one tier was found, node {}; the file's alternate tier is as much slower \
+             as the built-in machine's",
             one.node.id
         );
     }
@@ -215,7 +216,8 @@ fn with_tier(machine: &Machine, tier: &Tier, curve: &Curve) -> Result<Machine> {
     let channels = (curve.peak() / channel).ceil().clamp(1.0, 64.0);
     let gib = (tier.node.total as f64 / GIB * 1000.0).floor() / 1000.0;
     let peak = format!(
-        "measured: {:.1} GB/s were read from node {node} by {} processors; a channel of [dram] carries {channel:.1}, so there are at least these",
+        "measured: {:.1} GB/s were read from node {node} by {} processors; a channel of [dram] \
+         carries {channel:.1}, so there are at least these",
         curve.peak(),
         curve.points.last().map_or(1, |point| point.readers + 1)
     );
@@ -246,7 +248,8 @@ fn without_alternate(built_in: &Machine, machine: Machine) -> Result<Machine> {
 fn comment(tier: &Tier, way: &Way, curve: &Curve) -> String {
     let pages = if curve.huge { "huge" } else { "base" };
     let mut text = format!(
-        "#\n# {} tier: node {}, read from processor {}, on {pages} pages; loaded by {} others of the same node\n#   readers  share    GB/s      ns\n",
+        "#\n# {} tier: node {}, read from processor {}, on {pages} pages; loaded by {} others of \
+         the same node\n#   readers  share    GB/s      ns\n",
         tier.name,
         way.node,
         way.processors[0],
