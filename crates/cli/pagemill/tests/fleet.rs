@@ -329,7 +329,7 @@ fn remove_group(words: &str) {
 }
 
 /// ssh as far as parallel and rsync use it: this machine by other names, each with results of its own. `dead` answers
-/// nobody, and `fails` is down after it was asked once.
+/// nobody, and `fails` is down after it was asked once. A login shell that reads other words is nobody's concern.
 const SSH: &str = r#"#!/bin/sh
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -347,6 +347,7 @@ if [ "$host" = dead ] || { [ "$host" = fails ] && [ -e "@ROOM@/asked" ]; }; then
 fi
 [ "$host" != fails ] || touch "@ROOM@/asked"
 mkdir -p "@ROOM@/$host"
+export SHELL=/bin/false
 exec unshare --mount sh -c 'mount --bind "$1" "$2" && cd / && exec sh -c "$3"' sh "@ROOM@/$host" "@ROOM@/r" "$*"
 "#;
 

@@ -65,6 +65,8 @@ pub fn write(results: &Path, matrix: &Matrix, left: &[usize]) -> Result<()> {
 fn parallel(words: &[String], signals: &Signals) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
+    // Without it a host's SHELL runs the commands: none where that is unset, and not all shells read the same words.
+    command.env("PARALLEL_SHELL", "/bin/sh");
     signals.restore_in(&mut command);
     command
 }
