@@ -47,19 +47,22 @@
 //! best share is found, and one that moved is found again; a bound that the share cannot pass is kept to; where the
 //! account is empty the target is the best.
 
+mod curve;
+mod departure;
+
+pub use curve::POINTS;
+use curve::{Curve, LENGTH, about, place};
+use departure::{Departure, Noise, Rest};
+
 use super::colloid::Shift;
 use super::{Placer, Reading};
+use crate::tier::Tier;
 use crate::tier::kind::PlacerKind;
-use crate::tier::{Load, Loads, Tier};
 
 /// `+ucb`.
 pub const KIND: PlacerKind =
     PlacerKind { name: "ucb", make: |_| Box::new(Ucb::new()), balances: true, by_faults: false };
 
-/// Points of the curve, in equal steps from 0 to 1.
-pub const POINTS: usize = 33;
-/// With the loss of rate while pages move.
-const STATES: usize = POINTS + 1;
 /// Standard deviations of the bound.
 pub const SURE: f64 = 1.5;
 /// Quanta of the best rate that exploring may lose to begin with.
@@ -71,22 +74,10 @@ pub const APART: f64 = 2_000.0;
 /// And each quantum.
 pub const TRICKLE: f64 = 0.004;
 
-/// Standard deviation of the curve about its level, in logarithms of the rate.
-const HEIGHT: f64 = 0.3;
-/// Difference of shares over which the curve is alike.
-const LENGTH: f64 = 0.45;
 /// And over which it changes alike.
 const CHANGE_LENGTH: f64 = 0.3;
-/// Variance of the level: nothing is known of it.
-const LEVEL: f64 = 1.0;
-/// The greatest variance of a point.
-const MOST: f64 = 16.0;
-/// Standard deviation of what copies take of the rate.
-const COPIES: f64 = 0.05;
 /// And of how that varies.
 const COPIES_VARY: f64 = 0.5;
-/// A reading is never surer than this: the curve has bends between its points.
-const LEAST_NOISE: f64 = 0.002;
 /// Part of [`HEIGHT`] that is forgotten each quantum.
 const FORGOTTEN: f64 = 1.0 / 200_000.0;
 /// Quanta between two times that something is forgotten.
@@ -115,20 +106,8 @@ const STILL: u32 = 10;
 const TRIED: u32 = 5_000;
 /// A target this near that cannot be reached lies beyond a bound.
 const NEAR: f64 = 2.0 / (POINTS - 1) as f64;
-/// The cumulative sum of standardised errors forgets this each quantum, and says that the load changed above that.
-const SLACK: f64 = 0.5;
-const ALARM: f64 = 10.0;
-/// An error less than this is the curve's, not the load's.
-const LEAST_ERROR: f64 = 0.015;
 /// A departure of this much leaves a third or so of what is known of the form.
 const FADES: f64 = 0.6;
-/// A latency, or the reads of a tier, that differ by this part from what they were at the same share.
-const LATER: f64 = 0.08;
-/// By how much they may differ between neighbouring points; points farther apart say nothing of each other.
-const STEEP: f64 = 0.3;
-const FAR: usize = 3;
-/// Part of all reads below which a tier's are too few to tell.
-const SOME: f64 = 0.01;
 /// A departure of the rate by this much makes the curve as uncertain as at first.
 const WHOLE: f64 = 0.25;
 /// The first way down goes no further where the rate is lower than the best by this logarithm.
@@ -176,228 +155,6 @@ pub struct Ucb {
     /// Whether it has left the best to try something, and is not back.
     away: bool,
 }
-
-/// The logarithm of the rate over the share; the last state is what copies take.
-#[derive(Clone, Debug)]
-struct Curve {
-    mean: [f64; STATES],
-    covariance: Box<[[f64; STATES]; STATES]>,
-    known: bool,
-}
-
-/// Matérn's kernel with nu = 5/2.
-fn alike(a: usize, b: usize, length: f64) -> f64 {
-    let apart = a.abs_diff(b) as f64 / (POINTS - 1) as f64 * 5.0_f64.sqrt() / length;
-    HEIGHT * HEIGHT * (1.0 + apart + apart * apart / 3.0) * (-apart).exp()
-}
-
-fn place(point: usize) -> f64 {
-    point as f64 / (POINTS - 1) as f64
-}
-
-/// The two points about a share, and the weight of the second.
-fn about(share: f64) -> (usize, f64) {
-    let along = share.clamp(0.0, 1.0) * (POINTS - 1) as f64;
-    let first = (along as usize).min(POINTS - 2);
-    (first, along - first as f64)
-}
-
-impl Curve {
-    fn new() -> Self {
-        let mut curve = Self {
-            mean: [0.0; STATES],
-            covariance: Box::new([[0.0; STATES]; STATES]),
-            known: false,
-        };
-        curve.doubt(1.0, LEVEL, LENGTH);
-        curve.covariance[POINTS][POINTS] = COPIES * COPIES;
-        curve
-    }
-
-    /// Makes it less certain: by a part of what is not known of its form at first, and by the variance of its level.
-    fn doubt(&mut self, part: f64, level: f64, length: f64) {
-        for a in 0..POINTS {
-            for b in 0..POINTS {
-                self.covariance[a][b] += part * alike(a, b, length) + level;
-            }
-        }
-        // What nobody has looked at for long is not less known than nothing.
-        let greatest = (0..POINTS).map(|at| self.covariance[at][at]).fold(0.0, f64::max);
-        let part = (MOST / greatest.max(MOST)).min(1.0);
-        self.covariance.iter_mut().flatten().for_each(|cell| *cell *= part);
-    }
-
-    /// Forgets part of its form: `kept` of what is known of each point against the mean of all stays.
-    fn fade(&mut self, kept: f64) {
-        let level = self.mean[..POINTS].iter().sum::<f64>() / POINTS as f64;
-        self.mean[..POINTS].iter_mut().for_each(|mean| *mean = level + kept * (*mean - level));
-        let part = |state: usize| if state < POINTS { kept } else { 1.0 };
-        for (a, row) in self.covariance.iter_mut().enumerate() {
-            row.iter_mut().enumerate().for_each(|(b, cell)| *cell *= part(a) * part(b));
-        }
-    }
-
-    /// Takes a reading in: returns its error and the variance that was expected of it.
-    fn read(&mut self, share: f64, moves: f64, value: f64, variance: f64) -> (f64, f64) {
-        if !self.known {
-            self.mean[..POINTS].fill(value);
-            self.known = true;
-        }
-        let (first, along) = about(share);
-        let at = |row: &[f64; STATES]| {
-            (1.0 - along) * row[first] + along * row[first + 1] + moves * row[POINTS]
-        };
-        let error = value - at(&self.mean);
-        let mut gain = [0.0; STATES];
-        for (gain, row) in gain.iter_mut().zip(self.covariance.iter()) {
-            *gain = at(row);
-        }
-        let expected = at(&gain).max(0.0) + variance;
-        for (row, of_row) in self.covariance.iter_mut().zip(gain) {
-            let part = of_row / expected;
-            row.iter_mut().zip(gain).for_each(|(cell, gain)| *cell -= part * gain);
-        }
-        self.mean.iter_mut().zip(gain).for_each(|(mean, gain)| *mean += gain / expected * error);
-        (error, expected)
-    }
-
-    fn at(&self, share: f64) -> f64 {
-        let (first, along) = about(share);
-        (1.0 - along) * self.mean[first] + along * self.mean[first + 1]
-    }
-
-    /// How uncertain the difference of two points is: a standard deviation.
-    fn apart(&self, point: usize, other: usize) -> f64 {
-        let covariance = &self.covariance;
-        let variance =
-            covariance[point][point] + covariance[other][other] - 2.0 * covariance[point][other];
-        variance.max(0.0).sqrt()
-    }
-
-    /// The point of some whose level is known best.
-    fn known(&self, points: impl Iterator<Item = usize>) -> usize {
-        let level = |point: usize| self.covariance[point][point];
-        points.min_by(|a, b| level(*a).total_cmp(&level(*b))).unwrap_or(0)
-    }
-}
-
-/// The variance of a reading, by the differences of successive ones.
-#[derive(Clone, Copy, Debug)]
-struct Noise {
-    last: Option<f64>,
-    variance: f64,
-    count: f64,
-}
-
-impl Noise {
-    fn read(&mut self, value: f64) -> f64 {
-        if let Some(last) = self.last.replace(value) {
-            // A load that steps is no noise.
-            let most = if self.count < 8.0 { f64::INFINITY } else { 9.0 * self.variance + 1e-4 };
-            let difference = ((value - last).powi(2) / 2.0).min(most);
-            self.count = (self.count + 1.0).min(200.0);
-            self.variance += (difference - self.variance) / (self.count + 1.0);
-        }
-        self.variance.max(LEAST_NOISE * LEAST_NOISE)
-    }
-}
-
-/// Cumulative sums of the errors of the rate, upwards and downwards: sum, errors in it, quanta.
-#[derive(Clone, Copy, Debug, Default)]
-struct Departure {
-    sums: [(f64, f64, f64); 2],
-}
-
-impl Departure {
-    /// By how much the rate has departed, if it has.
-    fn read(&mut self, error: f64, expected: f64) -> Option<f64> {
-        let standard = (error / expected.sqrt().max(LEAST_ERROR)).clamp(-6.0, 6.0);
-        for (sum, sign) in self.sums.iter_mut().zip([1.0, -1.0]) {
-            sum.0 += sign * standard - SLACK;
-            sum.1 += error;
-            sum.2 += 1.0;
-            if sum.0 <= 0.0 {
-                *sum = (0.0, 0.0, 0.0);
-            }
-        }
-        let alarm = self.sums.iter().find(|sum| sum.0 > ALARM).map(|sum| (sum.1 / sum.2).abs());
-        if alarm.is_some() {
-            *self = Self::default();
-        }
-        alarm
-    }
-}
-
-/// What the tiers do where the share rests, as it was there and as it is: logarithms of the latency and of the reads of
-/// each. A tier that nobody reads any more has no latency to depart.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    /// The point, and quanta at it.
-    point: usize,
-    quanta: u32,
-    /// Since the last departure.
-    then: [Option<[f64; 4]>; POINTS],
-    now: [f64; 4],
-    /// Quanta since something has departed.
-    departed: u32,
-}
-
-impl Rest {
-    /// Quanta until what is measured says nothing of the way here any more.
-    const ARRIVAL: u32 = 48;
-    /// Quanta until the loads are known, and until it is known what they have changed to.
-    const SETTLED: u32 = 64;
-
-    const NOTHING: Self =
-        Self { point: 0, quanta: 0, then: [None; POINTS], now: [0.0; 4], departed: 0 };
-
-    /// The greatest part by which something has departed from what it was.
-    fn read(&mut self, loads: Loads, point: Option<usize>, noise: f64) -> Option<f64> {
-        if point != Some(self.point) {
-            *self = Self { point: point.unwrap_or(POINTS), then: self.then, ..Self::NOTHING };
-        }
-        let point = point?;
-        self.quanta = self.quanta.saturating_add(1);
-        let known = self.quanta.checked_sub(Self::ARRIVAL).filter(|known| *known > 0)?;
-        let latency = |load: Load| load.latency_ns.max(1e-9).ln();
-        let [fast, slow] = [loads.default, loads.alternate];
-        let least = SOME * (fast.reads_per_ns + slow.reads_per_ns);
-        let reads = |load: Load| (load.reads_per_ns + least).max(1e-12).ln();
-        let seen = [latency(fast), latency(slow), reads(fast), reads(slow)];
-        let weight = (1.0 / f64::from(known)).max(2.0 / f64::from(Self::SETTLED));
-        for (now, seen) in self.now.iter_mut().zip(seen) {
-            *now += weight * (seen - *now);
-        }
-        if known <= Self::SETTLED {
-            return None;
-        }
-        let (then, away) = self.nearest(point);
-        let departed = self.now.iter().zip(then).map(|(now, then)| (now - then).abs());
-        let departed = departed.fold(0.0, f64::max);
-        if departed <= f64::max(LATER, noise) + STEEP * away as f64 {
-            self.then[point].get_or_insert(self.now);
-            self.departed = 0;
-            return None;
-        }
-        self.departed += 1;
-        (self.departed > Self::SETTLED).then_some(departed)
-    }
-
-    /// What was at a point, or at the nearest of those not far off, and how far off that is: the load may have changed
-    /// on the way here.
-    fn nearest(&self, point: usize) -> ([f64; 4], usize) {
-        let known = self.then.iter().enumerate().filter_map(|(at, then)| Some((at, (*then)?)));
-        let near =
-            known.map(|(at, then)| (then, at.abs_diff(point))).filter(|(_, off)| *off <= FAR);
-        near.min_by_key(|(_, off)| *off).unwrap_or((self.now, 0))
-    }
-
-    /// The load has changed: what was is no more.
-    fn forget(&mut self) {
-        *self = Self { point: self.point, ..Self::NOTHING };
-    }
-}
-
 impl Default for Ucb {
     fn default() -> Self {
         Self::new()
@@ -420,7 +177,7 @@ impl Ucb {
     pub fn new() -> Self {
         Self {
             curve: Curve::new(),
-            noise: Noise { last: None, variance: 0.0025, count: 0.0 },
+            noise: Noise::new(),
             departure: Departure::default(),
             rest: Rest::NOTHING,
             target: None,
@@ -701,175 +458,4 @@ struct Look {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pagemill_model::random::Random;
-    use proptest::prelude::*;
-
-    /// The greatest part of the reads that moves in a quantum.
-    const PACE: f64 = 0.02;
-
-    fn loads(default_ns: f64, alternate_ns: f64) -> Loads {
-        let load = |latency_ns| Load { latency_ns, reads_per_ns: 0.3 };
-        Loads { default: load(default_ns), alternate: load(alternate_ns) }
-    }
-
-    /// Runs a search on a curve of the rate for so many quanta; returns the part of the best rate lost in each.
-    fn run(
-        search: &mut Ucb,
-        share: &mut f64,
-        (low, high): (f64, f64),
-        noise: f64,
-        quanta: usize,
-        default_ns: f64,
-        rate: impl Fn(f64) -> f64,
-    ) -> Vec<f64> {
-        let mut random = Random::new(7);
-        let best = (0..=1000)
-            .map(|at| rate(low + (high - low) * f64::from(at) / 1000.0))
-            .fold(0.0, f64::max);
-        let mut lost = Vec::new();
-        for _ in 0..quanta {
-            // About normal: the sum of twelve.
-            let error = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
-            let reading = Reading {
-                loads: loads(default_ns, 140.0),
-                share: *share,
-                rate: rate(*share) * (1.0 + noise * error).max(0.01),
-            };
-            lost.push(1.0 - rate(*share) / best);
-            let shift = search.step(&reading);
-            let size = shift.size.min(PACE);
-            let to = if shift.from == Tier::Default { *share - size } else { *share + size };
-            *share = to.clamp(low, high);
-        }
-        lost
-    }
-
-    fn mean(lost: &[f64]) -> f64 {
-        lost.iter().sum::<f64>() / lost.len() as f64
-    }
-
-    fn peak(at: f64) -> impl Fn(f64) -> f64 {
-        move |share| 1.0 - 0.8 * (share - at).powi(2)
-    }
-
-    /// Both peaks of a run in which the load changes: parts lost once each has had its time.
-    fn two_loads(start: f64, first: f64, second: f64, noise: f64) -> [f64; 2] {
-        let (mut search, mut share) = (Ucb::new(), start);
-        let before = run(&mut search, &mut share, (0.0, 1.0), noise, 3000, 100.0, peak(first));
-        // Another load has other latencies.
-        let rate = |share| 1.3 * peak(second)(share);
-        let after = run(&mut search, &mut share, (0.0, 1.0), noise, 4000, 150.0, rate);
-        [mean(&before[2000..]), mean(&after[3000..])]
-    }
-
-    #[test]
-    fn one_peak_is_found_and_found_again_when_it_moves_whatever_the_noise() {
-        let mut random = Random::new(1);
-        let mut unit = || random.unit();
-        let lost: Vec<[f64; 2]> =
-            (0..12).map(|_| two_loads(unit(), unit(), unit(), 0.08)).collect();
-        assert!(lost.iter().flatten().all(|lost| *lost < 0.03), "{lost:?}");
-        // The load changes while it is away from where it rested, and the rate is the same by chance.
-        let lost = two_loads(
-            0.516_731_894_471_892_5,
-            0.393_265_578_280_866_06,
-            0.925_488_777_340_355_1,
-            0.08,
-        );
-        assert!(lost[1] < 0.03, "{lost:?}");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(8))]
-
-        #[test]
-        fn one_peak_is_found_and_found_again_when_it_moves(
-            start in 0.0_f64..1.0, first in 0.0_f64..1.0, second in 0.0_f64..1.0,
-        ) {
-            let lost = two_loads(start, first, second, 0.0);
-            prop_assert!(lost.iter().all(|lost| *lost < 0.03), "{lost:?}");
-        }
-
-        #[test]
-        fn a_bound_is_kept_to(start in 0.3_f64..0.6, beyond in 0.7_f64..1.0, below in any::<bool>()) {
-            let (mut search, mut share) = (Ucb::new(), start);
-            let at = if below { 1.0 - beyond } else { beyond };
-            let lost = run(&mut search, &mut share, (0.3, 0.7), 0.0, 2000, 100.0, peak(at));
-            prop_assert!(mean(&lost[1500..]) < 0.01, "{}", mean(&lost[1500..]));
-        }
-
-        #[test]
-        fn any_readings_keep_the_share_in_range_and_give_the_same_shifts_again(
-            readings in prop::collection::vec(
-                (0.0_f64..=1.0, prop::sample::select(vec![0.0, 1e-300, 1.0, 2.0, 1e12, f64::NAN, f64::INFINITY]),
-                 0.0_f64..1e4),
-                1..200),
-        ) {
-            let (mut search, mut again) = (Ucb::new(), Ucb::new());
-            for (share, rate, default_ns) in readings {
-                let reading = Reading { loads: loads(default_ns, 140.0), share, rate };
-                let shift = search.step(&reading);
-                prop_assert_eq!(shift, again.step(&reading));
-                let most = if shift.from == Tier::Default { share } else { 1.0 - share };
-                prop_assert!((0.0..=most + 1e-9).contains(&shift.size), "{shift:?} at {share}");
-            }
-        }
-
-        #[test]
-        fn the_account_is_overdrawn_by_no_more_than_a_way_home(at in 0.0_f64..1.0, steep in 0.5_f64..8.0) {
-            let (mut search, mut share) = (Ucb::new(), 0.95);
-            let rate = |share: f64| (-steep * (share - at).abs()).exp();
-            for _ in 0..60 {
-                run(&mut search, &mut share, (0.0, 1.0), 0.03, 100, 100.0, rate);
-                prop_assert!(search.account() <= SWEEP + AGAIN);
-                prop_assert!(search.account() > -1.0 / PACE, "{}", search.account());
-            }
-        }
-    }
-
-    #[test]
-    fn a_peak_at_the_lower_end_behind_a_slope_is_found() {
-        // 14 of 90 random machines are fastest with nothing on the default tier, and much slower with a little.
-        let rate = |share: f64| if share < 0.02 { 1.0 } else { 0.5 - 0.3 * share };
-        let (mut search, mut share) = (Ucb::new(), 0.95);
-        let lost = run(&mut search, &mut share, (0.0, 1.0), 0.03, 3000, 300.0, rate);
-        assert!(mean(&lost[2000..]) < 0.01, "{}", mean(&lost[2000..]));
-    }
-
-    #[test]
-    fn an_empty_account_pays_for_no_visit_home_after_a_departure() {
-        let (mut search, mut share) = (Ucb::new(), 0.5);
-        run(&mut search, &mut share, (0.0, 1.0), 0.0, 2000, 100.0, peak(0.5));
-        search.landmark = Some(POINTS - 1);
-        search.account = -1000.0;
-        run(&mut search, &mut share, (0.0, 1.0), 0.0, 200, 100.0, peak(0.5));
-        assert!(search.landmark.is_none() && (share - 0.5).abs() < 0.1, "{share}");
-        // With something to spend it goes there.
-        search.account = SWEEP;
-        search.landmark = Some(POINTS - 1);
-        run(&mut search, &mut share, (0.0, 1.0), 0.0, 20, 100.0, peak(0.5));
-        assert!(share > 0.8, "{share}");
-    }
-
-    #[test]
-    fn a_load_that_changes_nothing_but_the_reads_of_a_tier_is_seen() {
-        let (mut rest, mut departed) = (Rest::NOTHING, None);
-        for quantum in 0..400 {
-            let mut loads = loads(100.0, 140.0);
-            loads.default.reads_per_ns = if quantum < 200 { 0.006 } else { 0.0 };
-            departed = departed.or(rest.read(loads, Some(0), 0.0).map(|_| quantum));
-        }
-        assert!(departed.is_some_and(|quantum| quantum > 200), "{departed:?}");
-    }
-
-    #[test]
-    fn an_empty_account_tries_nothing() {
-        let (mut search, mut share) = (Ucb::new(), 0.5);
-        run(&mut search, &mut share, (0.0, 1.0), 0.03, 1000, 100.0, peak(0.5));
-        search.account = -1000.0;
-        let lost = run(&mut search, &mut share, (0.0, 1.0), 0.03, 1000, 100.0, peak(0.5));
-        assert!(lost[100..].iter().all(|lost| *lost < 0.02) && search.account() < 0.0);
-    }
-}
+mod tests;

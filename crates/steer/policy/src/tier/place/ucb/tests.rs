@@ -1,0 +1,165 @@
+use super::*;
+use crate::tier::{Load, Loads};
+use pagemill_model::random::Random;
+use proptest::prelude::*;
+
+/// The greatest part of the reads that moves in a quantum.
+const PACE: f64 = 0.02;
+
+fn loads(default_ns: f64, alternate_ns: f64) -> Loads {
+    let load = |latency_ns| Load { latency_ns, reads_per_ns: 0.3 };
+    Loads { default: load(default_ns), alternate: load(alternate_ns) }
+}
+
+/// Runs a search on a curve of the rate for so many quanta; returns the part of the best rate lost in each.
+fn run(
+    search: &mut Ucb,
+    share: &mut f64,
+    (low, high): (f64, f64),
+    noise: f64,
+    quanta: usize,
+    default_ns: f64,
+    rate: impl Fn(f64) -> f64,
+) -> Vec<f64> {
+    let mut random = Random::new(7);
+    let best =
+        (0..=1000).map(|at| rate(low + (high - low) * f64::from(at) / 1000.0)).fold(0.0, f64::max);
+    let mut lost = Vec::new();
+    for _ in 0..quanta {
+        // About normal: the sum of twelve.
+        let error = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+        let reading = Reading {
+            loads: loads(default_ns, 140.0),
+            share: *share,
+            rate: rate(*share) * (1.0 + noise * error).max(0.01),
+        };
+        lost.push(1.0 - rate(*share) / best);
+        let shift = search.step(&reading);
+        let size = shift.size.min(PACE);
+        let to = if shift.from == Tier::Default { *share - size } else { *share + size };
+        *share = to.clamp(low, high);
+    }
+    lost
+}
+
+fn mean(lost: &[f64]) -> f64 {
+    lost.iter().sum::<f64>() / lost.len() as f64
+}
+
+fn peak(at: f64) -> impl Fn(f64) -> f64 {
+    move |share| 1.0 - 0.8 * (share - at).powi(2)
+}
+
+/// Both peaks of a run in which the load changes: parts lost once each has had its time.
+fn two_loads(start: f64, first: f64, second: f64, noise: f64) -> [f64; 2] {
+    let (mut search, mut share) = (Ucb::new(), start);
+    let before = run(&mut search, &mut share, (0.0, 1.0), noise, 3000, 100.0, peak(first));
+    // Another load has other latencies.
+    let rate = |share| 1.3 * peak(second)(share);
+    let after = run(&mut search, &mut share, (0.0, 1.0), noise, 4000, 150.0, rate);
+    [mean(&before[2000..]), mean(&after[3000..])]
+}
+
+#[test]
+fn one_peak_is_found_and_found_again_when_it_moves_whatever_the_noise() {
+    let mut random = Random::new(1);
+    let mut unit = || random.unit();
+    let lost: Vec<[f64; 2]> = (0..12).map(|_| two_loads(unit(), unit(), unit(), 0.08)).collect();
+    assert!(lost.iter().flatten().all(|lost| *lost < 0.03), "{lost:?}");
+    // The load changes while it is away from where it rested, and the rate is the same by chance.
+    let lost =
+        two_loads(0.516_731_894_471_892_5, 0.393_265_578_280_866_06, 0.925_488_777_340_355_1, 0.08);
+    assert!(lost[1] < 0.03, "{lost:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn one_peak_is_found_and_found_again_when_it_moves(
+        start in 0.0_f64..1.0, first in 0.0_f64..1.0, second in 0.0_f64..1.0,
+    ) {
+        let lost = two_loads(start, first, second, 0.0);
+        prop_assert!(lost.iter().all(|lost| *lost < 0.03), "{lost:?}");
+    }
+
+    #[test]
+    fn a_bound_is_kept_to(start in 0.3_f64..0.6, beyond in 0.7_f64..1.0, below in any::<bool>()) {
+        let (mut search, mut share) = (Ucb::new(), start);
+        let at = if below { 1.0 - beyond } else { beyond };
+        let lost = run(&mut search, &mut share, (0.3, 0.7), 0.0, 2000, 100.0, peak(at));
+        prop_assert!(mean(&lost[1500..]) < 0.01, "{}", mean(&lost[1500..]));
+    }
+
+    #[test]
+    fn any_readings_keep_the_share_in_range_and_give_the_same_shifts_again(
+        readings in prop::collection::vec(
+            (0.0_f64..=1.0, prop::sample::select(vec![0.0, 1e-300, 1.0, 2.0, 1e12, f64::NAN, f64::INFINITY]),
+             0.0_f64..1e4),
+            1..200),
+    ) {
+        let (mut search, mut again) = (Ucb::new(), Ucb::new());
+        for (share, rate, default_ns) in readings {
+            let reading = Reading { loads: loads(default_ns, 140.0), share, rate };
+            let shift = search.step(&reading);
+            prop_assert_eq!(shift, again.step(&reading));
+            let most = if shift.from == Tier::Default { share } else { 1.0 - share };
+            prop_assert!((0.0..=most + 1e-9).contains(&shift.size), "{shift:?} at {share}");
+        }
+    }
+
+    #[test]
+    fn the_account_is_overdrawn_by_no_more_than_a_way_home(at in 0.0_f64..1.0, steep in 0.5_f64..8.0) {
+        let (mut search, mut share) = (Ucb::new(), 0.95);
+        let rate = |share: f64| (-steep * (share - at).abs()).exp();
+        for _ in 0..60 {
+            run(&mut search, &mut share, (0.0, 1.0), 0.03, 100, 100.0, rate);
+            prop_assert!(search.account() <= SWEEP + AGAIN);
+            prop_assert!(search.account() > -1.0 / PACE, "{}", search.account());
+        }
+    }
+}
+
+#[test]
+fn a_peak_at_the_lower_end_behind_a_slope_is_found() {
+    // 14 of 90 random machines are fastest with nothing on the default tier, and much slower with a little.
+    let rate = |share: f64| if share < 0.02 { 1.0 } else { 0.5 - 0.3 * share };
+    let (mut search, mut share) = (Ucb::new(), 0.95);
+    let lost = run(&mut search, &mut share, (0.0, 1.0), 0.03, 3000, 300.0, rate);
+    assert!(mean(&lost[2000..]) < 0.01, "{}", mean(&lost[2000..]));
+}
+
+#[test]
+fn an_empty_account_pays_for_no_visit_home_after_a_departure() {
+    let (mut search, mut share) = (Ucb::new(), 0.5);
+    run(&mut search, &mut share, (0.0, 1.0), 0.0, 2000, 100.0, peak(0.5));
+    search.landmark = Some(POINTS - 1);
+    search.account = -1000.0;
+    run(&mut search, &mut share, (0.0, 1.0), 0.0, 200, 100.0, peak(0.5));
+    assert!(search.landmark.is_none() && (share - 0.5).abs() < 0.1, "{share}");
+    // With something to spend it goes there.
+    search.account = SWEEP;
+    search.landmark = Some(POINTS - 1);
+    run(&mut search, &mut share, (0.0, 1.0), 0.0, 20, 100.0, peak(0.5));
+    assert!(share > 0.8, "{share}");
+}
+
+#[test]
+fn a_load_that_changes_nothing_but_the_reads_of_a_tier_is_seen() {
+    let (mut rest, mut departed) = (Rest::NOTHING, None);
+    for quantum in 0..400 {
+        let mut loads = loads(100.0, 140.0);
+        loads.default.reads_per_ns = if quantum < 200 { 0.006 } else { 0.0 };
+        departed = departed.or(rest.read(loads, Some(0), 0.0).map(|_| quantum));
+    }
+    assert!(departed.is_some_and(|quantum| quantum > 200), "{departed:?}");
+}
+
+#[test]
+fn an_empty_account_tries_nothing() {
+    let (mut search, mut share) = (Ucb::new(), 0.5);
+    run(&mut search, &mut share, (0.0, 1.0), 0.03, 1000, 100.0, peak(0.5));
+    search.account = -1000.0;
+    let lost = run(&mut search, &mut share, (0.0, 1.0), 0.03, 1000, 100.0, peak(0.5));
+    assert!(lost[100..].iter().all(|lost| *lost < 0.02) && search.account() < 0.0);
+}
