@@ -25,7 +25,8 @@
 //!
 //! - *First way*: down to the lower end, with a rest at every fourth point, no further than the rate is two thirds of
 //!   the best. A curve may have its peak at the very end, behind a steep slope that nothing announces.
-//! - *Visits*: to the point of the greatest bound, the way there taken off. A visit ends when the point may not be the
+//! - *Visits*: to the point of the greatest bound no more than [`HOP`] from here, the way there taken off. Farther off
+//!   nothing is known after a departure, so there the bound is high and the way is lost; hop by hop it falls in time. A visit ends when the point may not be the
 //!   best any more, or after a time that grows with each visit to the same point.
 //! - *Departure*: the rate is not what the curve says, or where the share rests a latency or the reads of a tier are
 //!   not what they were there or, if it has not rested there before, close by. The curve loses part of its form and
@@ -93,6 +94,8 @@ const HOME: u32 = 500;
 const AWAY: usize = 3;
 /// Points between two stops of the first way down.
 const STOPS: usize = 4;
+/// Points from where the share is to the farthest one to visit: what lies behind is seen from there.
+const HOP: usize = 4;
 /// Quanta of the first visit, and how much longer each further one is.
 const VISIT: f64 = 16.0;
 const GROWS: f64 = 1.5;
@@ -393,9 +396,12 @@ impl Ucb {
         }
         self.visit = 0;
         let Look { best, known, .. } = *now;
+        let here = about(share).0;
         let affordable = |point: usize| {
             let (to, home) = (self.reach(point), self.reach(best));
-            point == best || self.account > self.way(share, to, best) + self.way(to, home, best)
+            let near = point.abs_diff(here) <= HOP;
+            point == best
+                || near && self.account > self.way(share, to, best) + self.way(to, home, best)
         };
         let score = |point| match affordable(point) {
             true => self.score(point, known, share),

@@ -113,8 +113,7 @@ impl Rest {
             return None;
         }
         let (then, away) = self.nearest(point);
-        let departed = self.now.iter().zip(then).map(|(now, then)| (now - then).abs());
-        let departed = departed.fold(0.0, f64::max);
+        let departed = self.departures(then, away).into_iter().fold(0.0, f64::max);
         if departed <= f64::max(LATER, noise) + STEEP * away as f64 {
             self.then[point].get_or_insert(self.now);
             self.departed = 0;
@@ -122,6 +121,21 @@ impl Rest {
         }
         self.departed += 1;
         (self.departed > Self::SETTLED).then_some(departed)
+    }
+
+    /// By how much each has departed from what was `away` points from here. What of a tier's reads the way from there
+    /// explains is none: no more than all reads, times the difference of the shares.
+    fn departures(&self, then: [f64; 4], away: usize) -> [f64; 4] {
+        let all = |reads: [f64; 4]| reads[2].exp() + reads[3].exp();
+        let way = away as f64 / (POINTS - 1) as f64 * all(self.now).max(all(then));
+        std::array::from_fn(|at| {
+            let (now, then) = (self.now[at], then[at]);
+            if at < 2 || away == 0 {
+                return (now - then).abs();
+            }
+            let (less, more) = (now.min(then).exp(), now.max(then).exp());
+            (f64::max(more - way, less) / less).ln()
+        })
     }
 
     /// What was at a point, or at the nearest of those not far off, and how far off that is: the load may have changed
