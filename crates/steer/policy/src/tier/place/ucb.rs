@@ -25,9 +25,9 @@
 //!
 //! - *First way*: down to the lower end, with a rest at every fourth point, no further than the rate is two thirds of
 //!   the best. A curve may have its peak at the very end, behind a steep slope that nothing announces.
-//! - *Visits*: to the point of the greatest bound no more than [`HOP`] from here, the way there taken off. Farther off
-//!   nothing is known after a departure, so there the bound is high and the way is lost; hop by hop it falls in time. A visit ends when the point may not be the
-//!   best any more, or after a time that grows with each visit to the same point.
+//! - *Visits*: to the point of the greatest bound, the way there taken off, of those no more than [`HOP`] from here:
+//!   farther off nothing is known after a departure, so that all of the account would go into ways. A visit ends when
+//!   the point may not be the best any more, or after a time that grows with each visit to the same point.
 //! - *Departure*: the rate is not what the curve says, or where the share rests a latency or the reads of a tier are
 //!   not what they were there or, if it has not rested there before, close by. The curve loses part of its form and
 //!   becomes uncertain again, the more so the greater the departure, and home is visited first, for what was seen on a
