@@ -104,7 +104,7 @@ fn a_program_that_grows_is_measured_and_what_was_decided_is_decided_again() {
     }
     let room = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_pagemill");
-    let command = [program, "workload", "growing-server", "--scale", "0.25", "--think", "5"];
+    let command = [program, "workload", "growing-server", "--scale", "0.25", "--think", "20"];
     for goal in ["throughput", "tail", "memory"] {
         let rec = room.path().join(goal);
         let rec = rec.to_str().unwrap();
@@ -117,6 +117,17 @@ fn a_program_that_grows_is_measured_and_what_was_decided_is_decided_again() {
         assert!(decided > 0, "{goal}: {stats}");
         let replay = pagemill_with(&["plan", rec, "--replay"]);
         assert_eq!(replay.out, format!("{decided} decisions replayed, 0 differ\n"), "{replay:?}");
+    }
+}
+
+#[test]
+fn a_program_that_hardly_grows_has_no_thread_of_ours_unless_its_tail_counts() {
+    if let Some(why) = unable() {
+        return skip(&why).unwrap_or(());
+    }
+    for (goal, threads) in [("throughput", 1), ("memory", 1), ("tail", 2)] {
+        let (ran, _) = under("auto", &["--goal", goal], &["grep", "Threads", "/proc/self/status"]);
+        assert_eq!(ran.out, format!("Threads:\t{threads}\n"), "{goal}: {ran:?}");
     }
 }
 

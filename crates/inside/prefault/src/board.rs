@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Number at the beginning of a board.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgmlhuge");
 /// Layout of the words below.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 /// Programs that one board has room for; further ones run without help.
 pub const PROCESSES: usize = 64;
 /// Regions of each.
@@ -52,6 +52,14 @@ pub enum Head {
     Filters,
     /// 1: the system gives huge pages at every first touch, so memory of which nobody has said anything is left so.
     HugeUnasked,
+    /// 1: the system gives 64 KiB at every first touch where no larger page is asked for.
+    MediumUnasked,
+    /// A program has no thread of the library's before it has mapped so many bytes; 0: from the start.
+    LeastMapped,
+    /// Such a thread does nothing before the process has taken so much CPU time, ns.
+    LeastNs,
+    /// While nothing is tried or provided ahead the thread takes at most one in so many parts of the time; 0: any.
+    Share,
     /// Number of words of the head.
     Words,
 }
@@ -107,7 +115,7 @@ pub enum ProcessWord {
     /// One more than the [`Order`] for its regions that the launcher has not looked at yet; 0: that of the head. By the
     /// launcher.
     First,
-    /// Most bytes of such a region that [`Order::Fault`] is about; 0: all. By the launcher.
+    /// Most bytes of such a region that [`Order::Fault`] or [`Order::FaultBase`] is about; 0: all. By the launcher.
     FirstMost,
     /// Bytes by which its regions have been found to grow, in order of addresses.
     Grown,
@@ -147,7 +155,7 @@ pub enum RegionWord {
     Order,
     /// Generation that the order is for.
     For,
-    /// Address up to which [`Order::Fault`] holds; 0: the region's end. By the launcher.
+    /// Address up to which [`Order::Fault`] and [`Order::FaultBase`] hold; 0: the region's end. By the launcher.
     Until,
     /// Number of words of a region.
     Words,
@@ -190,6 +198,8 @@ pub enum Order {
     Medium = 5,
     /// Pages of 64 KiB by the program's own faults, where the system gives them to advised memory.
     FaultMedium = 6,
+    /// Base pages by the program's own faults (`MADV_NOHUGEPAGE`), as far as the order reaches.
+    FaultBase = 7,
 }
 
 impl Order {
@@ -202,6 +212,7 @@ impl Order {
             4 => Self::Pool,
             5 => Self::Medium,
             6 => Self::FaultMedium,
+            7 => Self::FaultBase,
             _ => Self::Nothing,
         }
     }

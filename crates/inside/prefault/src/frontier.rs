@@ -295,7 +295,7 @@ impl Frontier {
             Order::Medium => (Grain::Medium, Grain::Medium),
             Order::Base => (Grain::Base, Grain::Base),
             Order::FaultMedium => return self.head(loan),
-            Order::Nothing | Order::Fault => return None,
+            Order::Nothing | Order::Fault | Order::FaultBase => return None,
         };
         let chunks = whole != Grain::Base;
         let allowance = if self.grows() { allowance } else { loan };

@@ -1,16 +1,29 @@
 //! The helper thread, whose start and end are `pagemill_preload_sys::helper`'s: it starts when the library is loaded or
-//! a forked child maps much, ends while a call needs a single thread, and ends for good when the program confines all
+//! a forked child maps much, or, where the launcher says so, once the program has mapped much; it ends while a call needs a single thread, and ends for good when the program confines all
 //! its threads or locks its memory.
 
 use core::sync::atomic::Ordering;
 
-use pagemill_prefault::board::{ProcessWord, degraded};
+use pagemill_prefault::board::{Head, ProcessWord, degraded};
 use pagemill_preload_sys::helper::{ENDING, FAILED, Helper, OFF, RUNNING, STARTING};
 
 use crate::regions::Regions;
 use crate::{board, confine, kernel, notes, sys};
 
 static HELPER: Helper = Helper::new(64 << 10);
+
+/// Starts the helper where it is not to wait until the program has mapped much: a second thread costs a program that
+/// ends at once more than it can gain.
+pub(crate) fn start_at_load() {
+    if board::whole_board().is_some_and(|board| board.get(Head::LeastMapped) == 0) {
+        start();
+    }
+}
+
+/// Whether the program has mapped as much as a helper waits for.
+fn is_worth_it() -> bool {
+    board::whole_board().is_some_and(|board| notes::noted() >= board.get(Head::LeastMapped))
+}
 
 /// Starts the helper, if there is none and may be one.
 pub(crate) fn start() {
@@ -35,15 +48,16 @@ pub(crate) fn start() {
 /// Waits until the helper has acted on a note, a millisecond at most.
 pub(crate) fn wait_for(note: u64) {
     const PATIENCE_NS: u64 = 1_000_000;
-    if HELPER.state.load(Ordering::Relaxed) == RUNNING && !HELPER.is_current() {
+    if HELPER.state.load(Ordering::Relaxed) == RUNNING && !HELPER.is_current() && !notes::can_wait()
+    {
         notes::wait_until_acted(note, PATIENCE_NS);
     }
 }
 
-/// There is news; in a child that was forked, reason to start.
+/// There is news; where there is no helper yet, perhaps reason to start.
 pub(crate) fn wanted() {
     match HELPER.state.load(Ordering::Relaxed) {
-        OFF if board::whole_board().is_some() => start(),
+        OFF if is_worth_it() => start(),
         RUNNING if notes::can_wait() => {}
         RUNNING | STARTING => HELPER.ring(),
         _ => {}
@@ -54,6 +68,7 @@ pub(crate) fn wanted() {
 pub(crate) fn forget() {
     HELPER.thread.store(0, Ordering::Relaxed);
     notes::advise_small(false);
+    notes::doze(false);
     if HELPER.state.load(Ordering::Relaxed) != FAILED {
         HELPER.state.store(OFF, Ordering::Release);
     }

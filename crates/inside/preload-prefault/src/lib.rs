@@ -61,7 +61,7 @@ extern "C" fn at_load(
     } else {
         blocks::start();
         fork::register();
-        helper::start();
+        helper::start_at_load();
     }
 }
 

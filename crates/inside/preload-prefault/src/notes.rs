@@ -40,8 +40,9 @@ static ADVISE_SMALL: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
 /// Changes when notes have been acted on: their number, cut to 32 bits.
 static ACTED: AtomicU32 = AtomicU32::new(0);
-/// Whether notes can wait until they are of much memory.
+/// Whether notes can wait until they are of much memory, and whether they can wait whatever they are of.
 static WAIT: AtomicBool = AtomicBool::new(false);
+static DOZE: AtomicBool = AtomicBool::new(false);
 
 /// The program limits the system calls that it may make, or is about to: from now on its own threads make none of ours.
 pub(crate) fn keep_quiet() {
@@ -90,9 +91,15 @@ pub(crate) fn is_much(bytes: u64) -> bool {
     bytes >= MUCH
 }
 
-/// Whether the helper sleeps until the program has grown, and it has not grown [much](is_much).
+/// Whether the helper sleeps until the program has grown, and it has not grown [much](is_much); or until it has worked
+/// for some time.
 pub(crate) fn can_wait() -> bool {
-    WAIT.load(Ordering::Relaxed) && !is_much(noted())
+    DOZE.load(Ordering::Relaxed) || WAIT.load(Ordering::Relaxed) && !is_much(noted())
+}
+
+/// The helper sleeps until the program has worked for some time, or does no longer.
+pub(crate) fn doze(doze: bool) {
+    DOZE.store(doze, Ordering::Relaxed);
 }
 
 /// The helper sleeps until the program has grown, or does no longer.

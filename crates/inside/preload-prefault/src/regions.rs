@@ -39,6 +39,9 @@ const KEEP_NS: u64 = 200_000_000;
 /// 80 us where a CPU has to be woken.
 const NAP_NS: (u64, u64) = (10_000_000, 50_000_000);
 
+/// So far ahead of a region's growth the kernel is told which pages to use.
+const ADVISED_AHEAD: u64 = 32 << 20;
+
 /// Whether pages are provided before the program touches them.
 fn is_ahead(order: Order) -> bool {
     matches!(order, Order::Base | Order::Huge | Order::Pool | Order::Medium)
@@ -54,6 +57,8 @@ struct Slot {
     advised: u64,
     /// Whether they bring whole huge pages there.
     wide: bool,
+    /// Address up to which they were asked to bring base pages; 0: none.
+    plain: u64,
     /// Whether the program has mapped it a moment ago: it mostly touches that at once.
     young: bool,
     /// Whether anything was provided.
@@ -134,11 +139,14 @@ impl Regions {
         let silent = now.saturating_sub(self.board.get(Head::Heartbeat)) > SILENCE_NS;
         let first = if silent { Order::Nothing } else { self.first() };
         // No huge page fits into a small mapping, and pages of 64 KiB are there only if some policy has them.
-        notes::advise_small(first != Order::Nothing);
+        let unasked = self.board.get(Head::MediumUnasked) != 0;
+        notes::advise_small(first != Order::Nothing && !unasked);
         if !self.awake && !self.wake(first) {
             notes::acted(self.notes.read());
-            return (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
+            let nap = (now.saturating_sub(self.began) / 8).clamp(NAP_NS.0, NAP_NS.1);
+            return nap.max(self.rests());
         }
+        let began = sys::clock(sys::CLOCK_THREAD_CPUTIME_ID);
         // Before what is new, which takes over the rate of what is complete.
         self.advance_frontiers(|_| true, now);
         while let Some((start, len)) = self.notes.next() {
@@ -181,7 +189,16 @@ impl Regions {
         self.collapse_one();
         self.process.set(ProcessWord::Untouched, self.untouched());
         self.count_time();
-        self.pause(now, rate, ahead)
+        let pause = self.pause(now, rate, ahead);
+        let busy = ahead || self.process.get(ProcessWord::Brisk) != 0;
+        let share = if busy { 0 } else { self.board.get(Head::Share) };
+        pause.max((sys::clock(sys::CLOCK_THREAD_CPUTIME_ID) - began).saturating_mul(share))
+    }
+
+    /// How much CPU time the process has to take until it is looked at, ns.
+    fn rests(&self) -> u64 {
+        let least = self.board.get(Head::LeastNs);
+        least.saturating_sub(self.process.get(ProcessWord::ProgramNs))
     }
 
     /// Tells how much CPU time the program and the helper have taken, and how far the program has grown by then.
@@ -204,8 +221,11 @@ impl Regions {
         self.process.set(ProcessWord::Resident, resident);
         self.count_time();
         let asked = is_ahead(first) || self.process.get(ProcessWord::CollapseAt) != 0;
-        self.awake = asked || notes::is_much(anonymous) || notes::is_much(notes::noted());
+        let much = notes::is_much(anonymous) || notes::is_much(notes::noted());
+        let rests = self.rests() > 0;
+        self.awake = asked || much && !rests;
         notes::let_wait(!self.awake);
+        notes::doze(!self.awake && rests);
         self.awake
     }
 
@@ -223,11 +243,10 @@ impl Regions {
     /// Has the program's own faults bring huge pages from `start` to some way ahead of `end`, so that one
     /// that comes before its page is ready makes it as large. One mapping becomes two by this, a few times in its life.
     fn advise(&mut self, number: usize, start: u64, end: u64) {
-        const AHEAD: u64 = 32 << 20;
         let slot = &mut self.slots[number];
         if end > slot.advised {
             let from = slot.advised.max(start);
-            let to = slot.frontier.end().min(end + AHEAD);
+            let to = slot.frontier.end().min(end + ADVISED_AHEAD);
             if advise(from, to) {
                 (slot.advised, slot.wide) = (to, true);
             }
@@ -282,8 +301,8 @@ impl Regions {
 
     /// Provides for one region until it has what it should, or its turn ends, `pieces` at most.
     fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
-        if order == Order::Fault {
-            return self.advise_faults(number);
+        if matches!(order, Order::Fault | Order::FaultBase) {
+            return self.advise_faults(number, order == Order::Fault);
         }
         if matches!(order, Order::Base | Order::Medium | Order::FaultMedium) {
             self.retract(number);
@@ -303,7 +322,11 @@ impl Regions {
         let loan = loan.min(self.board.get(Head::Headroom)).saturating_sub(others) / PAGE * PAGE;
         let young = core::mem::take(&mut self.slots[number].young);
         if order == Order::FaultMedium {
-            return self.sow(number, loan, young, now);
+            // Nothing need be asked for where the system gives them.
+            if self.board.get(Head::MediumUnasked) == 0 {
+                self.sow(number, loan, young, now);
+            }
+            return;
         }
         // What was just mapped and gets nothing yet the program mostly touches before its growth is seen.
         if young && self.slots[number].frontier.plan(order, allowance, loan, now).is_none() {
@@ -348,12 +371,25 @@ impl Regions {
         }
     }
 
-    /// Has the program's own faults bring huge pages as far as the order reaches.
-    fn advise_faults(&mut self, number: usize) {
+    /// Has the program's own faults bring huge pages, or base pages, as far as the order reaches.
+    fn advise_faults(&mut self, number: usize, huge: bool) {
+        if !huge {
+            self.retract(number);
+        }
         let most = self.process.get(ProcessWord::FirstMost);
         let slot = &mut self.slots[number];
         let until = self.process.region(number).until(slot.frontier.touched(), most);
         let (start, end) = (slot.frontier.start(), slot.frontier.end().min(until));
+        if !huge {
+            // No further than it has to be: what is advised cannot be made as if it had never been.
+            let end = end.min(slot.frontier.touched().saturating_add(ADVISED_AHEAD));
+            let from = slot.plain.max(slot.frontier.touched()).next_multiple_of(PAGE);
+            if from < end {
+                slot.plain = end;
+                kernel::want_base(from, end - from);
+            }
+            return;
+        }
         // Of what is touched here and there a huge page is mostly waste.
         if slot.advised < end && !slot.frontier.is_scattered() {
             (slot.advised, slot.wide) = (end, true);

@@ -19,6 +19,7 @@ pub mod launcher;
 #[cfg(target_arch = "x86_64")]
 pub mod measure;
 mod orders;
+mod patience;
 pub mod sites;
 mod trial;
 mod view;

@@ -7,7 +7,7 @@
 //! | `linux-64k` | where the program asks; elsewhere 64 KiB at every first touch | the setting `always` of that size; borrowed (root) where it has another |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
 //! | the others | where the program or the library asks | as `linux-madvise` |
-//! | `auto` | as without this: growth is tried on top of it | nothing |
+//! | `auto` | as without this; where programs begin with pages of 64 KiB, those at every first touch | nothing; the setting `always` of that size, borrowed (root) |
 //! | `cbmm+`, `auto` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
 //!
 //! The `prctl` is one of the program and its descendants and changes nothing for others. Where the kernel does not
@@ -31,12 +31,17 @@ pub struct Isolation {
 pub fn medium(linux: &Linux, policy: &dyn Policy) -> Option<Loan<Files>> {
     let directory = loan::directory(linux);
     let off = linux.thp_medium()?.active == "never";
-    if !policy.means().weighs_time || !(off || loan::is_lent(&directory, thp::MEDIUM_LOAN)) {
+    let lent = || loan::is_lent(&directory, thp::MEDIUM_LOAN);
+    if !policy.means().weighs_time || !(off || policy.tries().is_some() || lent()) {
         return None;
     }
     let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM]);
     // Without the right to it base pages do as well.
-    loan.and_then(|loan| loan.set(thp::MEDIUM, "madvise").map(|()| loan)).ok()
+    let loan = loan.ok()?;
+    if off {
+        loan.set(thp::MEDIUM, "madvise").ok()?;
+    }
+    Some(loan)
 }
 
 /// Borrows pages of 64 KiB at every first touch, where the system does not give them by itself.
@@ -101,6 +106,15 @@ impl Isolation {
         Ok(Self { loan: Some(loan), medium: None })
     }
 
+    /// Has pages of 64 KiB come at every first touch, where they were borrowed; whether they do.
+    pub fn widen(&self, linux: &Linux) -> bool {
+        let set = self.medium.as_ref().map(|loan| loan.set(thp::MEDIUM, "always"));
+        match set {
+            Some(set) => set.is_ok(),
+            None => linux.thp_medium().is_some_and(|choice| choice.active == "always"),
+        }
+    }
+
     /// Ends it, and says whether that worked.
     pub fn end(self) -> Result<()> {
         for loan in [self.loan, self.medium].into_iter().flatten() {
@@ -113,6 +127,7 @@ impl Isolation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemill_policy::huge::auto::Auto;
     use pagemill_policy::huge::cbmm::Cbmm;
     use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 
@@ -134,7 +149,31 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_begins_with_64_kib_has_the_system_give_them_and_gives_that_back() {
+        for before in ["never", "madvise", "inherit", "always"] {
+            let root = tempfile::tempdir().unwrap();
+            let linux = Linux::at(root.path());
+            let file = root.path().join(thp::MEDIUM.trim_start_matches('/'));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let line = "always inherit madvise never".replace(before, &format!("[{before}]"));
+            std::fs::write(&file, &line).unwrap();
+            let now = || std::fs::read_to_string(&file).unwrap();
+            let medium = medium(&linux, &Auto::THROUGHPUT);
+            assert_eq!(now(), if before == "never" { "madvise" } else { &line }, "{before}");
+            let isolation = Isolation { loan: None, medium };
+            assert!(isolation.widen(&linux), "{before}");
+            assert_eq!(now(), "always", "{before}");
+            isolation.end().unwrap();
+            assert_eq!(now(), before);
+        }
+        let nothing = tempfile::tempdir().unwrap();
+        let isolation = Isolation { loan: None, medium: None };
+        assert!(!isolation.widen(&Linux::at(nothing.path())), "this kernel has none");
+    }
+
+    #[test]
     fn pages_of_64_kib_are_borrowed_where_they_are_off_and_given_back() {
+        const SHOWN: &str = "always inherit [madvise] never";
         for (before, borrowed) in [("never", true), ("madvise", false), ("inherit", false)] {
             let root = tempfile::tempdir().unwrap();
             let linux = Linux::at(root.path());
@@ -150,12 +189,12 @@ mod tests {
             assert_eq!(now(), if borrowed { "madvise" } else { &line });
             if borrowed {
                 // As the kernel shows it.
-                std::fs::write(&file, "always inherit [madvise] never").unwrap();
+                std::fs::write(&file, SHOWN).unwrap();
             }
             let second = medium(&linux, &CbmmPlus::USUAL);
             assert_eq!(second.is_some(), borrowed, "{before}");
             drop(loan);
-            assert_eq!(now(), if borrowed { "madvise" } else { &line }, "the second still runs");
+            assert_eq!(now(), if borrowed { SHOWN } else { &line }, "the second still runs");
             drop(second);
             let after = std::fs::read_to_string(&file).unwrap();
             assert_eq!(after, if borrowed { "never" } else { &line });

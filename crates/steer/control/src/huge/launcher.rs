@@ -36,7 +36,7 @@ use pagemill_model::{Bytes, HugeDecision, Nanos};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::trials::Trials;
-use pagemill_policy::huge::{Action, Figure, Given, Moment, Policy, Section, View};
+use pagemill_policy::huge::{Action, Figure, Given, Moment, Policy, Section, Tries, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
@@ -45,6 +45,7 @@ use serde_json::{Value, json};
 
 use super::isolate::{self, Isolation};
 use super::orders::{counters, first_order, order_for};
+use super::patience;
 use super::sites::Sites;
 use super::trial::{self, Trial};
 use super::view::{self, Fresh, Machine};
@@ -248,6 +249,7 @@ pub struct Launcher {
     /// Whether a program's growth is being measured, and what each begins with.
     brisk: bool,
     trials: Trials,
+    medium_unasked: bool,
     began: Duration,
     said: u64,
     decisions: BTreeMap<&'static str, u64>,
@@ -293,6 +295,7 @@ impl Launcher {
             grown: now,
             brisk: false,
             trials: Trials::default(),
+            medium_unasked: false,
             began: now,
             said: 0,
             decisions: BTreeMap::new(),
@@ -302,6 +305,11 @@ impl Launcher {
         if let Some(tries) = launcher.options.policy.tries() {
             let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
             launcher.trials = trial::beginning(linux, tries, &view);
+            let wide = launcher
+                .isolation
+                .as_ref()
+                .filter(|_| launcher.trials.first == Action::Fault64k && !launcher.huge_unasked());
+            launcher.medium_unasked = wide.is_some_and(|isolation| isolation.widen(linux));
         }
         launcher.found();
         if let Some(pid) = launcher.options.pid {
@@ -356,6 +364,10 @@ impl Launcher {
         board.set(Head::Headroom, headroom);
         board.set(Head::Filters, filters);
         board.set(Head::HugeUnasked, self.huge_unasked().into());
+        board.set(Head::MediumUnasked, self.medium_unasked.into());
+        if self.waits() {
+            patience::tell(board);
+        }
         board.set(Head::First, order as u64);
         board.set(Head::Heartbeat, clock::monotonic().as_nanos() as u64);
         board.found();
@@ -365,6 +377,11 @@ impl Launcher {
     fn huge_unasked(&self) -> bool {
         let always = || self.linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
         self.options.policy.means().given == Given::System && always()
+    }
+
+    /// Whether libraries do nothing in a program before that has grown and worked.
+    fn waits(&self) -> bool {
+        self.options.policy.tries().is_some_and(Tries::waits)
     }
 
     /// CPU time of the libraries' threads, those of ended programs apart.
@@ -413,6 +430,18 @@ impl Launcher {
     /// Looks once; returns how long to wait before the next look.
     pub fn tick(&mut self) -> Result<Duration> {
         let now = clock::monotonic();
+        if self.waits() && !patience::is_over(self.board()) {
+            self.board().set(Head::Heartbeat, now.as_nanos() as u64);
+            self.leave_the_dead();
+            return Ok(patience::rest(now - self.began));
+        }
+        let before = patience::own_time();
+        let pause = self.tick_at(now)?;
+        let waits = self.waits() && !self.brisk;
+        Ok(if waits { pause.max(patience::after(patience::own_time() - before)) } else { pause })
+    }
+
+    fn tick_at(&mut self, now: Duration) -> Result<Duration> {
         if now >= self.next_look {
             self.look_around(now);
         }
@@ -454,6 +483,7 @@ impl Launcher {
     fn decide_growth(&mut self, now: Duration) -> Vec<(Action, HugeDecision)> {
         let Self { shared, members, options, machine, linux, sites, grown, brisk, trials, .. } =
             self;
+        let medium_unasked = self.medium_unasked;
         *brisk = false;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let mut rows = Vec::new();
@@ -464,9 +494,10 @@ impl Launcher {
                 *grown = now;
             }
             if let Some(tries) = options.policy.tries().filter(|_| !options.dry) {
-                let trial = member.trial.get_or_insert_with(|| Trial::new(linux, *trials));
+                let trial =
+                    member.trial.get_or_insert_with(|| Trial::new(linux, *trials, medium_unasked));
                 rows.extend(trial.look(options.policy, tries, machine, process, fresh, now));
-                *brisk |= trial.is_brisk();
+                *brisk |= trial.is_brisk(tries);
                 continue;
             }
             let asking = Asking { options, machine, sites: sites.as_ref(), process, fresh, now };

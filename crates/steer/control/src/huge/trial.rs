@@ -14,7 +14,7 @@ use pagemill_model::page::HUGE;
 use pagemill_model::{HugeDecision, Nanos};
 use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
 use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries, View};
-use pagemill_prefault::board::{Process, ProcessWord, RegionWord, degraded};
+use pagemill_prefault::board::{Order, Process, ProcessWord, RegionWord, degraded};
 
 use super::orders::order_for;
 use super::view::{Fresh, Machine};
@@ -44,7 +44,7 @@ struct Offers {
     advised: bool,
     /// Huge pages come where they are asked for.
     huge: bool,
-    /// Pages of 64 KiB come where they are asked for, and only there.
+    /// Pages of 64 KiB come where they are asked for, if not everywhere.
     medium: bool,
 }
 
@@ -56,7 +56,8 @@ impl Offers {
             unasked: enabled == "always",
             advised: enabled == "madvise",
             huge: matches!(enabled.as_str(), "madvise" | "always"),
-            medium: medium == "madvise" || medium == "inherit" && enabled == "madvise",
+            medium: matches!(medium.as_str(), "madvise" | "always")
+                || medium == "inherit" && enabled == "madvise",
         }
     }
 
@@ -92,9 +93,13 @@ pub fn beginning(linux: &Linux, tries: &dyn Tries, view: &View) -> Trials {
 pub struct Trial {
     linux: Linux,
     offers: Offers,
+    /// Whether pages of 64 KiB come at every first touch.
+    medium_unasked: bool,
     course: Course,
     begun: bool,
     action: Action,
+    /// Whether that is a trial.
+    tried: bool,
     /// How often that has been decided in a row.
     steady: u32,
     recorded: Option<Duration>,
@@ -102,21 +107,23 @@ pub struct Trial {
 
 impl Trial {
     /// Before anything is known.
-    pub fn new(linux: &Linux, trials: Trials) -> Self {
+    pub fn new(linux: &Linux, trials: Trials, medium_unasked: bool) -> Self {
         Self {
             linux: linux.clone(),
             offers: Offers::of(linux),
+            medium_unasked,
             course: Course::new(trials),
             begun: false,
             action: trials.first,
+            tried: false,
             steady: 0,
             recorded: None,
         }
     }
 
-    /// Whether its growth should be looked at often.
-    pub fn is_brisk(&self) -> bool {
-        self.begun && self.steady < STEADY
+    /// Whether its growth should be looked at often: a trial must not outlast its piece.
+    pub fn is_brisk(&self, tries: &dyn Tries) -> bool {
+        self.begun && (self.tried || !tries.waits() && self.steady < STEADY)
     }
 
     /// Looks at a process; what was decided, if that is to be recorded.
@@ -151,9 +158,9 @@ impl Trial {
         self.course.begin(action, best, counted, process.get(ProcessWord::Untouched));
         let changed = action != self.action;
         self.steady = if changed { 0 } else { self.steady.saturating_add(1) };
-        self.action = action;
+        (self.action, self.tried) = (action, action != best);
         let most = if action == best { 0 } else { view.trials.size * HUGE };
-        give(process, action, most, self.is_brisk());
+        give(process, self.order(action), most, self.is_brisk(tries));
         let stood = self.recorded.is_none_or(|at| at + STANDS <= now);
         if !changed && !stood {
             return None;
@@ -161,6 +168,14 @@ impl Trial {
         self.recorded = Some(now);
         row.outcome = Some("applied".into());
         Some((action, row))
+    }
+
+    /// Where every first touch brings 64 KiB base pages have to be asked for.
+    fn order(&self, action: Action) -> Order {
+        match action {
+            Action::Base if self.medium_unasked => Order::FaultBase,
+            _ => order_for(action),
+        }
     }
 
     fn counted(&self, process: Process<'_>) -> Counters {
@@ -189,8 +204,7 @@ fn growing(process: Process<'_>) -> u64 {
 }
 
 /// Tells the library what to do about all regions that grow, in `most` bytes of each (0: all).
-fn give(process: Process<'_>, action: Action, most: u64, brisk: bool) {
-    let order = order_for(action);
+fn give(process: Process<'_>, order: Order, most: u64, brisk: bool) {
     for region in process.regions() {
         let generation = region.get(RegionWord::Generation);
         if generation == 0 || generation % 2 == 1 {

@@ -18,10 +18,11 @@
 //!
 //! **Regret.** At each moment, with T the program's CPU time so far: what trials have cost beyond the best arm was at
 //! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above. So exploring
-//! costs 1 % of T and what a single piece (4 to 64 regions and what settles) may cost beyond its risk. An arm is
-//! judged wrongly for good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on
-//! one side, and each doubling of T asks again. Until something is known the program has what it would have had, or
-//! pages of 64 KiB where half of them would do.
+//! costs 1 % of T and what a single piece (4 to 64 regions, or what is grown by between two looks, and what settles)
+//! may cost beyond its risk. Looking takes a part of the time that whoever looks keeps to. An arm is judged wrongly for
+//! good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on one side, and each
+//! doubling of T asks again. Until something is known the program has what it would have had, or pages of 64 KiB where
+//! half of them would do.
 //!
 //! | goal | arms | a helper's time |
 //! |---|---|---|
@@ -338,6 +339,10 @@ impl Tries for Auto {
 
     fn best(&self, view: &View) -> Action {
         self.best_of(view)
+    }
+
+    fn waits(&self) -> bool {
+        self.0 != Goal::Tail
     }
 
     fn helper_price(&self, view: &View) -> u64 {

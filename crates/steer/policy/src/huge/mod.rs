@@ -602,6 +602,9 @@ pub trait Tries {
     /// The arm that is best by what is known.
     fn best(&self, view: &View) -> Action;
 
+    /// Whether who carries it out may wait until a program has grown and worked for some time.
+    fn waits(&self) -> bool;
+
     /// What a helper's time counts beside the program's, in thousandths.
     fn helper_price(&self, view: &View) -> u64;
 
