@@ -16,23 +16,34 @@
 //! right ones: the traced program and the emulator's account of it are one run. The share of pages of samples is by
 //! number, of those of `exact` in the same class.
 //!
+//! What runs in the emulator, and beside it, has one thread; all else runs with each number of threads in turn, and the
+//! claims are judged by the first of them.
+//!
+//! Each kernel's runs are kept in the results directory when they end: a run of all that was ended goes on with what is
+//! left. With some kernels only it is a part, which a run of all takes from the same directory.
+//!
 //! The sweep runs IS with the two intervals of the original: *monitor wake-up*, after which page table entries are
 //! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many
 //! wake-ups as the published run had, which took eight times as long for the same work.
 
 pub mod kept;
+mod parts;
 mod report;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use pagemill_analysis::statistics::median;
 use pagemill_kernel::signal::Signals;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::checkpoints::Checkpoints;
+use crate::reproduce::experiment::meant;
 use pagemill_record::summary;
+use parts::Part;
 
 /// Its name on the command line.
 pub const NAME: &str = "moca";
@@ -51,6 +62,12 @@ const QUICK: [&str; 5] = ["cg", "ep", "ft", "is", "mg"];
 
 /// Tools whose slowdown was published.
 const TOOLS: [&str; 5] = ["Moca", "MocaPin", "TABARNAC", "Mitos", "MemProf"];
+
+/// Numbers of threads that the kernels run with.
+const THREADS: [usize; 2] = [1, 2];
+
+/// The name of the part that is IS by the two intervals.
+const SWEEP: &str = "sweep";
 
 /// Monitor wake-ups of the published sweep, ms.
 const MONITOR: [u64; 3] = [20, 50, 100];
@@ -83,23 +100,61 @@ pub struct Options {
     class: &'static str,
     /// Of what runs in the emulator, and beside it.
     smaller: &'static str,
-    threads: usize,
+    threads: Vec<usize>,
     log: Vec<u64>,
+    /// Whether anything but runs of kernels is wanted.
+    sweep: bool,
 }
 
 impl Options {
-    /// All kernels, class A; or some, class W, to be quick.
+    /// All kernels, class A, 1 and 2 threads; or some, class W, 1 thread, to be quick.
+    #[must_use]
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
         let (class, smaller) = if quick { ("W", "S") } else { ("A", "W") };
         let repetitions = repetitions.unwrap_or(if quick { 1 } else { 3 });
         let log = if quick { LOG[1..2].to_vec() } else { LOG.to_vec() };
         let kernels = if quick { QUICK.to_vec() } else { KERNELS.to_vec() };
-        Self { kernels, repetitions, class, smaller, threads: 1, log }
+        let threads = if quick { vec![1] } else { THREADS.to_vec() };
+        Self { kernels, repetitions, class, smaller, threads, log, sweep: true }
+    }
+
+    /// Some kernels only, `sweep` (IS by the two intervals) among them.
+    ///
+    /// # Errors
+    /// For what is no kernel, with the one that may have been meant.
+    pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
+        let Some(names) = names else { return Ok(()) };
+        let known = || KERNELS.into_iter().chain([SWEEP]);
+        for name in names {
+            if !known().any(|one| one == name) {
+                let meant = meant(name, known());
+                bail!("there is no kernel {name:?}{meant}; valid: {}, {SWEEP}", KERNELS.join(", "));
+            }
+        }
+        self.kernels = KERNELS.into_iter().filter(|one| names.iter().any(|it| it == one)).collect();
+        self.sweep = names.iter().any(|name| name == SWEEP);
+        Ok(())
+    }
+
+    /// What it can be done in parts of: the kernels, and the sweep.
+    #[must_use]
+    pub fn parts(&self) -> Vec<&'static str> {
+        self.kernels.iter().copied().chain(self.sweep.then_some(SWEEP)).collect()
+    }
+
+    /// What is kept of a run in a results directory.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::new`].
+    pub fn checkpoints(&self, results: &Path) -> Result<Checkpoints> {
+        let Self { class, smaller, repetitions, .. } = self;
+        let of = format!("class {class}, smaller {smaller}, {repetitions} runs");
+        Checkpoints::new(results.join(NAME), &of)
     }
 }
 
 /// One run under a back end.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Traced {
     cpu: f64,
     events: u64,
@@ -108,12 +163,19 @@ struct Traced {
     lost: u64,
 }
 
+/// One of the names that there are.
+type Name = &'static str;
+
 /// A kernel under one back end, and untraced.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Row {
-    kernel: &'static str,
-    class: &'static str,
-    back_end: &'static str,
+    #[serde(deserialize_with = "parts::kernel")]
+    kernel: Name,
+    #[serde(deserialize_with = "parts::class")]
+    class: Name,
+    threads: usize,
+    #[serde(deserialize_with = "parts::back_end")]
+    back_end: Name,
     native: Vec<f64>,
     traced: Vec<Traced>,
     /// Why it did not run.
@@ -122,16 +184,17 @@ struct Row {
 
 /// What `validate` found of a kernel: pages that the emulator saw, of them told by the tracer, and told ones that were
 /// not touched.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Checked {
-    kernel: &'static str,
+    #[serde(deserialize_with = "parts::kernel")]
+    kernel: Name,
     touched: Found,
     written: Found,
     touched_in_intervals: Found,
     written_in_intervals: Found,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Found {
     exact: u64,
     missing: u64,
@@ -167,7 +230,7 @@ impl Found {
 }
 
 /// IS with one pair of intervals.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Step {
     /// Monitor wake-up, ms.
     monitor: f64,
@@ -340,70 +403,84 @@ fn last_line(said: &str) -> String {
     said.lines().last().unwrap_or("it failed").trim_start_matches("pagemill: ").to_owned()
 }
 
-/// Runs it; `say` hears of each step. The inner error: accesses cannot be traced here, and why.
+/// Runs what an ended run has not left in the directory `results`; `say` hears of each step. The inner error: accesses
+/// cannot be traced here, and why.
+///
+/// # Errors
+/// Where a kernel fails, or its recording cannot be read.
 pub fn run(
     executable: &Path,
     options: Options,
+    results: &Path,
     signals: &Signals,
     mut say: impl FnMut(&str),
 ) -> Result<Result<Outcome, String>> {
     let stage = Stage { executable, signals, room: tempfile::tempdir()? };
+    let checkpoints = options.checkpoints(results)?;
     let mut outcome = Outcome::new(options.clone());
-    for &kernel in &options.kernels {
-        match stage.arms(kernel, &mut outcome, &mut say)? {
-            Ok(Some(rows)) => outcome.rows.extend(rows),
-            Ok(None) => {
-                outcome.interrupted = true;
-                return Ok(Ok(outcome));
-            }
-            Err(why) => return Ok(Err(why)),
+    for (at, &threads) in options.threads.iter().enumerate() {
+        for &kernel in &options.kernels {
+            let run = Runs { kernel, threads, smaller: at == 0 };
+            let name = format!("{kernel}-{threads}");
+            let part = match checkpoints.read::<Part>(&name) {
+                Some(part) => part,
+                None => match stage.arms(&run, &options, &mut say)? {
+                    Ok(Some(part)) => {
+                        checkpoints.write(&name, &part)?;
+                        part
+                    }
+                    Ok(None) => return Ok(Ok(outcome.ended())),
+                    Err(why) => return Ok(Err(why)),
+                },
+            };
+            outcome.add(part);
+        }
+        // What is held against the emulator, and the sweep, come before further numbers of threads.
+        let whole = at > 0
+            || stage.all_checked(&mut outcome, &checkpoints, &mut say)?
+                && stage.sweep(&mut outcome, &checkpoints, &mut say)?;
+        if !whole {
+            return Ok(Ok(outcome.ended()));
         }
     }
     for row in &outcome.rows {
         let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
         outcome.skipped.extend(skipped.filter(|line| !outcome.skipped.contains(line)));
     }
-    for &kernel in &options.kernels {
-        if stage.ended()? {
-            outcome.interrupted = true;
-            return Ok(Ok(outcome));
-        }
-        say(&format!("{kernel}, class {}, pages held against the emulator's", options.smaller));
-        match stage.checked(kernel, options.smaller)? {
-            Ok(checked) => outcome.checked.push(checked),
-            Err(why) => {
-                outcome
-                    .skipped
-                    .push(format!("pages held against the emulator's: {}", last_line(&why)));
-                break;
-            }
-        }
-    }
-    stage.sweep(&mut outcome, &mut say)?;
     Ok(Ok(outcome))
+}
+
+/// The runs of a kernel.
+struct Runs {
+    kernel: &'static str,
+    threads: usize,
+    /// Whether those on the smaller class are among them.
+    smaller: bool,
 }
 
 impl Stage<'_> {
     /// All runs of a kernel, a row for each arm; `None` if a signal came. The inner error: accesses cannot be traced.
     fn arms(
         &self,
-        kernel: &'static str,
-        outcome: &mut Outcome,
+        &Runs { kernel, threads, smaller: with_smaller }: &Runs,
+        options: &Options,
         say: &mut impl FnMut(&str),
-    ) -> Result<Result<Option<[Row; ARMS.len()]>, String>> {
-        let options = outcome.options.clone();
+    ) -> Result<Result<Option<Part>, String>> {
         let default = (DEFAULT.0 as f64, DEFAULT.1);
-        let mut rows = ARMS.map(|(back_end, _, smaller)| Row {
+        let mut part = Part::default();
+        let arms = || ARMS.into_iter().filter(|(_, _, smaller)| with_smaller || !smaller);
+        part.rows.extend(arms().map(|(back_end, _, smaller)| Row {
             kernel,
             class: if smaller { options.smaller } else { options.class },
+            threads,
             back_end,
             native: Vec::new(),
             traced: Vec::new(),
             missing: None,
-        });
+        }));
         for repetition in 0..options.repetitions {
             let mut native: Option<(&str, f64)> = None;
-            for (row, (back_end, arguments, smaller)) in rows.iter_mut().zip(ARMS) {
+            for (row, (back_end, arguments, smaller)) in part.rows.iter_mut().zip(arms()) {
                 // The emulator's factor is large and varies little.
                 if row.missing.is_some() || smaller && repetition > 0 {
                     continue;
@@ -412,31 +489,85 @@ impl Stage<'_> {
                     return Ok(Ok(None));
                 }
                 let class = row.class;
-                say(&format!("{kernel}, class {class}, run {}, {back_end}", repetition + 1));
-                let workload = Self::workload(kernel, class, options.threads);
+                say(&format!(
+                    "{kernel}, class {class}, {threads} threads, run {}, {back_end}",
+                    repetition + 1
+                ));
+                let workload = Self::workload(kernel, class, threads);
                 let alone = match native {
                     Some((of, seconds)) if of == class => seconds,
                     _ => self.native(&workload)?,
                 };
                 native = Some((class, alone));
                 row.native.push(alone);
-                match self.traced(arguments, default, &workload)? {
+                let traced = match self.traced(arguments, default, &workload) {
+                    // A signal from a terminal ends the program, too.
+                    Err(_) if self.ended()? => return Ok(Ok(None)),
+                    traced => traced?,
+                };
+                match traced {
                     Ok((traced, by)) => {
                         row.traced.push(traced);
-                        if !outcome.events_by.iter().any(|(known, _)| *known == back_end) {
-                            outcome.events_by.push((back_end, by));
-                        }
+                        part.events_by.push((back_end.to_owned(), by));
                     }
                     Err(why) if back_end == FAULTS => return Ok(Err(last_line(&why))),
                     Err(why) => row.missing = Some(last_line(&why)),
                 }
             }
         }
-        Ok(Ok(Some(rows)))
+        Ok(Ok(Some(part)))
     }
 
-    fn sweep(&self, outcome: &mut Outcome, say: &mut impl FnMut(&str)) -> Result<()> {
-        let workload = Self::workload("is", "A", outcome.options.threads);
+    /// The pages of each kernel held against the emulator's; whether no signal came.
+    fn all_checked(
+        &self,
+        outcome: &mut Outcome,
+        checkpoints: &Checkpoints,
+        say: &mut impl FnMut(&str),
+    ) -> Result<bool> {
+        for kernel in outcome.options.kernels.clone() {
+            let (name, smaller) = (format!("{kernel}-checked"), outcome.options.smaller);
+            if let Some(part) = checkpoints.read::<Part>(&name) {
+                outcome.add(part);
+                continue;
+            }
+            if self.ended()? {
+                return Ok(false);
+            }
+            say(&format!("{kernel}, class {smaller}, pages held against the emulator's"));
+            match self.checked(kernel, smaller)? {
+                Ok(checked) => {
+                    let part = Part { checked: vec![checked], ..Part::default() };
+                    checkpoints.write(&name, &part)?;
+                    outcome.add(part);
+                }
+                // A signal ends the emulator, too.
+                Err(_) if self.ended()? => return Ok(false),
+                Err(why) => {
+                    let why = last_line(&why);
+                    outcome.skipped.push(format!("pages held against the emulator's: {why}"));
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// IS by the two intervals; whether no signal came.
+    fn sweep(
+        &self,
+        outcome: &mut Outcome,
+        checkpoints: &Checkpoints,
+        say: &mut impl FnMut(&str),
+    ) -> Result<bool> {
+        if !outcome.options.sweep {
+            return Ok(true);
+        }
+        if let Some(part) = checkpoints.read::<Part>(SWEEP) {
+            outcome.add(part);
+            return Ok(true);
+        }
+        let workload = Self::workload("is", "A", 1);
         let mut steps: Vec<(f64, u64)> = Vec::new();
         for &log in &outcome.options.log {
             steps.extend(MONITOR.map(|monitor| (monitor as f64, log)));
@@ -447,18 +578,21 @@ impl Stage<'_> {
             let wake_ups = seconds * 1e3 / DEFAULT.0 as f64;
             steps.push(((native * 1e3 / wake_ups).max(1.0), DEFAULT.1));
         }
+        let mut part = Part::default();
         for step in steps {
             if self.ended()? {
-                outcome.interrupted = true;
-                break;
+                outcome.add(part);
+                return Ok(false);
             }
             let (monitor, log) = step;
             say(&format!("is, class A, wake-ups of {monitor:.1} and {log} ms"));
             let native = self.native(&workload)?;
             if let Ok((traced, _)) = self.traced(ARMS[0].1, step, &workload)? {
-                outcome.sweep.push(Step { monitor, log, native, traced });
+                part.sweep.push(Step { monitor, log, native, traced });
             }
         }
-        Ok(())
+        checkpoints.write(SWEEP, &part)?;
+        outcome.add(part);
+        Ok(true)
     }
 }

@@ -432,9 +432,12 @@ impl Arguments {
 
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
     fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
-        let options = moca::Options::new(self.quick, self.reps);
+        let mut options = moca::Options::new(self.quick, self.reps);
+        let programs = self.programs.as_deref().filter(|_| self.experiments == [moca::NAME]);
+        options.only(programs)?;
+        let results = store.directory();
         let outcome = with_steps(moca::NAME, |say| {
-            moca::run(&stage.executable, options, stage.signals, say)
+            moca::run(&stage.executable, options, results, stage.signals, say)
         })?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -447,6 +450,7 @@ impl Arguments {
         let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
         let mut machine = vec![format!("{}, {now}", pagemill_model::TOOL)];
         machine.extend(machine_facts());
+        machine.extend(load());
         let kept = Kept { outcome, machine };
         self.keep_traces(store, &kept, &data)?;
         if self.json && self.experiments == [moca::NAME] {
@@ -722,6 +726,13 @@ fn machine_facts() -> Vec<String> {
     let maps = read("/proc/sys/vm/max_map_count");
     facts.extend(maps.map(|count| format!("vm.max_map_count: {count}")));
     facts
+}
+
+/// What else the processors had to do at the end of a run, in words.
+fn load() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let averages: Vec<&str> = text.split(' ').take(3).collect();
+    Some(format!("load averages at its end: {}", averages.join(" ")))
 }
 
 /// Does something whose steps are shown.

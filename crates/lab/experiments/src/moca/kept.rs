@@ -13,15 +13,11 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use pagemill_model::dataset::{self, FileWriter};
 use pagemill_model::results::TraceRun;
 
-use super::{
-    Checked, EXACT, FAULTS, Found, KERNELS, NAMES, Options, Outcome, Row, SAMPLE, Step, Traced,
-};
+use super::parts::{BACK_ENDS, CLASSES};
+use super::{Checked, EXACT, FAULTS, Found, KERNELS, Options, Outcome, Row, Step, Traced};
 
 /// The kept run of this repository.
 const KEPT: &[u8] = include_bytes!("../../../../../experiments/kept/moca.parquet");
-
-/// Classes that a run may be of.
-const CLASSES: [&str; 4] = ["S", "W", "A", "B"];
 
 const RUN: &str = "run";
 const SWEEP: &str = "sweep";
@@ -71,10 +67,8 @@ impl Kept {
 
     fn rows(&self) -> Vec<TraceRun> {
         let Self { outcome, machine } = self;
-        let threads = outcome.options.threads as u64;
         let said = |kind: &str, words: &str| TraceRun {
             kind: Some(kind.to_owned()),
-            threads: Some(threads),
             words: Some(words.to_owned()),
             ..TraceRun::default()
         };
@@ -89,7 +83,7 @@ impl Kept {
                 kind: Some(kind.to_owned()),
                 kernel: Some(row.kernel.to_owned()),
                 class: Some(row.class.to_owned()),
-                threads: Some(threads),
+                threads: Some(row.threads as u64),
                 back_end: Some(row.back_end.to_owned()),
                 ..TraceRun::default()
             };
@@ -106,7 +100,7 @@ impl Kept {
                 kind: Some(SWEEP.to_owned()),
                 kernel: Some("is".to_owned()),
                 class: Some("A".to_owned()),
-                threads: Some(threads),
+                threads: Some(1),
                 back_end: Some(FAULTS.to_owned()),
                 monitor_ms: Some(step.monitor),
                 log_ms: Some(step.log),
@@ -129,6 +123,7 @@ impl Kept {
         let mut outcome = Outcome::new(Options {
             kernels: Vec::new(),
             repetitions: 1,
+            threads: Vec::new(),
             log: Vec::new(),
             ..Options::new(false, None)
         });
@@ -140,6 +135,9 @@ impl Kept {
         for row in &outcome.rows {
             if !options.kernels.contains(&row.kernel) {
                 options.kernels.push(row.kernel);
+            }
+            if !options.threads.contains(&row.threads) {
+                options.threads.push(row.threads);
             }
             options.repetitions = options.repetitions.max(row.traced.len() as u32);
             match row.back_end {
@@ -162,22 +160,24 @@ impl Kept {
 fn take(outcome: &mut Outcome, machine: &mut Vec<String>, row: TraceRun) -> Result<()> {
     let words = row.words.clone().unwrap_or_default();
     let kernel = || known("kernel", row.kernel.as_deref(), &KERNELS);
-    let back_end = || known("back end", row.back_end.as_deref(), &[FAULTS, NAMES, EXACT, SAMPLE]);
+    let back_end = || known("back end", row.back_end.as_deref(), &BACK_ENDS);
     match row.kind.as_deref().unwrap_or_default() {
         MACHINE => machine.push(words),
         INTERRUPTED => outcome.interrupted = true,
         SKIPPED => outcome.skipped.push(words),
         SOURCE => outcome.events_by.push((back_end()?, words)),
         kind @ (RUN | MISSING) => {
-            outcome.options.threads = row.threads.unwrap_or(1) as usize;
+            let threads = row.threads.unwrap_or(1) as usize;
             let class = known("class", row.class.as_deref(), &CLASSES)?;
             let (kernel, back_end) = (kernel()?, back_end()?);
-            let same =
-                |of: &&mut Row| (of.kernel, of.class, of.back_end) == (kernel, class, back_end);
+            let same = |of: &&mut Row| {
+                (of.kernel, of.class, of.threads, of.back_end) == (kernel, class, threads, back_end)
+            };
             if outcome.rows.iter_mut().find(same).is_none() {
                 outcome.rows.push(Row {
                     kernel,
                     class,
+                    threads,
                     back_end,
                     native: Vec::new(),
                     traced: Vec::new(),
@@ -267,6 +267,7 @@ impl Checked {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NAMES;
     use super::*;
 
     #[test]

@@ -107,7 +107,7 @@ impl Outcome {
         &self.options.kernels
     }
 
-    /// Row of a kernel under a back end, in the class of most runs.
+    /// Row of a kernel under a back end, in the class of most runs and the first number of threads.
     fn row(&self, kernel: &str, back_end: &str) -> Option<&Row> {
         self.rows_of(back_end).find(|row| row.kernel == kernel)
     }
@@ -116,8 +116,13 @@ impl Outcome {
         self.row(kernel, back_end)?.slowdown()
     }
 
-    fn mean_slowdown(&self, back_end: &str) -> Option<f64> {
-        geomean(self.kernels().iter().filter_map(|kernel| self.slowdown(kernel, back_end)))
+    /// Of the kernels that have run with so many threads, as far as there are any.
+    fn mean_slowdown(&self, back_end: &str, threads: usize) -> Option<f64> {
+        let first = |kernel: &&str| {
+            let mut rows = self.rows_of(back_end);
+            rows.find(|row| row.kernel == *kernel && row.threads == threads)?.slowdown()
+        };
+        geomean(self.kernels().iter().filter_map(first))
     }
 
     /// Pages of a row in percent of those that the emulator saw in the same class.
@@ -130,7 +135,8 @@ impl Outcome {
 
     /// Events of a row in percent of those of `faults`.
     fn share_of_events(&self, row: &Row) -> Option<f64> {
-        let faults = self.row(row.kernel, FAULTS)?;
+        let same = |faults: &&Row| (faults.kernel, faults.threads) == (row.kernel, row.threads);
+        let faults = self.rows_of(FAULTS).find(same)?;
         let comparable = row.back_end != FAULTS && row.class == faults.class;
         comparable.then(|| Some(row.events()? * 100.0 / faults.events()?)).flatten()
     }
@@ -139,14 +145,19 @@ impl Outcome {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for row in self.rows.iter().filter(|row| !row.traced.is_empty()) {
             let kernel = row.kernel.to_uppercase();
-            let mut cells = vec![kernel, row.class.into(), row.back_end.to_owned()];
+            let threads = row.threads.to_string();
+            let mut cells = vec![kernel, row.class.into(), threads, row.back_end.to_owned()];
             cells.extend([ratio(of_native(row)), ratio(row.slowdown())]);
             cells.extend(TOOLS.map(|tool| ratio(published("slowdown", row.kernel, tool))));
             rows.push(cells);
         }
-        for back_end in [FAULTS, NAMES, EXACT, SAMPLE] {
-            let Some(mean) = self.mean_slowdown(back_end) else { continue };
-            let mut cells = vec!["geometric mean".to_owned(), String::new(), back_end.to_owned()];
+        let means = self.options.threads.iter().flat_map(|threads| {
+            [FAULTS, NAMES, EXACT, SAMPLE].map(|back_end| (*threads, back_end))
+        });
+        for (threads, back_end) in means {
+            let Some(mean) = self.mean_slowdown(back_end, threads) else { continue };
+            let mut cells = vec!["geometric mean".to_owned(), String::new(), threads.to_string()];
+            cells.push(back_end.to_owned());
             cells.extend([String::new(), format!("{mean:.2}")]);
             cells.extend(TOOLS.map(|tool| {
                 ratio(geomean(
@@ -155,11 +166,11 @@ impl Outcome {
             }));
             rows.push(cells);
         }
-        let mut header = vec!["kernel", "class", "back end", "native s", "here"];
+        let mut header = vec!["kernel", "class", "threads", "back end", "native s", "here"];
         header.extend(TOOLS);
         let title = format!(
-            "slowdown: here {} thread, medians of {}; published class A, 8 threads",
-            self.options.threads, self.options.repetitions
+            "slowdown: here medians of {}; published class A, 8 threads",
+            self.options.repetitions
         );
         Table { title, header, rows }
     }
@@ -172,6 +183,7 @@ impl Outcome {
             vec![
                 row.kernel.to_uppercase(),
                 row.class.into(),
+                row.threads.to_string(),
                 row.back_end.to_owned(),
                 count(row.pages()),
                 ratio(self.share_of_pages(row)),
@@ -192,6 +204,7 @@ impl Outcome {
             header: vec![
                 "kernel",
                 "class",
+                "threads",
                 "back end",
                 "pages",
                 "%",
@@ -475,9 +488,7 @@ impl Outcome {
     /// One row a run.
     pub fn csv(&self) -> String {
         let mut out = "kernel,class,threads,back_end,monitor_ms,log_ms,repetition,native_cpu_s,cpu_s,events,pages,intervals,lost\n".to_owned();
-        let threads = self.options.threads;
-        let line = |kernel: &str,
-                    class: &str,
+        let line = |(kernel, class, threads): (&str, &str, usize),
                     back_end: &str,
                     at: (f64, u64, usize),
                     native: f64,
@@ -492,12 +503,13 @@ impl Outcome {
         for row in &self.rows {
             for (at, (native, run)) in row.native.iter().zip(&row.traced).enumerate() {
                 let place = (DEFAULT.0 as f64, DEFAULT.1, at + 1);
-                out += &line(row.kernel, row.class, row.back_end, place, *native, run);
+                out +=
+                    &line((row.kernel, row.class, row.threads), row.back_end, place, *native, run);
             }
         }
         for step in &self.sweep {
             let place = (step.monitor, step.log, 1);
-            out += &line("is", "A", FAULTS, place, step.native, &step.traced);
+            out += &line(("is", "A", 1), FAULTS, place, step.native, &step.traced);
         }
         out
     }
@@ -508,7 +520,7 @@ impl Outcome {
         let rows = self.rows.iter().map(|row| {
             let theirs = |tool| (tool, published("slowdown", row.kernel, tool));
             json!({
-                "kernel": row.kernel, "class": row.class, "back_end": row.back_end, "native_cpu_seconds": row.native,
+                "kernel": row.kernel, "class": row.class, "threads": row.threads, "back_end": row.back_end, "native_cpu_seconds": row.native,
                 "traced": row.traced.iter().map(traced).collect::<Vec<_>>(), "slowdown": row.slowdown(),
                 "pages_percent_of_exact": self.share_of_pages(row), "events_percent_of_faults": self.share_of_events(row),
                 "not_run": row.missing,
@@ -530,7 +542,7 @@ impl Outcome {
             json!({ "claim": cell(0), "published": cell(1), "here": cell(2), "verdict": cell(3) })
         });
         json!({
-            "schema": 1, "experiment": NAME, "interrupted": self.interrupted, "threads": self.options.threads,
+            "schema": 1, "experiment": NAME, "interrupted": self.interrupted, "threads": self.options.threads.first(),
             "events_by": self.events_by.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
             "skipped": self.skipped, "claims": claims.collect::<Vec<_>>(), "kernels": rows.collect::<Vec<_>>(),
             "validated": checked.collect::<Vec<_>>(), "sweep": sweep.collect::<Vec<_>>(),
@@ -552,6 +564,10 @@ mod tests {
     use super::*;
 
     fn outcome() -> Outcome {
+        of(Options::new(true, None))
+    }
+
+    fn of(options: Options) -> Outcome {
         let traced = |cpu: f64, events: u64, pages: u64| Traced {
             cpu,
             events,
@@ -559,7 +575,6 @@ mod tests {
             intervals: 10,
             lost: 0,
         };
-        let options = Options::new(true, None);
         let mut rows = Vec::new();
         for (at, &kernel) in options.kernels.iter().enumerate() {
             for (back_end, _, smaller) in ARMS {
@@ -572,6 +587,7 @@ mod tests {
                 rows.push(Row {
                     kernel,
                     class: if smaller { options.smaller } else { options.class },
+                    threads: 1,
                     back_end,
                     native: vec![1.0],
                     traced: vec![traced(cpu, events, pages)],
