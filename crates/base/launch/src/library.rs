@@ -1,4 +1,4 @@
-//! The libraries for programs (heap, prefault, sites): where they are, and how a program is told to load them.
+//! The libraries for programs (heap, prefault, trim, sites): where they are, and how a program is told to load them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -44,6 +44,14 @@ const PREFAULT: Library = Library {
     what: "prefault library",
 };
 
+const TRIM: Library = Library {
+    name: "libpagemill_trim.so",
+    variable: "PAGEMILL_TRIM_LIB",
+    package: "pagemill-preload-trim",
+    symbol: "pagemill_trim_version",
+    what: "trim library",
+};
+
 #[cfg(target_arch = "x86_64")]
 const SITES: Library = Library {
     name: "libpagemill_sites.so",
@@ -69,6 +77,11 @@ pub fn find_heap() -> Result<PathBuf> {
 /// The absolute path of the library of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the heap library would be.
 pub fn find_prefault() -> Result<PathBuf> {
     PREFAULT.find()
+}
+
+/// The absolute path of the library of `run --trim`: `$PAGEMILL_TRIM_LIB`, or where the heap library would be.
+pub fn find_trim() -> Result<PathBuf> {
+    TRIM.find()
 }
 
 impl Library {

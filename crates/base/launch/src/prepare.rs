@@ -24,6 +24,24 @@ pub enum Prepared {
 /// Makes the command that runs `command` under the heap in the configuration `config`, after
 /// finding out whether that can work. An error is 125 for a wrapper.
 pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
+    let prepared = preloaded(command, library::find_heap)?;
+    Ok(match prepared {
+        Prepared::Ready(mut command, path) => {
+            command.env("PAGEMILL_MESH", config);
+            Prepared::Ready(command, path)
+        }
+        refused => refused,
+    })
+}
+
+/// Makes the command that runs `command` with its own malloc, whose free memory is given back while it rests, after
+/// finding out whether that can work. An error is 125 for a wrapper.
+pub fn trimmed(command: &[OsString]) -> Result<Prepared> {
+    preloaded(command, library::find_trim)
+}
+
+/// Makes the command that loads a library first, which `find` finds.
+fn preloaded(command: &[OsString], find: impl Fn() -> Result<PathBuf>) -> Result<Prepared> {
     let search = env::var_os("PATH");
     let (path, mut plain) = match plain(command)? {
         Prepared::Ready(command, path) => (path, command),
@@ -39,10 +57,8 @@ pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
         }
         return Ok(Prepared::Refused(Exit::Code(code)));
     }
-    let library = library::find_heap()?;
-    plain
-        .env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()))
-        .env("PAGEMILL_MESH", config);
+    let library = find()?;
+    plain.env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()));
     Ok(Prepared::Ready(plain, path))
 }
 

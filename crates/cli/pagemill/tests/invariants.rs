@@ -58,13 +58,28 @@ const OWN: [&str; 10] = [
     "(output)",
     ".unwrap();",
 ];
-const MAY_BE_UNSAFE: [&str; 6] =
-    ["kernel", "heap", "preload-sys", "preload-heap", "preload-prefault", "preload-sites"];
+const MAY_BE_UNSAFE: [&str; 7] = [
+    "kernel",
+    "heap",
+    "preload-sys",
+    "preload-heap",
+    "preload-prefault",
+    "preload-trim",
+    "preload-sites",
+];
 /// The wings from the ground up, and the crates in them from the left to the right.
 const LADDER: [(&str, &[&str]); 6] = [
     (
         "inside",
-        &["heap", "prefault", "preload-sys", "preload-heap", "preload-prefault", "preload-sites"],
+        &[
+            "heap",
+            "prefault",
+            "preload-sys",
+            "preload-heap",
+            "preload-prefault",
+            "preload-trim",
+            "preload-sites",
+        ],
     ),
     ("base", &["model", "kernel", "launch"]),
     ("see", &["tracer", "analysis", "record", "report", "live"]),
@@ -82,6 +97,7 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("preload-sys", &[]),
     ("preload-heap", &["heap", "preload-sys"]),
     ("preload-prefault", &["prefault", "preload-sys"]),
+    ("preload-trim", &["preload-sys"]),
     ("preload-sites", &["preload-sys"]),
 ];
 

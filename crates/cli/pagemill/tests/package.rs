@@ -46,7 +46,8 @@ impl Checkout {
         if !stripped.is_ok_and(|done| done.success()) {
             symlink(binary, &packed).unwrap();
         }
-        for library in [support::library(), support::prefault(), support::sites()] {
+        for library in [support::library(), support::prefault(), support::trim(), support::sites()]
+        {
             symlink(&library, release.join(library.file_name().unwrap())).unwrap();
         }
         Self(room)

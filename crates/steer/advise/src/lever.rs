@@ -19,6 +19,7 @@ use crate::look::Seen;
 pub const REGISTRY: &[&dyn Lever] = &[
     &levers::arenas::Arenas,
     &levers::trim::Trim,
+    &levers::rest::Rest,
     &levers::malloc_huge::MallocHuge,
     &levers::never::Never,
     &levers::allocators::JEMALLOC,

@@ -26,7 +26,9 @@ use pagemill_control::huge::sites::Sites;
 use pagemill_control::plan;
 use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_launch::library;
-use pagemill_launch::prepare::{Prepared, cannot_execute, configuration, plain, prepare, variable};
+use pagemill_launch::prepare::{
+    Prepared, cannot_execute, configuration, plain, prepare, trimmed, variable,
+};
 use pagemill_launch::program::{self, Verdict};
 use pagemill_launch::supervise::{hold_signals, supervise};
 #[cfg(target_arch = "x86_64")]
@@ -42,6 +44,7 @@ Examples:
   pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
   pagemill run --huge cbmm --profile p.csv --log rec -- ./server
   pagemill run --huge auto -- ./server        try what its growth costs on which pages, here and now, and keep the best
+  pagemill run --trim -- ./server             its own malloc, whose free memory is given back whenever it rests
   sudo pagemill run --huge ingens -p 4711     a program that runs already, from outside, until Ctrl-C
 ";
 
@@ -81,6 +84,11 @@ pub struct Arguments {
     #[arg(long, value_name = "GOAL", requires = "huge", value_parser = Goal::ALL.map(Goal::name))]
     goal: Option<String>,
 
+    /// Have glibc's malloc give its free memory back (malloc_trim) whenever the program rests. It keeps its own malloc;
+    /// a program that never holds a heap worth it is left alone
+    #[arg(long, conflicts_with_all = ["mesh", "ksm", "backend", "huge"])]
+    trim: bool,
+
     /// Benefits of huge pages and eager paging by place, as `pagemill plan` writes them
     #[arg(long, value_name = "FILE", requires = "huge")]
     profile: Option<PathBuf>,
@@ -103,7 +111,7 @@ pub struct Arguments {
 
     /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside
     /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
-    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend"], value_parser = crate::values::process)]
+    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend", "trim"], value_parser = crate::values::process)]
     pid: Option<u32>,
 
     /// The program and its arguments
@@ -142,6 +150,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
     if let Some(policy) = &arguments.huge {
         return run_huge(arguments, policy);
+    }
+    if arguments.trim {
+        return Ok(match trimmed(&arguments.command)? {
+            Prepared::Ready(mut command, path) => cannot_execute(&path, &command.exec()),
+            Prepared::Refused(exit) => exit,
+        });
     }
     let config = configuration(arguments.mesh.clone())?;
     let backend = backend(arguments, &config)?;

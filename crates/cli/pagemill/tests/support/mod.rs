@@ -29,6 +29,7 @@ pub fn library() -> PathBuf {
             let built = Command::new(env!("CARGO"))
                 .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload-heap"])
                 .args(["-p", "pagemill-preload-prefault", "-p", "pagemill-preload-sites"])
+                .args(["-p", "pagemill-preload-trim"])
                 .arg("--target-dir")
                 .arg(target)
                 .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
@@ -38,6 +39,11 @@ pub fn library() -> PathBuf {
             target.join("preload/libpagemill_heap.so")
         })
         .clone()
+}
+
+/// The library of `run --trim`, which is built with them.
+pub fn trim() -> PathBuf {
+    library().with_file_name("libpagemill_trim.so")
 }
 
 /// The library that notes who asks for memory, which is built with them.
@@ -53,7 +59,7 @@ fn binary() -> &'static Path {
 pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
     command.env("PAGEMILL_LIB", library()).env("PAGEMILL_HUGE_LIB", prefault());
-    command.env("PAGEMILL_NAMES_LIB", sites());
+    command.env("PAGEMILL_NAMES_LIB", sites()).env("PAGEMILL_TRIM_LIB", trim());
     // Made up recordings tell of more pages than a build for tests looks at in a moment.
     command.env("PAGEMILL_TEST_HEAT", (1 << 17).to_string());
     for name in

@@ -11,5 +11,6 @@ pub mod malloc_huge;
 pub mod medium;
 pub mod never;
 pub mod plain;
+pub mod rest;
 pub mod tried;
 pub mod trim;

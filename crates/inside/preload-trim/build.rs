@@ -1,0 +1,8 @@
+//! Link options of the trim library.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // The handlers of fork point into the library: it must stay when a program closes it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpagemill_trim.so");
+}

@@ -1,0 +1,149 @@
+//! The functions of the C library that are seen on their way.
+//!
+//! | function | why |
+//! |---|---|
+//! | `free` | tells when there may be a heap worth it |
+//! | `unshare`, `setns` | refused to a process of several threads; the thread ends before, and may begin again after |
+//! | `prctl` | comes before a filter of system calls: from then on there is no thread of ours |
+
+use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use pagemill_preload_sys::{libc, sys};
+
+use crate::gate;
+
+type Symbol = AtomicPtr<c_void>;
+
+static FREE: Symbol = AtomicPtr::new(core::ptr::null_mut());
+static UNSHARE: Symbol = AtomicPtr::new(core::ptr::null_mut());
+static SETNS: Symbol = AtomicPtr::new(core::ptr::null_mut());
+static PRCTL: Symbol = AtomicPtr::new(core::ptr::null_mut());
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// Looks up the next definitions. A look-up may itself call what is looked up, which then finds nothing yet.
+#[cold]
+pub(crate) fn find_real() {
+    if LOOKING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    let symbols =
+        [(&FREE, c"free"), (&UNSHARE, c"unshare"), (&SETNS, c"setns"), (&PRCTL, c"prctl")];
+    for (place, name) in symbols {
+        place.store(libc::next_definition(name), Ordering::Release);
+    }
+    LOOKING.store(false, Ordering::Release);
+}
+
+/// The next definition as a function of this type.
+macro_rules! real {
+    ($symbol:ident, $type:ty) => {{
+        let mut address = $symbol.load(Ordering::Acquire);
+        if address.is_null() {
+            find_real();
+            address = $symbol.load(Ordering::Acquire);
+        }
+        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
+        // function pointer is null for none.
+        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
+    }};
+}
+
+/// What the C library's functions return: the result, or -1 and `errno`.
+fn answer(result: isize) -> c_int {
+    if sys::failed(result) {
+        libc::set_errno(-result as c_int);
+        return -1;
+    }
+    result as c_int
+}
+
+/// Where the next `free` is.
+pub(crate) fn next_free() -> *mut c_void {
+    FREE.load(Ordering::Acquire)
+}
+
+/// `free(3)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(memory: *mut c_void) {
+    type Free = unsafe extern "C" fn(*mut c_void);
+    if memory.is_null() {
+        return;
+    }
+    // SAFETY: it is being freed, so it is still an object of malloc.
+    unsafe { gate::pass(memory) };
+    // What a look-up of this very function frees is left, for nobody can free it yet.
+    if let Some(real) = real!(FREE, Free) {
+        // SAFETY: the caller's promise.
+        unsafe { real(memory) };
+    }
+}
+
+/// `unshare(2)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    type Unshare = unsafe extern "C" fn(c_int) -> c_int;
+    /// New user namespace, CLONE_THREAD, CLONE_SIGHAND, CLONE_VM.
+    const SINGLE: c_int = 0x1000_0000 | 0x1_0000 | 0x800 | 0x100;
+    let call = || match real!(UNSHARE, Unshare) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(flags) },
+        None => answer(sys::unshare(flags)),
+    };
+    if flags & SINGLE != 0 { gate::without(call) } else { call() }
+}
+
+/// `setns(2)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    type Enter = unsafe extern "C" fn(c_int, c_int) -> c_int;
+    /// User and time namespaces.
+    const SINGLE: c_int = 0x1000_0000 | 0x80;
+    // Kind 0 takes whatever the descriptor is.
+    let entered = if kind == 0 { sys::namespace_kind(fd) } else { kind };
+    let call = || match real!(SETNS, Enter) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(fd, kind) },
+        None => answer(sys::set_namespace(fd, kind)),
+    };
+    if entered & SINGLE != 0 { gate::without(call) } else { call() }
+}
+
+/// `prctl(2)`.
+///
+/// # Safety
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    type Control = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
+    const PR_SET_SECCOMP: c_int = 22;
+    /// What comes before a filter of whoever is not root.
+    const PR_SET_NO_NEW_PRIVS: c_int = 38;
+    if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
+        gate::close();
+    }
+    match real!(PRCTL, Control) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(option, a, b, c, d) },
+        None => {
+            let [a, b, c, d] = [a, b, c, d].map(|word| word as usize);
+            // SAFETY: the caller's promise.
+            answer(unsafe { sys::prctl(option as usize, a, b, c, d) })
+        }
+    }
+}
