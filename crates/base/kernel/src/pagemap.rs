@@ -211,13 +211,23 @@ impl Pagemap {
 
     /// For each page of `start..end`, whether it is in memory or in swap.
     pub fn populated(&self, start: u64, end: u64) -> Result<Vec<bool>> {
+        self.bits(start, end, 6)
+    }
+
+    /// For each page of `start..end`, whether it is in memory.
+    pub fn resident(&self, start: u64, end: u64) -> Result<Vec<bool>> {
+        self.bits(start, end, 7)
+    }
+
+    /// For each page of `start..end`, whether any of the bits of the last byte of its entry from `least` on is set.
+    fn bits(&self, start: u64, end: u64, least: u32) -> Result<Vec<bool>> {
         let page = page_size() as u64;
         let mut bytes = vec![0; ((end - start) / page * 8) as usize];
         let read = self.file.read_at(&mut bytes, start / page * 8);
         read.map_err(|error| {
             Error::io("read", format_args!("the page tables of process {}", self.pid), error)
         })?;
-        Ok(bytes.chunks_exact(8).map(|entry| entry[7] >> 6 != 0).collect())
+        Ok(bytes.chunks_exact(8).map(|entry| entry[7] >> least != 0).collect())
     }
 }
 

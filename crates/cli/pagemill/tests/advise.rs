@@ -45,6 +45,31 @@ int main(void) {
 }
 "#;
 
+/// 24 MiB in small objects, all but the last of which are freed: none goes back. Threads have arenas of their own.
+const FREED: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+enum { N = 12000, SIZE = 1000 };
+static void *fill(void *ignored) {
+  static __thread char *kept[N];
+  for (int i = 0; i < N; i++) { kept[i] = malloc(SIZE); memset(kept[i], 1, SIZE); }
+  for (int i = 0; i < N - 1; i++) free(kept[i]);
+  struct timespec rest = { 1, 500000000 };
+  nanosleep(&rest, 0);
+  return kept[N - 1];
+}
+int main(void) {
+  pthread_t thread;
+  pthread_create(&thread, 0, fill, 0);
+  fill(0);
+  pthread_join(thread, 0);
+  puts("done");
+}
+"#;
+
 /// Advice in JSON, for memory, of these levers.
 fn advice(levers: &str, command: &[&str]) -> (Ran, Value) {
     let mut advise = pagemill();
@@ -86,6 +111,23 @@ fn a_program_that_huge_pages_bloat_is_told_to_do_without() {
     assert!(ratio.as_f64().unwrap() < 0.5, "{advice:#}");
     let to_use = advice["use"].as_str().unwrap();
     assert!(to_use.starts_with("pagemill run --huge ") && to_use.ends_with(sparse), "{to_use}");
+}
+
+#[test]
+fn what_malloc_keeps_free_is_seen_and_given_back() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(freed) = compiled(&room, "freed", FREED, &["-O1", "-pthread"]) else { return };
+    let (ran, advice) = advice("trim at rest", &[freed.to_str().unwrap()]);
+    let seen = |name: &str| advice["seen"][name].as_u64().unwrap_or_else(|| panic!("{advice:#}"));
+    let (heap, free) = (seen("malloc_heap_bytes"), seen("malloc_free_bytes"));
+    assert!(free > 22 << 20 && heap >= free, "both arenas: {advice:#}");
+    let back = seen("malloc_returnable_bytes");
+    assert!(back > 20 << 20 && back <= free, "{advice:#}");
+    let trimmed = &lever(&advice, "trim at rest");
+    let ratio = trimmed["changes"]["memory_mean"]["ratio"].as_f64();
+    assert!(ratio.is_some_and(|ratio| ratio < 0.8), "{advice:#}");
+    assert_eq!((ran.code(), &advice["choice"]["lever"]), (Some(1), &Value::from("trim at rest")));
+    assert!(advice["use"].as_str().unwrap().starts_with("pagemill run --trim -- "), "{advice:#}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accesses;
+pub mod chunks;
 pub mod decisions;
 pub mod faults;
 pub mod findings;

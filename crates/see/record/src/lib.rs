@@ -6,6 +6,7 @@
 extern crate pagemill_launch;
 
 pub mod free_memory;
+pub mod malloc_free;
 pub mod recorders;
 pub mod sampler;
 pub mod summary;

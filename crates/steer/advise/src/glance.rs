@@ -19,6 +19,7 @@ use pagemill_launch::{program, stats_page};
 use pagemill_model::recording::Reader;
 use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Event, Fold as _, Source as _};
+use pagemill_record::malloc_free;
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
@@ -94,6 +95,7 @@ pub fn process(linux: &Linux, pid: u32, time: Duration, signals: &Signals) -> Re
     }
     let mut notes = Vec::new();
     let largest = seen.peak.largest;
+    seen.malloc = malloc_free::of(linux, largest);
     if let Some((zeros, read)) = zeros(linux, largest) {
         let bloat = (seen.most_huge() as f64 * zeros as f64 / (read * HUGE) as f64) as u64;
         notes.push(format!(

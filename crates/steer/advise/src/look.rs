@@ -2,6 +2,7 @@
 
 use pagemill_control::run_memory::{self, Memory};
 use pagemill_model::Bytes;
+use pagemill_record::malloc_free::MallocFree;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
@@ -30,6 +31,8 @@ pub struct Seen {
     pub cold: Option<Cold>,
     /// Zeros in huge pages, if these were read, bytes.
     pub bloat: Option<u64>,
+    /// What glibc's malloc held free in its largest process while that rested, if it was asked.
+    pub malloc: Option<MallocFree>,
 }
 
 /// Memory that was not accessed.
@@ -92,6 +95,14 @@ impl Seen {
                 bytes(live as f64)
             ));
         }
+        if let Some(malloc) = self.malloc {
+            text.push_str(&format!(
+                "\nfree        {} of the {} in glibc's heap, {} of that in whole pages that it could give back",
+                bytes(malloc.free as f64),
+                bytes(malloc.heap as f64),
+                bytes(malloc.returnable as f64)
+            ));
+        }
         if let Some(cold) = self.cold {
             text.push_str(&format!(
                 "\nunused      {} of it were not accessed in the last {}",
@@ -104,7 +115,7 @@ impl Seen {
 
     /// What was seen, as JSON.
     pub fn json(&self, live: Option<u64>) -> Value {
-        let Self { seconds, user, system, faults, peak, mean, cold, bloat, .. } = self;
+        let Self { seconds, user, system, faults, peak, mean, cold, bloat, malloc, .. } = self;
         json!({
             "seconds": seconds,
             "user_seconds": user,
@@ -122,6 +133,9 @@ impl Seen {
             "threads": peak.threads,
             "processes": peak.processes,
             "live_bytes": live,
+            "malloc_heap_bytes": malloc.map(|malloc| malloc.heap),
+            "malloc_free_bytes": malloc.map(|malloc| malloc.free),
+            "malloc_returnable_bytes": malloc.map(|malloc| malloc.returnable),
             "cold_bytes": cold.map(|cold| cold.bytes),
             "cold_seconds": cold.map(|cold| cold.seconds),
         })

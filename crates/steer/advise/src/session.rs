@@ -27,6 +27,8 @@ const MANY: usize = 100;
 /// Time for trials where none is given: this, or so many times what one run takes.
 const TIME: Duration = Duration::from_secs(50);
 const TIMES: u32 = 25;
+/// Where runs turn out to take longer than the first, the time grows with them, to so many times what it was.
+const PATIENCE: u32 = 3;
 /// Rounds, at most, and where all levers are to be tried to the end.
 const MOST: usize = 40;
 const EXHAUSTIVE: usize = 7;
@@ -250,6 +252,8 @@ struct Session<'a> {
     begun: Instant,
     /// Time for it all.
     time: Duration,
+    /// The most that it may grow to.
+    most_time: Duration,
     /// The longest that a run may take.
     limit: Duration,
     batch: usize,
@@ -287,8 +291,10 @@ impl<'a> Session<'a> {
         let each = if options.load.is_some() { wall + Duration::from_secs_f64(TURN) } else { wall };
         let seen = seen(&run);
         let arms = arms(stage.target, &seen, options)?;
+        let time = options.within.unwrap_or(TIME.max(each * TIMES));
         Ok(Self {
-            time: options.within.unwrap_or(TIME.max(each * TIMES)),
+            time,
+            most_time: options.within.unwrap_or(time * PATIENCE),
             // A lever that makes it take so much longer helps nobody.
             limit: (wall * 5 + Duration::from_secs(10)).min(limit),
             batch,
@@ -346,6 +352,8 @@ impl<'a> Session<'a> {
 
     /// The arms of the next round; none if there is to be no more.
     fn next(&mut self, settled: bool) -> Option<Vec<usize>> {
+        let wanted = Duration::from_secs_f64(self.pace.each() * f64::from(TIMES));
+        self.time = self.time.max(wanted.min(self.most_time));
         let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
         play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
     }
@@ -605,6 +613,7 @@ fn seen(run: &Run) -> Seen {
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
+    seen.malloc = run.malloc;
     seen.cold = cold(run, seen.peak.bytes);
     seen
 }
@@ -677,6 +686,7 @@ mod tests {
             looks: Vec::new(),
             marks: Vec::new(),
             live: None,
+            malloc: None,
             digest: 1,
             complaint: String::new(),
             left: false,

@@ -17,6 +17,7 @@ use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
 use pagemill_launch::stats_page;
+use pagemill_record::malloc_free::{self, MallocFree};
 use regex::bytes::Regex;
 
 use crate::ending::{Interrupted, stop};
@@ -58,6 +59,8 @@ pub struct Run {
     pub marks: Vec<f64>,
     /// Live bytes of our heap at its fullest, if it ran on that.
     pub live: Option<u64>,
+    /// What glibc's malloc held free at rest, at its most, if it was asked.
+    pub malloc: Option<MallocFree>,
     /// Digest of what it printed.
     pub digest: u64,
     /// The last line of what it complained about.
@@ -152,6 +155,7 @@ impl Stage<'_> {
             looks,
             marks: seen.marks,
             live: seen.live,
+            malloc: seen.malloc,
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
             complaint: if asked.is_some() {
@@ -235,6 +239,34 @@ struct Seen {
     looks: Vec<Memory>,
     marks: Vec<f64>,
     live: Option<u64>,
+    malloc: Option<MallocFree>,
+}
+
+/// How the largest process used its CPU, for to ask its malloc while it rests.
+struct Resting<'a> {
+    linux: &'a Linux,
+    /// Which, when it was looked at, and its CPU time until then, seconds.
+    last: Option<(u32, f64, f64)>,
+}
+
+impl Resting<'_> {
+    /// Time that tells rest from work, seconds; and what part of a CPU makes it work.
+    const SPAN: f64 = 0.2;
+    const PART: f64 = 0.05;
+
+    /// What the malloc of a process keeps free, where it has rested for a while.
+    fn asked(&mut self, look: &Memory) -> Option<MallocFree> {
+        let stat = self.linux.stat(look.largest).ok()?;
+        let cpu = (stat.user + stat.system).as_secs_f64();
+        let (pid, since, before) = *self.last.get_or_insert((look.largest, look.seconds, cpu));
+        let span = look.seconds - since;
+        if pid == look.largest && span < Self::SPAN {
+            return None;
+        }
+        self.last = Some((look.largest, look.seconds, cpu));
+        let rests = pid == look.largest && cpu - before < span * Self::PART;
+        rests.then(|| malloc_free::of(self.linux, look.largest)).flatten()
+    }
 }
 
 impl Seen {
@@ -258,6 +290,7 @@ impl Seen {
         };
         let mut seen = Self::default();
         let (mut watch, mut page) = (Watch::begin(linux), None);
+        let mut resting = Resting { linux, last: None };
         let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.look(&[pid]).filter(executes) {
@@ -265,6 +298,10 @@ impl Seen {
                 if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
                     seen.marks.push(look.seconds);
                     next = look.seconds * 2.0;
+                }
+                if marks && let Some(free) = resting.asked(&look) {
+                    let most = seen.malloc.map_or(0, |most| most.returnable);
+                    seen.malloc = if free.returnable >= most { Some(free) } else { seen.malloc };
                 }
                 if heap {
                     page = page.or_else(|| stats_page::locate(linux, look.largest).ok().flatten());

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// What counts as no slower, and as no more memory, percent.
     #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
     slower: f64,
-    /// Time for all runs together. Default: 50 s, or 25 times what one run takes.
+    /// Time for all runs together. Default: 50 s, or 25 times what a run takes.
     #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
     within: Option<Nanos>,
     /// A number that the command prints and that counts in place of time: a regular expression whose group is the

@@ -36,6 +36,14 @@ impl Lever for Rest {
         if seen.seconds - (seen.user + seen.system) / threads < REST {
             return Estimate::nothing("it hardly rests, and is trimmed when it does");
         }
+        if let Some(malloc) = seen.malloc {
+            let share = seen.share(malloc.returnable);
+            return Estimate::up_to(
+                share,
+                0.0,
+                "whole pages that glibc's malloc held free at rest",
+            );
+        }
         let estimate = seen.other_malloc();
         let why = match estimate.memory {
             0.0 => estimate.why,
