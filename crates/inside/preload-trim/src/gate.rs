@@ -8,11 +8,11 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use pagemill_preload_sys::helper::{FAILED, Helper, OFF};
+use pagemill_preload_sys::helper::{FAILED, OFF};
 use pagemill_preload_sys::libc;
 use pagemill_preload_sys::sys::{self, linux};
 
-use crate::{calls, watch};
+use crate::watch::{self, HELPER};
 
 /// So many objects that are given back, by address, are one that is looked at.
 const ONE_IN: usize = 16;
@@ -27,8 +27,6 @@ const WORTH_OF_THREADS_KIB: u64 = 32 << 10;
 /// Stack of the thread, if the program's thread-local storage leaves it room in that.
 const STACK: usize = 256 << 10;
 
-/// The thread.
-pub(crate) static HELPER: Helper = Helper::new(0);
 /// Whether the program's malloc is glibc's.
 static OPEN: AtomicBool = AtomicBool::new(false);
 /// The process that this is known to be: neither a child of `vfork`, which has its parent's memory, nor one of a raw
@@ -37,19 +35,16 @@ static PID: AtomicU32 = AtomicU32::new(0);
 /// End of the heap when the library was loaded.
 static BREAK: AtomicUsize = AtomicUsize::new(0);
 static LOOKED: AtomicU32 = AtomicU32::new(0);
-/// `malloc_trim`, as an address.
-static TRIM: AtomicUsize = AtomicUsize::new(0);
 /// Bytes at which the kernel was last asked of the memory of a program of threads.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
-/// Opens the gate if there is something behind it: glibc's own malloc.
-pub(crate) fn open() {
+/// Opens the gate if there is something behind it: `free`, the program's, is that of glibc's own malloc.
+pub(crate) fn open(free: *mut c_void) {
     let trim = libc::next_definition(c"malloc_trim");
-    let free = calls::next_free();
     if trim.is_null() || free.is_null() || library_of(trim) != library_of(free) {
         return;
     }
-    TRIM.store(trim.addr(), Ordering::Relaxed);
+    watch::TRIM.store(trim.addr(), Ordering::Relaxed);
     BREAK.store(program_break(), Ordering::Relaxed);
     PID.store(sys::pid(), Ordering::Relaxed);
     libc::at_fork(nothing, nothing, in_child);
@@ -194,19 +189,6 @@ fn begin() {
     })();
     if begun.is_none() {
         HELPER.state.store(FAILED, Ordering::Release);
-    }
-}
-
-/// Calls `malloc_trim(0)`.
-pub(crate) fn trim() {
-    type Trim = unsafe extern "C" fn(usize) -> c_int;
-    let address = core::ptr::with_exposed_provenance_mut(TRIM.load(Ordering::Relaxed));
-    // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a function
-    // pointer is null for none.
-    let trim = unsafe { core::mem::transmute::<*mut c_void, Option<Trim>>(address) };
-    if let Some(trim) = trim {
-        // SAFETY: it may be called by any thread at any time.
-        unsafe { trim(0) };
     }
 }
 

@@ -15,8 +15,8 @@
 //! one of one thread.
 //!
 //! What always holds:
-//! - Nothing here unwinds or prints; the thread has no signals, no descriptor of the program's, and no memory of its own
-//!   but its stack.
+//! - Nothing here unwinds or prints; the thread has no signals, no descriptor of the program's, and no memory of its
+//!   own but its stack.
 //! - Where the program's `free` is not glibc's, calls are passed on and nothing else.
 //! - A call that is refused to a process of several threads finds none of ours ([`calls`]); a program that confines
 //!   itself has none from then on.
@@ -41,7 +41,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// Runs when the library is loaded.
 extern "C" fn at_load() {
     calls::find_real();
-    gate::open();
+    gate::open(calls::next_free());
 }
 
 #[used]

@@ -9,13 +9,16 @@
 //! The wait between two trims is a second at first. It doubles, to a minute at most, where a trim returned little, or
 //! where half of what it returned had been needed again before the next; otherwise it halves.
 
-use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use pagemill_preload_sys::helper::{ENDING, FAILED, RUNNING};
+use pagemill_preload_sys::helper::{ENDING, FAILED, Helper, RUNNING};
 use pagemill_preload_sys::{confine, sys};
 
-use crate::gate::{self, HELPER};
+/// The thread.
+pub(crate) static HELPER: Helper = Helper::new(0);
+/// `malloc_trim`, as an address.
+pub(crate) static TRIM: AtomicUsize = AtomicUsize::new(0);
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
@@ -59,6 +62,19 @@ pub(crate) extern "C" fn run(_: *mut c_void) -> *mut c_void {
         if HELPER.bell.load(Ordering::Acquire) == bell {
             sys::futex_wait(&HELPER.bell, bell, Some(sys::Timespec::from_ns(pause)));
         }
+    }
+}
+
+/// Calls `malloc_trim(0)`.
+fn trim() {
+    type Trim = unsafe extern "C" fn(usize) -> c_int;
+    let address = core::ptr::with_exposed_provenance_mut(TRIM.load(Ordering::Relaxed));
+    // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a function
+    // pointer is null for none.
+    let trim = unsafe { core::mem::transmute::<*mut c_void, Option<Trim>>(address) };
+    if let Some(trim) = trim {
+        // SAFETY: it may be called by any thread at any time.
+        unsafe { trim(0) };
     }
 }
 
@@ -116,7 +132,7 @@ impl Watch {
         let needed = self
             .trimmed
             .is_some_and(|(_, _, [most, least])| before >= least + most.saturating_sub(least) / 2);
-        gate::trim();
+        trim();
         let after = self.pages();
         let little = before.saturating_sub(after) < before / LITTLE;
         self.wait = match needed || little {

@@ -2,8 +2,8 @@
 //! ([`pagemill_analysis::chunks`]).
 //!
 //! Nobody is stopped, and nothing in the process is called or changed. Only pages that are in memory are read, so
-//! nothing is brought there, and a heap that is partly in swap has no answer. The heap may change while it is read; then it is read again, and in the end there is no
-//! answer rather than a wrong one.
+//! nothing is brought there, and a heap that is partly in swap has no answer. The heap may change while it is read;
+//! then it is read again, and in the end there is no answer rather than a wrong one.
 
 use std::ops::Range;
 
