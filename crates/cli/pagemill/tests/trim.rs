@@ -1,5 +1,7 @@
 //! `pagemill run --trim`: what glibc keeps free goes back while a program rests, and nothing else changes.
 
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
 mod support;
 
 use support::{Ran, compiled, pagemill, pagemill_with, ran, skip, trim};
@@ -67,7 +69,7 @@ int main(int count, char **words) {
 "#;
 
 fn run(what: &str) -> Option<Ran> {
-    let room = tempfile::tempdir().expect("a room");
+    let room = tempfile::tempdir().unwrap();
     let program = compiled(&room, "rest", PROGRAM, &["-O1"])?;
     Some(ran(pagemill().args(["run", "--trim", "--"]).arg(program).arg(what)))
 }
@@ -119,11 +121,11 @@ fn another_malloc_is_left_alone() {
 
 #[test]
 fn what_cannot_be_trimmed_is_refused() {
-    let room = tempfile::tempdir().expect("a room");
+    let room = tempfile::tempdir().unwrap();
     let Some(program) = compiled(&room, "static", "int main(void){return 0;}", &["-static"]) else {
         return;
     };
-    let program = program.to_str().expect("a path in UTF-8");
+    let program = program.to_str().unwrap();
     let ran = pagemill_with(&["run", "--trim", "--", program]);
     assert_eq!(ran.code(), Some(125), "{ran:?}");
     assert!(ran.err.contains("statically linked"), "{ran:?}");
