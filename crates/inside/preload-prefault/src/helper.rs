@@ -1,6 +1,6 @@
 //! The helper thread, whose start and end are `pagemill_preload_sys::helper`'s: it starts when the library is loaded or
-//! a forked child maps much, or, where the launcher says so, once the program has mapped much; it ends while a call needs a single thread, and ends for good when the program confines all
-//! its threads or locks its memory.
+//! a forked child maps much, or, where the launcher says so, once the program has mapped much; it ends while a call
+//! needs a single thread, and ends for good when the program confines all its threads or locks its memory.
 
 use core::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
 //! What is spent on a program before there is something to gain: a library without a thread, a launcher that hardly
 //! looks.
 //!
-//! A second thread and its looks cost a program some ms, and each look from here a CPU that the program may be using. So
-//! a program has neither before it has mapped [`LEAST_MAPPED`] and worked for [`LEAST_TIME`]; from then on, while
+//! A second thread and its looks cost a program some ms, and each look from here a CPU that the program may be using.
+//! So a program has neither before it has mapped [`LEAST_MAPPED`] and worked for [`LEAST_TIME`]; from then on, while
 //! nothing is tried, thread and launcher take at most one in [`SHARE`] parts of the time each.
 
 use std::time::Duration;
