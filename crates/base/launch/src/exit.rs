@@ -15,6 +15,8 @@
 
 use std::process::ExitCode;
 
+use pagemill_kernel::Kind;
+
 /// How a verb ended, when it did not fail with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -46,15 +48,17 @@ pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<
 /// The outcome of a verb for which a missing permission has a code of its own.
 pub fn permitted(outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match outcome {
-        Err(error) => match error.downcast_ref::<pagemill_kernel::Error>() {
-            Some(kernel) if kernel.kind() == pagemill_kernel::Kind::Permission => {
-                eprintln!("pagemill: {error:#}");
-                Ok(Exit::Permission)
-            }
-            _ => Err(error),
-        },
+        Err(error) if kind(&error) == Some(Kind::Permission) => {
+            eprintln!("pagemill: {error:#}");
+            Ok(Exit::Permission)
+        }
         outcome => outcome,
     }
+}
+
+/// What the kernel refused, if that is the cause.
+pub fn kind(error: &anyhow::Error) -> Option<Kind> {
+    error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
 }
 
 /// Prints an error with its chain of causes and turns the outcome into the process's exit code.

@@ -76,8 +76,8 @@ impl Run {
         }
     }
 
-    /// What the program said at its end.
-    fn end(mut self) -> String {
+    /// What the program said at its end, and all that was said of it.
+    fn end(mut self) -> (String, String) {
         let said = self.room.path().join("said");
         let ended = || {
             fs::read_to_string(format!("/proc/{}/stat", self.program))
@@ -86,8 +86,8 @@ impl Run {
         until("the program to end", ended);
         self.recorder.wait().unwrap();
         let errors = fs::read_to_string(self.room.path().join("errors")).unwrap();
-        fs::read_to_string(said).unwrap()
-            + errors.lines().find(|line| line.contains("child")).unwrap_or("")
+        let child = errors.lines().find(|line| line.contains("child")).unwrap_or("");
+        (fs::read_to_string(said).unwrap() + child, errors)
     }
 }
 
@@ -103,7 +103,8 @@ fn ends_as_ever(who: &[&[Who]], moments: impl Iterator<Item = u64>) {
         let run = Run::start(&program);
         std::thread::sleep(Duration::from_millis(moment));
         run.kill(who);
-        assert_eq!(run.end(), "wrong 0\n", "{who:?} at {moment} ms");
+        let (said, errors) = run.end();
+        assert_eq!(said, "wrong 0\n", "{who:?} at {moment} ms: {errors}");
     }
 }
 

@@ -11,9 +11,9 @@ use pagemill_advise::glance;
 use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
+use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Kind, Linux};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::Nanos;
@@ -185,11 +185,8 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     };
     let seen = match seen {
         Err(error) if error.downcast_ref::<Interrupted>().is_some() => return Ok(Exit::Code(130)),
-        Err(error) if kind(&error) == Some(Kind::Permission) => {
-            eprintln!("pagemill: {error:#}");
-            return Ok(Exit::Permission);
-        }
-        seen => seen?,
+        Err(error) => return permitted(Err(error)),
+        Ok(seen) => seen,
     };
     if arguments.printed.json {
         crate::answer::print("advise-estimates", seen.json())?;
@@ -197,11 +194,6 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         pagemill_launch::stdio::stdout(&seen.text());
     }
     Ok(Exit::Ok)
-}
-
-/// What the kernel refused, if that is the cause.
-fn kind(error: &anyhow::Error) -> Option<Kind> {
-    error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
 }
 
 impl Arguments {

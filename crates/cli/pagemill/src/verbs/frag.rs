@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use pagemill_kernel::Kind;
 
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, kind, permitted};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,18 +44,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         What::Induce(arguments) => induce::run(arguments),
         What::Compact(arguments) => compact::run(arguments),
     };
-    match outcome.map_err(anyhow::Error::downcast::<pagemill_kernel::Error>) {
-        Ok(exit) => Ok(exit),
-        Err(Ok(error)) if error.kind() == Kind::Permission => {
-            eprintln!("pagemill: {error:#}");
-            Ok(Exit::Permission)
-        }
-        Err(Ok(error)) if error.kind() == Kind::Unsupported => {
+    match permitted(outcome) {
+        Err(error) if kind(&error) == Some(Kind::Unsupported) => {
             eprintln!("pagemill: {error:#}");
             Ok(Exit::Unsupported)
         }
-        Err(Ok(error)) => Err(error.into()),
-        Err(Err(error)) => Err(error),
+        outcome => outcome,
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::heap::{HeapFold, HeapView, fragmentation_score, mean_occupancy};
-use pagemill_kernel::{Kind, Linux};
+use pagemill_kernel::Linux;
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos};
 use serde_json::{Value, json};
 
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::stats_page;
 use pagemill_launch::stdio;
 use pagemill_record::sampler::Sampler;
@@ -57,17 +57,7 @@ const WATCH_FLOOR: Nanos = Nanos(10_000_000);
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    match frames(arguments) {
-        Err(error) => match error.downcast::<pagemill_kernel::Error>() {
-            Ok(kernel) if kernel.kind() == Kind::Permission => {
-                eprintln!("pagemill: {kernel}");
-                Ok(Exit::Permission)
-            }
-            Ok(kernel) => Err(kernel.into()),
-            Err(error) => Err(error),
-        },
-        outcome => outcome,
-    }
+    permitted(frames(arguments))
 }
 
 fn frames(arguments: &Arguments) -> Result<Exit> {

@@ -29,7 +29,7 @@ use pagemill_model::recording::{Meta, Reader, Writer};
 use pagemill_model::{Bytes, Nanos};
 
 use crate::values::{self, AccessEvents};
-use pagemill_launch::exit::{Exit, of_wrapper};
+use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_record::recorders::faults::{self, BackEnd};
 use pagemill_record::recorders::{Options, Process, Recorder, RecorderKind, Start};
@@ -268,16 +268,7 @@ fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
 
 /// How recording an attached process ended.
 fn attached(recorded: Result<Option<ExitStatus>>) -> Result<Exit> {
-    match recorded {
-        Ok(_) => Ok(Exit::Ok),
-        Err(error) => match error.downcast_ref::<Error>() {
-            Some(kernel) if kernel.kind() == Kind::Permission => {
-                eprintln!("pagemill: {kernel}");
-                Ok(Exit::Permission)
-            }
-            _ => Err(error),
-        },
-    }
+    permitted(recorded.map(|_| Exit::Ok))
 }
 
 enum Launched {

@@ -194,11 +194,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// What a permission or the machine refuses ends with their own codes.
 fn permitted(outcome: Result<Exit>) -> Result<Exit> {
-    let kind = |error: &anyhow::Error| {
-        error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
-    };
     match exit::permitted(outcome) {
-        Err(error) if matches!(kind(&error), Some(Kind::Unsupported | Kind::Busy)) => {
+        Err(error) if matches!(exit::kind(&error), Some(Kind::Unsupported | Kind::Busy)) => {
             eprintln!("pagemill: {error:#}");
             eprintln!("next: pagemill tier doctor");
             Ok(Exit::Unsupported)

@@ -93,16 +93,27 @@ impl Isolation {
 
     fn always(linux: &Linux, mode: &str) -> Result<Self> {
         thp::disable_here(Disabled::No)?;
-        if mode == "always" {
+        let directory = loan::directory(linux);
+        // Who has it on loan puts it back at its end, unless we are a borrower, too.
+        let lent = loan::is_lent(&directory, thp::LOAN);
+        if mode == "always" && !lent {
             return Ok(Self { loan: None, medium: None });
         }
-        let loan = Loan::files(linux, &loan::directory(linux), thp::LOAN, &[thp::ENABLED])
-            .and_then(|loan| loan.set(thp::ENABLED, "always").map(|()| loan))
-            .map_err(|error| match error.kind() {
-                Kind::Permission => error.advise("run as root, or have it set: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
-                _ => error,
-            })
-            .context("the policy linux-always needs the system's setting, which is not \"always\"")?;
+        let loan = Loan::files(linux, &directory, thp::LOAN, &[thp::ENABLED])
+            .and_then(|loan| loan.set(thp::ENABLED, "always").map(|()| loan));
+        let loan = match loan {
+            Err(error) if mode == "always" && error.kind() == Kind::Permission => {
+                eprintln!("pagemill: huge pages everywhere are another run's loan, and end with it");
+                return Ok(Self { loan: None, medium: None });
+            }
+            Err(error) if error.kind() == Kind::Permission => Err(error.advise(
+                "run as root, or have it set: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+            )),
+            loan => loan,
+        };
+        let loan = loan.context(
+            "the policy linux-always needs the system's setting, which is not \"always\"",
+        )?;
         Ok(Self { loan: Some(loan), medium: None })
     }
 
