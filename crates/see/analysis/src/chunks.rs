@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A heap of malloc is chunks without gaps (`malloc/malloc.c` of glibc, "Chunks of memory are maintained using a
-//! 'boundary tag' method"): each begins with two words, of which the second is its size and three flags. A chunk is free
-//! where the flag of the next says so; then the word before the next's size repeats the free one's size. What threads
-//! keep in caches of their own counts as in use, as it does for malloc.
+//! 'boundary tag' method"): each begins with two words, of which the second is its size and three flags. A chunk is
+//! free where the flag of the next says so; then the word before the next's size repeats the free one's size. What
+//! threads keep in caches of their own counts as in use, as it does for malloc.
 //!
 //! Properties:
 //! - Either every chunk from the first to the end is sound, or there is no answer: a heap that changes meanwhile, or is
