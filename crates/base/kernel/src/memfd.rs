@@ -87,7 +87,13 @@ impl Linux {
     /// # Errors
     /// The process is another user's, or the caller lacks the right to look at `map_files` (root).
     pub fn memfd_held(&self, pid: u32, maps: &[Mapping]) -> Result<u64> {
-        let mut held: HashMap<u64, u64> = HashMap::new();
+        let mut held = HashMap::new();
+        self.add_memfds(pid, maps, &mut held)?;
+        Ok(held.values().sum())
+    }
+
+    /// Adds the memfds that are not yet known by their inode, each with the bytes that it holds.
+    fn add_memfds(&self, pid: u32, maps: &[Mapping], held: &mut HashMap<u64, u64>) -> Result<()> {
         for mapping in maps.iter().filter(|mapping| mapping.name.starts_with("/memfd:")) {
             if held.contains_key(&mapping.inode) {
                 continue;
@@ -104,7 +110,7 @@ impl Linux {
                 }
             }
         }
-        Ok(held.values().sum())
+        Ok(())
     }
 
     /// Memory of the process, bytes: its `Pss` and what its memfds hold that no page table has, so that each page of a
@@ -117,6 +123,31 @@ impl Linux {
         let usage = self.smaps_rollup(pid)?;
         let held = self.memfd_held(pid, &self.maps(pid)?)?;
         Ok(usage.pss.map(|pss| pss + unmapped(held, usage.pss_shmem)))
+    }
+
+    /// Memory of several processes together, bytes: as [`Linux::memory`], where a memfd that several of them map counts
+    /// once. Those that have ended meanwhile have none. `None` where none of them is left, or the kernel does not say.
+    ///
+    /// # Errors
+    /// The caller may not look.
+    pub fn memory_together(&self, pids: &[u32]) -> Result<Option<u64>> {
+        let (mut sum, mut shared, mut held) = (None, 0, HashMap::new());
+        for &pid in pids {
+            let looked = self.smaps_rollup(pid).and_then(|usage| {
+                let maps = self.maps(pid)?;
+                self.add_memfds(pid, &maps, &mut held)?;
+                Ok(usage)
+            });
+            match looked {
+                Ok(usage) => {
+                    shared += usage.pss_shmem.unwrap_or(0);
+                    sum = usage.pss.map(|pss| pss + sum.unwrap_or(0)).or(sum);
+                }
+                Err(error) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sum.map(|pss: u64| pss + unmapped(held.values().sum(), Some(shared))))
     }
 }
 

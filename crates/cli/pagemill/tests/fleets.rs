@@ -154,6 +154,42 @@ fn the_queries_of_the_guide_find_on_a_hundred_recordings_what_was_put_there() {
     assert_eq!(whose, &[json!(["server", 90, 9]), json!(["redis-server", 10, 1])]);
 }
 
+/// A finished cell of `pauses`, as `reproduce` leaves it, with memory of `pss` bytes at one and two seconds.
+fn cell(results: &Path, arm: &str, repetition: u64, host: &str, (cpu, pss): (f64, u64)) {
+    let directory = results.join("cells/pauses/churn");
+    fs::create_dir_all(&directory).unwrap();
+    let kept = json!({
+        "schema": 1, "of": { "seed": 1, "scale": 1.0, "window": null }, "build": "b", "host": host, "seconds": 3.0,
+        "metrics": { "cpu": cpu }, "notes": [], "digest": null,
+        "samples": [[1.0, pss, null], [2.0, pss + 1, null]],
+    });
+    fs::write(directory.join(format!("{arm}-{repetition}.json")), kept.to_string()).unwrap();
+}
+
+#[test]
+fn the_queries_of_the_page_on_collect_find_the_cells_of_two_machines() {
+    let Some(python) = python() else { return };
+    let room = tempfile::tempdir().unwrap();
+    let (one, two) = (room.path().join("one"), room.path().join("two"));
+    cell(&one, "glibc", 1, "n1", (2.0, 4096));
+    cell(&one, "glibc", 2, "n1", (4.0, 8192));
+    cell(&one, "jemalloc", 1, "n1", (1.0, 100));
+    cell(&two, "glibc", 3, "n2", (3.0, 12288));
+    let words = ["collect", "one", "two", "-o", "cells.parquet"];
+    let collected = ran(pagemill().args(words).current_dir(room.path()));
+    assert!(collected.status.success(), "{}", collected.err);
+    let page = fs::read_to_string(root().join("docs/verbs/collect.md")).unwrap();
+    let lines =
+        page.lines().filter_map(|line| line.strip_prefix("duckdb -c \"")?.strip_suffix('"'));
+    let queries: Vec<String> = lines.map(|query| format!("{query} ORDER BY ALL")).collect();
+    let answers = answers(&python, &room.path().join("fleet"), &queries);
+    let [medians, hosts, memory] = answers.as_slice() else { panic!("{} queries", answers.len()) };
+    assert_eq!(medians, &[json!(["pauses", "glibc", 3.0]), json!(["pauses", "jemalloc", 1.0])]);
+    assert_eq!(hosts, &[json!(["n1", 3]), json!(["n2", 1])]);
+    assert_eq!(memory.len(), 6, "two moments of three cells: {memory:?}");
+    assert_eq!((&memory[0], &memory[5]), (&json!([1.0, 4096]), &json!([2.0, 12289])));
+}
+
 #[test]
 fn a_recording_goes_where_the_guide_puts_it() {
     let Some(python) = python() else { return };

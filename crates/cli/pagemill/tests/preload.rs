@@ -39,13 +39,20 @@ fn library() -> &'static Path {
 
 /// Compiles one of the programs; `None` (said) where there is no compiler.
 fn program(name: &str) -> Option<PathBuf> {
+    program_with(name, "", &[])
+}
+
+/// Likewise, with more flags, into a file of its own.
+fn program_with(name: &str, as_well: &str, flags: &[&str]) -> Option<PathBuf> {
     let compiler = if name.ends_with(".cpp") { "c++" } else { "cc" };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(name);
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload-{name}.bin"));
+    let binary =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload-{name}{as_well}.bin"));
     // Without -fno-builtin a compiler may leave out an allocation that nobody looks at.
     let compiled = Command::new(compiler)
         .args(["-O1", "-g", "-fno-builtin", "-w", "-pthread", "-o"])
         .args([&binary, &source])
+        .args(flags)
         .arg("-ldl")
         .status();
     match compiled {
@@ -358,6 +365,29 @@ fn a_program_that_rests_gets_its_memory_back_whatever_cpu_time_it_has_earned() {
     match &*text(&output.stdout) {
         "not root\n" => println!("skipped: merging by remap needs CAP_SYS_PTRACE"),
         said => assert_eq!(said, "given back\n"),
+    }
+}
+
+/// The program counts the calls of its own functions.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_program_with_an_allocator_of_its_own_takes_the_detour_as_a_whole_or_not_at_all() {
+    let flags = ["-rdynamic", "-O2"];
+    let Some(whole) = program_with("detour.c", "", &flags) else { return };
+    for configuration in CONFIGURATIONS {
+        let mut command = preloaded(&whole, configuration);
+        assert_eq!(text(&succeed(&mut command).stdout), "its own, calls\n", "{configuration}");
+        let done = succeed(command.env("PAGEMILL_DETOUR", "1"));
+        assert_eq!(text(&done.stdout), "the heap, no calls\n", "{configuration}");
+        assert_eq!(text(&done.stderr), "");
+    }
+    let less = program_with("detour.c", "-less", &["-rdynamic", "-O2", "-DLESS"]).unwrap();
+    let done = succeed(preloaded(&less, "1y").env("PAGEMILL_DETOUR", "1"));
+    assert_eq!(text(&done.stdout), "its own, calls\n");
+    assert!(text(&done.stderr).contains("it keeps its own"), "{}", text(&done.stderr));
+    // A program without an allocator of its own is as it was.
+    if let Some(plain) = program("semantics.c") {
+        succeed(preloaded(&plain, "1y").env("PAGEMILL_DETOUR", "1"));
     }
 }
 

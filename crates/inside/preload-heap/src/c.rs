@@ -28,7 +28,7 @@ fn no_memory() -> *mut u8 {
 }
 
 #[inline(always)]
-fn or_no_memory(object: *mut u8) -> *mut u8 {
+pub(crate) fn or_no_memory(object: *mut u8) -> *mut u8 {
     if object.is_null() { no_memory() } else { object }
 }
 
@@ -124,7 +124,7 @@ unsafe fn release_uncached(object: *mut u8) {
 
 /// # Safety
 /// As for the C function.
-unsafe fn resize(object: *mut u8, size: usize) -> *mut u8 {
+pub(crate) unsafe fn resize(object: *mut u8, size: usize) -> *mut u8 {
     if object.is_null() {
         return or_no_memory(allocate(size));
     }
@@ -137,7 +137,7 @@ unsafe fn resize(object: *mut u8, size: usize) -> *mut u8 {
     or_no_memory(unsafe { HEAP.reallocate(thread::cache(), object, size) })
 }
 
-fn zeroed(count: usize, size: usize) -> *mut u8 {
+pub(crate) fn zeroed(count: usize, size: usize) -> *mut u8 {
     match count.checked_mul(size) {
         // SAFETY: as for `allocate`.
         Some(bytes) => or_no_memory(unsafe { HEAP.allocate_zeroed(thread::cache(), bytes) }),
@@ -145,7 +145,7 @@ fn zeroed(count: usize, size: usize) -> *mut u8 {
     }
 }
 
-fn at_multiple(align: usize, size: usize) -> *mut u8 {
+pub(crate) fn at_multiple(align: usize, size: usize) -> *mut u8 {
     match align.max(1).checked_next_power_of_two() {
         Some(align) => or_no_memory(allocate_aligned(align, size)),
         None => {
@@ -153,6 +153,21 @@ fn at_multiple(align: usize, size: usize) -> *mut u8 {
             core::ptr::null_mut()
         }
     }
+}
+
+/// # Safety
+/// As for `posix_memalign(3)`.
+pub(crate) unsafe fn aligned_at(place: *mut Object, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+        return EINVAL;
+    }
+    let object = allocate_aligned(align, size);
+    if object.is_null() {
+        return ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *place = object };
+    0
 }
 
 fn page_size() -> usize {
@@ -226,16 +241,8 @@ export! {
     }
     /// `posix_memalign(3)`: returns the error instead of setting `errno`.
     "posix_memalign" as posix_memalign = fn(place: *mut Object, align: usize, size: usize) -> c_int {
-        if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
-            return EINVAL;
-        }
-        let object = allocate_aligned(align, size);
-        if object.is_null() {
-            return ENOMEM;
-        }
         // SAFETY: the program's place for the result.
-        unsafe { *place = object };
-        0
+        unsafe { aligned_at(place, align, size) }
     }
     /// `valloc(3)`.
     "valloc" as valloc, "__libc_valloc" as libc_valloc = fn(size: usize) -> Object {

@@ -7,6 +7,7 @@
 //! | `PAGEMILL_STATS`, `MALLOCSTATS` | 1: print the statistics at exit |
 //! | `PAGEMILL_PERIOD_MS`, `MESH_PERIOD_MS` | least time between two passes of compaction; 0: only on request |
 //! | `PAGEMILL_HELPER_MIN` | bytes of heap from which on the helper thread is worth starting |
+//! | `PAGEMILL_DETOUR` | 1: a program's own allocator is taken out of use; see `detour` |
 //! | `PAGEMILL_QUIET` | 1: degradations only stand in the statistics |
 
 use core::ffi::CStr;
@@ -72,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) helper_min: usize,
     /// Whether degradations are said on standard error.
     pub(crate) quiet: bool,
+    /// Whether the allocator that a program brings is taken out of use.
+    pub(crate) detour: bool,
     unusable: [Option<Unusable>; CHECKED],
 }
 
@@ -84,6 +87,7 @@ impl Settings {
         period_ms: None,
         helper_min: 8 << 20,
         quiet: false,
+        detour: false,
         unusable: [None; CHECKED],
     };
 
@@ -148,6 +152,7 @@ impl Settings {
                     self.checked(number(value), default, "PAGEMILL_HELPER_MIN", HELPER_MIN, value);
                 self.helper_min = bytes as usize;
             }
+            b"PAGEMILL_DETOUR" => self.detour = number(value).is_some_and(|level| level > 0),
             b"PAGEMILL_QUIET" => self.quiet = number(value).is_some_and(|level| level > 0),
             _ => {}
         }

@@ -18,6 +18,7 @@
 mod c;
 mod copied;
 mod cxx;
+mod detour;
 mod environment;
 mod exit;
 mod fork;
@@ -57,6 +58,8 @@ extern "C" fn at_load() {
     start::ensure();
     raw_fork::find_real();
     namespace::find_real();
+    #[cfg(target_arch = "x86_64")]
+    detour::set_up();
 }
 
 #[used]

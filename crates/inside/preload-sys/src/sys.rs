@@ -53,7 +53,7 @@ macro_rules! flags {
     )* };
 }
 flags! {
-    PROT_NONE PROT_READ PROT_WRITE MAP_PRIVATE
+    PROT_NONE PROT_READ PROT_WRITE PROT_EXEC MAP_PRIVATE
     MAP_FIXED MAP_ANONYMOUS MAP_NORESERVE MREMAP_MAYMOVE
     MREMAP_FIXED MADV_DONTNEED MADV_MERGEABLE MADV_NOHUGEPAGE
     MADV_COLD MADV_WIPEONFORK MADV_HUGEPAGE MADV_POPULATE_WRITE MADV_COLLAPSE
@@ -126,6 +126,32 @@ pub unsafe fn forbid(start: *mut u8, len: usize) -> isize {
 pub fn allow(start: usize, len: usize) -> isize {
     // SAFETY: takes no access away.
     unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_WRITE, 0, 0, 0]) }
+}
+
+/// `mprotect(2)` to what code has: it can be read and executed.
+///
+/// # Safety
+/// Nothing writes to the range.
+pub unsafe fn make_code(start: usize, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_EXEC, 0, 0, 0]) }
+}
+
+/// Copies what can be read of `len` bytes from an address of this process, up to the first byte that cannot.
+///
+/// The kernel reads (`process_vm_readv(2)`): where there is no memory that ends the copy and nothing else.
+///
+/// # Safety
+/// `to` is the caller's, `len` bytes of it.
+pub unsafe fn copy_readable(from: usize, to: *mut u8, len: usize) -> isize {
+    let (here, there) = ([to.addr(), len], [from, len]);
+    // SAFETY: the caller's promise of what is written to; the ranges are words on the stack.
+    unsafe {
+        call(
+            linux::__NR_process_vm_readv,
+            [pid() as usize, here.as_ptr().addr(), 1, there.as_ptr().addr(), 1, 0],
+        )
+    }
 }
 
 /// `munmap(2)`.

@@ -253,7 +253,10 @@ fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
             && fields[0].contains(experiment)
             && fields[1] == subject
             && fields[2] == metric)
-            .then(|| fields[4].parse().ok())?
+            .then(|| {
+                super::coverage::looked_up(line);
+                fields[4].parse().ok()
+            })?
     })
 }
 
@@ -283,6 +286,10 @@ mod tests {
 
     #[test]
     fn every_published_cell_of_6c_and_8b_is_found() {
+        crate::coverage::tests::is_complete(crate::coverage::COLLOID, look_all_up);
+    }
+
+    fn look_all_up() {
         for latency in LATENCIES {
             for steps in LOADS {
                 let metric = "TPP+colloid throughput / TPP throughput";

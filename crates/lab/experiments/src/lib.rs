@@ -5,6 +5,7 @@
 
 mod checkpoints;
 pub mod colloid;
+mod coverage;
 pub mod fleet;
 pub mod fragmentation;
 pub mod huge_pages;

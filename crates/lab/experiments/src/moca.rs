@@ -41,6 +41,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::checkpoints::Checkpoints;
+use super::coverage;
 use crate::reproduce::experiment::meant;
 use pagemill_record::summary;
 use parts::Part;
@@ -293,6 +294,7 @@ fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
     PUBLISHED.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.splitn(6, ',').collect();
         let found = fields.len() == 6 && fields[..3] == [experiment, subject, metric];
+        found.then(|| coverage::looked_up(line));
         found.then(|| fields[4].parse().ok()).flatten()
     })
 }

@@ -22,9 +22,11 @@
 
 pub mod apart;
 pub mod arm;
+pub mod browser;
 pub mod cell;
 pub mod embedded_redis;
 pub mod experiment;
+pub mod found;
 pub mod html;
 pub mod input;
 pub mod keep;

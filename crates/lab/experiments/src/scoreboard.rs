@@ -12,8 +12,8 @@
 //! | modelled | a simulator's figure is within [`CLOSE`] of the published one; beyond it is *differs* |
 //! | not run here | nothing was measured, or the runs do not tell |
 //!
-//! Always so: each claim that an experiment judges is one entry; the counts add up to the entries; targets of our own
-//! are counted apart.
+//! Always so: each claim that an experiment judges is one entry, and so is each kind of published figure that is not
+//! run here ([`coverage`]); the counts add up to the entries; targets of our own are counted apart.
 
 use std::fmt::Write as _;
 
@@ -21,6 +21,7 @@ use pagemill_report::draw::text;
 use serde::Serialize;
 
 use crate::colloid;
+use crate::coverage::{self, CBMM, COLLOID, MESH, MOCA, STUDY};
 use crate::reproduce::apart::Outcomes;
 use crate::reproduce::summary::Summary;
 use crate::reproduce::terminal;
@@ -94,17 +95,6 @@ pub struct Scoreboard {
     pub targets: (usize, usize),
 }
 
-/// Whose experiments those on allocators are.
-const MESH: &str = "Mesh";
-/// The source of huge page policies.
-const CBMM: &str = "CBMM";
-/// The source of access traces.
-const MOCA: &str = "Moca";
-/// The source of placement on tiers.
-const COLLOID: &str = "Colloid";
-/// The source of scores of free memory.
-const STUDY: &str = "fragmentation";
-
 impl Scoreboard {
     /// Takes all claims that were judged.
     #[must_use]
@@ -126,6 +116,9 @@ impl Scoreboard {
             board.rows(STUDY, &outcome.judged());
         }
         simulated.into_iter().for_each(|report| board.modelled(report));
+        for source in board.sources() {
+            board.not_run(source);
+        }
         board
     }
 
@@ -196,6 +189,18 @@ impl Scoreboard {
                 state: if close { State::Modelled } else { State::Differs },
             });
         }
+    }
+
+    /// Published figures that have none beside them here: an entry for each kind.
+    fn not_run(&mut self, source: &'static str) {
+        let entry = |(what, count, why): (&str, usize, &str)| Entry {
+            source,
+            claim: what.to_owned(),
+            published: if count == 1 { "1 figure".into() } else { format!("{count} figures") },
+            here: why.to_owned(),
+            state: State::NotRunHere,
+        };
+        self.claims.extend(coverage::not_run(source).map(entry));
     }
 
     /// Claims of a source in a state.
@@ -338,7 +343,9 @@ mod tests {
         };
         let board = Scoreboard::of(None, Some(&report), Outcomes::default());
         let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
-        assert_eq!(states, [State::Modelled, State::Differs, State::Differs]);
+        let not_run = coverage::not_run(COLLOID).count();
+        assert_eq!(states[..3], [State::Modelled, State::Differs, State::Differs]);
+        assert_eq!(states.len(), 3 + not_run);
         assert!(
             board.text().contains("published 1.8, here 1.2 modelled, -33.3 %"),
             "{}",

@@ -34,7 +34,10 @@ fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
             let fields: Vec<&str> = line.splitn(6, ',').collect();
             (fields.len() == 6
                 && fields[..4] == [experiment.as_str(), zone, order.as_str(), "index"])
-            .then(|| fields[4].to_owned())
+            .then(|| {
+                crate::coverage::looked_up(line);
+                fields[4].to_owned()
+            })
         })
     };
     (0..=10).map(find).collect()
@@ -44,8 +47,10 @@ fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
 fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
     PUBLISHED.lines().find_map(|line| {
         let fields: Vec<&str> = line.splitn(6, ',').collect();
-        (fields.len() == 6 && fields[..3] == [program, thp, what])
-            .then(|| fields[4].parse().ok())?
+        (fields.len() == 6 && fields[..3] == [program, thp, what]).then(|| {
+            crate::coverage::looked_up(line);
+            fields[4].parse().ok()
+        })?
     })
 }
 
@@ -340,6 +345,10 @@ mod tests {
 
     #[test]
     fn the_published_rows_are_found_for_every_state_and_zone() {
+        crate::coverage::tests::is_complete(crate::coverage::STUDY, look_all_up);
+    }
+
+    fn look_all_up() {
         for thp in ["thp off", "thp on"] {
             for (_, state) in STATES {
                 for zone in ["DMA", "DMA32", "Normal"] {

@@ -38,7 +38,8 @@ use pagemill_model::recording::Reader;
 use pagemill_workloads::generate;
 use serde_json::Value;
 
-use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper, find};
+use crate::reproduce::found::find;
+use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
 use crate::reproduce::target::Interrupted;
 
 /// All of them.

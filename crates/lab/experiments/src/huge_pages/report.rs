@@ -107,8 +107,12 @@ fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
     let subject = format!("{program} on {} {state}", system(arm)?);
     PUBLISHED.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.splitn(6, ',').collect();
-        (fields.first() == Some(&experiment) && fields.get(1) == Some(&subject.as_str()))
-            .then(|| fields.get(4)?.parse().ok())?
+        (fields.first() == Some(&experiment) && fields.get(1) == Some(&subject.as_str())).then(
+            || {
+                crate::coverage::looked_up(line);
+                fields.get(4)?.parse().ok()
+            },
+        )?
     })
 }
 
@@ -646,6 +650,22 @@ mod tests {
         }
         let text = outcome(1.0).text();
         assert!(text.contains("5.22") && text.contains("linux-never"), "{text}");
+    }
+
+    /// The tables look these up for each program under each policy in each state.
+    #[test]
+    fn every_published_figure_is_of_a_program_that_runs_or_named_as_not_run() {
+        crate::coverage::tests::is_complete(crate::coverage::CBMM, || {
+            for experiment in ["run time", "huge share", "longest fault", "page fault rate"] {
+                for program in super::super::programs::NAMES {
+                    for (state, arm) in
+                        STATES.iter().flat_map(|state| super::super::ARMS.map(|arm| (*state, arm)))
+                    {
+                        published(experiment, (state, program, arm));
+                    }
+                }
+            }
+        });
     }
 
     #[test]

@@ -631,6 +631,15 @@ mod tests {
     }
 
     #[test]
+    fn every_published_figure_is_beside_one_of_ours_or_named_as_not_run() {
+        let full = of(Options::new(false, None));
+        crate::coverage::tests::is_complete(crate::coverage::MOCA, || {
+            full.text();
+            full.figure();
+        });
+    }
+
+    #[test]
     fn each_claim_has_its_verdict_and_what_does_not_hold_is_said() {
         let claims = outcome().claims();
         let verdict = |said: &str| {

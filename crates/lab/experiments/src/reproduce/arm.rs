@@ -8,6 +8,7 @@
 //! | `0y-remap` `1y-remap` `2y-remap` | ours, compacting by remapping |
 //! | `0y-ksm` `1y-ksm` `2y-ksm` | ours, compacting through the kernel's same-page merging |
 //! | `redis-jemalloc` `activedefrag` | a Redis with its own jemalloc, without and with active defragmentation |
+//! | `own` | the one that a browser brings |
 //! | `mesh` | the library that `$MESH_LIB` names |
 
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::experiment::Program;
 use pagemill_launch::library;
 
 /// All arms that have a name.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "glibc",
     "jemalloc",
     "mimalloc",
@@ -35,6 +36,7 @@ pub const NAMES: [&str; 15] = [
     "redis-jemalloc",
     "activedefrag",
     "mesh",
+    "own",
 ];
 
 /// How a program is started in an arm.
@@ -58,6 +60,8 @@ pub enum Allocator {
         /// Whether it defragments.
         defragments: bool,
     },
+    /// As it is.
+    Own,
 }
 
 /// An arm that can run.
@@ -117,7 +121,13 @@ impl Machine {
 
     /// The arm of this name for this program, or why it cannot run.
     pub fn arm(&mut self, name: &'static str, program: &Program) -> Result<Arm, String> {
+        let browser = matches!(program, Program::Browser(_));
+        if browser && !(name == "own" || ours(name)) {
+            return Err("browsers run with their own allocator or on our heap, remapping".into());
+        }
         let allocator = match name {
+            "own" if browser => Allocator::Own,
+            "own" => return Err("only the browsers have this arm".into()),
             "glibc" => distributed("the C library", "libc6", &["libc.so.6"])?,
             "jemalloc" => distributed("jemalloc", "libjemalloc2", &["libjemalloc.so.2"])?,
             "mimalloc" => {
@@ -165,6 +175,11 @@ impl Machine {
         }
         Ok(Allocator::Ours { library, config: &name[..2], ksm })
     }
+}
+
+/// Whether it is our heap that does without `ksmd`, which a browser's processes would each have to ask.
+fn ours(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_digit()) && !name.ends_with("-ksm")
 }
 
 fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {

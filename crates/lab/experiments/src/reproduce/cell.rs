@@ -9,8 +9,8 @@ use super::arm::{Allocator, Arm};
 use super::experiment::{Experiment, Program};
 use super::input::{Check, Inputs, PATIENCE, Ready};
 use super::outcome::{Outcome, checked, last_line};
-use super::redis;
 use super::target::{Sample, Stage};
+use super::{browser, redis};
 
 /// Which run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,10 @@ pub fn run(
             let way = load.loads.iter().find(|way| way.name() == case);
             let way = *way.context("no such way of inserting")?;
             redis::run(stage, inputs.directory(), &ready.program, arm, &load, way)?
+        }
+        Program::Browser(page) => {
+            let page = browser::scaled(page, scale);
+            browser::run(stage, inputs.directory(), ready.program, arm, &page)?
         }
         _ => to_the_end(stage, arm, &ready)?,
     };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 /// The experiments, in the order in which they run.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     include_str!("../../../../../experiments/redis-fragmentation.toml"),
     include_str!("../../../../../experiments/ruby-strings.toml"),
     include_str!("../../../../../experiments/perl.toml"),
@@ -19,6 +19,7 @@ const FILES: [&str; 9] = [
     include_str!("../../../../../experiments/throughput.toml"),
     include_str!("../../../../../experiments/pauses.toml"),
     include_str!("../../../../../experiments/unfragmented.toml"),
+    include_str!("../../../../../experiments/browsers.toml"),
 ];
 
 /// The published numbers: `experiment,subject,metric,unit,value,note`.
@@ -92,6 +93,8 @@ pub enum Program {
         /// Rows that the script inserts.
         rows: usize,
     },
+    /// Browsers on a page of our own.
+    Browser(Browsing),
     /// Packaged programs, each a case.
     Packaged(Vec<Packaged>),
     /// Programs of our own.
@@ -107,6 +110,38 @@ pub enum Program {
         #[serde(default)]
         hold_seconds: f64,
     },
+}
+
+/// A page in browsers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Browsing {
+    /// Which browsers; each is a case.
+    pub browsers: Vec<Browser>,
+    /// How often the page makes its contents anew.
+    pub steps: u32,
+    /// From the last step to the final reading.
+    pub rest_seconds: f64,
+}
+
+/// A browser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Browser {
+    /// Debian's Firefox ESR, headless.
+    Firefox,
+    /// The `MiniBrowser` of WebKitGTK, on a virtual screen.
+    Webkit,
+}
+
+impl Browser {
+    /// Its name as a case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Firefox => "firefox",
+            Self::Webkit => "webkit",
+        }
+    }
 }
 
 /// A packaged program on inputs that are made for it.
@@ -375,6 +410,7 @@ impl Experiment {
             Program::Workload { names, .. } => names.clone(),
             Program::Redis(redis) => redis.loads.iter().map(|load| load.name().into()).collect(),
             Program::Packaged(programs) => programs.iter().map(|one| one.case.clone()).collect(),
+            Program::Browser(page) => page.browsers.iter().map(|one| one.name().into()).collect(),
             _ => vec![self.name.clone()],
         }
     }
@@ -515,6 +551,24 @@ mod tests {
         let error = select(&["pearl".into()], &[]).unwrap_err().to_string();
         assert!(error.contains("\"pearl\" (did you mean \"perl\"?)"), "{error}");
         assert!(error.contains("redis-fragmentation"), "{error}");
+    }
+
+    #[test]
+    fn every_published_figure_is_claimed_by_an_experiment_or_named_as_not_run() {
+        crate::coverage::tests::is_complete(crate::coverage::MESH, || {
+            let experiments = all().unwrap();
+            let claims = experiments.iter().flat_map(|one| &one.claims);
+            let named =
+                claims.flat_map(|one| [Some(&one.published), one.published_against.as_ref()]);
+            let named: Vec<&Reference> = named.flatten().collect();
+            for line in PUBLISHED.lines() {
+                let start =
+                    |of: &Reference| format!("{},{},{},", of.experiment, of.subject, of.metric);
+                if named.iter().any(|of| line.starts_with(&start(of))) {
+                    crate::coverage::looked_up(line);
+                }
+            }
+        });
     }
 
     #[test]

@@ -12,7 +12,9 @@ use anyhow::{Context, Result};
 use pagemill_workloads::generate;
 use tempfile::TempDir;
 
+use super::browser;
 use super::experiment::{Experiment, Input, Packaged, Program};
+use super::found::{Unsuitable, find};
 use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.
@@ -44,11 +46,6 @@ pub enum Check {
     /// It is the JSON line of `pagemill workload`.
     Report,
 }
-
-/// A program that is missing or unsuitable, with what to do.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unsuitable(pub String);
 
 fn unsuitable<T>(why: String) -> Result<T> {
     Err(Unsuitable(why).into())
@@ -110,14 +107,7 @@ impl Inputs {
                 Check::Lines("X-Spam-Status:", messages)
             }
             Program::Compiler { functions, level } => {
-                program.path = compiler_proper()?;
-                let source = at("large.c");
-                let functions = scaled(*functions);
-                self.make(&source, |out| generate::c_program(out, functions, self.seed))?;
-                let assembly = at("large.s");
-                program.arguments = vec!["-quiet".into(), level.into(), source.into(), "-o".into()];
-                program.arguments.push(assembly.clone().into());
-                Check::SameFile(assembly)
+                self.compiler(scaled(*functions), level, &mut program)?
             }
             Program::Sqlite { rows } => {
                 program.path = find("sqlite3", "sqlite3")?;
@@ -129,6 +119,11 @@ impl Inputs {
                 program.input = Some(script);
                 Check::Same
             }
+            Program::Browser(page) => {
+                let one = page.browsers.iter().find(|one| one.name() == case);
+                program = browser::program(*one.context("no such browser")?, program)?;
+                Check::Same
+            }
             Program::Packaged(programs) => {
                 let one = programs.iter().find(|one| one.case == case);
                 let one = one.with_context(|| format!("no case {case:?}"))?;
@@ -136,19 +131,33 @@ impl Inputs {
             }
             Program::Workload { threads, seconds, hold_seconds, .. } => {
                 program.path = self.executable.clone();
-                program.arguments = ["workload".to_owned(), case.to_owned()]
-                    .into_iter()
-                    .chain(["--threads".to_owned(), threads.to_string()])
-                    .chain(["--seconds".to_owned(), (seconds * scale).to_string()])
-                    .chain(["--scale".to_owned(), scale.to_string()])
-                    .chain(["--hold".to_owned(), hold_seconds.to_string()])
-                    .chain(["--seed".to_owned(), self.seed.to_string()])
-                    .map(Into::into)
-                    .collect();
+                let each = [("threads", threads.to_string()), ("hold", hold_seconds.to_string())];
+                let scaled = [("seconds", seconds * scale), ("scale", scale)];
+                program.arguments = vec!["workload".into(), case.into()];
+                let scaled = scaled.map(|(name, value)| (name, value.to_string()));
+                let seed = [("seed", self.seed.to_string())];
+                for (name, value) in each.into_iter().chain(scaled).chain(seed) {
+                    program.arguments.extend([format!("--{name}").into(), value.into()]);
+                }
                 Check::Report
             }
         };
         Ok(Ready { program, check })
+    }
+
+    /// A C compiler without its driver, on a file of so many functions.
+    fn compiler(
+        &self,
+        functions: usize,
+        level: &str,
+        program: &mut target::Program,
+    ) -> Result<Check> {
+        program.path = compiler_proper()?;
+        let [source, assembly] = ["large.c", "large.s"].map(|name| self.directory().join(name));
+        self.make(&source, |out| generate::c_program(out, functions, self.seed))?;
+        program.arguments = vec!["-quiet".into(), level.into(), source.into(), "-o".into()];
+        program.arguments.push(assembly.clone().into());
+        Ok(Check::SameFile(assembly))
     }
 
     /// Where a packaged program is, or what to install.
@@ -238,6 +247,9 @@ pub fn needs(experiment: &Experiment) -> Vec<String> {
             let packaged = programs.iter().filter(|one| one.run != "pagemill");
             packaged.map(|one| (one.run.as_str(), one.package.as_str())).collect()
         }
+        Program::Browser(page) => {
+            page.browsers.iter().flat_map(|one| browser::needs(*one)).collect()
+        }
         Program::Workload { .. } => Vec::new(),
     };
     let words = |(name, package): (&str, &str)| match find(name, package) {
@@ -245,19 +257,6 @@ pub fn needs(experiment: &Experiment) -> Vec<String> {
         Err(_) => format!("{name} (not here: apt-get install {package})"),
     };
     programs.into_iter().map(words).collect()
-}
-
-/// A program on the path, or among the games that root's path leaves out.
-pub fn find(name: &str, package: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .chain(["/usr/games".into()])
-        .map(|directory| directory.join(name))
-        .find(|path| path.is_file());
-    match found {
-        Some(path) => Ok(path),
-        None => unsuitable(format!("{name} is not installed (run: apt-get install {package})")),
-    }
 }
 
 fn suitable_ruby() -> Result<PathBuf> {
@@ -309,12 +308,5 @@ mod tests {
         assert_eq!(keeps_strings_in_malloc("3.2.0"), Some(false));
         assert_eq!(keeps_strings_in_malloc("4.0.0"), Some(false));
         assert_eq!(keeps_strings_in_malloc("jruby"), None);
-    }
-
-    #[test]
-    fn a_missing_program_is_named_with_its_package() {
-        let error = find("no-such-program", "some-package").unwrap_err();
-        assert!(error.is::<Unsuitable>());
-        assert!(error.to_string().contains("apt-get install some-package"));
     }
 }

@@ -50,7 +50,7 @@ pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
             }
             outcome.metrics.extend(heap_metrics(&heap));
         }
-        Allocator::Bundled { .. } => {}
+        Allocator::Bundled { .. } | Allocator::Own => {}
     }
     Ok(outcome)
 }

@@ -10,9 +10,11 @@ use anyhow::Result;
 use pagemill_model::random::Random;
 
 use super::arm::{self, Arm, Machine};
+use super::browser;
 use super::cell::{self, Cell};
-use super::experiment::{Experiment, Packaged, Program};
-use super::input::{Inputs, Unsuitable};
+use super::experiment::{Experiment, Program};
+use super::found::Unsuitable;
+use super::input::Inputs;
 use super::keep::{Begun, Keep, Of};
 use super::outcome::Outcome;
 use super::store::Store;
@@ -102,6 +104,7 @@ impl Plan {
             {
                 redis.loads.retain(|load| !experiment.quick.without_loads.contains(load));
             }
+            leave_out(&mut experiment, inputs, &mut plan.skipped);
             let quick = options.quick.then_some(&experiment.quick);
             let named = quick.map_or(&experiment.arms, |quick| &quick.arms);
             let names = arm::expand(options.arms.as_ref().unwrap_or(named))?;
@@ -113,24 +116,6 @@ impl Plan {
                 arm: arm.map(str::to_owned),
                 reason,
             };
-            if let Program::Packaged(programs) = &mut experiment.program {
-                // What is not installed is left out alone, unless it is all of it.
-                let lacks = |one: &Packaged| {
-                    let why = inputs.path_of(one).err()?;
-                    Some((one.case.clone(), why.to_string()))
-                };
-                let missing: Vec<(String, String)> = programs.iter().filter_map(lacks).collect();
-                if missing.len() < programs.len() {
-                    programs.retain(|one| !missing.iter().any(|(case, _)| *case == one.case));
-                    for (case, why) in missing {
-                        plan.skipped.push(Skipped {
-                            experiment: format!("{} {case}", experiment.name),
-                            arm: None,
-                            reason: why,
-                        });
-                    }
-                }
-            }
             let first = &experiment.cases()[0];
             if let Err(error) = inputs.ready(&experiment, first, scale) {
                 if !error.is::<Unsuitable>() {
@@ -262,6 +247,38 @@ impl Plan {
                 .unwrap_or(scheduled.experiment.seconds * scheduled.scale)
         });
         Duration::from_secs_f64(seconds.sum())
+    }
+}
+
+/// Leaves out the programs of an experiment that are not here, with the reason, unless that is all of them.
+fn leave_out(experiment: &mut Experiment, inputs: &Inputs, skipped: &mut Vec<Skipped>) {
+    let lacking = |case: &str, why: Option<String>| Some((case.to_owned(), why?));
+    let missing: Vec<(String, String)> = match &experiment.program {
+        Program::Packaged(programs) => programs
+            .iter()
+            .filter_map(|one| {
+                lacking(&one.case, inputs.path_of(one).err().map(|why| why.to_string()))
+            })
+            .collect(),
+        Program::Browser(page) => page
+            .browsers
+            .iter()
+            .filter_map(|one| lacking(one.name(), browser::missing(*one)))
+            .collect(),
+        _ => return,
+    };
+    if missing.len() == experiment.cases().len() {
+        return;
+    }
+    let is_here = |case: &str| missing.iter().all(|(lacking, _)| lacking != case);
+    match &mut experiment.program {
+        Program::Packaged(programs) => programs.retain(|one| is_here(&one.case)),
+        Program::Browser(page) => page.browsers.retain(|one| is_here(one.name())),
+        _ => {}
+    }
+    for (case, reason) in missing {
+        let name = format!("{} {case}", experiment.name);
+        skipped.push(Skipped { experiment: name, arm: None, reason });
     }
 }
 

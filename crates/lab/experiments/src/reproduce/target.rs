@@ -41,6 +41,8 @@ pub struct Program {
     pub output: PathBuf,
     /// File for what it complains about.
     pub complaints: PathBuf,
+    /// Whether what is measured is not the process that is started but those below it.
+    pub below: bool,
 }
 
 /// Memory at one moment.
@@ -72,6 +74,7 @@ pub struct Target {
     wrapped: bool,
     ksmd: Option<(u32, Duration)>,
     started: Instant,
+    below: bool,
     cpu: Duration,
     seen: Arc<Mutex<Seen>>,
     sampler: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
@@ -146,13 +149,15 @@ impl Stage<'_> {
         let wrapped = pid != child.id();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let group = group.map(Arc::new);
-        let sampler = self.sampler(arm, pid, started, group.clone(), &seen);
+        let measured = Measured { pid, below: program.below };
+        let sampler = self.sampler(arm, measured, started, group.clone(), &seen);
         let sampler = sampler.inspect_err(|_| {
             // It may have ended by itself.
             let _ = child.kill().and_then(|()| child.wait());
         })?;
         let cpu = Duration::ZERO;
-        Ok(Target { child, pid, wrapped, ksmd, started, cpu, seen, sampler: Some(sampler), group })
+        let (below, sampler) = (program.below, Some(sampler));
+        Ok(Target { child, pid, wrapped, ksmd, started, below, cpu, seen, sampler, group })
     }
 
     /// A group for one program, if this user may make one.
@@ -187,6 +192,7 @@ impl Stage<'_> {
             Allocator::Bundled { server, .. } => {
                 command = Command::new(server);
             }
+            Allocator::Own => command = Command::new(&program.path),
         }
         command.args(&program.arguments);
         command
@@ -223,7 +229,7 @@ impl Stage<'_> {
     fn sampler(
         &self,
         arm: &Arm,
-        pid: u32,
+        measured: Measured,
         started: Instant,
         group: Option<Arc<cgroup::Child>>,
         seen: &Arc<Mutex<Seen>>,
@@ -234,9 +240,10 @@ impl Stage<'_> {
             Allocator::Library(path) | Allocator::Ours { library: path, .. } => {
                 fs::canonicalize(path).ok()
             }
-            Allocator::Bundled { .. } => None,
+            Allocator::Bundled { .. } | Allocator::Own => None,
         };
-        let ours = matches!(arm.allocator, Allocator::Ours { .. });
+        let pid = measured.pid;
+        let ours = matches!(arm.allocator, Allocator::Ours { .. }) && !measured.below;
         let look = move || {
             let mut page = None;
             let mut next = Instant::now() + every;
@@ -251,7 +258,7 @@ impl Stage<'_> {
                     page = stats_page::locate(&linux, pid).ok().flatten();
                 }
                 let heap = page.as_ref().and_then(|page| page.read().ok().flatten());
-                let sample = sample(&linux, pid, started, group.as_deref());
+                let sample = sample(&linux, measured, started, group.as_deref());
                 let mut seen = lock(&seen);
                 if !seen.library
                     && let Some(path) = &library
@@ -274,13 +281,35 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().expect("the sampler does not panic")
 }
 
+/// Whose memory is sampled: that of a process, or of those below it.
+#[derive(Clone, Copy)]
+struct Measured {
+    pid: u32,
+    below: bool,
+}
+
+/// The processes below one, those of all generations.
+fn below(linux: &Linux, pid: u32) -> Vec<u32> {
+    let mut all = linux.children(pid).unwrap_or_default();
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(linux.children(all[at]).unwrap_or_default());
+        at += 1;
+    }
+    all
+}
+
 fn sample(
     linux: &Linux,
-    pid: u32,
+    measured: Measured,
     started: Instant,
     group: Option<&cgroup::Child>,
 ) -> Option<Sample> {
-    let pss = linux.memory(pid).ok()??;
+    let pss = match measured.below {
+        true => linux.memory_together(&below(linux, measured.pid)),
+        false => linux.memory(measured.pid),
+    };
+    let pss = pss.ok()??;
     let charge = group.and_then(|group| group.charge().ok()).map(|charge| charge.current);
     // A process that is ending has no memory left but is still there.
     (pss > 0).then(|| Sample { seconds: started.elapsed().as_secs_f64(), pss, charge })
@@ -304,7 +333,41 @@ impl Target {
 
     /// A sample now, beside the sampler's.
     pub fn sample(&self, linux: &Linux) -> Option<Sample> {
-        sample(linux, self.pid, self.started, self.group.as_deref())
+        let measured = Measured { pid: self.pid, below: self.below };
+        sample(linux, measured, self.started, self.group.as_deref())
+    }
+
+    /// The processes below the one that was started.
+    pub fn below(&self, linux: &Linux) -> Vec<u32> {
+        below(linux, self.pid)
+    }
+
+    /// Whether the process that was started is still there.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it, and returns what the sampler has seen when all of its processes are gone.
+    ///
+    /// # Errors
+    /// Where it cannot be killed, or some are still there after a while.
+    pub fn kill(mut self, linux: &Linux) -> Result<Seen> {
+        self.stop_sampling();
+        let seen = std::mem::take(&mut *lock(&self.seen));
+        let processes = self.below(linux);
+        if self.is_running() {
+            self.child.kill().context("cannot kill the program")?;
+            self.child.wait()?;
+        }
+        let patience = Instant::now() + Duration::from_secs(10);
+        let is_left = |pid: &&u32| linux.stat(**pid).is_ok_and(|stat| stat.state != 'Z');
+        while let Some(pid) = processes.iter().find(is_left) {
+            if Instant::now() > patience {
+                bail!("process {pid} of the program is still there after it was killed");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(seen)
     }
 
     /// CPU time so far, and the part of `ksmd`.
