@@ -13,12 +13,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::helper::state;
 use crate::{libc, sys};
 
-const CLONE_NEWTIME: c_int = 0x80;
-const CLONE_VM: c_int = 0x100;
-const CLONE_SIGHAND: c_int = 0x800;
-const CLONE_THREAD: c_int = 0x1_0000;
-const CLONE_NEWUSER: c_int = 0x1000_0000;
-
 type Unshare = unsafe extern "C" fn(c_int) -> c_int;
 type Setns = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type Symbol = AtomicPtr<core::ffi::c_void>;
@@ -52,9 +46,8 @@ fn answer(result: isize) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    const SINGLE: c_int = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
     let real = REAL_UNSHARE.load(Ordering::Acquire);
-    alone(flags & SINGLE != 0, || {
+    alone(sys::unshare_needs_one_thread(flags), || {
         if real.is_null() {
             return answer(sys::unshare(flags));
         }
@@ -69,11 +62,8 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    const SINGLE: c_int = CLONE_NEWUSER | CLONE_NEWTIME;
     let real = REAL_SETNS.load(Ordering::Acquire);
-    // Kind 0 takes whatever the descriptor is.
-    let entered = if kind == 0 { sys::namespace_kind(fd) } else { kind };
-    alone(entered & SINGLE != 0, || {
+    alone(sys::set_namespace_needs_one_thread(fd, kind), || {
         if real.is_null() {
             return answer(sys::set_namespace(fd, kind));
         }

@@ -314,14 +314,12 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     type Unshare = unsafe extern "C" fn(c_int) -> c_int;
-    /// New user namespace, CLONE_THREAD, CLONE_SIGHAND, CLONE_VM.
-    const SINGLE: c_int = 0x1000_0000 | 0x1_0000 | 0x800 | 0x100;
     let call = || match real!(UNSHARE, Unshare) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(flags) },
         None => answer(sys::unshare(flags)) as c_int,
     };
-    if flags & SINGLE != 0 { helper::without(call) } else { call() }
+    if sys::unshare_needs_one_thread(flags) { helper::without(call) } else { call() }
 }
 
 /// `setns(2)`.
@@ -331,16 +329,12 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     type Enter = unsafe extern "C" fn(c_int, c_int) -> c_int;
-    /// User and time namespaces.
-    const SINGLE: c_int = 0x1000_0000 | 0x80;
-    // Kind 0 takes whatever the descriptor is.
-    let entered = if kind == 0 { sys::namespace_kind(fd) } else { kind };
     let call = || match real!(SETNS, Enter) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(fd, kind) },
         None => answer(sys::set_namespace(fd, kind)) as c_int,
     };
-    if entered & SINGLE != 0 { helper::without(call) } else { call() }
+    if sys::set_namespace_needs_one_thread(fd, kind) { helper::without(call) } else { call() }
 }
 
 /// `syscall(2)`, by which a program filters its system calls, for the C library has no function for that. Any other

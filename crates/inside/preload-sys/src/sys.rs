@@ -647,6 +647,25 @@ pub fn unshare(flags: i32) -> isize {
     unsafe { call(linux::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]) }
 }
 
+/// A new user namespace.
+const CLONE_NEWUSER: i32 = 0x1000_0000;
+
+/// Whether the kernel refuses `unshare(2)` with these flags to a process of several threads.
+pub fn unshare_needs_one_thread(flags: i32) -> bool {
+    const CLONE_VM: i32 = 0x100;
+    const CLONE_SIGHAND: i32 = 0x800;
+    const CLONE_THREAD: i32 = 0x1_0000;
+    flags & (CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM) != 0
+}
+
+/// The same of `setns(2)`.
+pub fn set_namespace_needs_one_thread(fd: i32, kind: i32) -> bool {
+    const CLONE_NEWTIME: i32 = 0x80;
+    // Kind 0 takes whatever the descriptor is.
+    let entered = if kind == 0 { namespace_kind(fd) } else { kind };
+    entered & (CLONE_NEWUSER | CLONE_NEWTIME) != 0
+}
+
 /// `setns(2)`.
 pub fn set_namespace(fd: i32, kind: i32) -> isize {
     // SAFETY: no memory.
@@ -654,7 +673,7 @@ pub fn set_namespace(fd: i32, kind: i32) -> isize {
 }
 
 /// The `CLONE_NEW*` flag of a descriptor of a namespace; 0 if it is none.
-pub fn namespace_kind(fd: i32) -> i32 {
+fn namespace_kind(fd: i32) -> i32 {
     const NS_GET_NSTYPE: usize = 0xb703;
     // SAFETY: the request takes no argument.
     let kind = unsafe { ioctl(fd, NS_GET_NSTYPE, 0) };
