@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{compiled, pagemill, ran};
+use support::{compiled, pagemill, ran, recording};
 
 /// Perfetto draws what has a length as a bar, and counters as lines.
 #[test]
@@ -63,4 +63,36 @@ fn heap_faults_and_huge_pages_are_in_the_trace_that_perfetto_opens() {
     for fault in faults {
         assert!(fault["ph"] == "X" && fault["dur"].as_f64().unwrap() > 0.0, "{fault}");
     }
+}
+
+#[test]
+fn resident_memory_by_its_last_touch_is_a_flame_graph() {
+    let room = tempfile::tempdir().unwrap();
+    let (source, file) = (room.path().join("rec"), room.path().join("cold"));
+    recording::with_cold_memory(&source);
+    let export = |format: &str| {
+        let mut command = pagemill();
+        command.arg("export").arg(&source).args(["--format", format, "-f", "-o"]).arg(&file);
+        let run = ran(&mut command);
+        assert_eq!(run.code(), Some(0), "{run:?}");
+        assert!(run.err.contains("wrote 1.1 MiB of resident memory"), "{run:?}");
+        std::fs::read_to_string(&file).unwrap()
+    };
+    // The busiest first: it is not touched after the first eighth, the other one in the last.
+    let folded = export("folded");
+    let lines: Vec<&str> = folded.lines().collect();
+    assert!(
+        lines[1].starts_with("0x7000;[last touched from 56") && lines[1].ends_with("ms] 65536"),
+        "{folded}"
+    );
+    assert!(
+        lines[0].starts_with("0x5000;[last touched from 0 ns") && lines[0].ends_with("ms] 1048576"),
+        "{folded}"
+    );
+    assert_eq!(lines.len(), 2, "{folded}");
+    let profile: Value = serde_json::from_str(&export("speedscope")).unwrap();
+    let all = profile["profiles"].as_array().unwrap();
+    let bytes: Vec<u64> = all.iter().map(|one| one["endValue"].as_u64().unwrap()).collect();
+    let cold = 1 << 20;
+    assert_eq!(bytes, [cold, cold, cold, cold, cold, cold, cold, cold + 65_536], "{profile}");
 }

@@ -6,6 +6,7 @@
 
 pub mod accesses;
 pub mod chunks;
+pub mod cold_stacks;
 pub mod decisions;
 pub mod faults;
 pub mod findings;

@@ -367,17 +367,25 @@ pub fn of(recording: &Path) -> Result<Summary> {
 
 /// The same, by a look at no more pages than that.
 pub fn of_within(recording: &Path, bounds: Bounds) -> Result<Summary> {
-    let mut reader = Reader::open(recording)?;
-    if let Some(kept) = read(&mut reader) {
+    from(recording, &mut Reader::open(recording)?, bounds)
+}
+
+/// The summary of the recording that was just opened there, with its names left out where the reader leaves them out.
+pub fn opened(recording: &Path, reader: &mut Reader) -> Result<Summary> {
+    from(recording, reader, bounds())
+}
+
+fn from(recording: &Path, reader: &mut Reader, bounds: Bounds) -> Result<Summary> {
+    if let Some(kept) = read(reader) {
         return Ok(kept);
     }
-    let mut folds = Folds::within(&reader, bounds);
-    let mut reading = Reading::new(&reader);
+    let mut folds = Folds::within(reader, bounds);
+    let mut reading = Reading::new(reader);
     while let Some(event) = reader.next_event()? {
         reading.event();
         folds.event(&event);
     }
-    Ok(folds.keep(recording, &reader))
+    Ok(folds.keep(recording, reader))
 }
 
 #[cfg(test)]

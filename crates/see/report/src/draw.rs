@@ -3,6 +3,7 @@
 //! Nothing here knows what it shows: the verbs bring names, numbers and units.
 
 pub mod chart;
+mod flame;
 mod heat_map;
 pub mod html;
 pub mod log_chart;

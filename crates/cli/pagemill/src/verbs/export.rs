@@ -1,14 +1,18 @@
 //! `export`: what a recording holds, in a format of another tool; or what runs, as metrics.
 
 mod accesses;
+mod cold;
 mod prometheus;
 
-use std::path::PathBuf;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use pagemill_model::Source as _;
 use pagemill_model::pftrace::{Clock, Export, counts_beside};
+use pagemill_model::recording::Reader;
+use pagemill_model::{Bytes, Source as _};
+use pagemill_record::summary;
 
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files::{self, NewFile};
@@ -18,6 +22,7 @@ Examples:
   pagemill export pagemill-redis-server.4711 --format pftrace -o redis.pftrace
   pagemill export REC --format parquet -o accesses.parquet       all accesses, named
   pagemill export REC --format perfetto -o trace.json            for ui.perfetto.dev
+  pagemill export REC --format speedscope -o cold.json           what is not touched any more, by call stack
   pagemill export --prometheus -p redis-server                   metrics, as text
   pagemill export --prometheus -o /var/lib/prometheus/node-exporter/pagemill.prom
   pagemill export --prometheus --listen 127.0.0.1:9818 --cgroup web.slice
@@ -65,6 +70,10 @@ enum Format {
     Perfetto,
     /// Accesses as a profile for the Firefox Profiler
     Firefox,
+    /// Resident memory by call stack and time of its last touch, as lines for flamegraph.pl and its like
+    Folded,
+    /// The same as a profile for speedscope
+    Speedscope,
 }
 
 /// Runs the verb.
@@ -82,6 +91,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if format != Format::Pftrace {
         if reader.meta().accesses.is_none() && format != Format::Perfetto {
             bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
+        }
+        if matches!(format, Format::Folded | Format::Speedscope) {
+            return resident(arguments, path, &mut reader, format, output);
         }
         let file = NewFile::create(output, arguments.force)?;
         let count = accesses::write(&mut reader, format, file.handle()?)?;
@@ -111,5 +123,33 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         u128::from(setup.threshold.0) * u128::from(clock.mhz) / 1000
     );
     eprintln!("next: pagemill report {} --mhz {}", output.display(), clock.mhz);
+    Ok(Exit::Ok)
+}
+
+/// Exports what is resident, by call stack.
+fn resident(
+    arguments: &Arguments,
+    path: &Path,
+    reader: &mut Reader,
+    format: Format,
+    output: &Path,
+) -> Result<Exit> {
+    if reader.meta().accesses.as_ref().is_some_and(|setup| setup.without_address.is_some()) {
+        bail!(
+            "{} has samples of accesses, and samples do not tell what is not used (make one of all with: \
+             pagemill record --with accesses)",
+            path.display()
+        );
+    }
+    let page = reader.meta().page_size.0;
+    let summary = summary::opened(path, reader)?;
+    let file = NewFile::create(output, arguments.force)?;
+    let bytes = cold::write(&summary.heat, page, format, BufWriter::new(file.handle()?))?;
+    file.finish()?;
+    eprintln!(
+        "wrote {} of resident memory to {}",
+        Bytes(bytes).to_string().trim(),
+        output.display()
+    );
     Ok(Exit::Ok)
 }

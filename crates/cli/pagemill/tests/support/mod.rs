@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "each test file is a program of its own and uses a part of this")]
 
 pub mod daemon;
+pub mod recording;
 pub mod traced;
 
 use std::fs;

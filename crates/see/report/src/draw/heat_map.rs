@@ -6,10 +6,10 @@
 //! Always true: names reach the page as data, never as markup: `<` and `&` are written as escapes of JSON, and the
 //! script puts texts into elements as texts.
 
-use std::fmt::Write as _;
-
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use serde_json::{Value, json};
+
+use super::markup::script;
 
 const SCRIPT: &str = include_str!("heat_map.js");
 
@@ -56,11 +56,7 @@ pub(super) fn markup(view: &HeatView, page: u64) -> String {
         "lines": view.lines.iter().map(|line| &line.name).collect::<Vec<_>>(),
         "objects": view.objects.iter().map(object).collect::<Vec<_>>(),
     });
-    let data = data.to_string().replace('<', "\\u003c").replace('&', "\\u0026");
-    let mut out = CONTROLS.to_owned();
-    let _ = writeln!(out, "<script id=\"heat\" type=\"application/json\">{data}</script>");
-    let _ = writeln!(out, "<script>\n//<![CDATA[\n{SCRIPT}//]]>\n</script>");
-    out
+    CONTROLS.to_owned() + &script("heat", &data, SCRIPT)
 }
 
 #[cfg(test)]
@@ -84,9 +80,6 @@ mod tests {
 
     #[test]
     fn the_script_fetches_nothing_and_writes_no_markup() {
-        for word in ["http", "fetch(", "XMLHttp", "innerHTML", "import(", "eval(", "document.write"]
-        {
-            assert!(!SCRIPT.contains(word), "{word}");
-        }
+        super::super::markup::assert_harmless(SCRIPT);
     }
 }

@@ -8,8 +8,8 @@
 use pagemill_analysis::heat::HeatView;
 
 use super::chart::Svg;
-use super::heat_map;
 use super::markup::{Attributes, Markup, escape};
+use super::{flame, heat_map};
 
 /// A page under construction.
 #[derive(Debug)]
@@ -102,14 +102,23 @@ impl Page {
         self
     }
 
+    /// The flame graph of resident memory; one to a page. Nothing where none is known to be.
+    pub fn flame_graph(&mut self, view: &HeatView, page: u64) -> &mut Self {
+        if let Some(markup) = flame::markup(view, page) {
+            self.heading("Who asked for what is not touched any more").body.raw(&markup);
+        }
+        self
+    }
+
     /// The whole file.
     pub fn finish(&self) -> String {
         let (title, body) = (escape(&self.title), &self.body);
         let file = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <title>{title}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-            heat_map::STYLE
+             <title>{title}</title>\n<style>\n{STYLE}{}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+            heat_map::STYLE,
+            flame::STYLE
         );
         // Every page that a test makes is parsed strictly.
         #[cfg(test)]

@@ -86,6 +86,22 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// Data and the script that draws it. The data is JSON in which nothing can end its element; nothing is fetched.
+pub(super) fn script(id: &str, data: &serde_json::Value, script: &str) -> String {
+    let data = data.to_string().replace('<', "\\u003c").replace('&', "\\u0026");
+    format!(
+        "<script id=\"{id}\" type=\"application/json\">{data}</script>\n<script>\n//<![CDATA[\n{script}//]]>\n</script>\n"
+    )
+}
+
+/// Whether a script may stand in a page that is passed on.
+#[cfg(test)]
+pub(super) fn assert_harmless(script: &str) {
+    for word in ["http", "fetch(", "XMLHttp", "innerHTML", "import(", "eval(", "document.write"] {
+        assert!(!script.contains(word), "{word}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

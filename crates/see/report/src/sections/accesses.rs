@@ -227,6 +227,10 @@ impl Section for Accesses {
     fn html(&self, page: &mut Page) {
         page.heading("Accesses").heat_map(&self.heat, self.page);
         page.preformatted(self.text().trim());
+        // Samples do not tell what is not used.
+        if self.setup.without_address.is_none() {
+            page.flame_graph(&self.heat, self.page);
+        }
     }
 
     fn length(&self) -> Option<String> {

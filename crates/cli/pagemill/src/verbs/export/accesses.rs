@@ -76,7 +76,9 @@ pub(super) fn write(
         Format::Mitos => Box::new(Mitos::new(out)?),
         Format::Perfetto => Box::new(Perfetto::new(out)?),
         Format::Firefox => Box::new(Firefox::new(out, &meta)),
-        Format::Pftrace => return Err(anyhow!("a pftrace holds page faults")),
+        Format::Pftrace | Format::Folded | Format::Speedscope => {
+            return Err(anyhow!("{format:?} holds no accesses one by one"));
+        }
     };
     let mut names = Names::new(Files::default());
     let mut objects: Vec<Option<(String, String)>> = Vec::new();

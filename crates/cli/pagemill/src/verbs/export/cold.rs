@@ -1,0 +1,163 @@
+//! Resident memory by call stack and time of the last touch: folded stacks, and a profile for speedscope.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use pagemill_analysis::cold_stacks::{ColdStack, ends, stacks};
+use pagemill_analysis::heat::HeatView;
+use pagemill_model::Nanos;
+use serde_json::{Value, json};
+
+use super::Format;
+
+/// Writes the stacks that have resident memory, and says how many bytes these are.
+pub(super) fn write(
+    view: &HeatView,
+    page: u64,
+    format: Format,
+    mut out: impl Write,
+) -> Result<u64> {
+    let (stacks, ends) = (stacks(view, page), ends(view.steps));
+    match format {
+        Format::Speedscope => serde_json::to_writer(&mut out, &speedscope(view, &stacks, &ends))?,
+        _ => out.write_all(folded(view, &stacks, &ends).as_bytes())?,
+    }
+    out.flush()?;
+    Ok(stacks.iter().fold(0, |sum, stack| stack.not_touched_after(u64::MAX).saturating_add(sum)))
+}
+
+fn time(view: &HeatView, step: u64) -> String {
+    Nanos(step.saturating_mul(view.step)).to_string().trim().to_owned()
+}
+
+/// A line a stack and part of the recording: frames from the outermost, when the bytes were touched last, bytes.
+fn folded(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> String {
+    let mut text = String::new();
+    for stack in stacks {
+        let mut from = 0;
+        for &to in ends {
+            // What is told beyond the end counts as the last part's.
+            let within =
+                |step| stack.not_touched_after(if step == view.steps { u64::MAX } else { step });
+            let bytes = within(to).saturating_sub(within(from));
+            if bytes > 0 {
+                // A blank ends the stack and a semicolon a frame.
+                let frames =
+                    stack.frames.iter().map(|frame| frame.replace(';', ":").replace('\n', " "));
+                let frames: Vec<String> = frames.collect();
+                let when =
+                    format!("[last touched from {} to {}]", time(view, from), time(view, to));
+                text.push_str(&format!("{};{when} {bytes}\n", frames.join(";")));
+            }
+            from = to;
+        }
+    }
+    text
+}
+
+/// A profile for each part of the recording: what was not touched after its end; the last is all that is resident.
+fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
+    let (mut numbers, mut frames): (HashMap<&str, usize>, Vec<Value>) =
+        (HashMap::new(), Vec::new());
+    let mut number = |name| {
+        *numbers.entry(name).or_insert_with(|| {
+            frames.push(json!({ "name": name }));
+            frames.len() - 1
+        })
+    };
+    let samples: Vec<Vec<usize>> = stacks
+        .iter()
+        .map(|stack| stack.frames.iter().map(|frame| number(frame.as_str())).collect())
+        .collect();
+    let profile = |(at, &end): (usize, &u64)| {
+        let last = at + 1 == ends.len();
+        let until = if last { u64::MAX } else { end };
+        let cold = |stack: &ColdStack| stack.not_touched_after(until);
+        let with = || stacks.iter().zip(&samples).filter(|(stack, _)| cold(stack) > 0);
+        let weights: Vec<u64> = with().map(|(stack, _)| cold(stack)).collect();
+        let name = match last {
+            true => "resident at the end".to_owned(),
+            false => format!("not touched after {} of {}", time(view, end), time(view, view.steps)),
+        };
+        json!({
+            "type": "sampled", "name": name, "unit": "bytes", "startValue": 0,
+            "endValue": weights.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)),
+            "samples": with().map(|(_, frames)| frames).collect::<Vec<_>>(), "weights": weights,
+        })
+    };
+    let profiles: Vec<Value> = ends.iter().enumerate().map(profile).collect();
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": concat!("pagemill ", env!("CARGO_PKG_VERSION")),
+        "name": "resident memory by call stack",
+        // Half of the recording, as in the findings of a report.
+        "activeProfileIndex": ends.len() / 2 - usize::from(ends.len() > 1),
+        "shared": { "frames": frames },
+        "profiles": profiles,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_analysis::heat::ObjectHeat;
+
+    use super::*;
+
+    fn view() -> HeatView {
+        let object = |name: &str, detail: &[&str], last: &[(u64, u64)]| ObjectHeat {
+            name: name.into(),
+            kind: "allocation".into(),
+            detail: detail.iter().map(|&frame| frame.to_owned()).collect(),
+            last_touched: last.to_vec(),
+            ..ObjectHeat::default()
+        };
+        let objects = vec![
+            object("load", &["load (a.c:3)", "main"], &[(1, 4), (7, 1)]),
+            object("odd;one", &[], &[(3, 2)]),
+        ];
+        HeatView { step: 1_000_000, steps: 8, objects, ..HeatView::default() }
+    }
+
+    #[test]
+    fn folded_stacks_have_a_line_for_each_part_of_time_and_add_up() {
+        let mut out = Vec::new();
+        let bytes = write(&view(), 4096, Format::Folded, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<(&str, u64)> = text
+            .lines()
+            .map(|line| {
+                line.rsplit_once(' ').map(|(stack, n)| (stack, n.parse().unwrap())).unwrap()
+            })
+            .collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].0.starts_with("main;load (a.c:3);[last touched from 1"), "{text}");
+        assert!(lines[2].0.starts_with("odd:one;["), "{text}");
+        assert_eq!(lines.iter().map(|line| line.1).sum::<u64>(), bytes);
+        assert_eq!(bytes, 7 * 4096);
+    }
+
+    #[test]
+    fn profiles_of_speedscope_grow_with_time_and_name_their_frames() {
+        let (view, ends) = (view(), ends(8));
+        let profile = speedscope(&view, &stacks(&view, 4096), &ends);
+        let profiles = profile["profiles"].as_array().unwrap();
+        let ends: Vec<u64> = profiles.iter().map(|one| one["endValue"].as_u64().unwrap()).collect();
+        assert_eq!(ends, [0, 4, 4, 6, 6, 6, 6, 7].map(|pages| pages * 4096));
+        for one in profiles {
+            let of = |name: &str| one[name].as_array().unwrap().len();
+            assert_eq!(of("samples"), of("weights"));
+        }
+        let first = &profiles[1]["samples"][0];
+        let names: Vec<&str> = first
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|at| {
+                profile["shared"]["frames"][at.as_u64().unwrap() as usize]["name"].as_str().unwrap()
+            })
+            .collect();
+        assert_eq!(names, ["main", "load (a.c:3)"]);
+        assert_eq!(profile["activeProfileIndex"], 3);
+    }
+}
