@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use pagemill_kernel::mempolicy::Bound;
 use pagemill_kernel::move_pages::{Place, locate};
+use pagemill_model::Pid;
 
 const MIB: usize = 1 << 20;
 
@@ -55,7 +56,7 @@ fn main() {
 
 /// Replaces the file by a line for each area: kind, and 4 KiB pages on node 0 and on node 1.
 fn say(file: &str, areas: &[(String, Bound)]) {
-    let me = std::process::id();
+    let me = Pid::own();
     let mut text = String::new();
     for (kind, memory) in areas.iter().filter(|(kind, _)| kind != "sparse") {
         let first = memory.address();

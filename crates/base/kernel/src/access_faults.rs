@@ -15,6 +15,8 @@
 
 use std::collections::HashSet;
 
+use pagemill_model::Pid;
+
 use crate::access_samples::opened;
 use crate::bpf::accesses::Access;
 use crate::perf_event::{Attributes, Event, Ring, What};
@@ -51,7 +53,7 @@ pub struct Faults {
     attributes: Vec<Attributes>,
     rings: Vec<Ring>,
     _others: Vec<Event>,
-    followed: HashSet<u32>,
+    followed: HashSet<Pid>,
     lost: u64,
 }
 
@@ -82,7 +84,7 @@ impl Faults {
             lost: 0,
         };
         // Whether it works at all is known before a program is started.
-        let me = std::process::id();
+        let me = Pid::own();
         faults.follow(me)?;
         faults.leave(me);
         (faults.rings, faults._others) = (Vec::new(), Vec::new());
@@ -91,7 +93,7 @@ impl Faults {
 
     /// Hands on the faults of `process` from now on. The first one's threads are followed, and what they start
     /// is; any other is one of these.
-    pub fn follow(&mut self, process: u32) -> Result<()> {
+    pub fn follow(&mut self, process: Pid) -> Result<()> {
         self.followed.insert(process);
         if !self.rings.is_empty() {
             return Ok(());
@@ -110,7 +112,7 @@ impl Faults {
     }
 
     /// No more of `process`.
-    pub fn leave(&mut self, process: u32) {
+    pub fn leave(&mut self, process: Pid) {
         self.followed.remove(&process);
     }
 
@@ -153,7 +155,11 @@ fn parse(source: Source, misc: u16, body: &[u8]) -> Option<Access> {
     const KERNEL: u16 = 1;
     let of = |at: usize, cpu: usize, address: u64, instruction: u64| -> Option<Access> {
         let (process, thread, time) = (word(body, at)?, word(body, at + 4)?, long(body, at + 8)?);
-        Some(Access::new((time, address, instruction), (process, thread), word(body, cpu)?))
+        Some(Access::new(
+            (time, address, instruction),
+            (Pid(process), Pid(thread)),
+            word(body, cpu)?,
+        ))
     };
     let access = match source {
         Source::Tracepoint => {
@@ -175,7 +181,7 @@ fn parse(source: Source, misc: u16, body: &[u8]) -> Option<Access> {
 /// Faults of this process that `source` tells of when it touches memory, or why none.
 pub fn try_out(linux: &Linux, source: Source) -> Result<()> {
     const PAGES: usize = 64;
-    let me = std::process::id();
+    let me = Pid::own();
     let mut faults = Faults::prepare(linux, source)?;
     faults.follow(me)?;
     let start = crate::touch::pages(PAGES)?;

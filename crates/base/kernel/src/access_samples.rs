@@ -17,6 +17,8 @@
 //!
 //! Always true: a sample is told once, in the order of its processor; what found no room is counted.
 
+use pagemill_model::Pid;
+
 use crate::perf_event::{Attributes, Event, Ring, Target, What};
 use crate::{Error, Kind, Linux, Result};
 
@@ -63,9 +65,9 @@ const CLOCK: u64 = IDENTIFIER | IP | TID | TIME | CPU | USER_REGISTERS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Thread.
-    pub thread: u32,
+    pub thread: Pid,
     /// ns of CLOCK_MONOTONIC.
     pub time: u64,
     /// Processor.
@@ -98,16 +100,16 @@ pub enum Told {
     /// A sample.
     Sample(Sample),
     /// A process mapped code of a file.
-    Mapped(u32, MappedCode),
+    Mapped(Pid, MappedCode),
     /// A process forked another.
     Forked {
         /// Which.
-        parent: u32,
+        parent: Pid,
         /// The other.
-        child: u32,
+        child: Pid,
     },
     /// A process executed a program: nothing is mapped but what was told after it.
-    Executed(u32),
+    Executed(Pid),
 }
 
 /// Code of a file in an address space.
@@ -143,7 +145,7 @@ const DRAWN: usize = 64;
 impl Samples {
     /// Samples `threads` and what they start, every `period` ns of their time or so many of the processor's
     /// events, from now on or, with `from_exec`, from the next program that they execute.
-    pub fn follow(linux: &Linux, threads: &[u32], period: u64, from_exec: bool) -> Result<Self> {
+    pub fn follow(linux: &Linux, threads: &[Pid], period: u64, from_exec: bool) -> Result<Self> {
         let mut not_used = Vec::new();
         for source in [Source::Pebs, Source::Ibs, Source::Clock] {
             let opened = attributes(linux, source, period)
@@ -219,10 +221,11 @@ fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
     const BY_EXEC: u16 = 1 << 13;
     let word = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     let time = long(body, body.len().checked_sub(24)?)?;
-    let process = word(0)?;
+    let pid = |at| word(at).map(Pid);
+    let process = pid(0)?;
     let told = match kind {
         NAMED if misc & BY_EXEC != 0 => Told::Executed(process),
-        FORKED if word(4)? != process => Told::Forked { parent: word(4)?, child: process },
+        FORKED if pid(4)? != process => Told::Forked { parent: pid(4)?, child: process },
         MAPPED => {
             let path = body.get(64..body.len().checked_sub(32)?)?;
             let path = path.split(|byte| *byte == 0).next()?;
@@ -269,8 +272,8 @@ fn parse(source: Source, body: &[u8]) -> Option<Sample> {
         Sampled::Instruction(registers)
     };
     Some(Sample {
-        process: word(16)?,
-        thread: word(20)?,
+        process: Pid(word(16)?),
+        thread: Pid(word(20)?),
         time: long(body, 24)?,
         cpu: word(cpu_at)?,
         instruction: long(body, 8)?,
@@ -286,7 +289,7 @@ pub(crate) type Opened = (Vec<Ring>, Vec<Event>);
 /// Rings, one a processor, of the `sizes` the largest that this user may have, and the events that share them.
 pub(crate) fn opened(
     linux: &Linux,
-    threads: &[u32],
+    threads: &[Pid],
     all: &[Attributes],
     from_exec: bool,
     sizes: &[usize],
@@ -447,14 +450,17 @@ mod tests {
         mapped.extend_from_slice(&end);
         let (path, inode) = ("/bin/one".to_owned(), 42);
         let code = MappedCode { start: 0x1000, end: 0x4000, offset: 0x2000, inode, path };
-        assert_eq!(layout(10, 0, &mapped), Some((77, Told::Mapped(8, code))));
+        assert_eq!(layout(10, 0, &mapped), Some((77, Told::Mapped(Pid(8), code))));
         for length in 0..95 {
             assert_eq!(layout(10, 0, &mapped[..length]), None, "{length}");
         }
         let forked: Vec<u8> = [words(&[pair(8, 3), pair(8, 4), 70]), end.clone()].concat();
-        assert_eq!(layout(7, 0, &forked), Some((77, Told::Forked { parent: 3, child: 8 })));
+        assert_eq!(
+            layout(7, 0, &forked),
+            Some((77, Told::Forked { parent: Pid(3), child: Pid(8) }))
+        );
         let named: Vec<u8> = [words(&[pair(8, 9), 0x6f6e65]), end].concat();
-        assert_eq!(layout(3, 1 << 13, &named), Some((77, Told::Executed(8))));
+        assert_eq!(layout(3, 1 << 13, &named), Some((77, Told::Executed(Pid(8)))));
         assert_eq!(layout(3, 0, &named), None);
     }
 
@@ -462,7 +468,10 @@ mod tests {
     fn samples_are_read_by_their_layout_and_short_ones_are_none() {
         let body: Vec<u8> = (0..64_u64).flat_map(u64::to_ne_bytes).collect();
         let access = parse(Source::Pebs, &body[..64]).unwrap();
-        assert_eq!((access.instruction, access.process, access.time, access.cpu), (1, 2, 3, 5));
+        assert_eq!(
+            (access.instruction, access.process, access.time, access.cpu),
+            (1, Pid(2), 3, 5)
+        );
         assert_eq!(access.what, Sampled::Access { address: 4, latency: 6, data_source: 7 });
         assert_eq!(parse(Source::Pebs, &body[..63]), None);
         let mut clock = body;

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::error::present;
 use crate::{Error, Kind, Linux, Result};
 
@@ -73,7 +75,7 @@ struct Mount {
 impl Linux {
     /// The memory control group of process `pid`. Fails with [`Kind::NotFound`] if no hierarchy with
     /// the memory controller is mounted.
-    pub fn memory_cgroup(&self, pid: u32) -> Result<Group> {
+    pub fn memory_cgroup(&self, pid: Pid) -> Result<Group> {
         let Mount { version, at, root } = self.memory_hierarchy()?;
         let file = self.process_file(pid, "cgroup");
         let text = self.read_of(pid, "cgroup")?;
@@ -196,7 +198,7 @@ impl Group {
 
     /// Moves a process with all its threads into this group. What it is charged for already stays
     /// where it is.
-    pub fn add(&self, pid: u32) -> Result<()> {
+    pub fn add(&self, pid: Pid) -> Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
@@ -287,11 +289,11 @@ pub fn find(linux: &Linux, name: &Path) -> Result<PathBuf> {
 }
 
 /// The processes in the group with this directory and in the groups below it.
-pub fn processes_below(directory: &Path) -> Result<Vec<u32>> {
+pub fn processes_below(directory: &Path) -> Result<Vec<Pid>> {
     let path = directory.join("cgroup.procs");
     let text =
         fs::read_to_string(&path).map_err(|error| Error::io("read", path.display(), error))?;
-    let mut pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let mut pids: Vec<Pid> = text.lines().filter_map(|line| line.parse().ok()).collect();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.path().join("cgroup.procs").exists() {
             // A group may go while this looks.
@@ -375,7 +377,7 @@ mod tests {
     #[test]
     fn a_version_2_group_is_found_and_read() {
         let (_root, linux) = tree(V2);
-        let group = linux.memory_cgroup(7).unwrap();
+        let group = linux.memory_cgroup(Pid(7)).unwrap();
         assert_eq!(group.version(), Version::V2);
         assert!(group.directory().ends_with("sys/fs/cgroup/user.slice/app.scope"));
         let charge = group.charge().unwrap();
@@ -405,7 +407,7 @@ mod tests {
                 "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
             ),
         ]);
-        let group = linux.memory_cgroup(7).unwrap();
+        let group = linux.memory_cgroup(Pid(7)).unwrap();
         assert_eq!(group.version(), Version::V1);
         assert!(group.directory().ends_with("sys/fs/cgroup/memory/job"));
         let charge = group.charge().unwrap();
@@ -423,7 +425,7 @@ mod tests {
             ("/proc/self/mountinfo", "35 31 0:31 /docker/ab /mnt rw - cgroup cgroup rw,memory\n"),
             ("/proc/7/cgroup", "4:memory:/other\n"),
         ]);
-        let error = linux.memory_cgroup(7).unwrap_err();
+        let error = linux.memory_cgroup(Pid(7)).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.to_string().contains("/other is outside"), "{error}");
     }
@@ -434,14 +436,14 @@ mod tests {
             ("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
             ("/sys/fs/cgroup/cgroup.controllers", "cpu io\n"),
         ]);
-        let error = linux.memory_cgroup(7).unwrap_err();
+        let error = linux.memory_cgroup(Pid(7)).unwrap_err();
         assert!(error.to_string().contains("no hierarchy"), "{error}");
     }
 
     #[test]
     fn a_child_group_of_version_2_is_made_where_the_controller_is_passed_on_and_removed_again() {
         let (_root, linux) = tree(V2);
-        let child = linux.memory_cgroup(7).unwrap().create("pagemill-test").unwrap();
+        let child = linux.memory_cgroup(Pid(7)).unwrap().create("pagemill-test").unwrap();
         let directory = child.directory().to_owned();
         assert!(directory.ends_with("sys/fs/cgroup/pagemill-test"), "{}", directory.display());
         assert!(directory.is_dir());
@@ -452,8 +454,8 @@ mod tests {
     /// On the running kernel, where that is allowed.
     #[test]
     fn a_process_started_inside_a_group_is_charged_to_it() {
-        let group = Linux::live().memory_cgroup(std::process::id());
-        let name = format!("pagemill-test-{}", std::process::id());
+        let group = Linux::live().memory_cgroup(Pid::own());
+        let name = format!("pagemill-test-{}", Pid::own());
         let child = match group.and_then(|group| group.create(&name)) {
             Ok(child) => child,
             Err(error) => return eprintln!("skipped: {error}"),
@@ -462,7 +464,7 @@ mod tests {
         command.args(["-c", "read wait"]).stdin(std::process::Stdio::piped());
         child.start_inside(&mut command).unwrap();
         let mut process = command.spawn().unwrap();
-        assert_eq!(&Linux::live().memory_cgroup(process.id()).unwrap(), &*child);
+        assert_eq!(&Linux::live().memory_cgroup(Pid(process.id())).unwrap(), &*child);
         assert!(child.charge().unwrap().current > 0);
         drop(process.stdin.take());
         process.wait().unwrap();

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result};
 
 fn time(clock: ClockId) -> Duration {
@@ -26,10 +28,10 @@ pub fn cycles() -> u64 {
 }
 
 /// CPU time of process `pid` so far, all threads, user and system (clock_getcpuclockid(3)).
-pub fn of_process(pid: u32) -> Result<Duration> {
+pub fn of_process(pid: Pid) -> Result<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The kernel's number for that clock.
-    let clock = (!(pid as i32) << 3) | 2;
+    let clock = (!(pid.0 as i32) << 3) | 2;
     // SAFETY: `time` is valid for writes; a clock that does not exist is refused.
     if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
         return Err(Error::last("read", format_args!("the CPU time of process {pid}")));

@@ -20,6 +20,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::error::present;
 use crate::loan::{self, Files, Loan, Settings};
 use crate::{Error, Kind, Linux, Result};
@@ -53,7 +55,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The virtual memory of a process.
-    Process(u32),
+    Process(Pid),
     /// Physical memory, from the first to the last address.
     Physical(u64, u64),
 }
@@ -197,7 +199,7 @@ pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
         bytes_per_second: None,
         cgroup: None,
     };
-    let watch = Watch { target: Target::Process(std::process::id()), schemes: vec![scheme] };
+    let watch = Watch { target: Target::Process(Pid::own()), schemes: vec![scheme] };
     let attributes = Attributes {
         sample: Duration::from_millis(5),
         aggregate: Duration::from_millis(20),
@@ -259,9 +261,11 @@ impl Monitor {
     }
 
     /// The kernel's thread for target `at`.
-    pub fn thread(&self, at: usize) -> Result<u32> {
+    pub fn thread(&self, at: usize) -> Result<Pid> {
         let pid = self.linux.read_number(format!("{KDAMONDS}/{at}/pid"))?;
-        u32::try_from(pid).map_err(|_| Error::malformed(format!("{KDAMONDS}/{at}/pid"), pid))
+        u32::try_from(pid)
+            .map(Pid)
+            .map_err(|_| Error::malformed(format!("{KDAMONDS}/{at}/pid"), pid))
     }
 
     /// The regions of target `at` that fit its first scheme, in the order of their addresses. Waits
@@ -446,7 +450,7 @@ pub fn probe(linux: &Linux) -> Result<()> {
         aggregate: Duration::from_millis(20),
         regions: 10,
     };
-    let target = Target::Process(std::process::id());
+    let target = Target::Process(Pid::own());
     let watch = Watch { target, schemes: vec![Scheme::counting()] };
     let monitor = Monitor::start(linux, &loan::directory(linux), &[watch], attributes)?;
     monitor.regions(0).map(|_| ())
@@ -482,7 +486,7 @@ mod tests {
         let error = Monitor::start(
             &linux,
             &journals,
-            &[Watch { target: Target::Process(1), schemes: vec![] }],
+            &[Watch { target: Target::Process(Pid(1)), schemes: vec![] }],
             attributes,
         )
         .unwrap_err();

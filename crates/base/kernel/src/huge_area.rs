@@ -229,13 +229,15 @@ pub fn raise_open_files() -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::*;
     use crate::Linux;
     use crate::anonymous::HUGE;
     use crate::huge_pages_of::Pages;
 
     fn resident(area: &HugeArea) -> u64 {
-        let maps = Linux::live().maps(std::process::id()).unwrap();
+        let maps = Linux::live().maps(Pid::own()).unwrap();
         let at = area.start as u64;
         assert!(maps.iter().any(|mapping| (mapping.start..mapping.end).contains(&at)));
         let mut present = vec![0_u8; area.count * HUGE / page_size()];
@@ -256,7 +258,7 @@ mod tests {
         assert!(resident(&area) >= 2);
         let kept = area.keep(1, HUGE).unwrap();
         assert_eq!(kept, [HUGE]);
-        let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+        let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
         let start = area.start as u64;
         // Of pages that hold zeros the kernel keeps none (Linux 6.12): these are the area's own.
         let own = |index: u64| -> u64 {

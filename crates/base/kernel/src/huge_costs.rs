@@ -13,6 +13,8 @@
 
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::anonymous::{Advice, Anonymous, HUGE, PAGE};
 use crate::{Linux, Result, clock};
 
@@ -151,7 +153,7 @@ fn huge(linux: &Linux, costs: &mut HugeCosts) -> Result<bool> {
     }
     let touch = || -> Vec<u64> { (0..REGIONS).map(|at| timed(|| area.touch(at * HUGE))).collect() };
     let fresh = touch();
-    let on_huge = linux.smaps(std::process::id()).ok().and_then(|mappings| {
+    let on_huge = linux.smaps(Pid::own()).ok().and_then(|mappings| {
         let start = area.address() as u64;
         let ours = mappings.into_iter().find(|m| m.mapping.start <= start && start < m.mapping.end);
         ours.and_then(|ours| ours.usage.anon_huge_pages)

@@ -7,6 +7,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use pagemill_model::Pid;
+
 use crate::pagemap::{self, Pagemap};
 use crate::{Error, Kind, Linux, Result, pidfd, process_vm};
 
@@ -24,14 +26,14 @@ pub struct Run {
 /// The pages of a process.
 #[derive(Debug)]
 pub struct Pages {
-    pid: u32,
+    pid: Pid,
     pagemap: Pagemap,
     process: OwnedFd,
 }
 
 impl Pages {
     /// Of process `pid`.
-    pub fn of(linux: &Linux, pid: u32) -> Result<Self> {
+    pub fn of(linux: &Linux, pid: Pid) -> Result<Self> {
         Ok(Self { pid, pagemap: Pagemap::open(linux, pid)?, process: pidfd::open(pid)? })
     }
 
@@ -118,7 +120,7 @@ mod tests {
         let memory = vec![1_u8; 1 << 20];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         let end = start + (1 << 20) - 8192;
-        let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+        let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
         let runs = match pages.runs(start, end) {
             Ok(runs) => runs,
             Err(error) => return eprintln!("skipped: {error}"),
@@ -137,7 +139,7 @@ mod tests {
             return eprintln!("skipped: {error}");
         }
         area.write(offset + 3 * PAGE, 7);
-        let pages = Pages::of(&Linux::live(), std::process::id()).unwrap();
+        let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
         let (end, len) = (start + HUGE as u64, HUGE as u64);
         let huge = |runs: &[Run]| runs.iter().any(|run| run.huge);
         match pages.runs(start, end) {

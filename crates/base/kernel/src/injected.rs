@@ -16,6 +16,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Result};
 
 mod built {
@@ -160,9 +162,9 @@ pub struct Notification {
 
 impl Notification {
     /// Sets what the code decides by.
-    fn set(&self, id: u64, thread: u32, number: i32, argument: [u64; 6]) {
+    fn set(&self, id: u64, thread: Pid, number: i32, argument: [u64; 6]) {
         self.id.store(id, Ordering::Relaxed);
-        self.pid.store(thread, Ordering::Relaxed);
+        self.pid.store(thread.0, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         for (word, value) in self.argument.iter().zip(argument) {
             word.store(value, Ordering::Relaxed);
@@ -306,7 +308,7 @@ impl Control {
     pub fn decide(
         &self,
         id: u64,
-        thread: u32,
+        thread: Pid,
         number: i32,
         argument: [u64; 6],
         now: bool,
@@ -378,7 +380,7 @@ impl Control {
 
     /// Before another injector and mapper are started in place of those that have ended.
     pub fn begin_again(&self) {
-        self.notification.set(0, 0, 0, [0; 6]);
+        self.notification.set(0, Pid(0), 0, [0; 6]);
         for word in [&self.injector_ready, &self.mapper_ready, &self.forward, &self.lock] {
             word.store(0, Ordering::Release);
         }

@@ -23,6 +23,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use pagemill_model::Pid;
+
 use crate::injected::Control;
 use crate::seccomp::{self, Answer, Notified};
 use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
@@ -54,7 +56,7 @@ struct Told {
 
 /// Makes the memory of the process its own that a thread is of, which waits in a call; has it come back from that by
 /// the function that it is given.
-pub type Rescue = fn(u32, &dyn Fn()) -> Result<()>;
+pub type Rescue = fn(Pid, &dyn Fn()) -> Result<()>;
 
 /// Our end of it.
 pub struct Keeper(&'static Told);
@@ -71,7 +73,7 @@ impl Keeper {
     /// `rescue` in which nothing of ours is left.
     pub fn start(listener: &OwnedFd, patience: Duration, rescue: Rescue) -> Result<Self> {
         let told = told()?;
-        let tracer = std::process::id();
+        let tracer = Pid::own();
         let pidfd = pidfd::open(tracer)?;
         apart(|| {
             let ours = (listener.as_raw_fd(), pidfd.as_raw_fd());
@@ -82,7 +84,7 @@ impl Keeper {
     }
 
     /// The mappers that live now, each with its process.
-    pub fn tell(&self, mappers: impl Iterator<Item = (u32, u32)>) {
+    pub fn tell(&self, mappers: impl Iterator<Item = (Pid, Pid)>) {
         let mut count = 0;
         for (slot, (mapper, process)) in self.0.mappers.iter().zip(mappers) {
             slot.store(u64::from(mapper) << 32 | u64::from(process), Ordering::Relaxed);
@@ -158,9 +160,9 @@ pub struct StandBy(&'static AtomicU32);
 
 impl StandBy {
     /// For process `program`, otherwise as [`Keeper::start`].
-    pub fn start(program: u32, patience: Duration, rescue: Rescue) -> Result<Self> {
+    pub fn start(program: Pid, patience: Duration, rescue: Rescue) -> Result<Self> {
         let told = told()?;
-        let tracer = std::process::id();
+        let tracer = Pid::own();
         let (fd, of_program) = (pidfd::open(tracer)?, pidfd::open(program)?);
         apart(|| {
             while told.released.load(Ordering::Acquire) == 0 && !readable(fd.as_raw_fd(), MOMENT) {}
@@ -189,7 +191,7 @@ impl Drop for StandBy {
 }
 
 /// The listener of a process's filter, which it has open itself.
-fn listener_of(program: u32, pidfd: &OwnedFd) -> Option<OwnedFd> {
+fn listener_of(program: Pid, pidfd: &OwnedFd) -> Option<OwnedFd> {
     let opened = std::fs::read_dir(format!("/proc/{program}/fd")).ok()?;
     opened.flatten().find_map(|entry| {
         let file = std::fs::read_link(entry.path()).ok()?;
@@ -200,9 +202,9 @@ fn listener_of(program: u32, pidfd: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// What the keeper does.
-fn keep(told: &Told, ours: (RawFd, RawFd), pid: u32, patience: Duration, rescue: Rescue) -> ! {
+fn keep(told: &Told, ours: (RawFd, RawFd), pid: Pid, patience: Duration, rescue: Rescue) -> ! {
     let (listener, tracer) = alone(ours.0, ours.1);
-    let parent = Linux::live().stat(pid).map_or(0, |stat| stat.parent);
+    let parent = Linux::live().stat(pid).map_or(Pid(0), |stat| stat.parent);
     let mut seen = (told.beats.load(Ordering::Relaxed), Instant::now());
     let mut died = false;
     while told.released.load(Ordering::Acquire) == 0 && !died {
@@ -232,9 +234,9 @@ fn keep(told: &Told, ours: (RawFd, RawFd), pid: u32, patience: Duration, rescue:
     let mappers = told.mappers.iter().take(count).map(|word| word.load(Ordering::Relaxed));
     let opened = |word: u64| {
         Some(Mapper {
-            id: (word >> 32) as u32,
-            process: word as u32,
-            end: pidfd::open((word >> 32) as u32).ok(),
+            id: Pid((word >> 32) as u32),
+            process: Pid(word as u32),
+            end: pidfd::open(Pid((word >> 32) as u32)).ok(),
         })
     };
     let mut mappers: Vec<Mapper> = mappers.filter_map(opened).collect();
@@ -269,8 +271,8 @@ fn keep(told: &Told, ours: (RawFd, RawFd), pid: u32, patience: Duration, rescue:
 
 /// A mapper, and the process that it is for.
 struct Mapper {
-    id: u32,
-    process: u32,
+    id: Pid,
+    process: Pid,
     /// `None`: it has ended.
     end: Option<OwnedFd>,
 }
@@ -317,7 +319,7 @@ impl Helper<'_> {
 }
 
 /// The call that the mapper of this process received last, unless it is done with.
-fn received_by_mapper(process: u32) -> Option<Notified> {
+fn received_by_mapper(process: Pid) -> Option<Notified> {
     let mut bytes = [0; size_of::<Notified>()];
     crate::process_vm::read(process, Control::notification_address(), &mut bytes).ok()?;
     let notified = Notified::of(&bytes);
@@ -385,7 +387,7 @@ fn end_if_unused(listener: &OwnedFd) {
 }
 
 /// Whether a process has a memory file of ours open: its memory may still be over that.
-fn holds(thread: u32) -> bool {
+fn holds(thread: Pid) -> bool {
     let opened = std::fs::read_dir(format!("/proc/{thread}/fd"));
     opened.is_ok_and(|opened| {
         let target = |entry: std::io::Result<std::fs::DirEntry>| {

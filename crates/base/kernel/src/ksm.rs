@@ -5,6 +5,8 @@
 //! Its settings belong to the whole system, so whoever changes them must put them back: see
 //! [`crate::ksm_loan`].
 
+use pagemill_model::Pid;
+
 use crate::error::present;
 use crate::thp::Choice;
 use crate::{Error, Linux, Result};
@@ -226,7 +228,7 @@ impl Linux {
     }
 
     /// What KSM does for process `pid`.
-    pub fn ksm_stat(&self, pid: u32) -> Result<ProcessStat> {
+    pub fn ksm_stat(&self, pid: Pid) -> Result<ProcessStat> {
         Ok(parse_process_stat(&self.read_of(pid, "ksm_stat")?))
     }
 }

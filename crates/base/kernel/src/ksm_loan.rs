@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use pagemill_model::Pid;
+
 use crate::ksm::{Run, Settings};
 use crate::{Linux, Result, loan};
 
@@ -74,7 +76,7 @@ pub fn left_over(directory: &Path) -> Result<Option<Settings>> {
 }
 
 /// The processes to which `ksmd` is on loan now; changes nothing.
-pub fn borrowers(directory: &Path) -> Result<Vec<u32>> {
+pub fn borrowers(directory: &Path) -> Result<Vec<Pid>> {
     loan::borrowers::<Settings>(directory, NAME)
 }
 
@@ -123,7 +125,7 @@ mod tests {
         let loan = borrow(&linux, &directory);
         loan.set(&fast(&loan)).unwrap();
         assert_eq!(linux.ksm_settings().unwrap().pages_to_scan, 9999);
-        assert_eq!(borrowers(&directory).unwrap(), [std::process::id()]);
+        assert_eq!(borrowers(&directory).unwrap(), [Pid::own()]);
         drop(loan);
         assert!(borrowers(&directory).unwrap().is_empty());
         assert_eq!(linux.ksm_settings().unwrap(), before);

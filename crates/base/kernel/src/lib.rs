@@ -81,6 +81,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pagemill_model::Pid;
+
 pub use error::{Error, Kind, Result};
 
 /// Bytes of a page on this machine.
@@ -128,7 +130,7 @@ impl Linux {
     }
 
     /// Where the file `name` of process `pid` is.
-    pub fn process_file(&self, pid: u32, name: &str) -> PathBuf {
+    pub fn process_file(&self, pid: Pid, name: &str) -> PathBuf {
         self.path(format!("/proc/{pid}/{name}"))
     }
 
@@ -144,7 +146,7 @@ impl Linux {
 
     /// As [`Linux::read`], for a file of process `pid`: a missing file of a missing process is
     /// [`Kind::Gone`].
-    pub(crate) fn read_of(&self, pid: u32, name: &str) -> Result<String> {
+    pub(crate) fn read_of(&self, pid: Pid, name: &str) -> Result<String> {
         self.read(format!("/proc/{pid}/{name}")).map_err(|error| match error.kind() {
             Kind::NotFound if !self.path(format!("/proc/{pid}")).exists() => Error::io(
                 "read",

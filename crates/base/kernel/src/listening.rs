@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Linux, Result};
 
 /// State of a TCP socket that listens (`TCP_LISTEN`), as the files have it.
@@ -17,7 +19,7 @@ impl Linux {
     ///
     /// # Errors
     /// The process has ended, or the caller may not look.
-    pub fn listens(&self, pid: u32) -> Result<bool> {
+    pub fn listens(&self, pid: Pid) -> Result<bool> {
         let mut listening: BTreeSet<u64> = BTreeSet::new();
         for (name, state, wanted, inode) in
             [("net/tcp", 3, LISTENS, 9), ("net/tcp6", 3, LISTENS, 9), ("net/unix", 3, ACCEPTS, 6)]
@@ -52,7 +54,7 @@ mod tests {
     /// A process of its own, whose only sockets are what it is given as standard input.
     fn with(input: Stdio) -> bool {
         let mut child = Command::new("sleep").arg("1000").stdin(input).spawn().unwrap();
-        let listens = Linux::live().listens(child.id()).unwrap();
+        let listens = Linux::live().listens(Pid(child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         listens

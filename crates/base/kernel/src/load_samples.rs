@@ -11,6 +11,8 @@
 //! Written from the processors' manuals and the kernel's drivers. The records are those of any perf event
 //! ([`crate::perf_event`], tested on recorded bytes); the units themselves have not been met by a test.
 
+use pagemill_model::Pid;
+
 use crate::perf_event::{Attributes, Event, Record, Ring, Target, What};
 use crate::pmu::Pmu;
 use crate::tier_latency::{Processor, processor};
@@ -51,7 +53,7 @@ impl Loads {
     }
 
     /// Hands process and address of each load sampled since the last look to `each`; says how many were lost.
-    pub fn read(&mut self, mut each: impl FnMut(u32, u64)) -> u64 {
+    pub fn read(&mut self, mut each: impl FnMut(Pid, u64)) -> u64 {
         let mut lost = 0;
         for ring in &mut self.rings {
             ring.read(|record| match record {

@@ -37,6 +37,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagemill_model::Pid;
+
 use crate::presence::{self, Presence};
 use crate::thp::Choice;
 use crate::{Error, Kind, Linux, Result};
@@ -321,7 +323,7 @@ pub(crate) fn left_over<S: Settings>(directory: &Path, name: &str) -> Result<Opt
 }
 
 /// The processes that borrow `name` now; changes nothing.
-pub(crate) fn borrowers<S: Settings>(directory: &Path, name: &str) -> Result<Vec<u32>> {
+pub(crate) fn borrowers<S: Settings>(directory: &Path, name: &str) -> Result<Vec<Pid>> {
     let holders = Journal::<S>::load(directory, name)?.map(|journal| journal.holders);
     let holders = holders.unwrap_or_default();
     let living = holders.iter().filter(|holder| presence::lives(directory, holder));

@@ -5,7 +5,7 @@
 //! start        end          perm offset   dev   inode    name
 //! ```
 
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 use crate::{Error, Linux, Result};
 
@@ -93,10 +93,10 @@ pub fn top_of_mappings(maps: &[Mapping]) -> u64 {
 
 impl Linux {
     /// The mappings of `pid`, in address order. Those of a process whose first thread has ended are the others'.
-    pub fn maps(&self, pid: u32) -> Result<Vec<Mapping>> {
+    pub fn maps(&self, pid: Pid) -> Result<Vec<Mapping>> {
         let mut text = self.read_of(pid, "maps")?;
         if text.is_empty() {
-            let of = |thread: &u32| self.read(format!("/proc/{pid}/task/{thread}/maps")).ok();
+            let of = |thread: &Pid| self.read(format!("/proc/{pid}/task/{thread}/maps")).ok();
             let others = self.threads(pid).unwrap_or_default();
             text = others.iter().filter_map(of).find(|text| !text.is_empty()).unwrap_or_default();
         }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_mappings_of_this_process_cover_its_own_code_and_stack() {
-        let maps = Linux::live().maps(std::process::id()).unwrap();
+        let maps = Linux::live().maps(Pid::own()).unwrap();
         let here = maps.as_ptr() as u64;
         assert!(maps.iter().any(|m| m.write && (m.start..m.end).contains(&here)));
         assert!(maps.iter().any(|m| m.execute && m.file().is_some()));

@@ -13,6 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, seek};
 use rustix::io::Errno;
 
+use pagemill_model::Pid;
+
 use crate::maps::Mapping;
 use crate::{Error, Kind, Linux, Result};
 
@@ -86,14 +88,14 @@ impl Linux {
     ///
     /// # Errors
     /// The process is another user's, or the caller lacks the right to look at `map_files` (root).
-    pub fn memfd_held(&self, pid: u32, maps: &[Mapping]) -> Result<u64> {
+    pub fn memfd_held(&self, pid: Pid, maps: &[Mapping]) -> Result<u64> {
         let mut held = HashMap::new();
         self.add_memfds(pid, maps, &mut held)?;
         Ok(held.values().sum())
     }
 
     /// Adds the memfds that are not yet known by their inode, each with the bytes that it holds.
-    fn add_memfds(&self, pid: u32, maps: &[Mapping], held: &mut HashMap<u64, u64>) -> Result<()> {
+    fn add_memfds(&self, pid: Pid, maps: &[Mapping], held: &mut HashMap<u64, u64>) -> Result<()> {
         for mapping in maps.iter().filter(|mapping| mapping.name.starts_with("/memfd:")) {
             if held.contains_key(&mapping.inode) {
                 continue;
@@ -119,7 +121,7 @@ impl Linux {
     ///
     /// # Errors
     /// The process has ended, or the caller may not look.
-    pub fn memory(&self, pid: u32) -> Result<Option<u64>> {
+    pub fn memory(&self, pid: Pid) -> Result<Option<u64>> {
         let usage = self.smaps_rollup(pid)?;
         let held = self.memfd_held(pid, &self.maps(pid)?)?;
         Ok(usage.pss.map(|pss| pss + unmapped(held, usage.pss_shmem)))
@@ -130,7 +132,7 @@ impl Linux {
     ///
     /// # Errors
     /// The caller may not look.
-    pub fn memory_together(&self, pids: &[u32]) -> Result<Option<u64>> {
+    pub fn memory_together(&self, pids: &[Pid]) -> Result<Option<u64>> {
         let (mut sum, mut shared, mut held) = (None, 0, HashMap::new());
         for &pid in pids {
             let looked = self.smaps_rollup(pid).and_then(|usage| {
@@ -191,16 +193,16 @@ mod tests {
         };
         assert_ne!(place, libc::MAP_FAILED);
         let me = Linux::live();
-        let maps = me.maps(std::process::id()).unwrap();
+        let maps = me.maps(Pid::own()).unwrap();
         let own: Vec<_> = maps.into_iter().filter(|map| map.name.contains("unmapped")).collect();
-        match me.memfd_held(std::process::id(), &own) {
+        match me.memfd_held(Pid::own(), &own) {
             Ok(held) => assert_eq!(held, PAGES as u64 * 4096),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Permission, "{error}");
                 eprintln!("skipped: {error}");
             }
         }
-        assert_eq!(me.memfd_held(std::process::id(), &[]).unwrap(), 0);
+        assert_eq!(me.memfd_held(Pid::own(), &[]).unwrap(), 0);
         assert_eq!((unmapped(5, Some(3)), unmapped(5, Some(9)), unmapped(5, None)), (2, 0, 5));
         // SAFETY: the mapping made above, which nothing refers to any more.
         assert_eq!(unsafe { libc::munmap(place, PAGES * 4096) }, 0);

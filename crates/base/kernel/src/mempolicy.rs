@@ -2,6 +2,8 @@
 //! weighted interleaving spreads new memory over nodes
 //! (Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave).
 
+use pagemill_model::Pid;
+
 use crate::{Error, Linux, Result};
 
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
@@ -29,7 +31,7 @@ impl Linux {
     /// What binds a process to some nodes: its memory policy (`numactl --membind`, which `move_pages(2)` pays no heed
     /// to), else its cpuset; `None` where neither does, or cannot be read. A policy of single mappings is not looked
     /// for: it would take a walk over all page tables.
-    pub fn memory_binding(&self, pid: u32) -> Option<Binding> {
+    pub fn memory_binding(&self, pid: Pid) -> Option<Binding> {
         let numa_maps = std::fs::File::open(self.path(format!("/proc/{pid}/numa_maps"))).ok();
         let first = numa_maps.and_then(|file| {
             let mut line = String::new();
@@ -195,7 +197,7 @@ mod tests {
             assert_eq!(bound_to(other), None, "{other}");
         }
         // The kernel counts this process among those that may use all nodes, unless somebody has bound the tests.
-        if let Some(binding) = Linux::live().memory_binding(std::process::id()) {
+        if let Some(binding) = Linux::live().memory_binding(Pid::own()) {
             assert!(!binding.nodes.is_empty(), "{binding:?}");
         }
     }
@@ -212,7 +214,7 @@ mod tests {
         if let Err(error) = memory.lock() {
             eprintln!("skipped: {error}");
         }
-        match locate(std::process::id(), &[memory.address()]) {
+        match locate(Pid::own(), &[memory.address()]) {
             Ok(places) => assert_eq!(places, [Place::Node(0)]),
             Err(error) => eprintln!("skipped: {error}"),
         }

@@ -5,6 +5,8 @@
 
 use std::ptr;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Result};
 
 /// What is known of one page, or came of moving it.
@@ -38,18 +40,18 @@ impl Place {
 }
 
 /// Where each of these pages of `pid` is.
-pub fn locate(pid: u32, addresses: &[u64]) -> Result<Vec<Place>> {
+pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<Place>> {
     call(pid, addresses, None)
 }
 
 /// Moves each of these pages of `pid` to `node`; says where each is afterwards, or why it stayed.
-pub fn migrate(pid: u32, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
+pub fn migrate(pid: Pid, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
     let node = i32::try_from(node)
         .map_err(|_| Error::new(Kind::Other, "move pages to", node, "no such node"))?;
     call(pid, addresses, Some(&vec![node; addresses.len()]))
 }
 
-fn call(pid: u32, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>> {
+fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>> {
     /// Below the range of error numbers and of nodes: the kernel left the entry alone.
     const UNTOUCHED: i32 = i32::MIN;
     /// `MPOL_MF_MOVE`: pages that only this process maps.
@@ -62,7 +64,7 @@ fn call(pid: u32, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>
     let refused = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
-            pid as libc::pid_t,
+            pid.0 as libc::pid_t,
             addresses.len(),
             addresses.as_ptr(),
             nodes.map_or(ptr::null(), <[i32]>::as_ptr),
@@ -92,21 +94,21 @@ mod tests {
     fn a_page_of_this_process_is_on_a_node_and_an_address_without_one_is_absent() {
         let data = vec![1_u8; 1 << 20];
         let page = (data.as_ptr() as u64 + 4096) & !4095;
-        let places = match locate(std::process::id(), &[page, 4096]) {
+        let places = match locate(Pid::own(), &[page, 4096]) {
             Ok(places) => places,
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let Place::Node(node) = places[0] else { panic!("{places:?}") };
         assert_eq!(places[1], Place::Absent);
         // Moving it to where it is changes nothing and works everywhere.
-        assert_eq!(migrate(std::process::id(), &[page], node).unwrap(), [Place::Node(node)]);
+        assert_eq!(migrate(Pid::own(), &[page], node).unwrap(), [Place::Node(node)]);
     }
 
     #[test]
     fn a_node_that_does_not_exist_is_refused() {
         let data = vec![1_u8; 8192];
         let page = (data.as_ptr() as u64 + 4096) & !4095;
-        match migrate(std::process::id(), &[page], 1023) {
+        match migrate(Pid::own(), &[page], 1023) {
             Ok(places) => assert!(!matches!(places[0], Place::Node(1023)), "{places:?}"),
             Err(error) => assert!(
                 matches!(error.kind(), Kind::Unsupported | Kind::Permission | Kind::Other),
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_exist_is_gone() {
-        match locate(u32::MAX >> 1, &[4096]) {
+        match locate(Pid(u32::MAX >> 1), &[4096]) {
             Err(error) if error.kind() == Kind::Unsupported => eprintln!("skipped: {error}"),
             outcome => assert_eq!(outcome.unwrap_err().kind(), Kind::Gone),
         }

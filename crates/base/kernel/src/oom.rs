@@ -6,6 +6,8 @@ use std::process::Command;
 
 use rustix::fs::{self, Mode, OFlags};
 
+use pagemill_model::Pid;
+
 use crate::{Linux, Result};
 
 /// Gives the program that `command` will start this adjustment.
@@ -24,14 +26,14 @@ pub fn set_in(command: &mut Command, adjustment: i32) {
 
 impl Linux {
     /// The adjustment of process `pid`.
-    pub fn oom_score_adj(&self, pid: u32) -> Result<i32> {
+    pub fn oom_score_adj(&self, pid: Pid) -> Result<i32> {
         let text = self.read_of(pid, "oom_score_adj")?;
         let malformed = || crate::Error::malformed("oom_score_adj", format_args!("{text:?}"));
         text.trim().parse().map_err(|_| malformed())
     }
 
     /// Sets the adjustment of process `pid`. Anyone may raise their own.
-    pub fn set_oom_score_adj(&self, pid: u32, adjustment: i32) -> Result<()> {
+    pub fn set_oom_score_adj(&self, pid: Pid, adjustment: i32) -> Result<()> {
         self.write(format!("/proc/{pid}/oom_score_adj"), &adjustment.to_string())
     }
 }
@@ -44,8 +46,8 @@ mod tests {
     fn a_child_can_be_the_first_to_go() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let linux = Linux::live();
-        linux.set_oom_score_adj(child.id(), 1000).unwrap();
-        assert_eq!(linux.oom_score_adj(child.id()).unwrap(), 1000);
+        linux.set_oom_score_adj(Pid(child.id()), 1000).unwrap();
+        assert_eq!(linux.oom_score_adj(Pid(child.id())).unwrap(), 1000);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use pagemill_model::Pid;
+
 use crate::signal::send;
 use crate::{Error, Linux, Result};
 
@@ -17,18 +19,18 @@ pub fn adopt() -> Result<()> {
 }
 
 /// Takes note of a child that has ended; whether it has.
-fn reap(pid: u32) -> bool {
+fn reap(pid: Pid) -> bool {
     let mut status = 0;
     // SAFETY: `status` is valid for writes.
-    let done = unsafe { libc::waitpid(pid as libc::pid_t, &mut status, libc::WNOHANG) };
+    let done = unsafe { libc::waitpid(pid.0 as libc::pid_t, &mut status, libc::WNOHANG) };
     // Not our child, or no longer: nothing is left to wait for.
     done != 0
 }
 
 /// The children of this process that have not ended, `known` ones left out. Those that have are waited for, so what
 /// they used counts as used by children that have ended.
-pub fn left(linux: &Linux, known: &[u32]) -> Result<Vec<u32>> {
-    let mut children = linux.children(std::process::id())?;
+pub fn left(linux: &Linux, known: &[Pid]) -> Result<Vec<Pid>> {
+    let mut children = linux.children(Pid::own())?;
     children.retain(|pid| !known.contains(pid) && !reap(*pid));
     Ok(children)
 }
@@ -37,7 +39,7 @@ pub fn left(linux: &Linux, known: &[u32]) -> Result<Vec<u32>> {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Ends all children of this process but `known` ones, and what these leave behind in turn.
-pub fn end(linux: &Linux, known: &[u32]) -> Result<()> {
+pub fn end(linux: &Linux, known: &[Pid]) -> Result<()> {
     let begun = Instant::now();
     let mut asked = Vec::new();
     loop {

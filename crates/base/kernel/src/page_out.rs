@@ -80,6 +80,8 @@ impl Linux {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::*;
 
     #[test]
@@ -100,7 +102,7 @@ mod tests {
         let page = crate::page_size() as u64;
         let memory: Vec<u8> = (0..16 * page).map(|byte| byte as u8).collect();
         let start = (memory.as_ptr() as u64).next_multiple_of(page);
-        let me = crate::pidfd::open(std::process::id()).unwrap();
+        let me = crate::pidfd::open(Pid::own()).unwrap();
         let ranges =
             [(page, 2 * page), (start, start + 2 * page), (start + 4 * page, start + 8 * page)]
                 .map(|(start, end)| PageRange { start, end });

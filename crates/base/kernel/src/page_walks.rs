@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::huge_costs;
 use crate::perf_event::{Attributes, Event, Target, What};
 use crate::{Error, Kind, Linux, Result};
@@ -62,8 +64,9 @@ impl PageWalks {
     /// How walks are counted here, tried out; an error says why they cannot be.
     pub fn find(linux: &Linux) -> Result<Self> {
         let (name, events, cycles) = events(&linux.read("/proc/cpuinfo")?);
-        let open =
-            |what: &What| Event::open(&Attributes::counting(*what).user_only(), Target::Thread(0));
+        let open = |what: &What| {
+            Event::open(&Attributes::counting(*what).user_only(), Target::Thread(Pid(0)))
+        };
         let trial = events.iter().map(open).collect::<Result<Vec<Event>>>()?;
         trial.iter().try_for_each(Event::enable)?;
         let costs = huge_costs::measure(linux)?;
@@ -84,7 +87,7 @@ impl PageWalks {
     }
 
     /// Opens the events for the thread `pid`, to count from the next program that it executes.
-    pub fn open(&self, linux: &Linux, pid: u32) -> Result<Counting> {
+    pub fn open(&self, linux: &Linux, pid: Pid) -> Result<Counting> {
         let held = |attributes: Attributes| {
             Event::open(&attributes.inherited().from_exec(), Target::Thread(pid))
         };

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 use crate::{Error, Kind, Linux, Result, page_size};
 
@@ -80,12 +80,12 @@ const SCAN: libc::Ioctl =
 #[derive(Debug)]
 pub struct Pagemap {
     file: File,
-    pid: u32,
+    pid: Pid,
 }
 
 impl Pagemap {
     /// Opens those of `pid`.
-    pub fn open(linux: &Linux, pid: u32) -> Result<Self> {
+    pub fn open(linux: &Linux, pid: Pid) -> Result<Self> {
         let path = linux.process_file(pid, "pagemap");
         let file = File::open(&path).map_err(|error| {
             Error::io("open", path.display(), error).advise(crate::error::not_permitted())
@@ -252,7 +252,7 @@ mod tests {
         let offset = first - memory.as_ptr() as usize;
         memory[offset + 2 * page] = 1;
         memory[offset + 3 * page] = 1;
-        let me = Pagemap::open(&Linux::live(), std::process::id()).unwrap();
+        let me = Pagemap::open(&Linux::live(), Pid::own()).unwrap();
         let populated = me.populated(first as u64, (first + 8 * page) as u64).unwrap();
         assert!(populated[2] && populated[3]);
         // A page that is just being moved, or was swapped out, has no frame until it is touched.

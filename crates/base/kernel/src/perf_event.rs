@@ -22,6 +22,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Linux, Result, page_size};
 
 /// What an event counts.
@@ -225,9 +227,9 @@ impl Attributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A thread, wherever it runs.
-    Thread(u32),
+    Thread(Pid),
     /// A thread, while it runs on a processor.
-    ThreadOn(u32, u32),
+    ThreadOn(Pid, u32),
     /// Everything on a processor; needs a privilege.
     Processor(u32),
 }
@@ -294,8 +296,8 @@ impl Event {
             ..Raw::default()
         };
         let (thread, processor) = match target {
-            Target::Thread(thread) => (thread as i32, -1),
-            Target::ThreadOn(thread, processor) => (thread as i32, processor as i32),
+            Target::Thread(thread) => (thread.0 as i32, -1),
+            Target::ThreadOn(thread, processor) => (thread.0 as i32, processor as i32),
             Target::Processor(processor) => (-1, processor as i32),
         };
         const CLOSE_ON_EXEC: u64 = 8;
@@ -419,9 +421,9 @@ pub struct Sample {
     /// [`Event::identifier`] of the event; inherited events have their parent's.
     pub identifier: u64,
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Thread.
-    pub thread: u32,
+    pub thread: Pid,
     /// ns of CLOCK_MONOTONIC.
     pub time: u64,
     /// The address: of a page fault, or of the data of a load.
@@ -551,8 +553,8 @@ fn parse(kind: u32, body: &[u8]) -> Option<Record> {
     match kind {
         SAMPLED => Some(Record::Sample(Sample {
             identifier: long(0)?,
-            process: word(8)?,
-            thread: word(12)?,
+            process: Pid(word(8)?),
+            thread: Pid(word(12)?),
             time: long(16)?,
             address: long(24)?,
         })),
@@ -602,7 +604,7 @@ impl Linux {
     }
 
     /// The threads of `process` now.
-    pub fn threads(&self, process: u32) -> Result<Vec<u32>> {
+    pub fn threads(&self, process: Pid) -> Result<Vec<Pid>> {
         let tasks = self.process_file(process, "task");
         let entries = std::fs::read_dir(&tasks).map_err(|_| {
             Error::new(
@@ -661,7 +663,11 @@ mod tests {
             bytes = rest;
         }
         assert_eq!(samples.len(), 7);
-        assert!(samples.iter().all(|sample| (sample.process, sample.thread) == (26_713, 26_713)));
+        assert!(
+            samples
+                .iter()
+                .all(|sample| (sample.process, sample.thread) == (Pid(26_713), Pid(26_713)))
+        );
         assert!(samples.windows(2).all(|pair| pair[0].time < pair[1].time));
         let touched = samples[1..].iter().map(|sample| sample.address);
         assert!(touched.eq((0..6).map(|page| 0x7f5a_550d_d000 + page * 4096)), "{samples:?}");
@@ -669,7 +675,7 @@ mod tests {
 
     /// Events of this thread; `None`, said, where this user may not have any.
     fn mine(attributes: Attributes) -> Option<Event> {
-        match Event::open(&attributes.user_only(), Target::Thread(0)) {
+        match Event::open(&attributes.user_only(), Target::Thread(Pid(0))) {
             Ok(event) => Some(event),
             Err(error) if error.kind() == Kind::Permission => {
                 println!("skipped: {error}");

@@ -2,13 +2,18 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use pagemill_model::Pid;
 
 use crate::{Error, Result};
 
 /// A process that is not confused with a later one of the same number.
-pub fn open(pid: u32) -> Result<OwnedFd> {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::INVAL);
+pub fn open(pid: Pid) -> Result<OwnedFd> {
+    let process = i32::try_from(pid.0)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .ok_or(rustix::io::Errno::INVAL);
     process
         .and_then(|process| pidfd_open(process, PidfdFlags::empty()))
         .map_err(|error| Error::io("open", format_args!("process {pid}"), error.into()))

@@ -13,6 +13,8 @@ use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result};
 
 const EXTENSION: &str = "alive";
@@ -27,7 +29,7 @@ pub struct Presence {
 impl Presence {
     /// Leaves a mark under `name` in `directory`, which exists. Descriptors are not passed on to programs.
     pub fn claim(directory: &Path, name: &str) -> Result<Self> {
-        let pid = std::process::id();
+        let pid = Pid::own();
         let mut attempt = 0_u32;
         loop {
             let path = directory.join(format!("{name}.{pid}.{attempt}.{EXTENSION}"));
@@ -79,7 +81,7 @@ pub fn forget(directory: &Path, token: &str) {
 }
 
 /// The process id in a token, as its own namespace had it.
-pub fn pid_of(token: &str) -> Option<u32> {
+pub fn pid_of(token: &str) -> Option<Pid> {
     token.rsplit('.').nth(1)?.parse().ok()
 }
 
@@ -96,7 +98,7 @@ mod tests {
         let second = Presence::claim(room.path(), "loan").unwrap();
         let [one, other] = [first.token().to_owned(), second.token().to_owned()];
         assert_ne!(one, other);
-        assert_eq!(pid_of(&one), Some(std::process::id()));
+        assert_eq!(pid_of(&one), Some(Pid::own()));
         assert!(lives(room.path(), &one) && lives(room.path(), &other));
         drop(first);
         assert!(!lives(room.path(), &one) && lives(room.path(), &other));

@@ -11,6 +11,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Linux, Result};
 
 /// Why a program would gain privileges when this process executes it.
@@ -28,7 +30,7 @@ pub enum Gain {
 pub fn gain(path: &Path) -> Result<Option<Gain>> {
     let failed = |error| Error::io("look at", path.display(), error);
     let metadata = std::fs::metadata(path).map_err(failed)?;
-    let me = std::process::id();
+    let me = Pid::own();
     if Linux::live().status(me)?.no_new_privileges == Some(true) || no_suid(path)? {
         return Ok(None);
     }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Linux, Result};
 
 /// `PF_KTHREAD`: the process is a thread of the kernel.
@@ -24,15 +26,15 @@ pub enum Capability {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Name of the command, at most 15 bytes.
     pub comm: String,
     /// One letter: `R`unning, `S`leeping, `D` waiting for a disk, `Z`ombie, s`T`opped …
     pub state: char,
     /// Its parent.
-    pub parent: u32,
+    pub parent: Pid,
     /// Its process group.
-    pub group: u32,
+    pub group: Pid,
     /// Whether it is a thread of the kernel.
     pub kernel_thread: bool,
     /// Whether it is past its last instruction.
@@ -114,7 +116,7 @@ impl Status {
 
 impl Linux {
     /// Identity and CPU time of `pid`.
-    pub fn stat(&self, pid: u32) -> Result<Stat> {
+    pub fn stat(&self, pid: Pid) -> Result<Stat> {
         let text = self.read_of(pid, "stat")?;
         parse_stat(&text).ok_or_else(|| {
             Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
@@ -122,7 +124,7 @@ impl Linux {
     }
 
     /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
-    pub fn layout(&self, pid: u32) -> Result<ProgramLayout> {
+    pub fn layout(&self, pid: Pid) -> Result<ProgramLayout> {
         let text = self.read_of(pid, "stat")?;
         parse_layout(&text).ok_or_else(|| {
             Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
@@ -130,7 +132,7 @@ impl Linux {
     }
 
     /// Whether a thread will execute no instruction of its program any more: it is being killed, ends, or has ended.
-    pub fn is_ending(&self, thread: u32) -> bool {
+    pub fn is_ending(&self, thread: Pid) -> bool {
         let Ok(text) = self.read_of(thread, "status") else { return true };
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let pending = field("SigPnd:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
@@ -139,7 +141,7 @@ impl Linux {
     }
 
     /// Memory and permissions of `pid`.
-    pub fn status(&self, pid: u32) -> Result<Status> {
+    pub fn status(&self, pid: Pid) -> Result<Status> {
         let text = self.read_of(pid, "status")?;
         parse_status(&text).ok_or_else(|| {
             Error::malformed(
@@ -150,7 +152,7 @@ impl Linux {
     }
 
     /// All processes, in no particular order.
-    pub fn processes(&self) -> Result<Vec<u32>> {
+    pub fn processes(&self) -> Result<Vec<Pid>> {
         let proc = self.path("/proc");
         let entries =
             std::fs::read_dir(&proc).map_err(|error| Error::io("list", proc.display(), error))?;
@@ -158,7 +160,7 @@ impl Linux {
     }
 
     /// The process that thread `thread` belongs to.
-    pub fn thread_group(&self, thread: u32) -> Result<u32> {
+    pub fn thread_group(&self, thread: Pid) -> Result<Pid> {
         let text = self.read_of(thread, "status")?;
         let number = text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
         number.ok_or_else(|| {
@@ -175,7 +177,7 @@ impl Linux {
 
     /// The numbers of thread `thread` in the PID namespaces that it is in: first as seen from here, last as it sees
     /// itself.
-    pub fn numbers(&self, thread: u32) -> Result<Vec<u32>> {
+    pub fn numbers(&self, thread: Pid) -> Result<Vec<Pid>> {
         let text = self.read_of(thread, "status")?;
         let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let numbers = numbers.map(|text| text.split_whitespace().map(str::parse).collect());
@@ -188,7 +190,7 @@ impl Linux {
 
     /// The children of `pid` now. Where the kernel has no `children` files
     /// (`CONFIG_PROC_CHILDREN`), all processes are asked for their parent.
-    pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
+    pub fn children(&self, pid: Pid) -> Result<Vec<Pid>> {
         let tasks = self.process_file(pid, "task");
         let entries = std::fs::read_dir(&tasks)
             .map_err(|_| Error::new(Kind::Gone, "list", tasks.display(), "no such process"))?;
@@ -196,7 +198,7 @@ impl Linux {
         for task in entries.flatten() {
             match std::fs::read_to_string(task.path().join("children")) {
                 Ok(text) => children
-                    .extend(text.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+                    .extend(text.split_whitespace().filter_map(|pid| pid.parse::<Pid>().ok())),
                 Err(_) if !task.path().exists() => {} // The thread has ended meanwhile.
                 Err(_) => return self.children_by_parent(pid),
             }
@@ -204,21 +206,21 @@ impl Linux {
         Ok(children)
     }
 
-    fn children_by_parent(&self, parent: u32) -> Result<Vec<u32>> {
-        let is_child = |pid: &u32| self.stat(*pid).is_ok_and(|stat| stat.parent == parent);
+    fn children_by_parent(&self, parent: Pid) -> Result<Vec<Pid>> {
+        let is_child = |pid: &Pid| self.stat(*pid).is_ok_and(|stat| stat.parent == parent);
         Ok(self.processes()?.into_iter().filter(is_child).collect())
     }
 
     /// The thread of the kernel with this name, if it is visible from this PID namespace.
-    pub fn kernel_thread(&self, comm: &str) -> Result<Option<u32>> {
+    pub fn kernel_thread(&self, comm: &str) -> Result<Option<Pid>> {
         let is_it =
-            |pid: &u32| self.stat(*pid).is_ok_and(|stat| stat.kernel_thread && stat.comm == comm);
+            |pid: &Pid| self.stat(*pid).is_ok_and(|stat| stat.kernel_thread && stat.comm == comm);
         Ok(self.processes()?.into_iter().find(is_it))
     }
 
     /// CPU time of a process with one thread, such as one of the kernel's: exact where the kernel
     /// keeps scheduler statistics, in clock ticks elsewhere.
-    pub fn thread_cpu(&self, pid: u32) -> Result<Duration> {
+    pub fn thread_cpu(&self, pid: Pid) -> Result<Duration> {
         let exact = self.read_of(pid, "schedstat").ok();
         let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok());
         match exact {
@@ -229,7 +231,7 @@ impl Linux {
 
     /// How long the threads of a process were ready and waited for a CPU, all but thread `other`; `None` where the
     /// kernel keeps no scheduler statistics, or for more than `most` threads, each of which takes microseconds to ask.
-    pub fn waited(&self, pid: u32, other: u32, most: usize) -> Option<Duration> {
+    pub fn waited(&self, pid: Pid, other: Pid, most: usize) -> Option<Duration> {
         let tasks = std::fs::read_dir(self.process_file(pid, "task")).ok()?;
         let mut waited = 0_u64;
         for (number, task) in tasks.flatten().enumerate() {
@@ -296,12 +298,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // Numbered as in proc_pid_stat(5), where the state is field 3.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let pid_of = |field| u32::try_from(number(field)?).ok().map(Pid);
     Some(Stat {
         pid: pid.parse().ok()?,
         comm: comm.to_owned(),
         state: fields.first()?.chars().next()?,
-        parent: u32::try_from(number(4)?).ok()?,
-        group: u32::try_from(number(5)?).ok()?,
+        parent: pid_of(4)?,
+        group: pid_of(5)?,
         kernel_thread: number(9)? & KERNEL_THREAD != 0,
         exiting: number(9)? & EXITING != 0,
         minor_faults: number(10)?,
@@ -355,7 +358,7 @@ fn parse_status(text: &str) -> Option<Status> {
 }
 
 /// Whether two threads have one memory, not two (kcmp(2)). `None` where the kernel does not tell.
-pub fn same_memory(one: u32, other: u32) -> Option<bool> {
+pub fn same_memory(one: Pid, other: Pid) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call takes numbers only.
     let answer = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) };
@@ -363,11 +366,11 @@ pub fn same_memory(one: u32, other: u32) -> Option<bool> {
 }
 
 /// How many descriptors process `pid` may have: the soft and the hard limit.
-pub fn descriptor_limit(pid: u32) -> Result<(u64, u64)> {
+pub fn descriptor_limit(pid: Pid) -> Result<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set; `limit` is valid for writes.
     let done = unsafe {
-        libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit)
+        libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit)
     };
     if done == 0 {
         return Ok((limit.rlim_cur, limit.rlim_max));
@@ -376,11 +379,11 @@ pub fn descriptor_limit(pid: u32) -> Result<(u64, u64)> {
 }
 
 /// Sets the soft and the hard limit of descriptors of process `pid`.
-pub fn set_descriptor_limit(pid: u32, (soft, hard): (u64, u64)) -> Result<()> {
+pub fn set_descriptor_limit(pid: Pid, (soft, hard): (u64, u64)) -> Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: `limit` is only read; nothing is written back.
     let done = unsafe {
-        libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut())
+        libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut())
     };
     if done == 0 {
         Ok(())
@@ -393,19 +396,19 @@ pub fn set_descriptor_limit(pid: u32, (soft, hard): (u64, u64)) -> Result<()> {
 /// the program's doing.
 #[derive(Debug)]
 pub struct Lifted {
-    pid: u32,
+    pid: Pid,
     were: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
 }
 
 impl Lifted {
     /// Those of `pid`.
-    pub fn of(pid: u32) -> Self {
+    pub fn of(pid: Pid) -> Self {
         let mut were = Vec::new();
         for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
             let mut was = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: nothing is set; `was` is valid for writes.
             let known = unsafe {
-                libc::prlimit(pid as libc::pid_t, resource, std::ptr::null(), &mut was) == 0
+                libc::prlimit(pid.0 as libc::pid_t, resource, std::ptr::null(), &mut was) == 0
             };
             let everything = libc::rlimit { rlim_cur: u64::MAX, rlim_max: u64::MAX };
             let allowed = libc::rlimit { rlim_cur: was.rlim_max, rlim_max: was.rlim_max };
@@ -430,9 +433,9 @@ impl Drop for Lifted {
 }
 
 /// Sets a limit of a process; whether it is set.
-fn limit(pid: u32, resource: libc::__rlimit_resource_t, limit: &libc::rlimit) -> bool {
+fn limit(pid: Pid, resource: libc::__rlimit_resource_t, limit: &libc::rlimit) -> bool {
     // SAFETY: `limit` is only read; nothing is written back.
-    unsafe { libc::prlimit(pid as libc::pid_t, resource, limit, std::ptr::null_mut()) == 0 }
+    unsafe { libc::prlimit(pid.0 as libc::pid_t, resource, limit, std::ptr::null_mut()) == 0 }
 }
 
 #[cfg(test)]
@@ -444,8 +447,8 @@ mod tests {
     fn a_name_with_spaces_and_parentheses_does_not_confuse_the_fields() {
         let text = "7 (a) R (b) S 2 3 4 0 -1 2097216 10 0 11 0 250 50 0 0 25 5 6 0 23 0 0 1";
         let stat = parse_stat(text).unwrap();
-        assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (7, "a) R (b", 'S'));
-        assert_eq!((stat.parent, stat.group, stat.started), (2, 3, 23));
+        assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (Pid(7), "a) R (b", 'S'));
+        assert_eq!((stat.parent, stat.group, stat.started), (Pid(2), Pid(3), 23));
         assert_eq!(
             (stat.user, stat.system),
             (Duration::from_millis(2500), Duration::from_millis(500))
@@ -473,7 +476,7 @@ mod tests {
     #[test]
     fn cpu_time_of_this_process_grows_with_work() {
         let linux = Linux::live();
-        let me = std::process::id();
+        let me = Pid::own();
         let before = linux.stat(me).unwrap();
         let mut sum = 0_u64;
         while linux.stat(me).unwrap().user + linux.stat(me).unwrap().system
@@ -488,11 +491,11 @@ mod tests {
     fn a_child_is_among_the_children_of_this_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let linux = Linux::live();
-        let me = std::process::id();
-        assert!(linux.children(me).unwrap().contains(&child.id()));
-        assert!(linux.children_by_parent(me).unwrap().contains(&child.id()));
+        let me = Pid::own();
+        assert!(linux.children(me).unwrap().contains(&Pid(child.id())));
+        assert!(linux.children_by_parent(me).unwrap().contains(&Pid(child.id())));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(linux.stat(child.id()).unwrap_err().kind(), Kind::Gone);
+        assert_eq!(linux.stat(Pid(child.id())).unwrap_err().kind(), Kind::Gone);
     }
 }

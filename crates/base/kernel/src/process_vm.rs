@@ -2,29 +2,31 @@
 //! it. Needs the right to trace the process: same user and dumpable, or `CAP_SYS_PTRACE`; Yama may
 //! ask for more (see [`crate::yama`]).
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Result};
 
 /// Fills `into` from address `from` of process `pid`. Reads all of it or fails.
-pub fn read(pid: u32, from: u64, into: &mut [u8]) -> Result<()> {
+pub fn read(pid: Pid, from: u64, into: &mut [u8]) -> Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: from as usize as *mut _, iov_len: into.len() };
     // SAFETY: `local` is the exclusively borrowed `into`, valid for writes of its length; `remote` is
     // only an address in the other process, which the kernel checks; both arrays have one element.
-    let moved = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+    let moved = unsafe { libc::process_vm_readv(pid.0 as libc::pid_t, &local, 1, &remote, 1, 0) };
     finish("read", pid, from, into.len(), moved)
 }
 
 /// Writes all of `bytes` to address `to` of process `pid`, or fails (part may have been written).
-pub fn write(pid: u32, to: u64, bytes: &[u8]) -> Result<()> {
+pub fn write(pid: Pid, to: u64, bytes: &[u8]) -> Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: to as usize as *mut _, iov_len: bytes.len() };
     // SAFETY: the kernel only reads `local`, which is the borrowed `bytes`; `remote` is only an
     // address in the other process, which the kernel checks; both arrays have one element.
-    let moved = unsafe { libc::process_vm_writev(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+    let moved = unsafe { libc::process_vm_writev(pid.0 as libc::pid_t, &local, 1, &remote, 1, 0) };
     finish("write", pid, to, bytes.len(), moved)
 }
 
-fn finish(action: &'static str, pid: u32, address: u64, asked: usize, moved: isize) -> Result<()> {
+fn finish(action: &'static str, pid: Pid, address: u64, asked: usize, moved: isize) -> Result<()> {
     let object = || format!("{asked} bytes at {address:#x} of process {pid}");
     match usize::try_from(moved) {
         Ok(moved) if moved == asked => Ok(()),
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_process_can_read_and_write_itself() {
-        let me = std::process::id();
+        let me = Pid::own();
         let mut source = *b"before";
         let mut copy = [0_u8; 6];
         read(me, source.as_ptr() as u64, &mut copy).unwrap();
@@ -63,14 +65,14 @@ mod tests {
 
     #[test]
     fn an_unmapped_address_is_an_error_that_names_it() {
-        let error = read(std::process::id(), 8, &mut [0; 8]).unwrap_err();
+        let error = read(Pid::own(), 8, &mut [0; 8]).unwrap_err();
         assert!(error.to_string().contains("8 bytes at 0x8 of process"), "{error}");
     }
 
     #[test]
     fn a_process_that_is_gone_is_told_apart() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
+        let pid = Pid(child.id());
         child.wait().unwrap();
         assert_eq!(read(pid, 4096, &mut [0; 8]).unwrap_err().kind(), Kind::Gone);
     }

@@ -12,6 +12,8 @@ use std::ptr;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Result};
 
 /// What a traced thread has to say.
@@ -66,14 +68,14 @@ pub const FOLLOW_CALLS: i32 = FOLLOW | libc::PTRACE_O_TRACESECCOMP | libc::PTRAC
 /// The general registers of a stopped thread.
 pub type Registers = libc::user_regs_struct;
 
-fn request(what: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<()> {
+fn request(what: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the requests made through here take numbers, or pointers to live values of the caller in
     // this module with the size that the request writes.
-    let done = unsafe { libc::ptrace(what, thread as libc::pid_t, address, data) };
+    let done = unsafe { libc::ptrace(what, thread.0 as libc::pid_t, address, data) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn of(action: &'static str, thread: u32) -> impl FnOnce(io::Error) -> Error {
+fn of(action: &'static str, thread: Pid) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::io(action, format_args!("thread {thread}"), error)
 }
 
@@ -81,7 +83,7 @@ fn of(action: &'static str, thread: u32) -> impl FnOnce(io::Error) -> Error {
 #[derive(Debug)]
 pub struct Launched {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     gone: Cell<bool>,
     go: OwnedFd,
     failure: OwnedFd,
@@ -207,48 +209,48 @@ pub fn launch(
             libc::_exit(127);
         }
     }
-    Ok(Launched { pid: pid as u32, gone: Cell::new(false), go, failure })
+    Ok(Launched { pid: Pid(pid as u32), gone: Cell::new(false), go, failure })
 }
 
 /// Attaches to a thread without stopping it, with these options.
-pub fn seize(thread: u32, options: i32) -> Result<()> {
+pub fn seize(thread: Pid, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, thread, 0, options as usize).map_err(|error| {
         of("trace", thread)(error).advise("run as root or as the user who owns the process, and only one tracer at a time; see pagemill doctor")
     })
 }
 
 /// Asks a seized thread to stop; it reports [`Stop::Interrupted`].
-pub fn interrupt(thread: u32) -> Result<()> {
+pub fn interrupt(thread: Pid) -> Result<()> {
     request(libc::PTRACE_INTERRUPT, thread, 0, 0).map_err(of("stop", thread))
 }
 
 /// Sets a stopped thread going, with this signal (0: none).
-pub fn resume(thread: u32, signal: i32) -> Result<()> {
+pub fn resume(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
 /// Lets a stopped thread go on untraced, with this signal (0: none).
-pub fn detach(thread: u32, signal: i32) -> Result<()> {
+pub fn detach(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_DETACH, thread, 0, signal as usize).map_err(of("let go", thread))
 }
 
 /// As [`resume`], until the next entry to or exit from a system call.
-pub fn resume_to_system_call(thread: u32, signal: i32) -> Result<()> {
+pub fn resume_to_system_call(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_SYSCALL, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
 /// Sets a stopped thread going for one instruction.
-pub fn step(thread: u32) -> Result<()> {
+pub fn step(thread: Pid) -> Result<()> {
     request(libc::PTRACE_SINGLESTEP, thread, 0, 0).map_err(of("step", thread))
 }
 
 /// As [`resume`], but leaves a thread of a stopped process stopped and still tells what happens to it.
-pub fn listen(thread: u32) -> Result<()> {
+pub fn listen(thread: Pid) -> Result<()> {
     request(libc::PTRACE_LISTEN, thread, 0, 0).map_err(of("resume", thread))
 }
 
 /// The registers of a stopped thread.
-pub fn registers(thread: u32) -> Result<Registers> {
+pub fn registers(thread: Pid) -> Result<Registers> {
     // SAFETY: all of `Registers` is integers, for which zero is valid.
     let mut registers: Registers = unsafe { std::mem::zeroed() };
     request(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers) as usize)
@@ -257,14 +259,14 @@ pub fn registers(thread: u32) -> Result<Registers> {
 }
 
 /// Sets the registers of a stopped thread.
-pub fn set_registers(thread: u32, registers: &Registers) -> Result<()> {
+pub fn set_registers(thread: Pid, registers: &Registers) -> Result<()> {
     request(libc::PTRACE_SETREGS, thread, 0, (&raw const *registers) as usize)
         .map_err(of("set registers of", thread))
 }
 
 /// Writes into the memory of a stopped thread at `address`, also where the program itself may not write: what it maps
 /// privately there becomes its own.
-pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> Result<()> {
+pub fn poke(thread: Pid, address: u64, bytes: &[u8]) -> Result<()> {
     for (index, word) in bytes.chunks_exact(8).enumerate() {
         let word = usize::from_ne_bytes(std::array::from_fn(|at| word[at]));
         request(libc::PTRACE_POKEDATA, thread, address as usize + 8 * index, word)
@@ -274,7 +276,7 @@ pub fn poke(thread: u32, address: u64, bytes: &[u8]) -> Result<()> {
 }
 
 /// The blocked signals of a stopped thread, a bit each.
-pub fn signal_mask(thread: u32) -> Result<u64> {
+pub fn signal_mask(thread: Pid) -> Result<u64> {
     let mut mask = 0_u64;
     request(libc::PTRACE_GETSIGMASK, thread, 8, (&raw mut mask) as usize)
         .map_err(of("look at", thread))?;
@@ -282,13 +284,13 @@ pub fn signal_mask(thread: u32) -> Result<u64> {
 }
 
 /// Sets the blocked signals of a stopped thread.
-pub fn set_signal_mask(thread: u32, mask: u64) -> Result<()> {
+pub fn set_signal_mask(thread: Pid, mask: u64) -> Result<()> {
     request(libc::PTRACE_SETSIGMASK, thread, 8, (&raw const mask) as usize)
         .map_err(of("set signals of", thread))
 }
 
 /// The number that came with the last event of a stopped thread.
-pub fn message(thread: u32) -> Result<u64> {
+pub fn message(thread: Pid) -> Result<u64> {
     let mut message = 0_u64;
     request(libc::PTRACE_GETEVENTMSG, thread, 0, (&raw mut message) as usize)
         .map_err(of("look at", thread))?;
@@ -296,18 +298,18 @@ pub fn message(thread: u32) -> Result<u64> {
 }
 
 /// The next thread with something to say; `None` if none has at the moment, or none is left.
-pub fn poll() -> Result<Option<(u32, Stop)>> {
+pub fn poll() -> Result<Option<(Pid, Stop)>> {
     wait(-1, libc::WNOHANG)
 }
 
 /// What `thread` has to say; `None` if nothing at the moment.
-pub fn poll_one(thread: u32) -> Result<Option<Stop>> {
-    Ok(wait(thread as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
+pub fn poll_one(thread: Pid) -> Result<Option<Stop>> {
+    Ok(wait(thread.0 as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
 }
 
 /// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`. Its end is left for
 /// [`poll`] to tell: whoever waits here for something else may drop it.
-pub fn wait_for(thread: u32, limit: Duration) -> Result<Stop> {
+pub fn wait_for(thread: Pid, limit: Duration) -> Result<Stop> {
     crate::heartbeat::beat();
     let end = Instant::now() + limit;
     loop {
@@ -342,12 +344,12 @@ pub fn wait_for(thread: u32, limit: Duration) -> Result<Stop> {
 }
 
 /// A stop of `thread`'s, or what else `flags` ask for; `None`: nothing, or the call was interrupted.
-fn told(thread: u32, flags: i32) -> Result<Option<Stop>> {
+fn told(thread: Pid, flags: i32) -> Result<Option<Stop>> {
     let flags = flags | libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: all zeros is a value of the structure.
     let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `told` is valid for writes.
-    if unsafe { libc::waitid(libc::P_PID, thread, &raw mut told, flags) } != 0 {
+    if unsafe { libc::waitid(libc::P_PID, thread.0, &raw mut told, flags) } != 0 {
         let error = io::Error::last_os_error();
         let error = match error.raw_os_error() {
             Some(libc::EINTR) => return Ok(None),
@@ -423,14 +425,14 @@ impl Drop for Alarm {
 }
 
 /// Of this thread's tracees only: another thread may trace programs of its own.
-fn wait(pid: libc::pid_t, flags: i32) -> Result<Option<(u32, Stop)>> {
+fn wait(pid: libc::pid_t, flags: i32) -> Result<Option<(Pid, Stop)>> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is valid for writes.
         let found =
             unsafe { libc::waitpid(pid, &mut status, flags | libc::__WALL | libc::__WNOTHREAD) };
         if found > 0 {
-            return Ok(Some((found as u32, decode(status))));
+            return Ok(Some((Pid(found as u32), decode(status))));
         }
         if found == 0 {
             return Ok(None);

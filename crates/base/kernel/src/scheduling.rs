@@ -8,6 +8,8 @@
 use std::io;
 use std::thread;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result};
 
 /// Makes a thread of its own a real-time thread of the lowest priority, for as long as that takes to find out.
@@ -49,13 +51,13 @@ pub fn yield_to_others() {
 /// Processors that a thread may run on, a bit each, as the kernel has them.
 type Processors = [u8; 1024];
 
-fn processors_of(thread: u32) -> Option<Processors> {
+fn processors_of(thread: Pid) -> Option<Processors> {
     let mut processors = [0; 1024];
     // SAFETY: `processors` is valid for writes of the length given.
     let found = unsafe {
         libc::syscall(
             libc::SYS_sched_getaffinity,
-            thread as libc::pid_t,
+            thread.0 as libc::pid_t,
             processors.len(),
             processors.as_mut_ptr(),
         )
@@ -63,12 +65,12 @@ fn processors_of(thread: u32) -> Option<Processors> {
     (found > 0).then_some(processors)
 }
 
-fn set_processors(thread: u32, processors: &Processors) -> bool {
+fn set_processors(thread: Pid, processors: &Processors) -> bool {
     // SAFETY: `processors` is valid for reads of the length given.
     let done = unsafe {
         libc::syscall(
             libc::SYS_sched_setaffinity,
-            thread as libc::pid_t,
+            thread.0 as libc::pid_t,
             processors.len(),
             processors.as_ptr(),
         )
@@ -92,7 +94,7 @@ fn only(processor: usize) -> Processors {
 
 /// Has a thread or process of ours run on this processor alone from now on: waking it costs little there, where it
 /// takes over from who wakes it. Where the kernel refuses it runs where it did.
-pub fn keep_on(thread: u32, processor: usize) {
+pub fn keep_on(thread: Pid, processor: usize) {
     set_processors(thread, &only(processor));
 }
 
@@ -106,7 +108,7 @@ pub struct Near {
 impl Near {
     /// Keeps to those of `processors` that the thread may use; `None` where that is none, or the kernel refuses.
     pub fn to(processors: &[u32]) -> Option<Self> {
-        let before = processors_of(0)?;
+        let before = processors_of(Pid(0))?;
         let mut wanted = [0; 1024];
         for &processor in processors {
             let at = processor as usize / 8;
@@ -114,14 +116,14 @@ impl Near {
                 *byte |= may & 1 << (processor % 8);
             }
         }
-        let some = wanted.iter().any(|byte| *byte != 0) && set_processors(0, &wanted);
+        let some = wanted.iter().any(|byte| *byte != 0) && set_processors(Pid(0), &wanted);
         some.then_some(Self { before, thread: std::marker::PhantomData })
     }
 }
 
 impl Drop for Near {
     fn drop(&mut self) {
-        set_processors(0, &self.before);
+        set_processors(Pid(0), &self.before);
     }
 }
 
@@ -135,16 +137,19 @@ impl Drop for Near {
 pub struct Together {
     own: Processors,
     others: Processors,
-    threads: Vec<u32>,
+    threads: Vec<Pid>,
 }
 
 impl Together {
     /// Keeps the caller and `thread`, which is stopped, on the caller's processor; `None` if `thread` may not run there
     /// or the kernel refuses.
-    pub fn with(thread: u32) -> Option<Self> {
-        let (own, others, here) = (processors_of(0)?, processors_of(thread)?, this_processor()?);
+    pub fn with(thread: Pid) -> Option<Self> {
+        let (own, others, here) =
+            (processors_of(Pid(0))?, processors_of(thread)?, this_processor()?);
         let one = only(here);
-        if others.iter().zip(&one).all(|(may, here)| may & here == 0) || !set_processors(0, &one) {
+        if others.iter().zip(&one).all(|(may, here)| may & here == 0)
+            || !set_processors(Pid(0), &one)
+        {
             return None;
         }
         let mut together = Self { own, others, threads: Vec::new() };
@@ -156,7 +161,7 @@ impl Together {
     }
 
     /// A thread that `thread` has cloned since.
-    pub fn also(&mut self, thread: u32) {
+    pub fn also(&mut self, thread: Pid) {
         self.threads.push(thread);
     }
 }
@@ -166,7 +171,7 @@ impl Drop for Together {
         for &thread in &self.threads {
             set_processors(thread, &self.others);
         }
-        set_processors(0, &self.own);
+        set_processors(Pid(0), &self.own);
     }
 }
 
@@ -180,32 +185,32 @@ mod tests {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = thread::spawn(move || {
             // SAFETY: no memory.
-            tell.send(unsafe { libc::gettid() } as u32).ok();
+            tell.send(Pid(unsafe { libc::gettid() } as u32)).ok();
             ended.recv().ok();
         });
         let Ok(thread) = told.recv() else { panic!("the other thread has ended") };
-        let before = (processors_of(0), processors_of(thread));
+        let before = (processors_of(Pid(0)), processors_of(thread));
         let together = Together::with(thread);
         let count = |of: Option<Processors>| -> u32 {
             of.iter().flatten().map(|byte| byte.count_ones()).sum()
         };
         assert!(together.is_some());
-        assert_eq!((count(processors_of(0)), count(processors_of(thread))), (1, 1));
-        assert_eq!(processors_of(0), processors_of(thread));
+        assert_eq!((count(processors_of(Pid(0))), count(processors_of(thread))), (1, 1));
+        assert_eq!(processors_of(Pid(0)), processors_of(thread));
         drop(together);
-        assert_eq!((processors_of(0), processors_of(thread)), before);
+        assert_eq!((processors_of(Pid(0)), processors_of(thread)), before);
         drop(end);
         assert!(other.join().is_ok());
     }
 
     #[test]
     fn a_thread_that_is_gone_keeps_nobody() {
-        let before = processors_of(0);
+        let before = processors_of(Pid(0));
         // SAFETY: no memory.
-        let ended = thread::spawn(|| unsafe { libc::gettid() } as u32).join();
+        let ended = thread::spawn(|| Pid(unsafe { libc::gettid() } as u32)).join();
         let Ok(thread) = ended else { panic!("the other thread failed") };
         drop(Together::with(thread));
-        assert_eq!(processors_of(0), before);
+        assert_eq!(processors_of(Pid(0)), before);
     }
 
     #[test]

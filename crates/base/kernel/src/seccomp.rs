@@ -11,6 +11,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result, injected};
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -244,7 +246,7 @@ pub struct Notified {
     /// Names the notification in the answer.
     pub id: u64,
     /// Thread that makes the call; 0 if it is not to be seen from here.
-    pub thread: u32,
+    pub thread: Pid,
     flags: u32,
     /// Number of the system call.
     pub number: i32,
@@ -265,7 +267,7 @@ impl Notified {
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));
         Self {
             id: long(0),
-            thread: word(8),
+            thread: Pid(word(8)),
             flags: word(12),
             number: word(16) as i32,
             architecture: word(20),

@@ -13,6 +13,8 @@ use std::process::Command;
 use std::ptr;
 use std::time::Duration;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result};
 
 /// What a user, a terminal or a service manager sends to a program. `SIGKILL` and `SIGSTOP` cannot be
@@ -152,18 +154,18 @@ impl Drop for Signals {
 }
 
 /// Sends `signal` to process `pid`.
-pub fn send(pid: u32, signal: i32) -> Result<()> {
+pub fn send(pid: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
-    match unsafe { libc::kill(pid as libc::pid_t, signal) } {
+    match unsafe { libc::kill(pid.0 as libc::pid_t, signal) } {
         0 => Ok(()),
         _ => Err(Error::last("send", format_args!("signal {signal} to process {pid}"))),
     }
 }
 
 /// Sends `signal` to all processes of the group that `leader` leads.
-pub fn send_to_group(leader: u32, signal: i32) -> Result<()> {
+pub fn send_to_group(leader: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
-    match unsafe { libc::kill(-(leader as libc::pid_t), signal) } {
+    match unsafe { libc::kill(-(leader.0 as libc::pid_t), signal) } {
         0 => Ok(()),
         _ => Err(Error::last("send", format_args!("signal {signal} to group {leader}"))),
     }
@@ -171,7 +173,7 @@ pub fn send_to_group(leader: u32, signal: i32) -> Result<()> {
 
 /// Stops this process until somebody continues it.
 pub fn stop_myself() -> Result<()> {
-    send(std::process::id(), libc::SIGSTOP)
+    send(Pid::own(), libc::SIGSTOP)
 }
 
 /// Makes a write past `RLIMIT_FSIZE` an error (`EFBIG`) and no longer the end of this process. Programs that it

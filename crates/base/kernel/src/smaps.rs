@@ -6,6 +6,8 @@
 //!
 //! A field that this kernel does not print is `None`.
 
+use pagemill_model::Pid;
+
 use crate::maps::Mapping;
 use crate::{Error, Kind, Linux, Result};
 
@@ -116,7 +118,7 @@ impl MappingUsage {
 impl Linux {
     /// Physical memory of the whole process `pid`. Kernels before 4.14 have no rollup; there the sum
     /// over its mappings is returned.
-    pub fn smaps_rollup(&self, pid: u32) -> Result<Usage> {
+    pub fn smaps_rollup(&self, pid: Pid) -> Result<Usage> {
         match self.read_of(pid, "smaps_rollup") {
             Ok(text) => {
                 let path = self.process_file(pid, "smaps_rollup");
@@ -138,12 +140,12 @@ impl Linux {
 
     /// Marks all pages of `pid` as not accessed: [`Usage::referenced`] counts from here (proc_pid_clear_refs(5)). The
     /// program's next access to each page walks its page table again, and costs no more than that.
-    pub fn clear_referenced(&self, pid: u32) -> Result<()> {
+    pub fn clear_referenced(&self, pid: Pid) -> Result<()> {
         self.write(format!("/proc/{pid}/clear_refs"), "1")
     }
 
     /// Physical memory of each mapping of `pid`, in address order.
-    pub fn smaps(&self, pid: u32) -> Result<Vec<MappingUsage>> {
+    pub fn smaps(&self, pid: Pid) -> Result<Vec<MappingUsage>> {
         let text = self.read_of(pid, "smaps")?;
         parse(&text).map_err(|why| Error::malformed(self.process_file(pid, "smaps").display(), why))
     }
@@ -217,7 +219,7 @@ mod tests {
     fn memory_that_this_process_touches_shows_in_its_rollup() {
         // More than the tests beside this one hold, which come and go: a difference of two looks would count theirs.
         let ballast = vec![1_u8; 256 << 20];
-        let seen = Linux::live().smaps_rollup(std::process::id()).unwrap().pss_anon.unwrap();
+        let seen = Linux::live().smaps_rollup(Pid::own()).unwrap().pss_anon.unwrap();
         assert!(seen >= ballast.len() as u64, "{seen} of {} B", ballast.len());
     }
 }

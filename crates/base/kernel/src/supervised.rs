@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Kind, Linux, Result};
 
 /// Which of the two the caller is.
@@ -24,11 +26,11 @@ pub struct Supervised(libc::pid_t);
 
 /// The parent, to its child.
 #[derive(Clone, Copy, Debug)]
-pub struct Supervisor(u32);
+pub struct Supervisor(Pid);
 
 /// Goes on in a child as well as here. The caller must be the only thread: an error otherwise.
 pub fn split() -> Result<Side> {
-    let parent = std::process::id();
+    let parent = Pid::own();
     if Linux::live().threads(parent)?.len() > 1 {
         let why = "it has several threads, of which a child would have one";
         return Err(Error::new(Kind::Busy, "fork", format_args!("process {parent}"), why));
@@ -43,8 +45,8 @@ pub fn split() -> Result<Side> {
 
 impl Supervised {
     /// Its number.
-    pub fn id(self) -> u32 {
-        self.0 as u32
+    pub fn id(self) -> Pid {
+        Pid(self.0 as u32)
     }
 
     /// How it ended, if it has.
@@ -62,7 +64,7 @@ impl Supervised {
 impl Supervisor {
     /// Whether the parent lives.
     pub fn lives(self) -> bool {
-        std::os::unix::process::parent_id() == self.0
+        std::os::unix::process::parent_id() == self.0.0
     }
 }
 

@@ -16,12 +16,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
 
+use pagemill_model::Pid;
+
 use crate::{Error, Result};
 
 /// A started program that waits.
 #[derive(Debug)]
 pub struct Suspended {
-    pid: u32,
+    pid: Pid,
     release: File,
     starting: JoinHandle<io::Result<Child>>,
 }
@@ -43,7 +45,7 @@ impl Suspended {
             let mut byte = [0];
             // SAFETY: the descriptor is the child's copy, which only this closure knows of.
             unsafe { libc::close(mine) };
-            (&tell).write_all(&std::process::id().to_ne_bytes())?;
+            (&tell).write_all(&Pid::own().0.to_ne_bytes())?;
             (&wait).read_exact(&mut byte)
         };
         // SAFETY: between fork and exec the closure makes the system calls close, getpid, write and
@@ -59,7 +61,7 @@ impl Suspended {
         let starting = crate::thread::start(start)?;
         let mut pid = [0; 4];
         match told.read_exact(&mut pid) {
-            Ok(()) => Ok(Ok(Self { pid: u32::from_ne_bytes(pid), release, starting })),
+            Ok(()) => Ok(Ok(Self { pid: Pid(u32::from_ne_bytes(pid)), release, starting })),
             Err(error) => match starting.join() {
                 Ok(Err(error)) => Ok(Err(error)),
                 _ => Err(Error::io("start", "a program", error)),
@@ -68,7 +70,7 @@ impl Suspended {
     }
 
     /// The process that waits, and that the program will be.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -96,9 +98,9 @@ mod tests {
         let pid = suspended.pid();
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!mark.exists());
-        assert_eq!(Linux::live().stat(pid).unwrap().parent, std::process::id());
+        assert_eq!(Linux::live().stat(pid).unwrap().parent, Pid::own());
         let mut child = suspended.release().unwrap();
-        assert_eq!(child.id(), pid);
+        assert_eq!(Pid(child.id()), pid);
         assert!(child.wait().unwrap().success() && mark.exists());
     }
 

@@ -120,22 +120,24 @@ pub fn mapped_and_unmapped(bytes: usize, count: usize) -> Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::*;
 
     #[test]
     fn pages_that_are_dropped_are_faults_again() {
-        let before = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        let before = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
         assert_eq!(again(100, 3).unwrap().len(), 3);
         mapped_and_unmapped(1 << 16, 5).unwrap();
-        let after = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        let after = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
         assert!(after - before >= 400, "{} faults", after - before);
     }
 
     #[test]
     fn each_page_is_touched_and_timed_once() {
-        let before = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        let before = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
         let times = timed(200).unwrap();
-        let after = crate::Linux::live().stat(std::process::id()).unwrap().minor_faults;
+        let after = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
         assert_eq!(times.len(), 200);
         assert!(after - before >= 400, "{} faults", after - before);
         assert_ne!(pages(1).unwrap(), 0);

@@ -23,6 +23,7 @@ use pagemill_heap::config;
 use pagemill_heap::stats::{MAGIC, StatsPage};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Error, Kind, Linux, process_vm};
+use pagemill_model::Pid;
 use serde::Serialize;
 
 /// The name under which the library exports its page.
@@ -36,7 +37,7 @@ const HEADER: usize = 3 * size_of::<u64>();
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Address of the page in that process.
     pub address: u64,
 }
@@ -199,7 +200,7 @@ impl Page {
 ///
 /// Files whose name contains `pagemill` are looked at first, then the other mapped ELF files: the
 /// library may have been renamed.
-pub fn locate(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Option<Page>> {
+pub fn locate(linux: &Linux, pid: Pid) -> pagemill_kernel::Result<Option<Page>> {
     let maps = linux.maps(pid)?;
     let mut files: Vec<&Mapping> = Vec::new();
     for mapping in maps.iter().filter(|mapping| mapping.file().is_some()) {
@@ -218,7 +219,7 @@ pub fn locate(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Option<Page>> 
 
 /// The bytes of a mapped file. `map_files` reaches deleted and replaced files too but asks for
 /// privilege; the path is taken as the process sees it, and then as we do.
-fn image(linux: &Linux, pid: u32, mapping: &Mapping) -> Option<Vec<u8>> {
+fn image(linux: &Linux, pid: Pid, mapping: &Mapping) -> Option<Vec<u8>> {
     let Mapping { start, end, .. } = mapping;
     let file = mapping.file()?;
     let paths: [PathBuf; 3] = [
@@ -259,7 +260,7 @@ mod tests {
 
     /// A page as another process would see it.
     fn page_here(page: &StatsPage) -> Page {
-        Page { pid: std::process::id(), address: std::ptr::from_ref(page) as u64 }
+        Page { pid: Pid::own(), address: std::ptr::from_ref(page) as u64 }
     }
 
     fn started(size: u64) -> Box<StatsPage> {
@@ -343,6 +344,6 @@ mod tests {
 
     #[test]
     fn a_process_without_the_library_has_no_page() {
-        assert_eq!(locate(&Linux::live(), std::process::id()).unwrap(), None);
+        assert_eq!(locate(&Linux::live(), Pid::own()).unwrap(), None);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_model::Pid;
 
 use super::prepare::cannot_execute;
 use crate::exit::Exit;
@@ -17,7 +18,7 @@ pub trait Companion {
     const WHAT: &'static str;
 
     /// The program has started.
-    fn watch(&mut self, pid: u32);
+    fn watch(&mut self, pid: Pid);
 
     /// Looks once; returns how long to wait before the next look.
     fn tick(&mut self) -> Result<Duration>;
@@ -65,7 +66,7 @@ pub fn supervise<C: Companion>(
             return Ok(exit);
         }
     };
-    companion.watch(child.id());
+    companion.watch(Pid(child.id()));
     let status = attend(&mut child, signals, &mut companion);
     end(companion);
     let status = status?;
@@ -103,7 +104,7 @@ fn attend<C: Companion>(
         // The terminal's own signals have reached the child already: it is in the same group. One
         // that the child has ended before is lost like any signal to an ended process.
         if !received.from_kernel {
-            let _ = signal::send(child.id(), received.signal);
+            let _ = signal::send(Pid(child.id()), received.signal);
         }
         if signal::STOPS.contains(&received.signal) {
             // While stopped we cannot govern.

@@ -46,7 +46,7 @@ pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};
 pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;
 pub use tiers::{TierDecision, TierOutcome, TierView};
-pub use units::{Bytes, Nanos, PageRange};
+pub use units::{Bytes, Nanos, Order, PageRange, Pid, Vpn};
 
 /// This tool and its version, as the files that it writes name it.
 pub const TOOL: &str = concat!("pagemill ", env!("CARGO_PKG_VERSION"));

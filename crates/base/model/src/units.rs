@@ -26,6 +26,28 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
+/// The number of a process, or of one of its threads (`pid_t`).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Pid(pub u32);
+
+/// The number of a virtual page: its address divided by the bytes of a page.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Vpn(pub u64);
+
+/// A block of the buddy allocator has 2 to the power of its order base pages.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Order(pub u8);
+
 /// Pages side by side: the address of the first, and the first address after the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageRange {
@@ -59,6 +81,77 @@ impl PageRange {
     /// What of it lies in another.
     pub fn within(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+}
+
+impl Pid {
+    /// This process.
+    pub fn own() -> Self {
+        Self(std::process::id())
+    }
+}
+
+impl From<Pid> for i64 {
+    fn from(pid: Pid) -> Self {
+        Self::from(pid.0)
+    }
+}
+
+impl From<Pid> for u64 {
+    fn from(pid: Pid) -> Self {
+        Self::from(pid.0)
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Pid {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl Vpn {
+    /// That of the page of `size` bytes in which an address lies.
+    pub const fn of(address: u64, size: u64) -> Self {
+        Self(address / size)
+    }
+
+    /// Its first address; the greatest there is, of a page beyond that.
+    pub const fn address(self, size: u64) -> u64 {
+        self.0.saturating_mul(size)
+    }
+}
+
+impl Order {
+    /// Base pages of a block; the greatest number there is, of an order that no kernel has.
+    pub const fn pages(self) -> u64 {
+        if self.0 < u64::BITS as u8 { 1 << self.0 } else { u64::MAX }
+    }
+
+    /// Where it stands in a list of orders, from 0 on.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Order {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
     }
 }
 
@@ -118,12 +211,12 @@ const SIZES: [(&str, char, f64); 7] = [
     ("EiB", 'e', 1152921504606846976.0),
 ];
 
-/// Ten characters wide, so that columns of sizes line up: ` 176.0 MiB`.
 /// A number of things in words: `1 sample`, `2 samples`.
 pub fn counted(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
+/// Ten characters wide, so that columns of sizes line up: ` 176.0 MiB`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(bytes) = *self;
@@ -242,6 +335,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn numbers_with_a_name_are_written_and_read_as_plain_ones() {
+        let plain = |value: serde_json::Value| value.to_string();
+        let (pid, page, order) = (Pid(17), Vpn::of(0x7fff_1234, 4096), Order(9));
+        assert_eq!((pid.to_string(), order.to_string()), ("17".into(), "9".into()));
+        assert_eq!(plain(serde_json::json!([pid, page, order])), "[17,524273,9]");
+        assert_eq!(("17".parse(), "9".parse()), (Ok(pid), Ok(order)));
+        assert!("-1".parse::<Pid>().is_err() && "300".parse::<Order>().is_err());
+        assert_eq!((page.address(4096), Vpn(u64::MAX).address(2)), (0x7fff_1000, u64::MAX));
+        assert_eq!((order.pages(), Order(64).pages()), (512, u64::MAX));
+    }
 
     #[test]
     fn one_thing_is_one() {

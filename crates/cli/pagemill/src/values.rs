@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
-use pagemill_model::Nanos;
+use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::{RECORDERS, RecorderKind};
 #[cfg(target_arch = "x86_64")]
 use pagemill_tracer::FaultSource;
@@ -23,7 +23,7 @@ pub fn interval(text: &str) -> Result<Nanos, String> {
 }
 
 /// A running process: its id, or its name if one process has it.
-pub fn process(text: &str) -> Result<u32, String> {
+pub fn process(text: &str) -> Result<Pid, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map_err(|_| format!("no process id is as large as {text}"));
     }
@@ -31,22 +31,22 @@ pub fn process(text: &str) -> Result<u32, String> {
 }
 
 /// Processes of this name. The kernel keeps the first 15 bytes of a name.
-fn named(linux: &Linux, name: &str) -> Vec<u32> {
+fn named(linux: &Linux, name: &str) -> Vec<Pid> {
     const KEPT: usize = 15;
     let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
-    let has_it = |pid: &u32| linux.stat(*pid).is_ok_and(|stat| stat.comm.as_bytes() == kept);
-    let mut found: Vec<u32> = linux.processes().unwrap_or_default();
-    found.retain(|pid| *pid != std::process::id() && has_it(pid));
+    let has_it = |pid: &Pid| linux.stat(*pid).is_ok_and(|stat| stat.comm.as_bytes() == kept);
+    let mut found: Vec<Pid> = linux.processes().unwrap_or_default();
+    found.retain(|pid| *pid != Pid::own() && has_it(pid));
     found.sort_unstable();
     found
 }
 
-fn one_named(name: &str, found: &[u32]) -> Result<u32, String> {
+fn one_named(name: &str, found: &[Pid]) -> Result<Pid, String> {
     match found {
         [one] => Ok(*one),
         [] => Err(format!("no process is called {name:?} (give its id, or see: ps -eo pid,comm)")),
         [some @ .., last] => {
-            let some: Vec<String> = some.iter().map(u32::to_string).collect();
+            let some: Vec<String> = some.iter().map(Pid::to_string).collect();
             let several = format!("{} and {last}", some.join(", "));
             Err(format!("{} processes are called {name:?}: {several} (give one id)", found.len()))
         }
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn a_process_is_found_by_its_name_if_that_is_clear() {
-        let me = Linux::live().stat(std::process::id()).unwrap();
-        let own = one_named(&me.comm, &[7]);
-        assert_eq!(own, Ok(7));
-        assert_eq!(process("4711"), Ok(4711));
+        let me = Linux::live().stat(Pid(std::process::id())).unwrap();
+        let own = one_named(&me.comm, &[Pid(7)]);
+        assert_eq!(own, Ok(Pid(7)));
+        assert_eq!(process("4711"), Ok(Pid(4711)));
         for text in ["99999999999", "no such process"] {
             assert!(process(text).is_err(), "{text}");
         }
-        let several = one_named("sh", &[3, 5, 8]).unwrap_err();
+        let several = one_named("sh", &[3, 5, 8].map(Pid)).unwrap_err();
         assert!(several.contains("3, 5 and 8"), "{several}");
     }
 
@@ -154,7 +154,7 @@ mod tests {
             .unwrap();
         let found = || named(&Linux::live(), "a-name-longer-than-fifteen");
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !found().contains(&sleeping.id()) {
+        while !found().contains(&Pid(sleeping.id())) {
             assert!(std::time::Instant::now() < end, "{:?}", found());
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -13,6 +13,8 @@ use serde_json::Value;
 use support::{Ran, compiled, pagemill, pagemill_with, ran};
 use tempfile::TempDir;
 
+use pagemill_model::Pid;
+
 /// Asks for huge pages and touches one base page of each.
 const SPARSE: &str = r#"
 #include <stdio.h>
@@ -337,7 +339,7 @@ fn a_running_process_is_looked_at_and_nothing_is_tried() {
     let pid = child.id().to_string();
     let linux = pagemill_kernel::Linux::live();
     let full =
-        || linux.smaps_rollup(child.id()).is_ok_and(|usage| usage.anonymous >= Some(20 << 20));
+        || linux.smaps_rollup(Pid(child.id())).is_ok_and(|usage| usage.anonymous >= Some(20 << 20));
     support::until("its memory", full);
     let seen = pagemill_with(&["advise", "-p", &pid, "--for", "1s", "--json"]);
     let shown = pagemill_with(&["advise", "-p", &pid, "--for", "300ms"]);

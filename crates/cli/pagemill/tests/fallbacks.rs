@@ -12,6 +12,7 @@ use std::process::Command;
 
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Capability;
+use pagemill_model::Pid;
 use serde_json::Value;
 use support::{Ran, compiled, installed, pagemill, ran, sites};
 
@@ -87,7 +88,7 @@ fn touched_and_written_pages_are_the_same_from_each_fault_source() {
 
 /// A command that runs pagemill as the user nobody, with copies of what it needs where that user reads.
 fn as_nobody(room: &Path) -> Option<Command> {
-    let me = Linux::live().status(std::process::id()).unwrap();
+    let me = Linux::live().status(Pid::own()).unwrap();
     if !me.can(Capability::SysAdmin) || Command::new("setpriv").arg("--version").output().is_err() {
         println!("skipped: only root, with setpriv(1), becomes another user");
         return None;

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use pagemill_kernel::Linux;
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::process::Capability;
+use pagemill_model::Pid;
 use serde_json::Value;
 use support::{Machine, Ran, compiled, pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
@@ -58,7 +59,7 @@ fn unable() -> Option<String> {
 /// Why small mappings get no pages of 64 KiB here, if so.
 fn unable_to_borrow() -> Option<String> {
     let linux = Linux::live();
-    let root = linux.status(std::process::id()).is_ok_and(|own| own.effective_uid == 0);
+    let root = linux.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0);
     if !root || linux.thp_medium().is_none() {
         return Some("pages of 64 KiB cannot be borrowed (root, Linux 6.8)".into());
     }
@@ -600,7 +601,7 @@ int main(void) {
 
 /// Why nobody can be helped from outside here, if so.
 fn unable_from_outside() -> Option<String> {
-    let pages = Pages::of(&Linux::live(), std::process::id());
+    let pages = Pages::of(&Linux::live(), Pid::own());
     pages.and_then(|pages| pages.may_collapse()).err().map(|error| error.to_string())
 }
 
@@ -702,7 +703,7 @@ fn the_systems_setting_is_as_found_after_success_failure_and_sigterm() {
     let machine = Machine::new();
     let mut run = borrowing(&machine, "exec sleep 1000");
     until("the loan", || machine.thp() == "always");
-    pagemill_kernel::signal::send(run.id(), 15).unwrap();
+    pagemill_kernel::signal::send(Pid(run.id()), 15).unwrap();
     run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
 }
@@ -745,7 +746,7 @@ fn another_user_cannot_hold_the_lock_of_a_loan() {
     let mut run = borrowing(&machine, "exec sleep 1000");
     until("the loan", || machine.thp() == "always");
     let directory = machine.root().join("run/pagemill");
-    if !Linux::live().status(std::process::id()).unwrap().can(Capability::SysAdmin) {
+    if !Linux::live().status(Pid::own()).unwrap().can(Capability::SysAdmin) {
         skip::<()>("only root becomes another user");
     } else {
         for path in [machine.root().to_owned(), machine.root().join("run")] {
@@ -763,7 +764,7 @@ fn another_user_cannot_hold_the_lock_of_a_loan() {
             assert!(refused.err.contains("ermission denied"), "{}: {refused:?}", lock.display());
         }
     }
-    pagemill_kernel::signal::send(run.id(), 15).unwrap();
+    pagemill_kernel::signal::send(Pid(run.id()), 15).unwrap();
     run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
 }

@@ -26,13 +26,15 @@ enum Who {
 }
 use Who::{Injector, Mapper, Recorder, Tracer};
 
+use pagemill_model::Pid;
+
 /// Whether a process runs our code: it waits in it.
-fn is_ours(process: u32) -> bool {
+fn is_ours(process: Pid) -> bool {
     let call = fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
     call.split_whitespace().last().is_some_and(|address| address.starts_with("0x5500"))
 }
 
-fn kill(process: u32) {
+fn kill(process: Pid) {
     // It may have ended by itself.
     let _ = std::process::Command::new("kill").args(["-9", &process.to_string()]).output();
 }
@@ -41,8 +43,8 @@ fn kill(process: u32) {
 struct Run {
     room: TempDir,
     recorder: Child,
-    tracer: u32,
-    program: u32,
+    tracer: Pid,
+    program: Pid,
 }
 
 impl Run {
@@ -53,11 +55,11 @@ impl Run {
         command.stdout(File::create(path("said")).unwrap());
         command.stderr(File::create(path("errors")).unwrap());
         let recorder = command.spawn().unwrap();
-        let (mut tracer, mut process) = (0, 0);
+        let (mut tracer, mut process) = (Pid(0), Pid(0));
         until("a program to be started", || {
-            tracer = children(recorder.id()).first().copied().unwrap_or(0);
-            process = children(tracer).first().copied().unwrap_or(0);
-            process != 0
+            tracer = children(Pid(recorder.id())).first().copied().unwrap_or_default();
+            process = children(tracer).first().copied().unwrap_or_default();
+            process != Pid(0)
         });
         Self { room, recorder, tracer, program: process }
     }
@@ -68,7 +70,7 @@ impl Run {
         helpers.sort_unstable();
         for one in who {
             match one {
-                Recorder => kill(self.recorder.id()),
+                Recorder => kill(Pid(self.recorder.id())),
                 Tracer => kill(self.tracer),
                 Injector => helpers.first().into_iter().for_each(|helper| kill(*helper)),
                 Mapper => helpers.get(1).into_iter().for_each(|helper| kill(*helper)),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use pagemill_kernel::Linux;
+use pagemill_model::Pid;
 use support::{pagemill, pagemill_with, ran, skip, until};
 use tempfile::TempDir;
 
@@ -34,7 +35,7 @@ impl Waiting {
 
     /// It runs on as if nobody had looked.
     fn is_untouched(&self) -> bool {
-        let status = Linux::live().stat(self.0.id()).unwrap();
+        let status = Linux::live().stat(Pid(self.0.id())).unwrap();
         status.state == 'S'
     }
 
@@ -117,14 +118,14 @@ impl Terminal {
     }
 
     /// The process of the view.
-    fn view(&self) -> u32 {
-        let shell: u32 =
+    fn view(&self) -> Pid {
+        let shell: Pid =
             self.tmux(&["display-message", "-p", "#{pane_pid}"]).out.trim().parse().unwrap();
         let linux = Linux::live();
         let mut found = None;
         until("the view", || {
             let children = linux.children(shell).unwrap_or_default();
-            let named = |pid: &&u32| linux.stat(**pid).is_ok_and(|stat| stat.comm == "pagemill");
+            let named = |pid: &&Pid| linux.stat(**pid).is_ok_and(|stat| stat.comm == "pagemill");
             found = children.iter().find(named).copied();
             found.is_some()
         });
@@ -246,7 +247,7 @@ fn what_cannot_be_shown_is_told_with_what_to_do() {
 
 #[test]
 fn a_process_of_another_user_is_refused_with_4() {
-    let me = Linux::live().status(std::process::id()).unwrap();
+    let me = Linux::live().status(Pid::own()).unwrap();
     if !me.can(pagemill_kernel::process::Capability::SysAdmin) {
         return skip("only root becomes another user").unwrap_or(());
     }

@@ -8,6 +8,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 
 use pagemill_kernel::{Linux, signal};
+use pagemill_model::Pid;
 use support::{Machine, pagemill, ran, skip, until};
 
 /// Where a borrower runs: here, or in namespaces of its own, where it and another one have the same number.
@@ -40,7 +41,7 @@ fn in_place(machine: &Machine, place: &[&str], words: &[&str]) -> Command {
 struct Borrower {
     started: Child,
     /// pagemill itself, by its number here.
-    pid: u32,
+    pid: Pid,
 }
 
 impl Borrower {
@@ -50,8 +51,8 @@ impl Borrower {
         let mut started = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         std::io::Read::read_exact(started.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let pid = match place {
-            [] => started.id(),
-            _ => Linux::live().children(started.id()).unwrap()[0],
+            [] => Pid(started.id()),
+            _ => Linux::live().children(Pid(started.id())).unwrap()[0],
         };
         Self { started, pid }
     }

@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use pagemill_kernel::Linux;
+use pagemill_model::Pid;
 use support::{pagemill, pagemill_with, ran, skip, until};
 
 /// A program that is ended when it is dropped.
@@ -136,7 +137,7 @@ fn a_page_has_the_process_its_cgroup_free_memory_and_tiers() {
     for start in ["unusable_free_space_ratio{node=\"0\",", "tier_daemons "] {
         assert!(run.out.contains(&format!("\npagemill_{start}")), "{start} in {}", run.out);
     }
-    if let Ok(group) = Linux::live().memory_cgroup(waiting.0.0.id()) {
+    if let Ok(group) = Linux::live().memory_cgroup(Pid(waiting.0.0.id())) {
         let line = format!("\npagemill_cgroup_memory_bytes{{cgroup=\"{}\"}} ", group.name());
         // The root group of version 2 has no charge.
         assert!(group.charge().is_err() || run.out.contains(&line), "{line} in {}", run.out);
@@ -160,7 +161,7 @@ fn a_process_on_our_heap_is_found_by_itself_and_has_its_heap() {
 fn a_cgroup_is_all_its_processes() {
     let waiting = Waiting::new();
     let linux = Linux::live();
-    let Ok(group) = linux.memory_cgroup(waiting.0.0.id()) else {
+    let Ok(group) = linux.memory_cgroup(Pid(waiting.0.0.id())) else {
         return skip("no memory cgroup").unwrap_or(());
     };
     let directory = group.directory().to_str().unwrap().to_owned();

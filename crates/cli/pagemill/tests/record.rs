@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pagemill_model::recording::{Reader, State};
-use pagemill_model::{Bytes, Event, HeapSample, Source as _};
+use pagemill_model::{Bytes, Event, HeapSample, Pid, Source as _};
 use stand_in::{LIVE, Running, StandIn, pagemill, run, wait_for};
 
 fn read(path: &Path) -> (Reader, Vec<HeapSample>) {
@@ -24,7 +24,7 @@ fn read(path: &Path) -> (Reader, Vec<HeapSample>) {
     (reader, samples)
 }
 
-fn send(signal: &str, pid: u32) {
+fn send(signal: &str, pid: Pid) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
@@ -84,7 +84,7 @@ fn signals_reach_the_program_and_the_data_stays() {
         .spawn()
         .unwrap();
     wait_for("the program to be ready", || ready.exists());
-    send("-TERM", recorder.id());
+    send("-TERM", Pid(recorder.id()));
     assert_eq!(recorder.wait().unwrap().code(), Some(42));
     let (reader, samples) = read(&rec);
     assert_eq!(reader.meta().state, State::Finished);
@@ -125,7 +125,7 @@ fn an_interrupt_stops_the_recording_of_an_attached_process_and_not_the_process()
         .unwrap();
     wait_for("the recording to begin", || rec.join("meta.json").exists());
     std::thread::sleep(Duration::from_millis(50));
-    send("-INT", recorder.id());
+    send("-INT", Pid(recorder.id()));
     assert_eq!(recorder.wait().unwrap().code(), Some(0));
     assert!(sleeper.0.try_wait().unwrap().is_none(), "the process goes on");
     let (reader, samples) = read(&rec);

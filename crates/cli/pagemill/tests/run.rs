@@ -15,6 +15,8 @@ use support::{
 };
 use tempfile::TempDir;
 
+use pagemill_model::Pid;
+
 const TERM: i32 = 15;
 const SEGV: i32 = 11;
 const KILL: i32 = 9;
@@ -342,7 +344,7 @@ fn governed_by(
         .expect("pagemill starts")
 }
 
-fn kill(pid: u32, signal: &str) {
+fn kill(pid: Pid, signal: &str) {
     assert!(
         Command::new("kill")
             .arg(format!("-{signal}"))
@@ -354,7 +356,7 @@ fn kill(pid: u32, signal: &str) {
 }
 
 /// The child that `pagemill run --ksm` has started.
-fn child_of(run: &Child) -> u32 {
+fn child_of(run: &Child) -> Pid {
     let file = format!("/proc/{0}/task/{0}/children", run.id());
     let mut pid = None;
     until("the child's start", || {
@@ -437,9 +439,9 @@ fn signals_reach_the_program_and_its_death_is_passed_through() {
     let mut run = governed(machine.root(), &library, 100, script);
     let mut out = BufReader::new(run.stdout.take().unwrap()).lines();
     assert_eq!(out.next().unwrap().unwrap(), "ready");
-    kill(run.id(), "USR1");
+    kill(Pid(run.id()), "USR1");
     assert_eq!(out.next().unwrap().unwrap(), "usr1");
-    kill(run.id(), "TERM");
+    kill(Pid(run.id()), "TERM");
     assert_eq!(run.wait().unwrap().signal(), Some(TERM));
     assert_eq!(machine.ksm_settings(), before);
     assert!(!machine.journal().exists());

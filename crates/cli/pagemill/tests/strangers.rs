@@ -14,6 +14,8 @@ use support::traced::{can_trace, children, recorder, send, text};
 use support::{compiled, pagemill, ran, skip, until};
 use tempfile::TempDir;
 
+use pagemill_model::Pid;
+
 fn has(command: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {command}")]).output().unwrap();
     if !there.status.success() {
@@ -407,10 +409,10 @@ int main(int count, char **words) {
 struct AtWork {
     room: TempDir,
     recorder: Child,
-    tracer: u32,
-    program: u32,
+    tracer: Pid,
+    program: Pid,
     /// Its injector and its mapper.
-    helpers: [u32; 2],
+    helpers: [Pid; 2],
 }
 
 impl AtWork {
@@ -430,16 +432,16 @@ impl AtWork {
             .spawn()
             .unwrap();
         until("the program to be at work", || ready.exists());
-        let executes = |pid: &u32, file: &Path| {
+        let executes = |pid: &Pid, file: &Path| {
             std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == file)
         };
         let program_file = program.canonicalize().unwrap();
         // What traces is the recorder's child, its program that one's.
-        let tracer = children(recorder.id()).first().copied().unwrap_or(0);
+        let tracer = children(Pid(recorder.id())).first().copied().unwrap_or_default();
         let program = children(tracer).into_iter().find(|pid| executes(pid, &program_file));
         let Some(program) = program else {
             // The recorder has ended, which is for the test to judge.
-            return Some(Self { room, recorder, tracer, program: 0, helpers: [0; 2] });
+            return Some(Self { room, recorder, tracer, program: Pid(0), helpers: [Pid(0); 2] });
         };
         // Forked children are traced, and come and go; these are the first.
         let mut helpers = children(program);
@@ -502,9 +504,9 @@ fn what_runs_for_us_in_a_program_may_be_killed() {
 #[test]
 fn a_recorder_may_be_stopped_and_continued() {
     let Some(run) = AtWork::start(&[]) else { return };
-    send("-STOP", run.recorder.id());
+    send("-STOP", Pid(run.recorder.id()));
     a_while();
-    send("-CONT", run.recorder.id());
+    send("-CONT", Pid(run.recorder.id()));
     assert_eq!(run.end().0, Some(7));
 }
 
@@ -514,7 +516,7 @@ fn a_killed_recorder_leaves_the_program_as_it_is_and_a_whole_recording() {
     let Some(run) = AtWork::start(&[]) else { return };
     let maps = || std::fs::read_to_string(format!("/proc/{}/maps", run.program)).unwrap();
     assert!(maps().contains("/memfd:pagemill"), "{}", maps());
-    send("-KILL", run.recorder.id());
+    send("-KILL", Pid(run.recorder.id()));
     until("the program's memory to be its own", || !maps().contains("/memfd:pagemill"));
     until("the tracer to end", || std::fs::read_link(format!("/proc/{}/exe", run.tracer)).is_err());
     let recorded = report(&run.room.path().join("rec"));
@@ -533,13 +535,13 @@ fn a_killed_tracer_leaves_the_program_as_it_is() {
 #[test]
 fn a_recorder_that_stays_stopped_holds_up_nobody() {
     let Some(run) = AtWork::start(&[]) else { return };
-    send("-STOP", run.recorder.id());
+    send("-STOP", Pid(run.recorder.id()));
     std::fs::write(run.room.path().join("stop"), "").unwrap();
     let said = run.room.path().join("said");
     until("the program to end", || {
         std::fs::read_to_string(&said).is_ok_and(|said| !said.is_empty())
     });
-    send("-CONT", run.recorder.id());
+    send("-CONT", Pid(run.recorder.id()));
     assert_eq!(run.end().0, Some(7));
 }
 

@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail};
 use pagemill_kernel::loan::Loan;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
+use pagemill_model::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoints::Checkpoints;
@@ -288,7 +289,7 @@ fn once(linux: &Linux, words: [&str; 3], signals: &Signals) -> Result<Option<Vec
 
 /// Waits for the program; a signal ends it.
 fn attend(child: &mut Child, signals: &Signals, interrupted: &mut bool) -> Result<ExitStatus> {
-    let (program, pending) = (pidfd::open(child.id())?, signals.descriptor()?);
+    let (program, pending) = (pidfd::open(Pid(child.id()))?, signals.descriptor()?);
     loop {
         poll::sleep(&[program.as_fd(), pending.as_fd()], Duration::from_secs(1))?;
         if let Some(status) = child.try_wait()? {
@@ -296,7 +297,7 @@ fn attend(child: &mut Child, signals: &Signals, interrupted: &mut bool) -> Resul
         }
         if let Some(received) = signals.wait(Duration::ZERO)? {
             *interrupted = true;
-            signal::send(child.id(), received.signal)?;
+            signal::send(Pid(child.id()), received.signal)?;
         }
     }
 }

@@ -24,6 +24,7 @@ use anyhow::{Context, Result};
 use pagemill_analysis::statistics::{Random, median};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
+use pagemill_model::Pid;
 use pagemill_model::recording::Reader;
 use serde_json::{Value, json};
 
@@ -131,7 +132,7 @@ pub fn run(
 ) -> Result<Outcome> {
     let room = tempfile::Builder::new().prefix("pagemill-overhead-").tempdir()?;
     fs::set_permissions(room.path(), fs::Permissions::from_mode(0o777))?;
-    let root = linux.status(std::process::id())?.effective_uid == 0;
+    let root = linux.status(Pid::own())?.effective_uid == 0;
     let bench =
         Bench { executable: std::env::current_exe()?, room: room.path().to_owned(), signals };
     let mut random = Random::new(options.seed);

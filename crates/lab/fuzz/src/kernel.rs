@@ -1,6 +1,7 @@
 //! Text of the kernel, read below a root of ours: the first byte says which file.
 
 use pagemill_kernel::{Linux, extfrag, psi};
+use pagemill_model::Pid;
 
 use crate::{in_room, put};
 
@@ -8,7 +9,7 @@ use crate::{in_room, put};
 type Text = (&'static str, fn(&Linux));
 
 /// The process whose files these are.
-const PID: u32 = 4242;
+const PID: Pid = Pid(4242);
 
 pub(crate) const TEXTS: &[Text] = &[
     ("proc/buddyinfo", |linux| drop(linux.buddyinfo())),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pagemill_kernel::Linux;
+use pagemill_model::Pid;
 
 use crate::graph::kind::Kind;
 use crate::mixes::Mix;
@@ -93,5 +94,5 @@ pub struct Program {
 /// Memory of this process in bytes, Pss and the pages of memfds that no page table has, or `None` where that cannot be
 /// found out (`/proc/self/smaps_rollup`, Linux 4.14; with memfds, as root).
 pub(crate) fn own_pss() -> Option<f64> {
-    Linux::live().memory(std::process::id()).ok()?.map(|bytes| bytes as f64)
+    Linux::live().memory(Pid::own()).ok()?.map(|bytes| bytes as f64)
 }

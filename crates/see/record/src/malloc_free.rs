@@ -11,6 +11,7 @@ use pagemill_analysis::chunks::{FreeChunks, walk};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{Linux, page_size, process_vm};
+use pagemill_model::Pid;
 
 /// Times that a heap is read, at most.
 const TRIES: usize = 3;
@@ -40,7 +41,7 @@ pub struct MallocFree {
 
 /// What the malloc of process `pid` keeps free; none if it is not glibc's, is too large, is partly in swap or cannot be
 /// read, or changes all the time.
-pub fn of(linux: &Linux, pid: u32) -> Option<MallocFree> {
+pub fn of(linux: &Linux, pid: Pid) -> Option<MallocFree> {
     let maps = linux.maps(pid).ok()?;
     let glibc = |map: &Mapping| {
         let name = map.file().and_then(|file| file.rsplit('/').next()).unwrap_or_default();
@@ -115,7 +116,7 @@ fn arena(memory: &mut Reader, heap: &Range<u64>) -> Option<(Range<u64>, u64)> {
 
 /// Reads a heap until it is sound; `bounds` tells where its first chunk may begin, and its end.
 fn read(
-    pid: u32,
+    pid: Pid,
     pages: &Pagemap,
     heap: &Range<u64>,
     bounds: impl Fn(&mut Reader) -> Option<(Range<u64>, u64)>,
@@ -136,7 +137,7 @@ fn read(
 
 /// Words of a heap, read a block at a time.
 struct Reader {
-    pid: u32,
+    pid: Pid,
     heap: Range<u64>,
     there: Vec<bool>,
     block: Range<u64>,

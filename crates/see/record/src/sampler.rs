@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::cgroup::Group;
 use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd};
 use pagemill_model::recording::NotMeasured;
-use pagemill_model::{Bytes, Event, HeapSample, Nanos, Source};
+use pagemill_model::{Bytes, Event, HeapSample, Nanos, Pid, Source};
 
 use pagemill_launch::stats_page::{self, Page, Snapshot};
 
@@ -33,7 +33,7 @@ const LOOK_FOR: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Sampler {
     linux: Linux,
-    pid: u32,
+    pid: Pid,
     comm: String,
     /// Distinguishes the process from a later one with the same number.
     started: u64,
@@ -41,14 +41,14 @@ pub struct Sampler {
     look_until: Instant,
     program: Option<PathBuf>,
     cgroup: Option<Group>,
-    ksmd: Option<u32>,
+    ksmd: Option<Pid>,
     not_measured: BTreeMap<&'static str, String>,
     used: BTreeSet<&'static str>,
 }
 
 impl Sampler {
     /// Begins to look at `pid`. Fails if there is no such process.
-    pub fn attach(linux: Linux, pid: u32) -> Result<Self> {
+    pub fn attach(linux: Linux, pid: Pid) -> Result<Self> {
         let stat = linux.stat(pid).map_err(|error| match error.kind() {
             Kind::NotFound | Kind::Gone => Error::new(
                 Kind::Gone,
@@ -84,7 +84,7 @@ impl Sampler {
     }
 
     /// The process.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 

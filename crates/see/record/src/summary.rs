@@ -20,7 +20,7 @@ use pagemill_analysis::heat::{Bounds, HeatFold, HeatView};
 use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
-use pagemill_model::{Event, Fold as _, Nanos, Source as _};
+use pagemill_model::{Event, Fold as _, Nanos, Pid, Source as _};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
@@ -132,8 +132,8 @@ struct Brief {
     time: Nanos,
     address: u64,
     instruction: u64,
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Pid,
     flags: Option<u32>,
 }
 
@@ -145,8 +145,8 @@ impl Brief {
             time: row.time,
             address: row.address?,
             instruction: row.instruction.unwrap_or(0),
-            pid: small(row.pid)?,
-            tid: small(row.tid)?,
+            pid: Pid(small(row.pid)?),
+            tid: Pid(small(row.tid)?),
             flags: row.flags.map(u32::try_from).transpose().ok()?,
         })
         .filter(|_| row.count.is_none())

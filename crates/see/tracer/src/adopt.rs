@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
+use pagemill_model::Pid;
 
 use crate::child::Child;
 use crate::convert::{Origin, convert};
@@ -21,7 +22,7 @@ const LARGEST: u64 = 256 << 20;
 impl Tracer {
     /// A child was forked by a thread of `parent`; both are stopped. Memory that it cannot have for its own it does not
     /// get to see: it would write its parent's.
-    pub(crate) fn forked(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
+    pub(crate) fn forked(&mut self, parent: Pid, (forker, child): (Pid, Pid)) -> Result<()> {
         let Err(error) = self.part(parent, (forker, child)) else { return Ok(()) };
         let _ = signal::send(child, 9);
         let why = format!("a forked child, which was killed before it began: {error}");
@@ -30,7 +31,7 @@ impl Tracer {
     }
 
     /// Parts the memory of a child from its parent's.
-    fn part(&mut self, parent: u32, (forker, child): (u32, u32)) -> Result<()> {
+    fn part(&mut self, parent: Pid, (forker, child): (Pid, Pid)) -> Result<()> {
         // A child of a child that is not adopted yet reads the same file.
         let owner = self.reads.get(&parent).copied().unwrap_or(parent);
         let mut stays_shared = false;
@@ -85,10 +86,10 @@ impl Tracer {
     pub(crate) fn adopt(&mut self, sink: &mut dyn Sink) -> Result<()> {
         let now = Instant::now();
         let old = |child: &&Child| !child.stays && now >= child.due;
-        let ready: Vec<(u32, Duration)> =
+        let ready: Vec<(Pid, Duration)> =
             self.children.values().filter(old).map(|child| (child.pid, child.patience)).collect();
         for (pid, patience) in ready {
-            let threads = self.siblings(pid, 0);
+            let threads = self.siblings(pid, Pid(0));
             let stopped = self.hold(&threads, patience)
                 && !self.deferred.iter().any(|(thread, _)| threads.contains(thread));
             // One that asks something just now, or does not get a processor, is adopted later.
@@ -110,13 +111,13 @@ impl Tracer {
 
     pub(crate) fn adopt_stopped(
         &mut self,
-        pid: u32,
-        threads: &[u32],
+        pid: Pid,
+        threads: &[Pid],
         sink: &mut dyn Sink,
     ) -> Result<()> {
         // One that only shares the memory may have other descriptors.
-        let own = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.group == pid);
-        let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+        let own = |thread: &Pid| self.threads.get(thread).is_some_and(|state| state.group == pid);
+        let own: Vec<Pid> = threads.iter().copied().filter(own).collect();
         let Some(thread) = calm(&own) else { return Ok(()) };
         let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
         let data = child.data(&self.linux)?;
@@ -136,7 +137,7 @@ impl Tracer {
     }
 
     /// Copies the memory of a child, all of whose threads are stopped, into a file of its own.
-    fn own_memory(&mut self, pid: u32, thread: u32) -> Result<()> {
+    fn own_memory(&mut self, pid: Pid, thread: Pid) -> Result<()> {
         let Some(child) = self.children.get_mut(&pid) else { return Ok(()) };
         let number = child.number;
         // Its mappings are to be registered with its own.
@@ -162,7 +163,7 @@ impl Tracer {
     }
 
     /// A child does not read its parent's file any more: the parent may write it again.
-    pub(crate) fn no_longer_reads(&mut self, child: u32) -> Result<()> {
+    pub(crate) fn no_longer_reads(&mut self, child: Pid) -> Result<()> {
         let Some(parent) = self.reads.remove(&child) else { return Ok(()) };
         let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
         process.sharers.retain(|sharer| *sharer != child);
@@ -170,7 +171,7 @@ impl Tracer {
     }
 
     /// Shares the memory of a process again that no child reads.
-    pub(crate) fn thaw_unread(&mut self, parent: u32) -> Result<()> {
+    pub(crate) fn thaw_unread(&mut self, parent: Pid) -> Result<()> {
         let Some(process) = self.processes.get_mut(&parent) else { return Ok(()) };
         if !process.sharers.is_empty() || !process.frozen() {
             return Ok(());
@@ -183,7 +184,7 @@ impl Tracer {
         if !matches!(pins(&self.linux, parent, Some(process.own_fds)), Ok(None)) {
             return Ok(());
         }
-        let threads = self.siblings(parent, 0);
+        let threads = self.siblings(parent, Pid(0));
         if self.hold(&threads, SOON)
             && let Some(process) = self.processes.get_mut(&parent)
         {

@@ -30,6 +30,7 @@ use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, anonymous, poll};
+use pagemill_model::Pid;
 
 use crate::inject::{Injection, refused};
 use crate::trace::Ended;
@@ -75,9 +76,9 @@ pub struct Seen {
 /// Who watches a run from outside, by means of its own.
 pub trait Watch {
     /// The command is there, suspended before its first instruction.
-    fn suspended(&mut self, pid: u32) -> Result<()>;
+    fn suspended(&mut self, pid: Pid) -> Result<()>;
     /// Hands on the accesses since it was last asked: process and address.
-    fn accesses(&mut self, each: &mut dyn FnMut(u32, u64));
+    fn accesses(&mut self, each: &mut dyn FnMut(Pid, u64));
 }
 
 /// Nobody watches.
@@ -85,11 +86,11 @@ pub trait Watch {
 pub struct Alone;
 
 impl Watch for Alone {
-    fn suspended(&mut self, _: u32) -> Result<()> {
+    fn suspended(&mut self, _: Pid) -> Result<()> {
         Ok(())
     }
 
-    fn accesses(&mut self, _: &mut dyn FnMut(u32, u64)) {}
+    fn accesses(&mut self, _: &mut dyn FnMut(Pid, u64)) {}
 }
 
 /// What was seen of a program: by the name that the kernel has for it.
@@ -148,11 +149,11 @@ struct Command<'a> {
     /// Whether the chunk at this place of a program shall be huge.
     chosen: &'a dyn Fn(Place) -> bool,
     watch: &'a mut dyn Watch,
-    root: u32,
+    root: Pid,
     /// Threads, and the process that each is of.
-    threads: BTreeMap<u32, u32>,
-    images: BTreeMap<u32, Image>,
-    early: BTreeSet<u32>,
+    threads: BTreeMap<Pid, Pid>,
+    images: BTreeMap<Pid, Image>,
+    early: BTreeSet<Pid>,
     programs: BTreeMap<String, Chunks>,
     ended: Option<Ended>,
 }
@@ -254,11 +255,11 @@ impl Command<'_> {
     }
 
     /// A thread that was killed meanwhile says so by its next stop.
-    fn go_on(thread: u32, signal: i32) {
+    fn go_on(thread: Pid, signal: i32) {
         let _ = ptrace::resume(thread, signal);
     }
 
-    fn stopped(&mut self, thread: u32, stop: Stop) -> Result<()> {
+    fn stopped(&mut self, thread: Pid, stop: Stop) -> Result<()> {
         if !self.threads.contains_key(&thread) && !stop.is_end() {
             self.early.insert(thread);
             return Ok(());
@@ -272,7 +273,7 @@ impl Command<'_> {
             }
             Stop::Fork | Stop::Vfork | Stop::Clone => {
                 let child = ptrace::message(thread)? as u32;
-                self.born(thread, child)?;
+                self.born(thread, Pid(child))?;
                 Self::go_on(thread, 0);
             }
             Stop::Exit => {
@@ -301,7 +302,7 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn gone(&mut self, thread: u32, how: Ended) {
+    fn gone(&mut self, thread: Pid, how: Ended) {
         self.threads.remove(&thread);
         if thread == self.root {
             self.ended = Some(how);
@@ -309,7 +310,7 @@ impl Command<'_> {
     }
 
     /// A thread or a child, which has the memory of its parent as it is now.
-    fn born(&mut self, parent: u32, child: u32) -> Result<()> {
+    fn born(&mut self, parent: Pid, child: Pid) -> Result<()> {
         let owner = self.threads.get(&parent).copied().unwrap_or(parent);
         if !self.early.remove(&child) {
             ptrace::wait_for(child, crate::PATIENCE)?;
@@ -327,7 +328,7 @@ impl Command<'_> {
     }
 
     /// A new program.
-    fn executed(&mut self, thread: u32) -> Result<()> {
+    fn executed(&mut self, thread: Pid) -> Result<()> {
         // Called by another thread than the first, it goes on as the first.
         self.threads.retain(|other, process| *process != thread || *other == thread);
         self.threads.insert(thread, thread);
@@ -337,7 +338,7 @@ impl Command<'_> {
     }
 
     /// A program's memory goes: what was there is told under the program's name.
-    fn leave(&mut self, process: u32) -> Result<()> {
+    fn leave(&mut self, process: Pid) -> Result<()> {
         self.accesses();
         match self.note_present(process, 0, u64::MAX) {
             // Killed meanwhile, it has nothing to look at; what was seen before counts.
@@ -359,7 +360,7 @@ impl Command<'_> {
     }
 
     /// Which pages of private anonymous memory are there.
-    fn note_present(&mut self, process: u32, start: u64, end: u64) -> Result<()> {
+    fn note_present(&mut self, process: Pid, start: u64, end: u64) -> Result<()> {
         let Some(image) = self.images.get_mut(&process) else { return Ok(()) };
         let pages = Pages::of(self.linux, process)?;
         for map in self.linux.maps(process)? {
@@ -385,7 +386,7 @@ impl Command<'_> {
     }
 
     /// A call for memory: made, and its memory advised. The thread is stopped before it and afterwards at its end.
-    fn call(&mut self, thread: u32) -> Result<()> {
+    fn call(&mut self, thread: Pid) -> Result<()> {
         let process = self.threads.get(&thread).copied().unwrap_or(thread);
         let asked = ptrace::registers(thread)?;
         if !self.images.contains_key(&process) {
@@ -401,7 +402,7 @@ impl Command<'_> {
     }
 
     /// Has the thread go to the end of its call, made with these registers; what they are then.
-    fn finish(thread: u32, registers: &Registers) -> Result<Registers> {
+    fn finish(thread: Pid, registers: &Registers) -> Result<Registers> {
         ptrace::set_registers(thread, registers)?;
         ptrace::resume_to_system_call(thread, 0)?;
         loop {
@@ -417,7 +418,7 @@ impl Command<'_> {
         }
     }
 
-    fn map(&self, thread: u32, process: u32, asked: &Registers) -> Result<()> {
+    fn map(&self, thread: Pid, process: Pid, asked: &Registers) -> Result<()> {
         // MAP_PRIVATE and MAP_ANONYMOUS, without MAP_SHARED, MAP_GROWSDOWN, MAP_STACK, MAP_HUGETLB.
         const WANTED: u64 = 0x22;
         const OTHERS: u64 = 0x01 | 0x100 | 0x2_0000 | 0x4_0000;
@@ -434,8 +435,8 @@ impl Command<'_> {
     /// Advises the chosen chunks of a range, by the thread at the end of a call.
     fn advise(
         &self,
-        thread: u32,
-        process: u32,
+        thread: Pid,
+        process: Pid,
         start: u64,
         end: u64,
         registers: &Registers,
@@ -454,7 +455,7 @@ impl Command<'_> {
     }
 
     /// The chosen chunks of a range, side by side as one.
-    fn chosen(&self, process: u32, start: u64, end: u64) -> Vec<(u64, u64)> {
+    fn chosen(&self, process: Pid, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let Some(image) = self.images.get(&process) else { return ranges };
         for chunk in chunks(start, end) {
@@ -469,7 +470,7 @@ impl Command<'_> {
         ranges
     }
 
-    fn remap(&mut self, thread: u32, process: u32, asked: &Registers) -> Result<()> {
+    fn remap(&mut self, thread: Pid, process: Pid, asked: &Registers) -> Result<()> {
         let (old, old_length, length) = (asked.rdi, asked.rsi, asked.rdx);
         if self.chosen(process, old, old.saturating_add(old_length)).is_empty()
             && chunks(0, length).next().is_none()
@@ -520,7 +521,7 @@ impl Command<'_> {
         ptrace::set_registers(thread, &done)
     }
 
-    fn grow(&mut self, thread: u32, process: u32, asked: &Registers) -> Result<()> {
+    fn grow(&mut self, thread: Pid, process: Pid, asked: &Registers) -> Result<()> {
         let Some(image) = self.images.get_mut(&process) else { return Ok(()) };
         let Some(heap) = image.heap else {
             let done = Self::finish(thread, asked)?;

@@ -3,6 +3,7 @@
 use pagemill_kernel::injected::Decided;
 use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, poll};
+use pagemill_model::Pid;
 
 use crate::interval::now;
 use crate::question::{self, SyscallNotification};
@@ -43,7 +44,7 @@ impl Tracer {
                 self.unanswered.push(question);
             }
         }
-        let asking: Vec<(u32, SyscallNotification)> = self
+        let asking: Vec<(Pid, SyscallNotification)> = self
             .processes
             .iter()
             .filter_map(|(pid, process)| Some((*pid, process.question()?)))
@@ -66,7 +67,7 @@ impl Tracer {
     /// receive the calls of every process.
     fn question(
         &mut self,
-        asked: Option<u32>,
+        asked: Option<Pid>,
         question: &SyscallNotification,
         sink: &mut dyn Sink,
     ) -> Result<bool> {
@@ -79,7 +80,7 @@ impl Tracer {
             // The process whose mapper received the call is another one than the caller's.
             _ => caller.or_else(|| self.who_shares_with(question.thread)),
         };
-        let pid = own.unwrap_or(0);
+        let pid = own.unwrap_or(Pid(0));
         if caller == Some(pid) && !shares && self.asks_for_untraced(pid, question) {
             self.put_aside(pid, question)?;
             return Ok(true);
@@ -124,7 +125,7 @@ impl Tracer {
 
     /// Before there is a child: whatever becomes of us then, neither writes the other's memory. `false`: the memory
     /// could not be parted, for those who would do it have ended.
-    fn prepare_fork(&mut self, pid: u32, question: &SyscallNotification) -> Result<bool> {
+    fn prepare_fork(&mut self, pid: Pid, question: &SyscallNotification) -> Result<bool> {
         if self.processes.get(&pid).is_some_and(|process| !process.awake()) {
             return Ok(false);
         }
@@ -143,7 +144,7 @@ impl Tracer {
     /// What a call of a traced process comes to.
     fn answer_of(
         &mut self,
-        pid: u32,
+        pid: Pid,
         question: &SyscallNotification,
         shares: bool,
         sink: &mut dyn Sink,
@@ -189,12 +190,12 @@ impl Tracer {
     }
 
     /// A call that nobody can answer is to be made again.
-    fn helpers_are_gone(&mut self, pid: u32, question: SyscallNotification) -> Result<bool> {
+    fn helpers_are_gone(&mut self, pid: Pid, question: SyscallNotification) -> Result<bool> {
         self.unanswered.push(question);
         Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS))
     }
 
-    fn answered(&self, asked: u32) {
+    fn answered(&self, asked: Pid) {
         if let Some(process) = self.processes.get(&asked) {
             process.control.answered();
         }

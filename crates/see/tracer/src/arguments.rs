@@ -8,6 +8,7 @@
 
 use pagemill_kernel::injected::{ARGUMENTS, ARGUMENTS_END, Control};
 use pagemill_kernel::{Linux, Result, page_size, process_vm};
+use pagemill_model::Pid;
 
 const MMAP: i64 = 9;
 const MPROTECT: i64 = 10;
@@ -30,7 +31,7 @@ impl Arguments {
     /// harms nobody: they are not shown then.
     pub(crate) fn keep(
         linux: &Linux,
-        pid: u32,
+        pid: Pid,
         list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
     ) -> Option<Self> {
         let layout = linux.layout(pid).ok()?;
@@ -58,7 +59,7 @@ impl Arguments {
     pub(crate) fn put_back(
         self,
         linux: &Linux,
-        pid: u32,
+        pid: Pid,
         list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
     ) {
         if tell(linux, pid, self.words, &list) {
@@ -70,7 +71,7 @@ impl Arguments {
 /// Tells the kernel where the words of a program stand, in its own name; whether it took it.
 fn tell(
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
     words: [u64; 4],
     list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
 ) -> bool {

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
+use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::convert::{Origin, convert};
@@ -31,7 +32,7 @@ const STOP: Duration = Duration::from_secs(2);
 
 /// Why a process cannot be taken over, found out without touching it: an error where it cannot be traced at all, else
 /// why its memory cannot be made droppable.
-fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
+fn refuse(linux: &Linux, pid: Pid) -> Result<Option<Error>> {
     let object = format!("process {pid}");
     let because = |why: &str| Error::new(Kind::Unsupported, "take over", &object, why);
     let no = |why: &str| Err(because(why));
@@ -42,7 +43,7 @@ fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
     if stat.state == 'Z' {
         return no("its first thread has ended");
     }
-    if pid == 1 || pid == std::process::id() {
+    if pid == Pid(1) || pid == Pid::own() {
         return no("stopping it would stop the machine, or this program");
     }
     let status = linux.status(pid)?;
@@ -67,7 +68,7 @@ fn refuse(linux: &Linux, pid: u32) -> Result<Option<Error>> {
 
 impl Tracer {
     /// Takes over process `pid`, which runs on.
-    pub fn attach(linux: Linux, options: Options, pid: u32) -> Result<Self> {
+    pub fn attach(linux: Linux, options: Options, pid: Pid) -> Result<Self> {
         match refuse(&linux, pid)? {
             None => {}
             Some(why) => return Self::from_outside(linux, options, pid, &why),
@@ -83,7 +84,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    fn take_over(&mut self, pid: u32) -> Result<()> {
+    fn take_over(&mut self, pid: Pid) -> Result<()> {
         let limit = Instant::now() + STOP;
         // Until no thread has been started meanwhile.
         loop {
@@ -101,7 +102,7 @@ impl Tracer {
                 fresh = true;
                 self.threads.insert(thread, Thread { process: pid, group: pid, held: false });
             }
-            let threads = self.siblings(pid, 0);
+            let threads = self.siblings(pid, Pid(0));
             let stopped = self.hold(&threads, limit.saturating_duration_since(Instant::now()));
             if !stopped {
                 let why = "a thread does not stop: it waits for a device, or for a vfork";
@@ -112,7 +113,7 @@ impl Tracer {
                 break;
             }
         }
-        let mut threads = self.siblings(pid, 0);
+        let mut threads = self.siblings(pid, Pid(0));
         threads.retain(|thread| !self.deferred.iter().any(|(deferred, _)| deferred == thread));
         let thread = calm(&threads).ok_or_else(|| {
             Error::new(Kind::Gone, "trace", format_args!("process {pid}"), "it is ending")
@@ -190,7 +191,7 @@ impl Tracer {
                 Err(_) if anyhow => self.put_back(),
                 answered => answered?,
             }
-            let threads: Vec<u32> = self.threads.keys().copied().collect();
+            let threads: Vec<Pid> = self.threads.keys().copied().collect();
             let stopped = self.hold(&threads, Duration::from_millis(50));
             if stopped && self.deferred.is_empty() {
                 return Ok(());
@@ -219,7 +220,7 @@ impl Tracer {
         self.lost = self.lost().unwrap_or(self.lost);
         self.released_because(error);
         let silent = |process: &&Process| !process.awake();
-        let silent: Vec<u32> =
+        let silent: Vec<Pid> =
             self.processes.values().filter(silent).map(|process| process.pid).collect();
         for thread in self.threads.keys() {
             let _ = ptrace::interrupt(*thread);
@@ -233,16 +234,16 @@ impl Tracer {
         // A second failure is no other than the first.
         let _ = self.stop_all(sink, true);
         self.drain(sink);
-        let threads_of: Vec<(u32, Vec<u32>)> =
-            self.processes.keys().map(|&pid| (pid, self.siblings(pid, 0))).collect();
+        let threads_of: Vec<(Pid, Vec<Pid>)> =
+            self.processes.keys().map(|&pid| (pid, self.siblings(pid, Pid(0)))).collect();
         for (pid, threads) in threads_of {
-            let held = |thread: &u32| self.threads.get(thread).is_some_and(|state| state.held);
-            let own = |thread: &u32| {
+            let held = |thread: &Pid| self.threads.get(thread).is_some_and(|state| state.held);
+            let own = |thread: &Pid| {
                 self.threads.get(thread).is_some_and(|state| state.group == pid)
                     && !self.midway.contains(thread)
             };
             let all = threads.iter().all(held);
-            let own: Vec<u32> = threads.iter().copied().filter(own).collect();
+            let own: Vec<Pid> = threads.iter().copied().filter(own).collect();
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let given = match calm(&own) {
                 Some(thread) if all => {

@@ -22,7 +22,7 @@ use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, injected, memfd, page_size};
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 use crate::SOON;
 use crate::arguments::Arguments;
@@ -34,7 +34,7 @@ use crate::question::{self, SyscallNotification};
 /// A child that is still to be adopted.
 #[derive(Debug)]
 pub(crate) struct Child {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// The file that its mappings are over, private.
     memory: File,
     inode: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Child {
 impl Child {
     pub(crate) fn new(
         linux: &Linux,
-        pid: u32,
+        pid: Pid,
         from: Inherited,
         watched: Option<Watched>,
         age: Duration,

@@ -31,6 +31,7 @@ use pagemill_kernel::process::Lifted;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, signal};
+use pagemill_model::Pid;
 
 use crate::arguments::Arguments;
 use crate::copy::{copy, copy_data};
@@ -105,7 +106,7 @@ fn fate(usage: &MappingUsage, own: bool) -> Fate {
 pub(crate) fn convert(
     linux: &Linux,
     session: &mut Session,
-    (pid, thread): (u32, u32),
+    (pid, thread): (Pid, Pid),
     origin: &Origin,
     (granule, arm): (Granule, bool),
     untraced: &mut Vec<Untraced>,
@@ -132,15 +133,15 @@ pub(crate) fn convert(
 /// numbers in its PID namespace, so where that is not ours there is none, and the tracer receives the calls itself.
 pub(crate) fn start(
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
     by: &Injection,
     control: &Control,
-) -> Result<(u32, Option<u32>)> {
+) -> Result<(Pid, Option<Pid>)> {
     let nested = linux.numbers(pid)?.len() > 1;
     let injector = by.clone(false)?;
     if !nested {
         let mapper = by.clone(true)?;
-        control.mapper_process.store(mapper, Relaxed);
+        control.mapper_process.store(mapper.0, Relaxed);
         control.wait_ready(&control.injector_ready, PATIENCE)?;
         control.wait_ready(&control.mapper_ready, PATIENCE)?;
         return Ok((injector, Some(mapper)));
@@ -148,7 +149,7 @@ pub(crate) fn start(
     control.mapper_process.store(0, Relaxed);
     control.wait_ready(&control.injector_ready, PATIENCE)?;
     let known_as =
-        |child: &u32| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&injector));
+        |child: &Pid| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&injector));
     let found = linux.children(pid)?.into_iter().find(known_as);
     let object = format_args!("process {pid}");
     let why = "the process started beside it is not among its children";
@@ -157,7 +158,7 @@ pub(crate) fn start(
 
 impl Process {
     /// Another injector and mapper in place of those that were dismissed, by `thread`, which is stopped.
-    pub(crate) fn revive(&mut self, thread: u32) -> Result<()> {
+    pub(crate) fn revive(&mut self, thread: Pid) -> Result<()> {
         self.control.begin_again();
         let site = Site::find(&self.linux, self.pid)?;
         let injection = Injection::with_way_back(thread, &site)?;
@@ -172,15 +173,15 @@ impl Process {
 struct Conversion<'a> {
     linux: &'a Linux,
     session: &'a mut Session,
-    pid: u32,
-    thread: u32,
+    pid: Pid,
+    thread: Pid,
     origin: &'a Origin,
     granule: Granule,
     arm: bool,
     injection: &'a Injection,
     untraced: &'a mut Vec<Untraced>,
     /// Injector and mapper.
-    started: Option<(u32, Option<u32>)>,
+    started: Option<(Pid, Option<Pid>)>,
 }
 
 impl Conversion<'_> {
@@ -259,7 +260,7 @@ impl Conversion<'_> {
     }
 
     /// Starts injector and mapper.
-    fn start(&self, control: &Control) -> Result<(u32, Option<u32>)> {
+    fn start(&self, control: &Control) -> Result<(Pid, Option<Pid>)> {
         start(self.linux, self.pid, self.injection, control)
     }
 
@@ -288,9 +289,9 @@ impl Conversion<'_> {
     fn change(&mut self, pidfd: &OwnedFd, control: &Control, own: &Own) -> Result<Changed> {
         // As it knows itself.
         let numbers = self.linux.numbers(self.pid)?;
-        let process = numbers.last().copied().unwrap_or(self.pid) as i32;
+        let process = numbers.last().copied().unwrap_or(self.pid).0 as i32;
         control.process.store(process, Relaxed);
-        control.tracer.store(std::process::id(), Relaxed);
+        control.tracer.store(Pid::own().0, Relaxed);
         control.memory_fd.store(own.memory as i32, Relaxed);
         let userfault = if self.granule == Granule::Page { own.userfault as i32 } else { -1 };
         control.userfault_fd.store(userfault, Relaxed);
@@ -599,8 +600,8 @@ struct Changed {
     watched: Watched,
     wake: OwnedFd,
     pagemap: Pagemap,
-    injector: u32,
-    mapper: Option<u32>,
+    injector: Pid,
+    mapper: Option<Pid>,
     lock: File,
     /// By address.
     fork_advice: Vec<(u64, u64, u64)>,

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::{Error, Result, memfd, page_size, process_vm};
+use pagemill_model::Pid;
 
 /// Bytes copied at a time; as many as [`memfd::data`] hands out.
 const COPY: u64 = 1 << 20;
@@ -13,7 +14,7 @@ const COPY: u64 = 1 << 20;
 /// Copies the bytes of a mapping into the memory file: all pages of a file's, the populated ones of others.
 /// How many bytes.
 pub(crate) fn copy(
-    pid: u32,
+    pid: Pid,
     mapping: &Mapping,
     memory: &File,
     offset: u64,
@@ -48,7 +49,7 @@ pub(crate) fn copy(
 
 /// Copies what a private mapping of `from`, a sparse file, holds. How many bytes.
 pub(crate) fn copy_data(
-    pid: u32,
+    pid: Pid,
     mapping: &Mapping,
     from: &File,
     into: &File,
@@ -70,7 +71,7 @@ pub(crate) fn copy_data(
 /// Reads bytes of a process and hands them to `write`, with their distance from `start`: at once, or, where
 /// not all can be read so, page by page what can.
 pub(crate) fn copy_run(
-    pid: u32,
+    pid: Pid,
     start: u64,
     buffer: &mut [u8],
     mut write: impl FnMut(&[u8], u64) -> Result<()>,

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use pagemill_kernel::injected::Control;
 use pagemill_kernel::keeper::{Keeper, StandBy};
 use pagemill_kernel::{Error, Kind, Result, pidfd, process_vm, seccomp, watched};
+use pagemill_model::Pid;
 
 use crate::SIGN_OF_LIFE;
 use crate::inject::{Injection, checked, refused};
@@ -44,7 +45,7 @@ pub(crate) struct Own {
     pub(crate) listener: i64,
 }
 
-fn set_limit(pid: u32, limit: (u64, u64)) -> Result<()> {
+fn set_limit(pid: Pid, limit: (u64, u64)) -> Result<()> {
     pagemill_kernel::process::set_descriptor_limit(pid, limit)
 }
 
@@ -60,7 +61,7 @@ struct Limit {
 
 impl Limit {
     /// By the program itself: for others it may need a capability to lower even the soft limit.
-    fn set(&self, pid: u32, by: &Injection, control: &Control, limit: (u64, u64)) -> Result<()> {
+    fn set(&self, pid: Pid, by: &Injection, control: &Control, limit: (u64, u64)) -> Result<()> {
         let text = Control::ranges_address();
         let words: Vec<u8> =
             [limit.0, limit.1].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -69,7 +70,7 @@ impl Limit {
         if result == 0 { Ok(()) } else { Err(refused("set the limits of", pid, result)) }
     }
 
-    fn restore(&self, pid: u32, by: &Injection, control: &Control) -> Result<()> {
+    fn restore(&self, pid: Pid, by: &Injection, control: &Control) -> Result<()> {
         match self.raised {
             Some(_) => self.set(pid, by, control, self.own),
             None => Ok(()),
@@ -93,9 +94,9 @@ pub(crate) struct Session {
 /// Who opens descriptors in a process.
 pub(crate) struct Opening<'a> {
     pub(crate) session: &'a mut Session,
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// The thread that makes the calls.
-    pub(crate) thread: u32,
+    pub(crate) thread: Pid,
     /// The first of ours that a forked child has of its parent's.
     pub(crate) parent: Option<u32>,
     pub(crate) injection: &'a Injection,
@@ -283,6 +284,6 @@ impl Opening<'_> {
 
 /// A number for our descriptors that programs do not reach, within what the kernel allows a process.
 pub(crate) fn own_descriptors() -> Result<u32> {
-    let (_, hard) = pagemill_kernel::process::descriptor_limit(std::process::id())?;
+    let (_, hard) = pagemill_kernel::process::descriptor_limit(Pid::own())?;
     Ok((hard.min(1 << 14) as u32).saturating_sub(seccomp::OWN_DESCRIPTORS).max(64))
 }

@@ -13,6 +13,7 @@
 use pagemill_kernel::access_faults::{Faults, Source};
 use pagemill_kernel::bpf::accesses::{Access, Accesses};
 use pagemill_kernel::{Error, Kind, Linux, Result};
+use pagemill_model::Pid;
 
 /// A way to be told of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +91,7 @@ impl Events {
     }
 
     /// Tells of `process` from now on.
-    pub(crate) fn follow(&mut self, process: u32) -> Result<()> {
+    pub(crate) fn follow(&mut self, process: Pid) -> Result<()> {
         match self {
             Self::Bpf(accesses) => accesses.follow(process),
             Self::Perf(faults) => faults.follow(process),
@@ -99,7 +100,7 @@ impl Events {
     }
 
     /// No more of `process`.
-    pub(crate) fn leave(&mut self, process: u32) {
+    pub(crate) fn leave(&mut self, process: Pid) {
         match self {
             Self::Bpf(accesses) => accesses.leave(process),
             Self::Perf(faults) => faults.leave(process),

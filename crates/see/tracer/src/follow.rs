@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, heartbeat, poll};
+use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::events::FaultSource;
@@ -32,7 +33,7 @@ impl Tracer {
         arguments: &[CString],
         environment: &[CString],
     ) -> Result<std::result::Result<Self, std::io::Error>> {
-        let mut tracer = Self::new(linux, options, 0)?;
+        let mut tracer = Self::new(linux, options, Pid(0))?;
         let launched = ptrace::launch(path, arguments, environment, &Setup::default())?;
         let root = launched.pid;
         ptrace::seize(root, FOLLOW)?;
@@ -165,7 +166,7 @@ impl Tracer {
     /// An injector or mapper that has ended, while its program has not, answers nobody any more.
     fn look_after_helpers(&mut self) -> Result<()> {
         let gone =
-            |pid: u32| Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS));
+            |pid: Pid| Err(Error::new(Kind::Gone, "trace", format_args!("process {pid}"), HELPERS));
         if let Some(process) = self.processes.values().find(|process| process.revived) {
             return gone(process.pid);
         }
@@ -173,9 +174,9 @@ impl Tracer {
             return Ok(());
         }
         let lives =
-            |pid: u32| self.linux.stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            |pid: Pid| self.linux.stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'));
         let alone = |process: &&Process| !process.awake() && lives(process.pid);
-        let missed: BTreeSet<u32> =
+        let missed: BTreeSet<Pid> =
             self.processes.values().filter(alone).map(|process| process.pid).collect();
         let (_, before) = std::mem::replace(&mut self.missed, (Instant::now(), missed));
         match before.intersection(&self.missed.1).next() {
@@ -188,7 +189,7 @@ impl Tracer {
     /// What threads have to say.
     fn take_stops(&mut self, sink: &mut dyn Sink) -> Result<()> {
         loop {
-            let free = |(thread, _): &(u32, Stop)| {
+            let free = |(thread, _): &(Pid, Stop)| {
                 self.threads.get(thread).is_none_or(|state| !state.held)
             };
             let next = match self.deferred.iter().position(free) {

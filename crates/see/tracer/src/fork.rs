@@ -30,6 +30,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
+use pagemill_model::Pid;
 
 use crate::Granule;
 use crate::copy::copy_run;
@@ -110,7 +111,7 @@ impl Process {
     }
 
     /// Its mappings of the memory file.
-    pub(crate) fn mappings(&self, linux: &Linux, pid: u32) -> Result<Vec<Mapping>> {
+    pub(crate) fn mappings(&self, linux: &Linux, pid: Pid) -> Result<Vec<Mapping>> {
         let mut maps = linux.maps(pid)?;
         maps.retain(|mapping| mapping.inode == self.inode && mapping.name.starts_with(OURS));
         Ok(maps)
@@ -140,7 +141,7 @@ impl Process {
     pub(crate) fn part(
         &mut self,
         linux: &Linux,
-        (forker, child): (u32, u32),
+        (forker, child): (Pid, Pid),
         granule: Granule,
         stays_shared: bool,
     ) -> Result<(Option<Watched>, Result<()>)> {
@@ -237,7 +238,7 @@ impl Process {
     fn watch_child(
         &self,
         linux: &Linux,
-        child: u32,
+        child: Pid,
         fd: i64,
         granule: Granule,
     ) -> Result<Option<Watched>> {

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_model::Pid;
 
 use crate::SOON;
 use crate::stopped::{again, comes_out};
@@ -17,24 +18,24 @@ const FORK: Duration = Duration::from_millis(300);
 
 impl Tracer {
     /// The threads of a process, and of those that share its memory, but one.
-    pub(crate) fn siblings(&self, pid: u32, but: u32) -> Vec<u32> {
-        let of = |(thread, state): (&u32, &Thread)| {
+    pub(crate) fn siblings(&self, pid: Pid, but: Pid) -> Vec<Pid> {
+        let of = |(thread, state): (&Pid, &Thread)| {
             (state.process == pid && *thread != but).then_some(*thread)
         };
         self.threads.iter().filter_map(of).collect()
     }
 
     /// Stops every other thread of a process for the time of a fork.
-    pub(crate) fn hold_others(&mut self, pid: u32, forker: u32) {
+    pub(crate) fn hold_others(&mut self, pid: Pid, forker: Pid) {
         let others = self.siblings(pid, forker);
         self.forking.insert(forker, (pid, Instant::now()));
         self.hold(&others, SOON);
     }
 
     /// Stops threads; whether all are. One that waits for its mapper cannot stop, and cannot write either.
-    pub(crate) fn hold(&mut self, threads: &[u32], patience: Duration) -> bool {
-        let runs = |thread: &u32| self.threads.get(thread).is_some_and(|state| !state.held);
-        let mut waiting: Vec<u32> = threads.iter().copied().filter(runs).collect();
+    pub(crate) fn hold(&mut self, threads: &[Pid], patience: Duration) -> bool {
+        let runs = |thread: &Pid| self.threads.get(thread).is_some_and(|state| !state.held);
+        let mut waiting: Vec<Pid> = threads.iter().copied().filter(runs).collect();
         for &thread in &waiting {
             // One that has ended says so.
             let _ = ptrace::interrupt(thread);
@@ -54,7 +55,7 @@ impl Tracer {
     }
 
     /// A thread that was to be held says this. Whether it is stopped now.
-    fn held(&mut self, thread: u32, stop: Stop) -> bool {
+    fn held(&mut self, thread: Pid, stop: Stop) -> bool {
         if let Stop::Signal(number) = stop {
             // Any stop takes the place of the one that was asked for.
             let _ = ptrace::resume(thread, number);
@@ -77,7 +78,7 @@ impl Tracer {
     }
 
     /// Lets held threads of a process go on, but those whose event is still to be looked at.
-    pub(crate) fn release(&mut self, pid: u32) {
+    pub(crate) fn release(&mut self, pid: Pid) {
         for (thread, state) in &mut self.threads {
             if state.process == pid
                 && std::mem::take(&mut state.held)
@@ -90,7 +91,7 @@ impl Tracer {
     }
 
     /// The fork that threads were held for has happened, or will not.
-    pub(crate) fn fork_is_over(&mut self, forker: u32) {
+    pub(crate) fn fork_is_over(&mut self, forker: Pid) {
         if let Some((pid, _)) = self.forking.remove(&forker) {
             self.release(pid);
         }

@@ -12,6 +12,7 @@
 use pagemill_kernel::injected::{self, Control};
 use pagemill_kernel::ptrace::{self, Registers, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
+use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::way_back::{BEGINNING, MARK, WAY_BACK, way_back};
@@ -22,7 +23,7 @@ const INSTRUCTION: u64 = 2;
 /// A stopped thread that does what it is told.
 #[derive(Debug)]
 pub(crate) struct Injection {
-    thread: u32,
+    thread: Pid,
     registers: Registers,
     mask: u64,
     /// Where its way back stands in the program; 0: it has none, and ends with the tracer.
@@ -32,13 +33,13 @@ pub(crate) struct Injection {
 impl Injection {
     /// Takes over `thread`, which must be stopped outside a system call or at the exit of one, and which the kernel
     /// kills if the tracer dies.
-    pub(crate) fn begin(thread: u32) -> Result<Self> {
+    pub(crate) fn begin(thread: Pid) -> Result<Self> {
         let (registers, mask) = (ptrace::registers(thread)?, ptrace::signal_mask(thread)?);
         Ok(Self { thread, registers, mask, site: 0 })
     }
 
     /// Takes over `thread`, stopped as for [`Self::begin`], which finds back by itself if the tracer dies.
-    pub(crate) fn with_way_back(thread: u32, site: &Site) -> Result<Self> {
+    pub(crate) fn with_way_back(thread: Pid, site: &Site) -> Result<Self> {
         let plain = Self::begin(thread)?;
         ptrace::poke(thread, site.instruction, &way_back(&plain.registers, plain.mask))?;
         Ok(Self { site: site.instruction, ..plain })
@@ -124,7 +125,7 @@ impl Injection {
     }
 
     /// Starts a process that shares the memory and runs our code: the injector or the mapper.
-    pub(crate) fn clone(&self, mapper: bool) -> Result<u32> {
+    pub(crate) fn clone(&self, mapper: bool) -> Result<Pid> {
         // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_UNTRACED, no signal at its end: an ordinary wait()
         // of the program does not see it.
         const FLAGS: i64 = 0x100 | 0x200 | 0x400 | 0x0080_0000;
@@ -132,17 +133,17 @@ impl Injection {
         let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], injected::CLONE);
         registers.r12 = u64::from(mapper);
         let pid = self.run(&registers, injected::CLONE + INSTRUCTION)?.rax as i64;
-        u32::try_from(pid).map_err(|_| refused("start a process beside", self.thread, pid))
+        u32::try_from(pid).map(Pid).map_err(|_| refused("start a process beside", self.thread, pid))
     }
 }
 
 /// What an injected call returned, which must succeed.
-pub(crate) fn checked(action: &'static str, thread: u32, result: i64) -> Result<i64> {
+pub(crate) fn checked(action: &'static str, thread: Pid, result: i64) -> Result<i64> {
     if (-4095..0).contains(&result) { Err(refused(action, thread, result)) } else { Ok(result) }
 }
 
 /// The error of an injected call that returned `result`.
-pub(crate) fn refused(action: &'static str, thread: u32, result: i64) -> Error {
+pub(crate) fn refused(action: &'static str, thread: Pid, result: i64) -> Error {
     let error = std::io::Error::from_raw_os_error(-result as i32);
     Error::io(action, format_args!("process {thread}"), error)
 }
@@ -158,7 +159,7 @@ pub(crate) struct Site {
 
 impl Site {
     /// Looks into the vDSO of `pid`.
-    pub(crate) fn find(linux: &Linux, pid: u32) -> Result<Self> {
+    pub(crate) fn find(linux: &Linux, pid: Pid) -> Result<Self> {
         let maps = linux.maps(pid)?;
         let missing =
             |why: &str| Error::new(Kind::Unsupported, "trace", format_args!("process {pid}"), why);

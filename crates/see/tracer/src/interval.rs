@@ -1,13 +1,13 @@
 //! What a process touched in an interval.
 
 use pagemill_kernel::clock;
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 /// What a process touched between two ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Its number, from 0 for each process.
     pub number: u64,
     /// When it began, ns of CLOCK_MONOTONIC.

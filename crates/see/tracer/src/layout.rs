@@ -4,7 +4,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, injected};
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 /// How mappings of a memory file of ours begin.
 pub(crate) const OURS: &str = "/memfd:pagemill";
@@ -47,7 +47,7 @@ pub fn not_traced(mapping: &Mapping) -> Option<&'static str> {
 /// protects them.
 pub(crate) fn watch_all(
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
     (watched, arm): (&Watched, bool),
     stay: &[Mapping],
 ) -> Result<()> {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, poll};
+use pagemill_model::Pid;
 
 use crate::page_out::PagedOut;
 use crate::trace::{Ended, Options, Sink, Untraced};
@@ -17,7 +18,7 @@ impl Tracer {
     pub(crate) fn from_outside(
         linux: Linux,
         options: Options,
-        pid: u32,
+        pid: Pid,
         refusal: &Error,
     ) -> Result<Self> {
         let free = linux.free_swap()?;

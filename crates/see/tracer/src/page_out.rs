@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use pagemill_kernel::page_out::page_out;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::{Linux, Result, page_size, pidfd};
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 use crate::interval::{Interval, normal, now};
 
@@ -36,7 +36,7 @@ pub(crate) struct PagedOut {
 
 impl PagedOut {
     /// Begins with process `pid`. An error if it may not be paged out.
-    pub(crate) fn begin(linux: &Linux, pid: u32) -> Result<Self> {
+    pub(crate) fn begin(linux: &Linux, pid: Pid) -> Result<Self> {
         let mut paged = Self {
             process: pidfd::open(pid)?,
             pagemap: Pagemap::open(linux, pid)?,
@@ -62,7 +62,7 @@ impl PagedOut {
     }
 
     /// Ends the interval: what was touched; and pages that out, unless this is the last look.
-    pub(crate) fn tick(&mut self, pid: u32, last: bool) -> Result<Interval> {
+    pub(crate) fn tick(&mut self, pid: Pid, last: bool) -> Result<Interval> {
         let scanned = now();
         let touched = self.present()?;
         let mut stays = 0;

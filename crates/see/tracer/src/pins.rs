@@ -3,6 +3,7 @@
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::seccomp::OWN_DESCRIPTORS;
 use pagemill_kernel::{Error, Linux, Result};
+use pagemill_model::Pid;
 
 /// What a process may have that is tied to its pages, not to its addresses, by the name of its descriptor.
 const PINS: &[(&str, &str)] = &[
@@ -15,7 +16,7 @@ const PINS: &[(&str, &str)] = &[
 
 /// Why pages of a process may not be replaced by others of the same bytes, if they may not: the kernel holds some of
 /// them for transfers that it will make. Descriptors of ours are those from `own` on.
-pub(crate) fn pins(linux: &Linux, pid: u32, own: Option<u32>) -> Result<Option<&'static str>> {
+pub(crate) fn pins(linux: &Linux, pid: Pid, own: Option<u32>) -> Result<Option<&'static str>> {
     let directory = linux.process_file(pid, "fd");
     let entries = std::fs::read_dir(&directory)
         .map_err(|error| Error::io("list", directory.display(), error))?;

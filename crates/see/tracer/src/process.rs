@@ -12,7 +12,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
-use pagemill_model::PageRange;
+use pagemill_model::{PageRange, Pid};
 
 use crate::arguments::Arguments;
 use crate::inject::refused;
@@ -50,7 +50,7 @@ pub(crate) struct Inherited {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) linux: Linux,
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     pub(crate) control: Shared,
     pub(crate) memory: File,
     /// Inode of `memory`, by which its mappings are known.
@@ -65,22 +65,22 @@ pub(crate) struct Process {
     pub(crate) arm: bool,
     pub(crate) wake: OwnedFd,
     pub(crate) pagemap: Pagemap,
-    pub(crate) injector: u32,
+    pub(crate) injector: Pid,
     /// They are not the first.
     pub(crate) revived: bool,
     /// The processor that the injector is kept on: the tracer's when it was asked last.
     pub(crate) injector_on: Cell<Option<usize>>,
     /// `None` where the program is in another PID namespace.
-    pub(crate) mapper: Option<u32>,
+    pub(crate) mapper: Option<Pid>,
     /// Tells injector and mapper that the tracer lives.
     #[expect(dead_code, reason = "what counts is that it is open")]
     pub(crate) lock: File,
     /// Children that still read `memory`, until when nobody may write it.
-    pub(crate) sharers: Vec<u32>,
+    pub(crate) sharers: Vec<Pid>,
     /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
     /// Forks that were asked for, by thread: what the kernel writes.
-    pub(crate) fork_words: BTreeMap<u32, Words>,
+    pub(crate) fork_words: BTreeMap<Pid, Words>,
     /// It may have private writable mappings of files, which come into being by the tracer's hand only.
     pub(crate) own_files: bool,
     /// Touched, and already gone from the page tables.
@@ -124,7 +124,7 @@ impl Process {
         let notification = &self.control.notification;
         let question = SyscallNotification {
             id: notification.id.load(Acquire),
-            thread: notification.pid.load(Relaxed),
+            thread: Pid(notification.pid.load(Relaxed)),
             number: notification.number.load(Relaxed),
             argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
         };
@@ -445,7 +445,7 @@ impl Process {
             let _ = signal::send(process, 9);
         }
         let limit = Instant::now() + PATIENCE;
-        let ended = |pid: u32| linux.stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
+        let ended = |pid: Pid| linux.stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
         while !self.mapper.is_none_or(ended) && Instant::now() < limit {
             std::thread::yield_now();
         }

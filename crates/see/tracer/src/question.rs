@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use pagemill_kernel::Result;
 use pagemill_kernel::seccomp::{self, Answer};
+use pagemill_model::Pid;
 
 pub(crate) const MMAP: i32 = 9;
 pub(crate) const MPROTECT: i32 = 10;
@@ -33,7 +34,7 @@ pub(crate) const WIPE_ON_FORK: u64 = 18;
 pub(crate) struct SyscallNotification {
     pub(crate) id: u64,
     /// Thread that makes the call.
-    pub(crate) thread: u32,
+    pub(crate) thread: Pid,
     /// System call, or [`LOG`].
     pub(crate) number: i32,
     pub(crate) argument: [u64; 6],

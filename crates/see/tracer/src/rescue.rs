@@ -13,6 +13,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm};
+use pagemill_model::Pid;
 
 use crate::copy::copy_run;
 use crate::inject::{Injection, Site, refused};
@@ -23,7 +24,7 @@ use crate::stopped::{again, calm, comes_out};
 const STOP: Duration = Duration::from_secs(5);
 
 /// Stopped threads of a process, let go at the end.
-struct Held(Vec<u32>);
+struct Held(Vec<Pid>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -36,7 +37,7 @@ impl Drop for Held {
 
 /// Makes the memory of the process its own that `thread` is of, which waits in a call; `unmake` has it come back from
 /// that unmade.
-pub(crate) fn rescue(thread: u32, unmake: &dyn Fn()) -> Result<()> {
+pub(crate) fn rescue(thread: Pid, unmake: &dyn Fn()) -> Result<()> {
     let linux = Linux::live();
     let pid = linux.thread_group(thread)?;
     let (memory, number) = memory_file(&linux, pid)?;
@@ -59,12 +60,12 @@ fn failed(action: &'static str, error: std::io::Error) -> Error {
     Error::io(action, "the memory file", error)
 }
 
-fn gone(pid: u32) -> Error {
+fn gone(pid: Pid) -> Error {
     Error::new(Kind::Gone, "let go", format_args!("process {pid}"), "it has ended")
 }
 
 /// The memory file of a process, and its number there.
-fn memory_file(linux: &Linux, pid: u32) -> Result<(File, i64)> {
+fn memory_file(linux: &Linux, pid: Pid) -> Result<(File, i64)> {
     let directory = linux.process_file(pid, "fd");
     let entries = std::fs::read_dir(&directory)
         .map_err(|error| Error::io("list", directory.display(), error))?;
@@ -80,7 +81,7 @@ fn memory_file(linux: &Linux, pid: u32) -> Result<(File, i64)> {
 }
 
 /// Stops all threads of a process, of which `asks` waits in a call.
-fn hold(linux: &Linux, pid: u32, asks: u32, held: &mut Held, unmake: &dyn Fn()) -> Result<()> {
+fn hold(linux: &Linux, pid: Pid, asks: Pid, held: &mut Held, unmake: &dyn Fn()) -> Result<()> {
     let limit = Instant::now() + STOP;
     let mut waiting = Vec::new();
     let mut unmade = false;
@@ -133,7 +134,7 @@ fn hold(linux: &Linux, pid: u32, asks: u32, held: &mut Held, unmake: &dyn Fn()) 
 fn part(
     linux: &Linux,
     injection: &Injection,
-    pid: u32,
+    pid: Pid,
     (mapping, memory): (&Mapping, &File),
 ) -> Result<()> {
     const MMAP: i64 = 9;

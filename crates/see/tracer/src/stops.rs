@@ -5,6 +5,7 @@ use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::scheduling::Together;
 use pagemill_kernel::{Error, Kind, Linux, Result, signal};
+use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::convert::{Origin, convert};
@@ -16,7 +17,7 @@ use crate::trace::{Ended, Sink, Untraced};
 use crate::tracer::{Thread, Tracer};
 
 impl Tracer {
-    pub(crate) fn stopped(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+    pub(crate) fn stopped(&mut self, thread: Pid, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
         let done = self.says(thread, stop, sink);
         if done.is_err()
             && let Some(state) = self.threads.get_mut(&thread)
@@ -27,7 +28,7 @@ impl Tracer {
         done
     }
 
-    fn says(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+    fn says(&mut self, thread: Pid, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
         if !self.threads.contains_key(&thread) && !stop.is_end() {
             if self.released {
                 let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
@@ -58,9 +59,9 @@ impl Tracer {
     }
 
     /// A process has executed a program.
-    fn execs(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<()> {
+    fn execs(&mut self, thread: Pid, sink: &mut dyn Sink) -> Result<()> {
         // Called by another thread than the first, it goes on as the first.
-        let Ok(was) = ptrace::message(thread).map(|number| number as u32) else {
+        let Ok(was) = ptrace::message(thread).map(|number| Pid(number as u32)) else {
             return Ok(());
         };
         if was != thread {
@@ -81,9 +82,9 @@ impl Tracer {
     }
 
     /// A thread has made a process or a thread.
-    fn forks(&mut self, thread: u32, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
+    fn forks(&mut self, thread: Pid, stop: Stop, sink: &mut dyn Sink) -> Result<()> {
         // One that was killed meanwhile says so next.
-        let Ok(child) = ptrace::message(thread).map(|number| number as u32) else {
+        let Ok(child) = ptrace::message(thread).map(|number| Pid(number as u32)) else {
             return Ok(());
         };
         if let Err(error) = self.born(thread, child, stop) {
@@ -107,11 +108,11 @@ impl Tracer {
     }
 
     /// A thread that was asked to stop has.
-    fn interrupted(&mut self, thread: u32) -> Result<()> {
+    fn interrupted(&mut self, thread: Pid) -> Result<()> {
         // Its fork has failed, or it would have said so.
         if self.forking.contains_key(&thread) {
             let state = self.threads.get_mut(&thread);
-            let pid = state.map_or(0, |state| {
+            let pid = state.map_or(Pid(0), |state| {
                 state.held = true;
                 state.process
             });
@@ -123,7 +124,7 @@ impl Tracer {
             self.release(pid);
             return Ok(());
         }
-        let pid = self.threads.get(&thread).map_or(0, |state| state.process);
+        let pid = self.threads.get(&thread).map_or(Pid(0), |state| state.process);
         // It could not stop when the others were held.
         let late = self.forking.values().any(|(process, _)| *process == pid);
         match self.threads.get_mut(&thread) {
@@ -135,7 +136,7 @@ impl Tracer {
     }
 
     /// A thread has ended.
-    fn gone(&mut self, thread: u32, how: Ended) -> Result<()> {
+    fn gone(&mut self, thread: Pid, how: Ended) -> Result<()> {
         self.fork_is_over(thread);
         self.leaving.remove(&thread);
         let state = self.threads.remove(&thread);
@@ -151,7 +152,7 @@ impl Tracer {
     }
 
     /// A process has ended or executes another program: its memory is nobody's any more.
-    pub(crate) fn forget(&mut self, pid: u32) -> Result<()> {
+    pub(crate) fn forget(&mut self, pid: Pid) -> Result<()> {
         if let Some(process) = self.processes.remove(&pid) {
             self.untraced.extend(process.untraced());
             self.unanswered.extend(process.dismiss(&self.linux));
@@ -164,7 +165,7 @@ impl Tracer {
     }
 
     /// A new program: its memory becomes ours. `thread` is stopped at the event.
-    pub(crate) fn executed(&mut self, thread: u32) -> Result<()> {
+    pub(crate) fn executed(&mut self, thread: Pid) -> Result<()> {
         self.forget(thread)?;
         // Its number may have been that of a thread that has just ended.
         self.leaving.remove(&thread);
@@ -211,7 +212,7 @@ impl Tracer {
     }
 
     /// A program that was executed and whose memory could not become ours runs as it is.
-    fn untouched(&mut self, pid: u32, error: &Error) {
+    fn untouched(&mut self, pid: Pid, error: &Error) {
         self.events.leave(pid);
         if error.kind() != Kind::Gone {
             let why = format!("a program that it executed is not traced: {error}");
@@ -220,7 +221,7 @@ impl Tracer {
     }
 
     /// A thread or a child.
-    fn born(&mut self, parent: u32, child: u32, stop: Stop) -> Result<()> {
+    fn born(&mut self, parent: Pid, child: Pid, stop: Stop) -> Result<()> {
         let owner = self.threads.get(&parent).map_or(parent, |thread| thread.process);
         // Its first stop was seen already, or comes now.
         if !self.early.remove(&child) {
@@ -250,7 +251,7 @@ impl Tracer {
     }
 
     /// A thread is about to end, its memory still there.
-    fn exiting(&mut self, thread: u32, sink: &mut dyn Sink) -> Result<()> {
+    fn exiting(&mut self, thread: Pid, sink: &mut dyn Sink) -> Result<()> {
         let Some(pid) = self.threads.get(&thread).map(|state| state.process) else { return Ok(()) };
         // The last to say so still has the memory.
         self.leaving.insert(thread);
@@ -284,7 +285,7 @@ impl Tracer {
 }
 
 /// Whether the program that a process executes is set-user-ID or set-group-ID.
-fn gains_privileges(linux: &Linux, pid: u32) -> bool {
+fn gains_privileges(linux: &Linux, pid: Pid) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     let metadata = std::fs::metadata(linux.process_file(pid, "exe"));
     metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o6000 != 0)

@@ -6,6 +6,7 @@ use pagemill_kernel::Linux;
 use pagemill_kernel::bpf::accesses::Access;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::supervised::Supervisor;
+use pagemill_model::Pid;
 
 use crate::Granule;
 use crate::events::FaultSource;
@@ -27,7 +28,7 @@ pub struct Options {
     /// Let the program go, and end, when this one has ended.
     pub supervisor: Option<Supervisor>,
     /// Why the memory of a program that a process has just executed may not be changed, if it may not.
-    pub refuse: Option<fn(&Linux, u32) -> Option<String>>,
+    pub refuse: Option<fn(&Linux, Pid) -> Option<String>>,
 }
 
 impl Default for Options {
@@ -48,7 +49,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untraced {
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// First address.
     pub start: u64,
     /// First address after it.
@@ -64,9 +65,9 @@ pub trait Sink {
     /// The end of an interval of a process.
     fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
     /// A process is traced from now on; its memory was laid out like this.
-    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
+    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
     /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
-    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped>;
+    fn forked(&mut self, parent: Pid, child: Pid) -> std::result::Result<(), Stopped>;
 }
 
 /// The sink wants no more: the program goes on untraced.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
+use pagemill_model::Pid;
 
 use crate::Granule;
 use crate::child::Child;
@@ -42,9 +43,9 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 pub(crate) struct Thread {
     /// The process whose memory it has: its own, or one that it shares the memory with.
-    pub(crate) process: u32,
+    pub(crate) process: Pid,
     /// The process that it is a thread of.
-    pub(crate) group: u32,
+    pub(crate) group: Pid,
     /// Stopped together with others (`hold`).
     pub(crate) held: bool,
 }
@@ -54,28 +55,28 @@ pub struct Tracer {
     pub(crate) linux: Linux,
     pub(crate) options: Options,
     pub(crate) session: Session,
-    pub(crate) root: u32,
-    pub(crate) threads: BTreeMap<u32, Thread>,
-    pub(crate) processes: BTreeMap<u32, Process>,
+    pub(crate) root: Pid,
+    pub(crate) threads: BTreeMap<Pid, Thread>,
+    pub(crate) processes: BTreeMap<Pid, Process>,
     /// Forked, and not adopted yet.
-    pub(crate) children: BTreeMap<u32, Child>,
+    pub(crate) children: BTreeMap<Pid, Child>,
     /// For these: whose memory file they still read.
-    pub(crate) reads: BTreeMap<u32, u32>,
+    pub(crate) reads: BTreeMap<Pid, Pid>,
     /// Forks that the sink was not told of.
-    pub(crate) parents: Vec<(u32, u32)>,
+    pub(crate) parents: Vec<(Pid, Pid)>,
     /// Threads that will fork, with everything else of their process held, and since when.
-    pub(crate) forking: BTreeMap<u32, (u32, Instant)>,
+    pub(crate) forking: BTreeMap<Pid, (Pid, Instant)>,
     /// Stops of threads that were to be held, to be looked at when they no longer are.
-    pub(crate) deferred: Vec<(u32, Stop)>,
+    pub(crate) deferred: Vec<(Pid, Stop)>,
     /// Calls that a mapper had received when it was ended, and those that the tracer received itself.
     pub(crate) unanswered: Vec<SyscallNotification>,
     /// Threads that come back from a call of theirs, asked to stop, and are to make it again.
-    pub(crate) again: BTreeSet<u32>,
+    pub(crate) again: BTreeSet<Pid>,
     /// Threads that a failure left stopped in the middle of a fork.
-    pub(crate) midway: BTreeSet<u32>,
+    pub(crate) midway: BTreeSet<Pid>,
     /// Processes to be let go by themselves; and those that cannot be, and are asked no more.
-    pub(crate) withdrawing: BTreeSet<u32>,
-    pub(crate) plain_clone: BTreeSet<u32>,
+    pub(crate) withdrawing: BTreeSet<Pid>,
+    pub(crate) plain_clone: BTreeSet<Pid>,
     /// Whether the program has begun to run.
     pub(crate) begun: bool,
     /// All was let go: who stops now is let go too.
@@ -83,13 +84,13 @@ pub struct Tracer {
     /// Why all was let go before its time.
     pub(crate) abandoned: Option<String>,
     /// Helpers that had ended when they were looked at last, which is when.
-    pub(crate) missed: (Instant, BTreeSet<u32>),
+    pub(crate) missed: (Instant, BTreeSet<Pid>),
     /// Stopped at their first instruction before their parent told of them.
-    pub(crate) early: BTreeSet<u32>,
+    pub(crate) early: BTreeSet<Pid>,
     /// About to end. One that leads its process is told to have ended only after all others of it.
-    pub(crate) leaving: BTreeSet<u32>,
+    pub(crate) leaving: BTreeSet<Pid>,
     /// Processes that were looked at because all their threads end.
-    pub(crate) ending: BTreeSet<u32>,
+    pub(crate) ending: BTreeSet<Pid>,
     pub(crate) events: Events,
     pub(crate) source: FaultSource,
     /// Better ways to be told of faults, and why they are not used.
@@ -112,12 +113,12 @@ pub struct Tracer {
 
 impl Tracer {
     /// A tracer of nothing yet.
-    pub(crate) fn new(linux: Linux, options: Options, root: u32) -> Result<Self> {
+    pub(crate) fn new(linux: Linux, options: Options, root: Pid) -> Result<Self> {
         own_processes(&linux)?;
         let (events, source, not_used) =
             Events::best(&linux, options.events.unwrap_or(FaultSource::Bpf));
         let privileged =
-            linux.status(std::process::id())?.can(pagemill_kernel::process::Capability::SysAdmin);
+            linux.status(Pid::own())?.can(pagemill_kernel::process::Capability::SysAdmin);
         let session =
             Session { own_fds: own_descriptors()?, listener: None, privileged, keeper: None };
         Ok(Self {
@@ -161,7 +162,7 @@ impl Tracer {
     }
 
     /// The process that was started.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.root
     }
 
@@ -272,7 +273,7 @@ impl Tracer {
     }
 
     /// A thread that was killed meanwhile says so by its next stop.
-    pub(crate) fn go_on(&self, thread: u32, signal: i32) {
+    pub(crate) fn go_on(&self, thread: Pid, signal: i32) {
         let _ = ptrace::resume(thread, signal);
     }
 }

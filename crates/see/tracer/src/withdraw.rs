@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::{Error, Kind, Result, process_vm, ptrace};
+use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::interval::now;
@@ -29,13 +30,13 @@ const MOMENT: Duration = Duration::from_millis(50);
 
 impl Tracer {
     /// Whose memory a thread has that nobody told of: it was started untraced.
-    pub(crate) fn who_shares_with(&self, thread: u32) -> Option<u32> {
-        let shares = |pid: &u32| same_memory(thread, *pid) == Some(true);
+    pub(crate) fn who_shares_with(&self, thread: Pid) -> Option<Pid> {
+        let shares = |pid: &Pid| same_memory(thread, *pid) == Some(true);
         self.processes.keys().copied().find(shares)
     }
 
     /// Whether process `pid` asks for a child that may not be traced.
-    pub(crate) fn asks_for_untraced(&self, pid: u32, question: &SyscallNotification) -> bool {
+    pub(crate) fn asks_for_untraced(&self, pid: Pid, question: &SyscallNotification) -> bool {
         let flags = match question.number {
             question::CLONE => question.argument[0],
             question::CLONE3 => {
@@ -50,7 +51,7 @@ impl Tracer {
     }
 
     /// Stops the thread that asks for such a child; the rest is done when all questions are answered.
-    pub(crate) fn put_aside(&mut self, pid: u32, question: &SyscallNotification) -> Result<()> {
+    pub(crate) fn put_aside(&mut self, pid: Pid, question: &SyscallNotification) -> Result<()> {
         let thread = question.thread;
         // It may have been killed, which it says by itself.
         let _ = ptrace::interrupt(thread);
@@ -71,10 +72,10 @@ impl Tracer {
         Ok(())
     }
 
-    fn withdraw(&mut self, pid: u32, sink: &mut dyn Sink) -> Result<()> {
+    fn withdraw(&mut self, pid: Pid, sink: &mut dyn Sink) -> Result<()> {
         self.stop_threads_of(pid, sink)?;
         self.drain(sink);
-        let threads = self.siblings(pid, 0);
+        let threads = self.siblings(pid, Pid(0));
         if self.children.contains_key(&pid)
             && let Err(error) = self.adopt_stopped(pid, &threads, sink)
         {
@@ -102,13 +103,13 @@ impl Tracer {
     }
 
     /// Stops all threads of one process.
-    fn stop_threads_of(&mut self, pid: u32, sink: &mut dyn Sink) -> Result<()> {
+    fn stop_threads_of(&mut self, pid: Pid, sink: &mut dyn Sink) -> Result<()> {
         let limit = Instant::now() + PATIENCE;
         loop {
             // Who waits for an answer cannot stop.
             self.receive();
             self.questions(sink)?;
-            let threads = self.siblings(pid, 0);
+            let threads = self.siblings(pid, Pid(0));
             let stopped = self.hold(&threads, MOMENT);
             let (theirs, others) = std::mem::take(&mut self.deferred)
                 .into_iter()

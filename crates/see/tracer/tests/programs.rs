@@ -13,6 +13,7 @@ use std::process::Command;
 use pagemill_kernel::Linux;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_model::Pid;
 use pagemill_tracer::{Access, Ended, Interval, Options, Sink, Stopped, Tracer, Untraced};
 
 const PAGE: u64 = 4096;
@@ -21,7 +22,7 @@ const PAGE: u64 = 4096;
 struct Seen {
     accesses: Vec<Access>,
     intervals: Vec<Interval>,
-    forks: Vec<(u32, u32)>,
+    forks: Vec<(Pid, Pid)>,
     /// To be created when a forked child has been told of three times.
     enough: Option<PathBuf>,
 }
@@ -42,11 +43,11 @@ impl Sink for Seen {
         }
         Ok(())
     }
-    fn process(&mut self, _pid: u32, mappings: &[Mapping]) -> Result<(), Stopped> {
+    fn process(&mut self, _pid: Pid, mappings: &[Mapping]) -> Result<(), Stopped> {
         assert!(mappings.iter().any(|mapping| mapping.name == "[stack]"));
         Ok(())
     }
-    fn forked(&mut self, parent: u32, child: u32) -> Result<(), Stopped> {
+    fn forked(&mut self, parent: Pid, child: Pid) -> Result<(), Stopped> {
         self.forks.push((parent, child));
         Ok(())
     }
@@ -54,7 +55,7 @@ impl Sink for Seen {
 
 struct Traced {
     ended: Ended,
-    pid: u32,
+    pid: Pid,
     seen: Seen,
     lost: u64,
     events: bool,
@@ -395,7 +396,7 @@ fn a_running_program_is_taken_over_and_let_go_without_noticing() {
         ..Options::default()
     };
     let mut seen = Seen::default();
-    match Tracer::attach(Linux::live(), options, program.id()) {
+    match Tracer::attach(Linux::live(), options, Pid(program.id())) {
         Ok(mut tracer) => {
             assert_eq!(tracer.run(&signals, &mut seen).unwrap(), Ended::LetGo);
             let touched: BTreeSet<u64> = seen
@@ -424,7 +425,7 @@ fn a_running_program_is_taken_over_and_let_go_without_noticing() {
 #[test]
 fn a_process_that_cannot_be_taken_over_is_refused_with_the_reason() {
     for pid in [1, std::process::id()] {
-        let error = Tracer::attach(Linux::live(), Options::default(), pid).err().unwrap();
+        let error = Tracer::attach(Linux::live(), Options::default(), Pid(pid)).err().unwrap();
         assert!(!error.to_string().is_empty());
     }
 }

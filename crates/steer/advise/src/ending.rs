@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::signal;
+use pagemill_model::Pid;
 
 /// How long a command has to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,11 +25,11 @@ impl std::error::Error for Interrupted {}
 /// Asks a command and what it has started to end, and sees to it that it does.
 pub(crate) fn stop(child: &mut Child) -> Result<()> {
     // Whoever has ended meanwhile need not be told.
-    let _ = signal::send_to_group(child.id(), signal::TERMINATE);
+    let _ = signal::send_to_group(Pid(child.id()), signal::TERMINATE);
     let begun = Instant::now();
     while child.try_wait()?.is_none() {
         if begun.elapsed() > PATIENCE {
-            let _ = signal::send_to_group(child.id(), signal::KILL);
+            let _ = signal::send_to_group(Pid(child.id()), signal::KILL);
         }
         std::thread::sleep(Duration::from_millis(2));
     }

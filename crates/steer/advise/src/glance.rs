@@ -18,7 +18,7 @@ use pagemill_kernel::{Linux, psi};
 use pagemill_launch::{program, stats_page};
 use pagemill_model::recording::Reader;
 use pagemill_model::whole::{self, TEXT};
-use pagemill_model::{Bytes, Event, Fold as _, Source as _};
+use pagemill_model::{Bytes, Event, Fold as _, Pid, Source as _};
 use pagemill_record::malloc_free;
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Glance {
 ///
 /// # Errors
 /// There is no such process, or this user may not look.
-pub fn process(linux: &Linux, pid: u32, time: Duration, signals: &Signals) -> Result<Glance> {
+pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Glance> {
     let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
     let target = started_as(linux, pid)?;
     linux.clear_referenced(pid)?;
@@ -126,7 +126,7 @@ pub fn process(linux: &Linux, pid: u32, time: Duration, signals: &Signals) -> Re
 }
 
 /// The command that a process was started by.
-fn started_as(linux: &Linux, pid: u32) -> Result<Target> {
+fn started_as(linux: &Linux, pid: Pid) -> Result<Target> {
     let path = std::fs::read_link(linux.process_file(pid, "exe"))
         .with_context(|| format!("cannot find out what process {pid} executes"))?;
     let words = whole::read(&linux.process_file(pid, "cmdline"), TEXT)
@@ -137,7 +137,7 @@ fn started_as(linux: &Linux, pid: u32) -> Result<Target> {
 }
 
 /// Bytes of zeros in some of the huge pages of a process, and how many of these were read; none without any.
-fn zeros(linux: &Linux, pid: u32) -> Option<(u64, u64)> {
+fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
     let pages = Pages::of(linux, pid).ok()?;
     let mut starts = Vec::new();
     for entry in linux.smaps(pid).ok()? {

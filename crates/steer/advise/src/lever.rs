@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use pagemill_kernel::Linux;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
+use pagemill_model::Pid;
 
 pub use crate::estimate::Estimate;
 use crate::levers;
@@ -141,7 +142,7 @@ impl Target {
             Verdict::Refused(refusal) => Some(refusal.reason),
             Verdict::Fits | Verdict::Unknown(_) => None,
         };
-        let me = linux.status(std::process::id());
+        let me = linux.status(Pid::own());
         Ok(Self {
             linux: linux.clone(),
             words: words.to_vec(),

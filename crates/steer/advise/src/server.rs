@@ -13,6 +13,7 @@ use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_model::Pid;
 
 use crate::ending::{Interrupted, stop};
 use crate::printed::{Printed, Reading};
@@ -95,7 +96,7 @@ pub(crate) fn ask(
 /// What a server and all that it has started and that lives have used.
 fn used_by(linux: &Linux, server: &Child) -> Resources {
     let mut sum = Resources::default();
-    for pid in descendants(linux, &[server.id()]) {
+    for pid in descendants(linux, &[Pid(server.id())]) {
         // One that ends meanwhile has used nothing here.
         let Ok(stat) = linux.stat(pid) else { continue };
         sum.user += stat.user;
@@ -112,7 +113,7 @@ fn wait_until_ready(linux: &Linux, server: &mut Child, signals: &Signals) -> Res
         if server.try_wait()?.is_some() {
             return Ok(false);
         }
-        let pids = descendants(linux, &[server.id()]);
+        let pids = descendants(linux, &[Pid(server.id())]);
         if pids.into_iter().any(|pid| linux.listens(pid).unwrap_or(false)) {
             pause(server, SETTLED, signals)?;
             break;

@@ -17,6 +17,7 @@ use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
 use pagemill_launch::stats_page;
+use pagemill_model::Pid;
 use pagemill_record::malloc_free::{self, MallocFree};
 use regex::bytes::Regex;
 
@@ -228,7 +229,7 @@ impl Stage<'_> {
 
 /// A control group for one run, if this user may make one.
 fn group(linux: &Linux) -> Option<cgroup::Child> {
-    let mine = linux.memory_cgroup(std::process::id()).ok()?;
+    let mine = linux.memory_cgroup(Pid::own()).ok()?;
     let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
     mine.create(&format!("pagemill-{}-{since}", std::process::id())).ok()
 }
@@ -246,7 +247,7 @@ struct Seen {
 struct Resting<'a> {
     linux: &'a Linux,
     /// Which, when it was looked at, and its CPU time until then, seconds.
-    last: Option<(u32, f64, f64)>,
+    last: Option<(Pid, f64, f64)>,
 }
 
 impl Resting<'_> {
@@ -276,7 +277,7 @@ impl Seen {
 
     fn watch(
         linux: &Linux,
-        pid: u32,
+        pid: Pid,
         over: &AtomicBool,
         marks: bool,
         heap: bool,

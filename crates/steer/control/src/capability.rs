@@ -20,6 +20,7 @@ use pagemill_kernel::thp::{self as thp_of_process, Disabled};
 use pagemill_kernel::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
 use pagemill_kernel::yama::PtraceScope;
 use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm, scheduling};
+use pagemill_model::Pid;
 use serde::Serialize;
 
 use crate::governor;
@@ -199,7 +200,7 @@ pub fn all(linux: &Linux) -> Vec<Row> {
 }
 
 fn me(linux: &Linux) -> Option<ProcessStatus> {
-    linux.status(std::process::id()).or_else(|_| Linux::live().status(std::process::id())).ok()
+    linux.status(Pid::own()).or_else(|_| Linux::live().status(Pid::own())).ok()
 }
 
 fn preload_library(_: &Linux) -> Found {
@@ -238,7 +239,7 @@ fn heap_of_a_child(library: &Path) -> Result<Option<Snapshot>, Error> {
         .map_err(failed)?;
     let deadline = Instant::now() + Duration::from_secs(1);
     let snapshot = loop {
-        let page = stats_page::locate(&Linux::live(), child.id());
+        let page = stats_page::locate(&Linux::live(), Pid(child.id()));
         match page.and_then(|page| page.map_or(Ok(None), |page| page.read())) {
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
             outcome => break outcome,
@@ -397,7 +398,7 @@ fn cgroup(linux: &Linux) -> Found {
     const MOUNT: &str = "sudo mount -t cgroup2 none /sys/fs/cgroup";
     const DELEGATE: &str =
         "systemd-run --user --scope -p Delegate=yes -- pagemill …   (or run as root)";
-    let group = match linux.memory_cgroup(std::process::id()) {
+    let group = match linux.memory_cgroup(Pid::own()) {
         Ok(group) => group,
         Err(error) => return Found::missing(error.to_string(), MOUNT),
     };
@@ -514,7 +515,7 @@ fn prefault(linux: &Linux) -> Found {
         Err(error) => return Found::missing(error.to_string(), MOVE),
     }
     let here = &raw const moves as u64 / 4096 * 4096;
-    let pages = Pages::of(&Linux::live(), std::process::id());
+    let pages = Pages::of(&Linux::live(), Pid::own());
     if let Err(error) = pages.and_then(|pages| pages.runs(here, here + 4096)) {
         return Found::missing(error.to_string(), "boot kernel 6.7 or newer (PAGEMAP_SCAN)");
     }
@@ -565,9 +566,9 @@ fn read_a_child() -> Result<(), Error> {
     let failed = |error| Error::io("start", "a child to look into", error);
     let mut child =
         Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().map_err(failed)?;
-    let read = Linux::live().maps(child.id()).and_then(|maps| {
+    let read = Linux::live().maps(Pid(child.id())).and_then(|maps| {
         let first = maps.first().map_or(0, |mapping| mapping.start);
-        process_vm::read(child.id(), first, &mut [0; 4])
+        process_vm::read(Pid(child.id()), first, &mut [0; 4])
     });
     drop(child.stdin.take());
     child.wait().map_err(failed)?;

@@ -3,7 +3,7 @@
 //! Always true: for every decision that was recorded, [`replay`] finds the same action, cost, benefit and why; numbers
 //! beyond 2^63 are cut off there, as Parquet's integers are, before they are decided on.
 
-use pagemill_model::{HugeDecision, Nanos};
+use pagemill_model::{HugeDecision, Nanos, Pid};
 use pagemill_policy::huge::trials::Trials;
 use pagemill_policy::huge::{Costs, Decision, Figure, Moment, Policy, Section, Unit, View, find};
 
@@ -80,7 +80,7 @@ pub fn decide(
     policy: &dyn Policy,
     view: &View,
     time: Nanos,
-    pid: Option<u32>,
+    pid: Option<Pid>,
 ) -> (Decision, HugeDecision) {
     let mut view = *view;
     macro_rules! cut {
@@ -257,7 +257,7 @@ mod tests {
         let mut count = [0; Action::ALL.len()];
         for seed in 0..2000 {
             let policy = POLICIES[seed as usize % POLICIES.len()];
-            let (decision, row) = decide(policy, &scrambled(seed), Nanos(seed), Some(1));
+            let (decision, row) = decide(policy, &scrambled(seed), Nanos(seed), Some(Pid(1)));
             count[Action::ALL.iter().position(|a| *a == decision.action).unwrap()] += 1;
             writer.event(&row.into_event()).unwrap();
         }

@@ -20,7 +20,7 @@ use pagemill_kernel::cgroup::{self, Group};
 use pagemill_kernel::process::Stat;
 use pagemill_kernel::{Error, Kind, Linux, loan};
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Event, HeapSample, Nanos};
+use pagemill_model::{Event, HeapSample, Nanos, Pid};
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_record::recorders::Recorder;
 use pagemill_record::recorders::faults::{self, Faults, Target};
@@ -39,7 +39,7 @@ const LIBRARY: &str = "libpagemill_heap";
 #[derive(Clone, Debug, Default)]
 pub struct Which {
     /// These processes.
-    pub pids: Vec<u32>,
+    pub pids: Vec<Pid>,
     /// All processes of these groups, by their directories, and of those below them.
     pub groups: Vec<PathBuf>,
 }
@@ -62,7 +62,7 @@ struct Watched {
 /// A process at one moment.
 #[derive(Debug)]
 struct Look {
-    pid: u32,
+    pid: Pid,
     comm: String,
     cgroup: String,
     stat: Stat,
@@ -76,9 +76,9 @@ pub struct Exporter {
     which: Which,
     /// Whether faults of processes are timed.
     timed: bool,
-    watched: BTreeMap<u32, Watched>,
+    watched: BTreeMap<Pid, Watched>,
     /// Processes whose faults cannot be timed, and why.
-    untimed: Vec<(u32, String)>,
+    untimed: Vec<(Pid, String)>,
 }
 
 impl Exporter {
@@ -108,12 +108,12 @@ impl Exporter {
     }
 
     /// Processes whose faults were to be timed and are only counted, and why.
-    pub fn untimed(&self) -> &[(u32, String)] {
+    pub fn untimed(&self) -> &[(Pid, String)] {
         &self.untimed
     }
 
     /// Looks at a process: its first look, for the others are made with each page.
-    fn watch(&mut self, pid: u32) -> Result<Option<HeapSample>> {
+    fn watch(&mut self, pid: Pid) -> Result<Option<HeapSample>> {
         let mut sampler = Sampler::attach(self.linux.clone(), pid)?;
         let Some(sample) = sampler.sample()? else { return Ok(None) };
         let stat = self.linux.stat(pid)?;
@@ -137,14 +137,14 @@ impl Exporter {
     }
 
     /// The processes that are to be looked at now.
-    fn wanted(&self) -> Vec<u32> {
+    fn wanted(&self) -> Vec<Pid> {
         let mut wanted = self.which.pids.clone();
         for group in &self.which.groups {
             // A group may be gone by now.
             wanted.extend(cgroup::processes_below(group).unwrap_or_default());
         }
         if self.which.pids.is_empty() && self.which.groups.is_empty() {
-            let on_heap = |pid: &u32| {
+            let on_heap = |pid: &Pid| {
                 let maps = self.linux.maps(*pid).unwrap_or_default();
                 maps.iter().any(|mapping| mapping.name.contains(LIBRARY))
             };
@@ -156,7 +156,7 @@ impl Exporter {
     }
 
     /// Looks at one; nothing of one that has ended or may not be looked into.
-    fn look(&mut self, pid: u32) -> Option<Look> {
+    fn look(&mut self, pid: Pid) -> Option<Look> {
         let stat = self.linux.stat(pid).ok()?;
         if self.watched.get(&pid).is_none_or(|watched| watched.started != stat.started) {
             self.watch(pid).ok()??;
@@ -179,7 +179,7 @@ impl Exporter {
         let wanted = self.wanted();
         self.watched.retain(|pid, _| wanted.contains(pid));
         let looks: Vec<Look> = wanted.into_iter().filter_map(|pid| self.look(pid)).collect();
-        let seen: Vec<u32> = looks.iter().map(|look| look.pid).collect();
+        let seen: Vec<Pid> = looks.iter().map(|look| look.pid).collect();
         self.watched.retain(|pid, _| seen.contains(pid));
         let groups: BTreeMap<String, Group> = self
             .watched
@@ -198,7 +198,7 @@ impl Exporter {
 }
 
 impl Times {
-    fn attach(linux: &Linux, pid: u32) -> Result<Self> {
+    fn attach(linux: &Linux, pid: Pid) -> Result<Self> {
         let interval = Duration::from_millis(100);
         let options = faults::Options { threshold: NO_ROWS, back_end: None, interval };
         let recorder = Faults::attach(linux, pid, Target::Attached, &options)?;

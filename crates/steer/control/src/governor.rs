@@ -33,6 +33,7 @@ use anyhow::Context as _;
 use pagemill_kernel::ksm::{Run, Settings};
 use pagemill_kernel::ksm_loan::{Loan, Taken};
 use pagemill_kernel::{Linux, Result};
+use pagemill_model::Pid;
 
 use pagemill_launch::stats_page::{self, Page};
 use pagemill_launch::supervise::Companion;
@@ -60,7 +61,7 @@ pub fn journal_directory(linux: &Linux) -> PathBuf {
 pub struct Governor {
     linux: Linux,
     loan: Loan,
-    members: BTreeMap<u32, Member>,
+    members: BTreeMap<Pid, Member>,
     next_census: Instant,
     census_gap: Duration,
     began: Instant,
@@ -106,7 +107,7 @@ impl Governor {
     }
 
     /// Puts the process that the program begins with, and so all its descendants, under it.
-    pub fn watch(&mut self, pid: u32) {
+    pub fn watch(&mut self, pid: Pid) {
         self.members.insert(pid, Member::default());
         self.next_census = Instant::now();
     }
@@ -180,7 +181,7 @@ impl Governor {
 
     /// Strikes out who has ended, adds who is new, and looks for statistics pages.
     fn census(&mut self) {
-        let mut to_visit: Vec<u32> = self.members.keys().copied().collect();
+        let mut to_visit: Vec<Pid> = self.members.keys().copied().collect();
         let mut members = BTreeMap::new();
         while let Some(pid) = to_visit.pop() {
             let Ok(stat) = self.linux.stat(pid) else { continue };
@@ -291,7 +292,7 @@ enum State {
 impl Companion for Governor {
     const WHAT: &'static str = "ksmd";
 
-    fn watch(&mut self, pid: u32) {
+    fn watch(&mut self, pid: Pid) {
         Self::watch(self, pid);
     }
 

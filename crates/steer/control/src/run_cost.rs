@@ -11,6 +11,7 @@ use pagemill_kernel::Linux;
 use pagemill_kernel::perf_event::{Attributes, Event, Target, What};
 use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::suspended::Suspended;
+use pagemill_model::Pid;
 
 /// What one run gave: name and value.
 pub type Run = Vec<(&'static str, f64)>;
@@ -30,7 +31,7 @@ struct Opened(Vec<(&'static str, Event)>);
 
 impl Opened {
     /// On the suspended process `pid` and all that it starts, in user mode, from the program that it executes.
-    fn on(pid: u32) -> Self {
+    fn on(pid: Pid) -> Self {
         let open = |(name, what): &(&'static str, What)| {
             let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
             Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
@@ -55,7 +56,7 @@ impl Opened {
 
 /// Whether the processor counts for this user: the counter of its cycles, or why there is none.
 pub fn processor() -> pagemill_kernel::Result<Event> {
-    Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(0))
+    Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(Pid(0)))
 }
 
 /// How often the memory of a run is looked at.
@@ -78,7 +79,7 @@ pub struct Timed<W> {
 /// where no other thread can be started. The inner error is that it cannot be executed.
 pub fn timed<W, M: Send>(
     command: Command,
-    watch: impl FnOnce(u32, &AtomicBool) -> M + Send,
+    watch: impl FnOnce(Pid, &AtomicBool) -> M + Send,
     wait: impl FnOnce(&mut Child) -> Result<W>,
 ) -> Result<io::Result<(Timed<W>, Option<M>)>> {
     let suspended = match Suspended::spawn(command)? {
@@ -139,7 +140,7 @@ pub fn measured(
 }
 
 /// The most anonymous memory of a run, and how much of it was on huge pages then; bytes.
-fn watch(linux: &Linux, pid: u32, over: &AtomicBool) -> Option<(u64, u64)> {
+fn watch(linux: &Linux, pid: Pid, over: &AtomicBool) -> Option<(u64, u64)> {
     let mut most: Option<(u64, u64)> = None;
     while !over.load(Ordering::Relaxed) {
         if let Ok(usage) = linux.smaps_rollup(pid) {

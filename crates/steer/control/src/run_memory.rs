@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Linux, memfd};
+use pagemill_model::Pid;
 
 /// Memory at one moment, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,17 +39,17 @@ pub struct Memory {
     /// Threads.
     pub threads: u64,
     /// The largest of the processes.
-    pub largest: u32,
+    pub largest: Pid,
 }
 
 /// The processes that `roots` are and have started, as they are now.
-pub fn descendants(linux: &Linux, roots: &[u32]) -> Vec<u32> {
-    let mut all: Vec<u32> = roots.to_vec();
+pub fn descendants(linux: &Linux, roots: &[Pid]) -> Vec<Pid> {
+    let mut all: Vec<Pid> = roots.to_vec();
     let mut at = 0;
     while let Some(&pid) = all.get(at) {
         // One that has ended meanwhile has none.
         let children = linux.children(pid).unwrap_or_default();
-        let fresh: Vec<u32> = children.into_iter().filter(|child| !all.contains(child)).collect();
+        let fresh: Vec<Pid> = children.into_iter().filter(|child| !all.contains(child)).collect();
         all.extend(fresh);
         at += 1;
     }
@@ -56,7 +57,7 @@ pub fn descendants(linux: &Linux, roots: &[u32]) -> Vec<u32> {
 }
 
 /// One look at these processes; none if there is nothing to see of any.
-pub fn look(linux: &Linux, pids: &[u32]) -> Option<Memory> {
+pub fn look(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
     let mut sum = Memory::default();
     let (mut held, mut files, mut most) = (0, BTreeSet::new(), 0);
     for &pid in pids {
@@ -111,7 +112,7 @@ impl<'a> Watch<'a> {
     }
 
     /// One look.
-    pub fn look(&mut self, roots: &[u32]) -> Option<Memory> {
+    pub fn look(&mut self, roots: &[Pid]) -> Option<Memory> {
         let now = Instant::now();
         let seen = look(self.linux, &descendants(self.linux, roots));
         self.took = now.elapsed();
@@ -173,18 +174,18 @@ mod tests {
         let mut watch = Watch::begin(&linux);
         let end = Instant::now() + Duration::from_secs(60);
         let both = loop {
-            let seen = watch.look(&[shell.id()]);
+            let seen = watch.look(&[Pid(shell.id())]);
             if let Some(seen) = seen.filter(|seen| seen.processes == 2) {
                 break seen;
             }
             assert!(Instant::now() < end, "{seen:?}");
             std::thread::sleep(watch.pause());
         };
-        let one = look(&linux, &[shell.id()]).unwrap();
+        let one = look(&linux, &[Pid(shell.id())]).unwrap();
         assert!(one.bytes < both.bytes && both.threads == 2, "{one:?} {both:?}");
         assert!(both.anonymous + both.file + both.shared <= both.bytes + 8192, "{both:?}");
         drop(shell.stdin.take());
         assert!(shell.wait().unwrap().success());
-        assert_eq!(watch.look(&[shell.id()]), None);
+        assert_eq!(watch.look(&[Pid(shell.id())]), None);
     }
 }

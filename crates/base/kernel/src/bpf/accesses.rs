@@ -1,5 +1,7 @@
 //! The programs of `accesses.bpf.c`: page faults of some processes, one record each.
 
+use pagemill_model::Pid;
+
 use super::{Bits, Counters, Object, Ring, objects};
 use crate::Result;
 
@@ -13,9 +15,9 @@ pub struct Access {
     /// Where the processor was: in the program, or in the kernel on its behalf.
     pub instruction: u64,
     /// Who.
-    pub thread: u32,
+    pub thread: Pid,
     /// The thread's process.
-    pub process: u32,
+    pub process: Pid,
     what: u32,
 }
 
@@ -26,7 +28,7 @@ impl Access {
     /// A fault at (time, address, instruction) of (process, thread) on a processor.
     pub(crate) fn new(
         (time, address, instruction): (u64, u64, u64),
-        (process, thread): (u32, u32),
+        (process, thread): (Pid, Pid),
         cpu: u32,
     ) -> Self {
         Self { time, address, instruction, thread, process, what: (cpu & 0x7fff) << 16 }
@@ -76,9 +78,9 @@ impl Access {
             time: long(0)?,
             address: long(8)?,
             instruction: long(16)?,
-            thread: word(24)?,
+            thread: Pid(word(24)?),
             what: word(28)?,
-            process: word(32)?,
+            process: Pid(word(32)?),
         })
     }
 }
@@ -109,23 +111,23 @@ impl Accesses {
     }
 
     /// Writes the faults of `process` down from now on.
-    pub fn follow(&mut self, process: u32) -> Result<()> {
+    pub fn follow(&mut self, process: Pid) -> Result<()> {
         let set = self.set(process, true);
         set.map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
     }
 
     /// No more of `process`.
-    pub fn leave(&mut self, process: u32) {
+    pub fn leave(&mut self, process: Pid) {
         // One that was not followed need not be left.
         let _ = self.set(process, false);
     }
 
     fn set(
         &mut self,
-        process: u32,
+        process: Pid,
         followed: bool,
     ) -> std::result::Result<(), aya::maps::MapError> {
-        let (at, bit) = (process / 64, 1 << (process % 64));
+        let (at, bit) = (process.0 / 64, 1 << (process.0 % 64));
         let word = self.processes.get(&at, 0)?;
         self.processes.set(at, if followed { word | bit } else { word & !bit }, 0)
     }
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn first_touches_are_told_with_their_byte_and_kind() {
-        let me = std::process::id();
+        let me = Pid::own();
         let followed =
             Accesses::load().and_then(|mut accesses| accesses.follow(me).map(|()| accesses));
         let mut accesses = match followed {

@@ -1,5 +1,7 @@
 //! The programs of `faults.bpf.c`: page faults of some processes, counted and timed in the kernel.
 
+use pagemill_model::Pid;
+
 use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
 use crate::perf_event::{Attributes, Event, Target, What};
 use crate::{Error, Linux, Result};
@@ -41,9 +43,9 @@ pub struct Detail {
     /// In direct reclaim, ns.
     pub reclaim: u64,
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Thread.
-    pub thread: u32,
+    pub thread: Pid,
     /// Flags, as in the C file.
     pub flags: u32,
     /// Processor on which it ended.
@@ -61,8 +63,8 @@ impl Detail {
             after_allocation: long(24)?,
             compaction: long(32)?,
             reclaim: long(40)?,
-            process: word(48)?,
-            thread: word(52)?,
+            process: Pid(word(48)?),
+            thread: Pid(word(52)?),
             flags: word(56)?,
             cpu: word(60)?,
         })
@@ -160,16 +162,16 @@ impl Faults {
     }
 
     /// Begins to trace `process` and all that it will start, from this moment on.
-    pub fn follow(&mut self, process: u32) -> Result<()> {
+    pub fn follow(&mut self, process: Pid) -> Result<()> {
         self.processes
-            .insert(process, process, 0)
+            .insert(process.0, process.0, 0)
             .map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
     }
 
     /// Traces `process` no longer, from this moment on; those that it started are.
-    pub fn leave(&mut self, process: u32) {
+    pub fn leave(&mut self, process: Pid) {
         // It is not in the set if it was never followed, or has ended.
-        let _ = self.processes.remove(&process);
+        let _ = self.processes.remove(&process.0);
         // An array has all of its elements.
         self.left += 1;
         let _ = self.departures.set(0, self.left, 0);
@@ -224,7 +226,7 @@ mod tests {
     /// The programs, following this process; `None`, said, where they cannot be loaded.
     fn following(points: Points) -> Option<Faults> {
         let faults = Faults::load(points, 0, 9).and_then(|mut faults| {
-            faults.follow(std::process::id())?;
+            faults.follow(Pid::own())?;
             Ok(faults)
         });
         match faults {
@@ -248,7 +250,7 @@ mod tests {
             let mut pages = std::collections::BTreeSet::new();
             let mut latencies = 0;
             faults.details(|detail| {
-                assert_eq!(detail.process, std::process::id());
+                assert_eq!(detail.process, Pid::own());
                 if (start..start + (PAGES * page_size()) as u64).contains(&detail.address) {
                     seen += 1;
                     pages.insert(detail.address / page_size() as u64);

@@ -16,7 +16,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
-use pagemill_model::Nanos;
+use pagemill_model::{Nanos, Pid};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +81,7 @@ pub struct Arguments {
     printed: crate::values::Printed,
     /// A process that runs already: what levers may bring to it is estimated from what is seen of it; nothing is tried.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = crate::values::process)]
-    pid: Option<u32>,
+    pid: Option<Pid>,
     /// A recording of its memory (`record --with heap,hugepages`): the same.
     #[arg(value_name = "REC", conflicts_with_all = ["command", "pid"])]
     recording: Option<PathBuf>,

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::heap::{HeapFold, HeapView, fragmentation_score, mean_occupancy};
 use pagemill_kernel::Linux;
-use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos};
+use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Nanos, Pid};
 use serde_json::{Value, json};
 
 use pagemill_launch::exit::{Exit, permitted};
@@ -35,7 +35,7 @@ Exit status: 0 shown; 2 there is no such process or it has no pagemill heap; 4 i
 pub struct Arguments {
     /// The process: its id or its name.
     #[arg(value_name = "PID", value_parser = crate::values::process)]
-    pid: u32,
+    pid: Pid,
     /// Print a frame again and again, every INTERVAL, until the process ends.
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
     watch: Option<Nanos>,
@@ -125,7 +125,7 @@ const WRAPPER: &str = "pagemill";
 const START_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The program that runs under the wrapper `pid`: the topmost one that has a heap.
-fn under_wrapper(linux: &Linux, pid: u32) -> Result<u32> {
+fn under_wrapper(linux: &Linux, pid: Pid) -> Result<Pid> {
     let begun = Instant::now();
     loop {
         if let Some(program) = heaps_below(linux, pid).first() {
@@ -139,12 +139,12 @@ fn under_wrapper(linux: &Linux, pid: u32) -> Result<u32> {
 }
 
 /// Descendants of `pid` that run on the library, nearest first.
-fn heaps_below(linux: &Linux, pid: u32) -> Vec<u32> {
+fn heaps_below(linux: &Linux, pid: Pid) -> Vec<Pid> {
     let mut to_visit = std::collections::VecDeque::from([pid]);
     let mut found = Vec::new();
     while let Some(parent) = to_visit.pop_front() {
         let children = linux.children(parent).unwrap_or_default();
-        let on_heap = |child: &&u32| matches!(stats_page::locate(linux, **child), Ok(Some(_)));
+        let on_heap = |child: &&Pid| matches!(stats_page::locate(linux, **child), Ok(Some(_)));
         found.extend(children.iter().filter(on_heap));
         to_visit.extend(children);
     }
@@ -156,7 +156,7 @@ fn next(sampler: &mut Sampler) -> Result<Option<HeapSample>> {
 }
 
 /// Asks for a pass and waits for it; what it gained goes to stderr.
-fn compact(sampler: &Sampler, pid: u32) -> Result<()> {
+fn compact(sampler: &Sampler, pid: Pid) -> Result<()> {
     let Some(page) = sampler.page() else { bail!("process {pid} has no pagemill heap") };
     let Some(before) = page.read()? else {
         bail!("the heap of process {pid} has not started: there is nothing to compact")

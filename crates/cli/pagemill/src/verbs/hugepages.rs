@@ -1,7 +1,7 @@
 //! `hugepages`: how much of a program's anonymous memory is on huge pages, by mapping; of a running
 //! process, or of a recording.
 
-use pagemill_model::Nanos;
+use pagemill_model::{Nanos, Pid};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -32,7 +32,7 @@ pub struct Arguments {
     recording: Option<PathBuf>,
     /// A running process.
     #[arg(short, long, value_name = "PID", value_parser = crate::values::process)]
-    pid: Option<u32>,
+    pid: Option<Pid>,
     #[command(flatten)]
     redact: crate::values::Redact,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// Samples a running process once; its name.
-fn sample(pid: u32, fold: &mut HugePageFold, redact: bool) -> Result<String, Error> {
+fn sample(pid: Pid, fold: &mut HugePageFold, redact: bool) -> Result<String, Error> {
     let linux = pagemill_launch::context::machine();
     let gone = |error: Error| match error.kind() {
         Kind::Gone | Kind::NotFound => {

@@ -25,7 +25,7 @@ use pagemill_live::draw::{self, theme::Theme};
 use pagemill_live::feed::{Attached, Attaching, Feed, Followed};
 use pagemill_live::state::State;
 use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_record::recorders::Process;
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub struct Arguments {
     recording: Option<PathBuf>,
     /// A running process.
     #[arg(short, long, value_name = "PID", value_parser = crate::values::process, conflicts_with = "command")]
-    pid: Option<u32>,
+    pid: Option<Pid>,
     /// Time between two frames.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = crate::values::interval)]
     interval: Nanos,
@@ -292,7 +292,7 @@ fn attend(child: &mut Child, signals: &Signals, kept: &mut Kept) -> Result<ExitS
             // The terminal has sent its keys to the program too.
             Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
                 // It may have ended a moment ago; then there is nobody to tell.
-                let _ = signal::send(child.id(), received.signal);
+                let _ = signal::send(Pid(child.id()), received.signal);
             }
             _ => {}
         }

@@ -26,7 +26,7 @@ use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_launch::progress::Progress;
 use pagemill_model::recording::{Meta, Reader, Writer};
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, Nanos, Pid};
 
 use crate::values::{self, AccessEvents};
 use pagemill_launch::exit::{Exit, of_wrapper, permitted};
@@ -125,7 +125,7 @@ pub struct Arguments {
     mesh: Option<String>,
     /// Attach to a running process.
     #[arg(short, long, value_name = "PID", value_parser = values::process)]
-    pid: Option<u32>,
+    pid: Option<Pid>,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD", conflicts_with = "pid")]
     command: Vec<OsString>,
@@ -226,7 +226,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     let pid = match arguments.pid {
         Some(pid) => pid,
         None => match launch(arguments, &signals, &mut recorders)? {
-            Launched::Running(running) => child.insert(running).id(),
+            Launched::Running(running) => Pid(child.insert(running).id()),
             Launched::Refused(exit) => return Ok(exit),
         },
     };
@@ -235,7 +235,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     // The program is never left behind because recording it failed: it ends in its own time.
     let status = match &recorded {
         Ok(Some(status)) => *status,
-        _ => supervise(&signals, child.id(), || child.try_wait())?,
+        _ => supervise(&signals, Pid(child.id()), || child.try_wait())?,
     };
     if let Err(error) = recorded {
         eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
@@ -340,7 +340,7 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
 type Recorders = Vec<Box<dyn Recorder>>;
 
 /// The process, told apart from a later one with its number; an error if there is none.
-fn alive(linux: &Linux, pid: u32) -> Result<Stat, Error> {
+fn alive(linux: &Linux, pid: Pid) -> Result<Stat, Error> {
     linux.stat(pid).map_err(|error| match error.kind() {
         Kind::NotFound | Kind::Gone => {
             let object = format_args!("process {pid}");
@@ -355,7 +355,7 @@ fn alive(linux: &Linux, pid: u32) -> Result<Stat, Error> {
 fn record(
     arguments: &Arguments,
     signals: &Signals,
-    pid: u32,
+    pid: Pid,
     mut child: Option<&mut Child>,
     mut recorders: Recorders,
 ) -> Result<Option<ExitStatus>> {
@@ -493,7 +493,7 @@ fn wait(
                 // The terminal has sent its keys to the program too.
                 // It may have ended a moment ago; then there is nobody to tell.
                 Some(child) if !received.from_kernel => {
-                    let _ = signal::send(child.id(), received.signal);
+                    let _ = signal::send(Pid(child.id()), received.signal);
                 }
                 Some(_) => {}
                 None if ends(received.signal) => return Ok(true),
@@ -518,7 +518,7 @@ fn amount(recorders: &Recorders) -> String {
 /// Waits for a child, passing signals on.
 fn supervise(
     signals: &Signals,
-    child: u32,
+    child: Pid,
     mut try_wait: impl FnMut() -> std::io::Result<Option<ExitStatus>>,
 ) -> Result<ExitStatus> {
     loop {
@@ -548,7 +548,7 @@ fn code_of(status: ExitStatus) -> u8 {
 }
 
 /// `pagemill-COMM.PID` in the working directory.
-fn default_name(comm: &str, pid: u32) -> PathBuf {
+fn default_name(comm: &str, pid: Pid) -> PathBuf {
     let plain: String = comm
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
@@ -582,8 +582,8 @@ mod tests {
 
     #[test]
     fn the_default_name_is_a_plain_file_name() {
-        assert_eq!(default_name("redis-server", 7), PathBuf::from("pagemill-redis-server.7"));
-        assert_eq!(default_name("../../etc", 7), PathBuf::from("pagemill-.._.._etc.7"));
-        assert_eq!(default_name("a b\n", 7), PathBuf::from("pagemill-a_b_.7"));
+        assert_eq!(default_name("redis-server", Pid(7)), PathBuf::from("pagemill-redis-server.7"));
+        assert_eq!(default_name("../../etc", Pid(7)), PathBuf::from("pagemill-.._.._etc.7"));
+        assert_eq!(default_name("a b\n", Pid(7)), PathBuf::from("pagemill-a_b_.7"));
     }
 }

@@ -16,6 +16,7 @@ use pagemill_heap::config::Config;
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
+use pagemill_model::Pid;
 use pagemill_policy::huge::profile::Profile;
 use pagemill_policy::huge::{Given, Goal, Policy, find, names};
 
@@ -112,7 +113,7 @@ pub struct Arguments {
     /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside
     /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
     #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend", "trim"], value_parser = crate::values::process)]
-    pid: Option<u32>,
+    pid: Option<Pid>,
 
     /// The program and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "COMMAND")]
@@ -310,7 +311,7 @@ fn help_from_outside(
     policy: &'static dyn Policy,
     profile: Option<Profile>,
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
 ) -> Result<Exit> {
     anyhow::ensure!(
         policy.means().scans_with(profile.is_some()),

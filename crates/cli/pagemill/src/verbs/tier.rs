@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, loan};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, Nanos, Policy as _, Source as _, TierDecision};
+use pagemill_model::{Bytes, Event, Nanos, Pid, Policy as _, Source as _, TierDecision};
 use pagemill_policy::tier::compose;
 use pagemill_policy::tier::live::Live;
 
@@ -104,7 +104,7 @@ impl Nodes {
 struct Run {
     /// Place the memory of these processes and of their children
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = crate::values::process)]
-    pid: Vec<u32>,
+    pid: Vec<Pid>,
     /// Of -p, leave the children alone [default: they are placed too, and theirs]
     #[arg(long, requires = "pid")]
     no_children: bool,
@@ -324,8 +324,8 @@ fn scope(linux: &Linux, run: &Run) -> Result<Scope> {
 
 fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
     let pid = match scope {
-        Scope::Processes { pids, .. } => pids.first().copied().unwrap_or(0),
-        Scope::Group(_) => 0,
+        Scope::Processes { pids, .. } => pids.first().copied().unwrap_or_default(),
+        Scope::Group(_) => Pid(0),
     };
     let mut not_measured = Vec::new();
     if source == "probe" || source == "amd-l3" {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use pagemill_model::Pid;
 use pagemill_workloads::graph::Kind;
 use pagemill_workloads::mixes::Mix;
 use pagemill_workloads::nas::Class;
@@ -133,7 +134,7 @@ impl Arguments {
                     "seed": params.seed,
                     "operations": report.operations,
                     "seconds": report.seconds,
-                    "cpu_seconds": pagemill_kernel::clock::of_process(std::process::id())
+                    "cpu_seconds": pagemill_kernel::clock::of_process(Pid::own())
                         .ok()
                         .map(|time| time.as_secs_f64()),
                     "metrics": metrics,

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use pagemill_heap::stats::{MAGIC, StatsPage, VERSION};
+use pagemill_model::Pid;
 
 /// A directory with the compiled library; removed when dropped.
 pub struct StandIn {
@@ -134,8 +135,8 @@ impl Running {
         running
     }
 
-    pub fn pid(&self) -> u32 {
-        self.0.id()
+    pub fn pid(&self) -> Pid {
+        Pid(self.0.id())
     }
 
     fn sleeps(&self) -> bool {

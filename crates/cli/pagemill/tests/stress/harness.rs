@@ -14,6 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWri
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pagemill_heap::stats::{StatsPage, degraded};
+use pagemill_model::Pid;
 
 use crate::support;
 
@@ -379,7 +380,7 @@ impl Run {
                 break status;
             }
             if start.elapsed() > self.limit && stuck.is_none() {
-                stuck = Some(stacks(child.id()));
+                stuck = Some(stacks(Pid(child.id())));
                 let _ = Command::new("kill")
                     .args(["-KILL", "--", &format!("-{}", child.id())])
                     .status();
@@ -401,7 +402,7 @@ impl Run {
 }
 
 /// The stacks of a process's threads, by gdb if it is installed.
-fn stacks(pid: u32) -> String {
+fn stacks(pid: Pid) -> String {
     Command::new("gdb")
         .args(["-p", &pid.to_string(), "-batch", "-ex", "thread apply all backtrace 12"])
         .stdin(Stdio::null())

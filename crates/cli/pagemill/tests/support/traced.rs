@@ -5,6 +5,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use pagemill_model::Pid;
+
 use super::{pagemill, ran, skip};
 
 /// The recording of a command, `before` of which comes before the recorder itself.
@@ -38,7 +40,7 @@ pub fn can_trace(room: &TempDir) -> bool {
     run.code() == Some(0)
 }
 
-pub fn children(process: u32) -> Vec<u32> {
+pub fn children(process: Pid) -> Vec<Pid> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     let read = |task: std::fs::DirEntry| {
         std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
@@ -47,7 +49,7 @@ pub fn children(process: u32) -> Vec<u32> {
     text.join(" ").split_whitespace().map(|word| word.parse().unwrap()).collect()
 }
 
-pub fn send(signal: &str, process: u32) {
+pub fn send(signal: &str, process: Pid) {
     let sent = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
     assert!(sent.success(), "{signal} {process}");
 }

@@ -34,6 +34,7 @@ use pagemill_kernel::Linux;
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::Fold as _;
+use pagemill_model::Pid;
 use pagemill_model::recording::Reader;
 use pagemill_workloads::generate;
 use serde_json::Value;
@@ -124,7 +125,7 @@ struct Seen {
 
 impl Running {
     fn end(&mut self) -> Result<ExitStatus> {
-        signal::send(self.child.id(), TERMINATE)?;
+        signal::send(Pid(self.child.id()), TERMINATE)?;
         let patience = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -218,7 +219,7 @@ impl Bench<'_> {
                 let mut all = vec![find("memcached", "memcached")?.into()];
                 all.extend(words(&["-m", "8192", "-t", "1", "-s"]));
                 all.push(self.at("memcached.sock").into());
-                if self.linux.status(std::process::id()).is_ok_and(|own| own.effective_uid == 0) {
+                if self.linux.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0) {
                     all.extend(words(&["-u", "root"]));
                 }
                 all
@@ -291,7 +292,7 @@ impl Bench<'_> {
         let create = |name: &str| fs::File::create(self.at(name));
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
         let mut child = command.spawn().context("cannot start this binary")?;
-        let watch = traced.is_none().then(|| watch(self.linux, child.id())).transpose();
+        let watch = traced.is_none().then(|| watch(self.linux, Pid(child.id()))).transpose();
         let watch = watch.inspect_err(|_| kill(&mut child))?;
         Ok(Running { child, watch })
     }
@@ -487,7 +488,7 @@ fn kill(child: &mut Child) {
 /// Looks at the program that a process runs, until told to stop.
 fn watch(
     linux: &Linux,
-    child: u32,
+    child: Pid,
 ) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<Seen>)> {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();

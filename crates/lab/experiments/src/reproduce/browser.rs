@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pagemill_launch::stats_page;
+use pagemill_model::Pid;
 
 use super::arm::{Allocator, Arm};
 use super::experiment::{Browser, Browsing};
@@ -231,7 +232,7 @@ fn measured(stage: &Stage<'_>, target: &Target, arm: &Arm, finished: &Finished) 
             "the fullest of {heaps} heaps of ours has {fullest} bytes of objects: the browser allocates elsewhere"
         );
     }
-    let used = |pid: &u32| linux.stat(*pid).ok().map(|stat| stat.user + stat.system);
+    let used = |pid: &Pid| linux.stat(*pid).ok().map(|stat| stat.user + stat.system);
     let cpu: Duration = processes.iter().filter_map(used).sum();
     let sample = target.sample(linux).context("the browser is gone")?;
     let mut metrics: HashMap<String, f64> = [

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use pagemill_kernel::{Linux, cgroup, signal};
+use pagemill_model::Pid;
 
 use super::arm::{Allocator, Arm};
 use pagemill_launch::stats_page::{self, Snapshot};
@@ -70,9 +71,9 @@ pub struct Seen {
 /// A running program.
 pub struct Target {
     child: Child,
-    pid: u32,
+    pid: Pid,
     wrapped: bool,
-    ksmd: Option<(u32, Duration)>,
+    ksmd: Option<(Pid, Duration)>,
     started: Instant,
     below: bool,
     cpu: Duration,
@@ -145,8 +146,8 @@ impl Stage<'_> {
         let started = Instant::now();
         let mut child =
             command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let pid = if wrapped { self.inner(&mut child)? } else { child.id() };
-        let wrapped = pid != child.id();
+        let pid = if wrapped { self.inner(&mut child)? } else { Pid(child.id()) };
+        let wrapped = pid != Pid(child.id());
         let seen = Arc::new(Mutex::new(Seen::default()));
         let group = group.map(Arc::new);
         let measured = Measured { pid, below: program.below };
@@ -162,7 +163,7 @@ impl Stage<'_> {
 
     /// A group for one program, if this user may make one.
     fn group(&self) -> Option<cgroup::Child> {
-        let unique = self.linux.memory_cgroup(std::process::id()).ok()?;
+        let unique = self.linux.memory_cgroup(Pid::own()).ok()?;
         let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
         unique.create(&format!("pagemill-{}-{since}", std::process::id())).ok()
     }
@@ -199,22 +200,22 @@ impl Stage<'_> {
     }
 
     /// `ksmd` and the CPU time it has used.
-    fn ksmd(&self) -> Option<(u32, Duration)> {
+    fn ksmd(&self) -> Option<(Pid, Duration)> {
         let pid = self.linux.kernel_thread("ksmd").ok()??;
         Some((pid, self.linux.thread_cpu(pid).ok()?))
     }
 
     /// The program that a wrapper has started. Where `ksmd` runs anyway, the wrapper has nothing to
     /// govern and becomes the program.
-    fn inner(&self, wrapper: &mut Child) -> Result<u32> {
+    fn inner(&self, wrapper: &mut Child) -> Result<Pid> {
         let patience = Instant::now() + Duration::from_secs(5);
         while Instant::now() < patience {
-            if let Some(&pid) = self.linux.children(wrapper.id())?.first() {
+            if let Some(&pid) = self.linux.children(Pid(wrapper.id()))?.first() {
                 return Ok(pid);
             }
-            let runs = fs::read_link(self.linux.process_file(wrapper.id(), "exe"));
+            let runs = fs::read_link(self.linux.process_file(Pid(wrapper.id()), "exe"));
             if runs.is_ok_and(|path| path != self.executable) {
-                return Ok(wrapper.id());
+                return Ok(Pid(wrapper.id()));
             }
             if let Some(status) = wrapper.try_wait()? {
                 bail!("`pagemill run --ksm` ended with {status} before the program started");
@@ -284,12 +285,12 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 /// Whose memory is sampled: that of a process, or of those below it.
 #[derive(Clone, Copy)]
 struct Measured {
-    pid: u32,
+    pid: Pid,
     below: bool,
 }
 
 /// The processes below one, those of all generations.
-fn below(linux: &Linux, pid: u32) -> Vec<u32> {
+fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
     let mut all = linux.children(pid).unwrap_or_default();
     let mut at = 0;
     while at < all.len() {
@@ -317,7 +318,7 @@ fn sample(
 
 impl Target {
     /// The program's process.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -338,7 +339,7 @@ impl Target {
     }
 
     /// The processes below the one that was started.
-    pub fn below(&self, linux: &Linux) -> Vec<u32> {
+    pub fn below(&self, linux: &Linux) -> Vec<Pid> {
         below(linux, self.pid)
     }
 
@@ -360,7 +361,7 @@ impl Target {
             self.child.wait()?;
         }
         let patience = Instant::now() + Duration::from_secs(10);
-        let is_left = |pid: &&u32| linux.stat(**pid).is_ok_and(|stat| stat.state != 'Z');
+        let is_left = |pid: &&Pid| linux.stat(**pid).is_ok_and(|stat| stat.state != 'Z');
         while let Some(pid) = processes.iter().find(is_left) {
             if Instant::now() > patience {
                 bail!("process {pid} of the program is still there after it was killed");
@@ -375,7 +376,7 @@ impl Target {
         if let Ok(stat) = linux.stat(self.pid) {
             self.cpu = self.cpu.max(stat.user + stat.system);
         }
-        let wrapper = if self.wrapped { linux.stat(self.child.id()).ok() } else { None };
+        let wrapper = if self.wrapped { linux.stat(Pid(self.child.id())).ok() } else { None };
         let wrapper = wrapper.map_or(Duration::ZERO, |stat| stat.user + stat.system);
         let ksmd = self
             .ksmd
@@ -391,7 +392,7 @@ impl Target {
             let (cpu, ksmd) = self.cpu(&stage.linux);
             // A zombie still has its CPU time, and nobody else waits for it; a wrapped program is
             // waited for by its wrapper.
-            let ended = stage.linux.stat(self.child.id()).is_ok_and(|stat| stat.state == 'Z');
+            let ended = stage.linux.stat(Pid(self.child.id())).is_ok_and(|stat| stat.state == 'Z');
             if ended {
                 let wall = self.started.elapsed();
                 let status = self.child.wait()?;
@@ -421,7 +422,7 @@ impl Drop for Target {
         if matches!(self.child.try_wait(), Ok(None)) {
             // The wrapper passes SIGTERM on and restores what it changed; killing it would not.
             if self.wrapped {
-                let _ = signal::send(self.child.id(), TERMINATE);
+                let _ = signal::send(Pid(self.child.id()), TERMINATE);
                 let patience = Instant::now() + Duration::from_secs(5);
                 while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < patience {
                     thread::sleep(Duration::from_millis(10));

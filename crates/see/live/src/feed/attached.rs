@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 use pagemill_kernel::process::Stat;
 use pagemill_kernel::{Error, Kind, Linux, clock, signal};
 use pagemill_launch::context;
-use pagemill_model::Nanos;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::{Options, Process, RECORDERS, Recorder, RecorderKind, faults};
 
 use super::{Condition, Feed};
@@ -260,7 +260,7 @@ impl Feed for Attached {
     fn pass_on(&mut self, signal: i32) {
         if let Some(child) = &self.child {
             // It may have ended a moment ago.
-            let _ = signal::send(child.id(), signal);
+            let _ = signal::send(Pid(child.id()), signal);
         }
     }
 }

@@ -17,7 +17,7 @@ use pagemill_kernel::{Linux, injected};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange};
+use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange, Pid};
 use pagemill_tracer::{Ended, FaultSource, Granule, Interval, Options, Sink, Stopped, Tracer};
 
 use super::allocations::Allocations;
@@ -91,7 +91,7 @@ impl Traced {
     }
 
     /// Takes over a running process.
-    pub fn attach(linux: Linux, options: Options, pid: u32) -> pagemill_kernel::Result<Self> {
+    pub fn attach(linux: Linux, options: Options, pid: Pid) -> pagemill_kernel::Result<Self> {
         let allocations =
             Err(anyhow::anyhow!("a running program cannot be made to load a library"));
         let launched = now();
@@ -100,7 +100,7 @@ impl Traced {
     }
 
     /// The process.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.tracer.pid()
     }
 
@@ -159,7 +159,7 @@ impl Traced {
             linux: Linux::live(),
             page,
             known: BTreeMap::new(),
-            recent: (0, 0..0),
+            recent: (Pid(0), 0..0),
             heaps: HashMap::new(),
             looked_again: Instant::now(),
             looked: HashMap::new(),
@@ -202,10 +202,10 @@ pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String
         fn interval(&mut self, _: Interval) -> std::result::Result<(), Stopped> {
             Ok(())
         }
-        fn process(&mut self, _: u32, _: &[Mapping]) -> std::result::Result<(), Stopped> {
+        fn process(&mut self, _: Pid, _: &[Mapping]) -> std::result::Result<(), Stopped> {
             Ok(())
         }
-        fn forked(&mut self, _: u32, _: u32) -> std::result::Result<(), Stopped> {
+        fn forked(&mut self, _: Pid, _: Pid) -> std::result::Result<(), Stopped> {
             Ok(())
         }
     }
@@ -239,18 +239,18 @@ struct Writing<'a> {
     linux: Linux,
     page: u64,
     /// Mappings that were told, by process and start.
-    known: BTreeMap<(u32, u64), (u64, String)>,
+    known: BTreeMap<(Pid, u64), (u64, String)>,
     /// That of the access before.
-    recent: (u32, std::ops::Range<u64>),
+    recent: (Pid, std::ops::Range<u64>),
     /// Where the heap of a process was at its last interval.
-    heaps: HashMap<u32, PageRange>,
+    heaps: HashMap<Pid, PageRange>,
     /// When mappings were looked at because of an access to none that was known.
     looked_again: Instant,
     /// When the mappings of a process were looked at: what is new came after that.
-    looked: HashMap<u32, Nanos>,
+    looked: HashMap<Pid, Nanos>,
     /// End of the latest interval of any process.
     latest: Nanos,
-    faults: HashMap<u32, Written>,
+    faults: HashMap<Pid, Written>,
     /// Whether faults say which pages were written.
     faults_tell: bool,
     /// For faults that do not say what they were for.
@@ -283,7 +283,7 @@ impl Writing<'_> {
     /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
     fn tell_new_mappings(
         &mut self,
-        pid: u32,
+        pid: Pid,
         now: Nanos,
         mappings: &[Mapping],
     ) -> std::result::Result<(), Stopped> {
@@ -308,7 +308,7 @@ impl Writing<'_> {
 
     /// Memory that may be gone at the end of the interval is looked at while it is there: an access to no known
     /// mapping is followed by a look, if the last such was not just now.
-    fn look_again(&mut self, pid: u32, address: u64) -> std::result::Result<(), Stopped> {
+    fn look_again(&mut self, pid: Pid, address: u64) -> std::result::Result<(), Stopped> {
         if self.recent.0 == pid && self.recent.1.contains(&address) {
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl Writing<'_> {
     fn tell(
         &mut self,
         time: Nanos,
-        pid: u32,
+        pid: Pid,
         mapping: &Mapping,
     ) -> std::result::Result<(), Stopped> {
         let value = (mapping.end, mapping.name.clone());
@@ -467,7 +467,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn process(&mut self, pid: u32, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {
+    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {
         self.known.retain(|(owner, _), _| *owner != pid);
         self.looked.insert(pid, self.latest);
         for mapping in mappings {
@@ -481,7 +481,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn forked(&mut self, parent: u32, child: u32) -> std::result::Result<(), Stopped> {
+    fn forked(&mut self, parent: Pid, child: Pid) -> std::result::Result<(), Stopped> {
         let known: Vec<(u64, (u64, String))> = self
             .known
             .iter()

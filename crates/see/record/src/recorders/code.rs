@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
 use pagemill_kernel::process_vm;
+use pagemill_model::Pid;
 
 /// Bytes of the longest instruction.
 pub const LONGEST: usize = 15;
 
 /// What is known of code.
 pub struct Code {
-    bytes: HashMap<(u32, u64), [u8; LONGEST]>,
+    bytes: HashMap<(Pid, u64), [u8; LONGEST]>,
     factory: InstructionInfoFactory,
 }
 
@@ -22,7 +23,7 @@ impl Default for Code {
 
 impl Code {
     /// The bytes at an address of a process; zeros if they cannot be read any more.
-    pub fn bytes(&mut self, process: u32, at: u64) -> [u8; LONGEST] {
+    pub fn bytes(&mut self, process: Pid, at: u64) -> [u8; LONGEST] {
         *self.bytes.entry((process, at)).or_insert_with(|| {
             let mut bytes = [0; LONGEST];
             // Its last bytes may lie beyond the last page of the code.
@@ -35,7 +36,7 @@ impl Code {
 
     /// Whether the instruction at an address writes to memory: `None` if it does both in different places, or
     /// neither, or is not known.
-    pub fn writes(&mut self, process: u32, at: u64) -> Option<bool> {
+    pub fn writes(&mut self, process: Pid, at: u64) -> Option<bool> {
         let bytes = self.bytes(process, at);
         let instruction = instruction(&bytes, at)?;
         let used = self.factory.info(&instruction).used_memory();
@@ -81,7 +82,7 @@ mod tests {
         };
         let at = CODE.as_ptr() as u64;
         let mut code = Code::default();
-        let me = std::process::id();
+        let me = Pid::own();
         if code.bytes(me, at) == [0; LONGEST] {
             return println!("skipped: a process may not read itself here");
         }

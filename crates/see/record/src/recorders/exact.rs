@@ -18,7 +18,7 @@ use pagemill_kernel::{clock, poll};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
-use pagemill_model::{Event, Nanos};
+use pagemill_model::{Event, Nanos, Pid};
 use pagemill_tracer::exact::{self, Collector, Emulator, EmulatorEvent, Use};
 use tempfile::TempDir;
 
@@ -88,7 +88,7 @@ impl Emulated {
             while let Some(received) = signals.wait(Duration::ZERO)? {
                 if received.signal != signal::CHILD && !received.from_kernel && status.is_none() {
                     // It may have ended a moment ago.
-                    let _ = signal::send(child.id(), received.signal);
+                    let _ = signal::send(Pid(child.id()), received.signal);
                 }
             }
         }
@@ -102,8 +102,8 @@ pub struct Exact<'a> {
     began: u64,
     interval: u64,
     waiting: BTreeMap<u64, Vec<Use>>,
-    processes: HashMap<u32, Process>,
-    not_followed: BTreeSet<u32>,
+    processes: HashMap<Pid, Process>,
+    not_followed: BTreeSet<Pid>,
     /// Intervals of all processes.
     pub intervals: u64,
     /// Accesses.
@@ -244,7 +244,7 @@ impl<'a> Exact<'a> {
         // What is there by now lay there before it was accessed.
         self.tell_mappings(Nanos((self.began + number * self.interval).saturating_sub(1)));
         uses.sort_unstable_by_key(|one| (one.first, one.thread));
-        let mut touched: BTreeMap<u32, (BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
+        let mut touched: BTreeMap<Pid, (BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
         for one in &uses {
             let page = one.address / self.page;
             let (all, written) = touched.entry(one.process).or_default();

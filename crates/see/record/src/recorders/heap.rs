@@ -6,7 +6,7 @@ use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, EventKind, Source as _};
+use pagemill_model::{Event, EventKind, Pid, Source as _};
 
 use super::{Recorder, RecorderKind, Start};
 use crate::sampler::Sampler;
@@ -37,7 +37,7 @@ pub struct Heap {
 
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
-    pub fn attach(linux: Linux, pid: u32, interval: Duration, preloaded: bool) -> Result<Self> {
+    pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
         let mut sampler = Sampler::attach(linux, pid)?;
         let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
         Ok(Self { sampler, interval, first, samples: 0, preloaded })

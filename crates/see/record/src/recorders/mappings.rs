@@ -10,7 +10,7 @@ use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos};
+use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos, Pid};
 
 use super::{Attached, Options, Process, Recorder, RecorderKind, Start};
 
@@ -34,14 +34,14 @@ fn attach(linux: &Linux, process: Process, options: &Options) -> Attached {
 /// Looks at the mappings of a process and their memory once an interval.
 pub struct HugePages {
     linux: Linux,
-    pid: u32,
+    pid: Pid,
     interval: Duration,
     looks: u64,
 }
 
 impl HugePages {
     /// Will look at `pid`; fails if it may not.
-    pub fn attach(linux: Linux, pid: u32, interval: Duration) -> Result<Self> {
+    pub fn attach(linux: Linux, pid: Pid, interval: Duration) -> Result<Self> {
         linux.smaps(pid)?;
         Ok(Self { linux, pid, interval, looks: 0 })
     }
@@ -82,7 +82,7 @@ impl Recorder for HugePages {
 }
 
 /// A mapping and its memory as an event's row.
-pub fn with_usage(now: Nanos, pid: u32, entry: &MappingUsage) -> MappingSample {
+pub fn with_usage(now: Nanos, pid: Pid, entry: &MappingUsage) -> MappingSample {
     let usage = &entry.usage;
     let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (None, None) => None,
@@ -103,7 +103,7 @@ pub fn with_usage(now: Nanos, pid: u32, entry: &MappingUsage) -> MappingSample {
 }
 
 /// A mapping alone as an event's row.
-pub fn layout(now: Nanos, pid: u32, mapping: &Mapping) -> MappingSample {
+pub fn layout(now: Nanos, pid: Pid, mapping: &Mapping) -> MappingSample {
     let bit = |set: bool, letter: char| if set { letter } else { '-' };
     let permissions = [
         bit(mapping.read, 'r'),
@@ -129,7 +129,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// first seen.
 pub struct Layout {
     linux: Linux,
-    known: HashMap<u32, (Vec<Mapping>, Instant)>,
+    known: HashMap<Pid, (Vec<Mapping>, Instant)>,
 }
 
 impl Layout {
@@ -142,7 +142,7 @@ impl Layout {
     /// at `time`: the rows get that stamp, so that they are read before what they explain.
     pub fn explain(
         &mut self,
-        pid: u32,
+        pid: Pid,
         address: u64,
         time: Nanos,
         writer: &mut Writer,

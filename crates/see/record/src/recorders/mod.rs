@@ -44,7 +44,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{EventKind, Nanos};
+use pagemill_model::{EventKind, Nanos, Pid};
 
 /// One kind of thing that is recorded.
 pub trait Recorder {
@@ -87,7 +87,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
     /// Its id.
-    pub pid: u32,
+    pub pid: Pid,
     /// It was started to be recorded.
     pub started: bool,
 }

@@ -364,6 +364,8 @@ pub fn take_back(
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::super::surroundings::Surroundings;
     use super::*;
     use pagemill_kernel::ptrace::{self, Setup, Stop};
@@ -603,7 +605,7 @@ mod tests {
     }
 
     /// The registers of a stopped thread as a sample has them.
-    fn stopped_at(thread: u32) -> (u64, Registers) {
+    fn stopped_at(thread: Pid) -> (u64, Registers) {
         let r = ptrace::registers(thread).unwrap();
         let sample = [
             r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp, r.rsp, r.rip, r.eflags, r.r8, r.r9,

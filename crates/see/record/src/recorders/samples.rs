@@ -18,7 +18,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::random::Random;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, Nanos, perf_data};
+use pagemill_model::{Event, Nanos, Pid, perf_data};
 
 use super::Recorder;
 use super::mappings::Layout;
@@ -49,7 +49,7 @@ pub struct AccessSamples {
 
 impl AccessSamples {
     /// Will sample `pid`; a program that is suspended, from its first instruction on.
-    pub fn attach(linux: &Linux, pid: u32, period: Nanos, suspended: bool) -> Result<Self> {
+    pub fn attach(linux: &Linux, pid: Pid, period: Nanos, suspended: bool) -> Result<Self> {
         let threads = linux.threads(pid)?;
         Ok(Self {
             samples: Samples::follow(linux, &threads, period.0, suspended)?,
@@ -150,7 +150,7 @@ impl Recorder for AccessSamples {
         self.samples.read(|time, told| all.push((time, told)));
         // Each processor has a ring of its own.
         all.sort_by_key(|(time, _)| *time);
-        let mut executions: HashMap<u32, u64> = HashMap::new();
+        let mut executions: HashMap<Pid, u64> = HashMap::new();
         for (time, told) in &all {
             if let Told::Executed(process) = told {
                 executions.insert(*process, *time);

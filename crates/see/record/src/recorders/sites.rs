@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
-use pagemill_model::Nanos;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Allocation, Event};
+use pagemill_model::{Nanos, Pid};
 
 use super::Recorder;
 use super::allocations::Allocations;
@@ -55,9 +55,9 @@ impl Sites {
         if self.known.contains(&pid) {
             return Ok(());
         }
-        let mappings = self.linux.maps(pid as u32).unwrap_or_default();
+        let mappings = self.linux.maps(Pid(pid as u32)).unwrap_or_default();
         for mapping in mappings.iter().filter(|mapping| mapping.name.starts_with('/')) {
-            writer.event(&Event::Mapping(Box::new(layout(time, pid as u32, mapping))))?;
+            writer.event(&Event::Mapping(Box::new(layout(time, Pid(pid as u32), mapping))))?;
         }
         if !mappings.is_empty() {
             self.known.insert(pid);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::access_samples::MappedCode;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Linux, process_vm};
+use pagemill_model::Pid;
 
 use super::blocks::FileCode;
 use super::code::LONGEST;
@@ -26,10 +27,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub struct Surroundings {
     linux: Linux,
     files: HashMap<(u64, String), Option<Rc<FileCode>>>,
-    maps: HashMap<u32, (Vec<Mapping>, Instant)>,
+    maps: HashMap<Pid, (Vec<Mapping>, Instant)>,
     /// Code that processes mapped, as far as that was told, and how many programs they had executed.
-    told: HashMap<u32, (Vec<MappedCode>, u64)>,
-    sites: HashMap<(u32, u64, u64), Known>,
+    told: HashMap<Pid, (Vec<MappedCode>, u64)>,
+    sites: HashMap<(Pid, u64, u64), Known>,
 }
 
 struct Known {
@@ -47,14 +48,14 @@ impl Surroundings {
     }
 
     /// A process mapped code.
-    pub fn mapped(&mut self, process: u32, code: MappedCode) {
+    pub fn mapped(&mut self, process: Pid, code: MappedCode) {
         let (mapped, _) = self.told.entry(process).or_default();
         mapped.retain(|other| other.end <= code.start || code.end <= other.start);
         mapped.push(code);
     }
 
     /// A process forked another, which has the same code.
-    pub fn forked(&mut self, parent: u32, child: u32) {
+    pub fn forked(&mut self, parent: Pid, child: Pid) {
         let (mapped, _) = self.told.get(&parent).cloned().unwrap_or_default();
         let (own, executed) = self.told.entry(child).or_default();
         // Its number may have been another's.
@@ -62,7 +63,7 @@ impl Surroundings {
     }
 
     /// A process executes another program.
-    pub fn executed(&mut self, process: u32) {
+    pub fn executed(&mut self, process: Pid) {
         let (mapped, executed) = self.told.entry(process).or_default();
         mapped.clear();
         *executed += 1;
@@ -70,7 +71,7 @@ impl Surroundings {
 
     /// The code around an instruction of a process. Of one that has ended, or (`changed`) has executed another program
     /// since, what was known, or what its file says.
-    pub fn of(&mut self, process: u32, at: u64, changed: bool) -> &Site {
+    pub fn of(&mut self, process: Pid, at: u64, changed: bool) -> &Site {
         let executed = self.told.get(&process).map_or(0, |told| told.1);
         let key = (process, executed, at);
         let fresh = match self.sites.get(&key) {
@@ -89,7 +90,7 @@ impl Surroundings {
         &self.sites[&key].site
     }
 
-    fn read(&mut self, process: u32, at: u64, changed: bool) -> Known {
+    fn read(&mut self, process: Pid, at: u64, changed: bool) -> Known {
         let bytes = if changed { Vec::new() } else { readable(process, at) };
         if bytes.is_empty()
             && let Some(known) = self.read_file(process, at)
@@ -109,7 +110,7 @@ impl Surroundings {
     }
 
     /// The same from the file that the process had mapped there.
-    fn read_file(&mut self, process: u32, at: u64) -> Option<Known> {
+    fn read_file(&mut self, process: Pid, at: u64) -> Option<Known> {
         let (mapped, _) = self.told.get(&process)?;
         let code = mapped.iter().find(|code| (code.start..code.end).contains(&at))?.clone();
         let file = self.mapped_file(&code)?;
@@ -127,7 +128,7 @@ impl Surroundings {
     /// The code before an instruction from its function's beginning on, and what of it is in one block with it.
     fn behind(
         &mut self,
-        process: u32,
+        process: Pid,
         at: u64,
         following: &[u8],
     ) -> Option<(Vec<u8>, Vec<iced_x86::Instruction>)> {
@@ -166,7 +167,7 @@ impl Surroundings {
         self.files.entry(key).or_insert(found.map(Rc::new)).clone()
     }
 
-    fn mapping(&mut self, process: u32, at: u64) -> Option<Mapping> {
+    fn mapping(&mut self, process: Pid, at: u64) -> Option<Mapping> {
         let held = |mappings: &[Mapping]| {
             mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&at)).cloned()
         };
@@ -182,7 +183,7 @@ impl Surroundings {
         found
     }
 
-    fn file(&mut self, process: u32, mapping: &Mapping) -> Option<Rc<FileCode>> {
+    fn file(&mut self, process: Pid, mapping: &Mapping) -> Option<Rc<FileCode>> {
         let name = mapping.file()?;
         let key = (mapping.inode, name.to_owned());
         if let Some(known) = self.files.get(&key) {
@@ -215,7 +216,7 @@ fn block(
 }
 
 /// The bytes from an address on, as many as there are.
-fn readable(process: u32, at: u64) -> Vec<u8> {
+fn readable(process: Pid, at: u64) -> Vec<u8> {
     let mut bytes = vec![0; AHEAD];
     if process_vm::read(process, at, &mut bytes).is_ok() {
         return bytes;

@@ -18,6 +18,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use pagemill_model::Pid;
+
 /// A fault takes at most this long, ns, but for one whose thread does not get a processor.
 const UNDER_WAY: u64 = 5_000_000;
 
@@ -29,7 +31,7 @@ pub struct Fault {
     /// Number of the page.
     pub page: u64,
     /// Whose.
-    pub thread: u32,
+    pub thread: Pid,
     /// Whether to write.
     pub write: bool,
 }
@@ -88,7 +90,7 @@ impl Written {
                 written.insert(page);
             }
         }
-        let mut last: HashMap<u32, (u64, u64)> = HashMap::new();
+        let mut last: HashMap<Pid, (u64, u64)> = HashMap::new();
         for fault in seen.iter().filter(|fault| fault.time <= end.scanned) {
             let latest = last.entry(fault.thread).or_default();
             *latest = (fault.time, fault.page).max(*latest);
@@ -140,7 +142,7 @@ mod tests {
     fn written(faults: &[(u64, u64, u32, bool)], present: &[&[u64]]) -> Vec<Vec<u64>> {
         let mut state = Written::default();
         for &(time, page, thread, write) in faults {
-            state.fault(Fault { time: time * MS, page, thread, write });
+            state.fault(Fault { time: time * MS, page, thread: Pid(thread), write });
         }
         let mut told = Vec::new();
         for (number, present) in present.iter().enumerate() {
@@ -185,7 +187,7 @@ mod tests {
         let late = |faults: &[(u64, u64, u32, bool)]| {
             let mut state = Written::default();
             for &(time, page, thread, write) in faults {
-                state.fault(Fault { time: time * MS, page, thread, write });
+                state.fault(Fault { time: time * MS, page, thread: Pid(thread), write });
             }
             let (late, written) = state.interval(&end(1, &BTreeSet::from([2, 3])), |_| true);
             let (_, next) = state.interval(&end(2, &BTreeSet::from([1])), |_| true);

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Error, Kind, Result, poll};
+use pagemill_model::Pid;
 
 include!(concat!(env!("OUT_DIR"), "/exact.rs"));
 
@@ -53,9 +54,9 @@ pub enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Thread.
-    pub thread: u32,
+    pub thread: Pid,
     /// Kind.
     pub access: Access,
     /// The first byte that was accessed first.
@@ -78,7 +79,7 @@ pub enum EmulatorEvent {
     /// Memory of the program, from address to address.
     Range {
         /// Process.
-        process: u32,
+        process: Pid,
         /// First address.
         start: u64,
         /// First address after it.
@@ -89,7 +90,7 @@ pub enum EmulatorEvent {
     /// The heap lies there now.
     Heap {
         /// Process.
-        process: u32,
+        process: Pid,
         /// First address.
         start: u64,
         /// First address after it.
@@ -98,21 +99,21 @@ pub enum EmulatorEvent {
     /// An address on the stack of the first thread.
     Stack {
         /// Process.
-        process: u32,
+        process: Pid,
         /// The address.
         address: u64,
     },
     /// What lies where by name: mappings, the emulator's own among them.
     Names {
         /// Process.
-        process: u32,
+        process: Pid,
         /// They.
         mappings: Vec<Mapping>,
     },
     /// The process executes a program that is not emulated.
     NotFollowed {
         /// Process.
-        process: u32,
+        process: Pid,
     },
 }
 
@@ -365,7 +366,7 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent))
         let rest = bytes.get(at..)?;
         let Some(header) = rest.get(..HEADER) else { return Some(at) };
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| header[at + i]));
-        let (process, thread, count) = (word(4), word(8), word(12) as usize);
+        let (process, thread, count) = (Pid(word(4)), Pid(word(8)), word(12) as usize);
         if count > MANY {
             return None;
         }
@@ -391,7 +392,7 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent))
     }
 }
 
-fn told(process: u32, thread: u32, record: &[u8]) -> Option<EmulatorEvent> {
+fn told(process: Pid, thread: Pid, record: &[u8]) -> Option<EmulatorEvent> {
     let long = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
     let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let (address, second, third) = (long(0)?, long(8)?, long(16)?);
@@ -458,8 +459,8 @@ mod tests {
         let (used, told) = all(&bytes);
         assert_eq!(used, Some(whole));
         let expected = Use {
-            process: 7,
-            thread: 8,
+            process: Pid(7),
+            thread: Pid(8),
             access: Access::Write,
             address: 0x1234,
             instruction: 0x5678,
@@ -469,7 +470,10 @@ mod tests {
         };
         assert_eq!(
             told,
-            [EmulatorEvent::Use(expected), EmulatorEvent::Stack { process: 7, address: 0x1234 }]
+            [
+                EmulatorEvent::Use(expected),
+                EmulatorEvent::Stack { process: Pid(7), address: 0x1234 }
+            ]
         );
     }
 
@@ -481,7 +485,9 @@ mod tests {
         let (used, told) = all(&bytes);
         assert_eq!((used, told.len()), (Some(bytes.len()), 0));
         let (_, told) = all(&[bytes, block(NAMES, 0, b"")].concat());
-        let EmulatorEvent::Names { process: 7, mappings } = &told[0] else { panic!("{told:?}") };
+        let EmulatorEvent::Names { process: Pid(7), mappings } = &told[0] else {
+            panic!("{told:?}")
+        };
         assert_eq!(
             (mappings[0].start, mappings[0].end, mappings[0].name.as_str()),
             (0x1000, 0x3000, "[heap]")

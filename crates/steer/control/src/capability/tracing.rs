@@ -1,11 +1,10 @@
 //! Tracing: each probe makes page faults of its own and looks whether all of them were seen.
 
-use std::process;
-
 use pagemill_kernel::bpf::faults::{Faults, Points};
 use pagemill_kernel::page_walks::PageWalks;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What};
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
+use pagemill_model::Pid;
 
 use super::Found;
 
@@ -24,10 +23,11 @@ pub(super) fn perf_events(linux: &Linux) -> Found {
             Found::missing(format!("{seen} of {TOUCHED} faults were sampled"), "report this kernel")
         }
         (Ok(paranoid), Ok(_)) => {
-            let kernel = Event::open(&Attributes::counting(What::MinorFaults), Target::Thread(0));
+            let kernel =
+                Event::open(&Attributes::counting(What::MinorFaults), Target::Thread(Pid(0)));
             let counted = match Event::open(
                 &Attributes::counting(What::Cycles).user_only(),
-                Target::Thread(0),
+                Target::Thread(Pid(0)),
             ) {
                 Ok(_) => "the processor's counters work",
                 Err(_) => "the processor's counters are not available",
@@ -59,7 +59,7 @@ pub(super) fn page_walks(linux: &Linux) -> Found {
 /// How many of the faults of a known piece of memory end up in a ring.
 fn sampled() -> Result<usize, Error> {
     let attributes = Attributes::sampling(What::MinorFaults, 1).user_only();
-    let mut ring = Ring::map(Event::open(&attributes, Target::Thread(0))?, 64 << 10)?;
+    let mut ring = Ring::map(Event::open(&attributes, Target::Thread(Pid(0)))?, 64 << 10)?;
     ring.event().enable()?;
     let start = touch::pages(TOUCHED)?;
     ring.event().disable()?;
@@ -128,7 +128,7 @@ pub(super) fn fentry(_: &Linux) -> Found {
 
 /// How many of the faults of a known piece of memory the programs tell, and which details they lack.
 fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
-    let me = process::id();
+    let me = Pid::own();
     let mut faults = Faults::load(points, 0, 9)?;
     faults.follow(me)?;
     let start = touch::pages(TOUCHED)?;

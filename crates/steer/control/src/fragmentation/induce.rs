@@ -27,6 +27,7 @@ use pagemill_kernel::huge_area::{HugeArea, Pins, raise_open_files};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, page_size, thp};
+use pagemill_model::Pid;
 
 use super::{gives_huge_pages, journals};
 use pagemill_record::free_memory::FreeMemory;
@@ -115,7 +116,7 @@ impl Fragmenter {
         if compaction.found().value(PROACTIVENESS).is_some() {
             compaction.set(PROACTIVENESS, "0")?;
         }
-        Linux::live().set_oom_score_adj(std::process::id(), 1000)?;
+        Linux::live().set_oom_score_adj(Pid::own(), 1000)?;
         if goal.pinned {
             raise_open_files()?;
         }

@@ -11,6 +11,7 @@ use pagemill_analysis::walks::Counted;
 use pagemill_kernel::access_samples::{Sampled, Samples, Source, Told};
 use pagemill_kernel::page_walks::{Counting, PageWalks};
 use pagemill_kernel::{Error, Kind, Linux};
+use pagemill_model::Pid;
 use pagemill_model::perf_data::walked;
 use pagemill_tracer::advise::Watch;
 
@@ -28,7 +29,7 @@ impl Counters {
     /// Tries out whether walks are counted and accesses sampled; an error says why not.
     pub fn find(linux: &Linux) -> Result<Self> {
         let walks = PageWalks::find(linux)?;
-        let samples = Samples::follow(linux, &[std::process::id()], PERIOD, true)?;
+        let samples = Samples::follow(linux, &[Pid::own()], PERIOD, true)?;
         let source = hardware(&samples)?;
         Ok(Self { linux: linux.clone(), walks, source })
     }
@@ -69,14 +70,14 @@ pub struct Sampling<'a> {
 }
 
 impl Watch for Sampling<'_> {
-    fn suspended(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
+    fn suspended(&mut self, pid: Pid) -> pagemill_kernel::Result<()> {
         let samples = Samples::follow(self.linux, &[pid], PERIOD, true)?;
         hardware(&samples)?;
         self.samples = Some(samples);
         Ok(())
     }
 
-    fn accesses(&mut self, each: &mut dyn FnMut(u32, u64)) {
+    fn accesses(&mut self, each: &mut dyn FnMut(Pid, u64)) {
         let Some(samples) = &mut self.samples else { return };
         samples.read(|_, told| {
             if let Told::Sample(sample) = told
@@ -96,12 +97,12 @@ pub struct CountedRun<'a> {
 }
 
 impl Watch for CountedRun<'_> {
-    fn suspended(&mut self, pid: u32) -> pagemill_kernel::Result<()> {
+    fn suspended(&mut self, pid: Pid) -> pagemill_kernel::Result<()> {
         self.counting = Some(self.counters.walks.open(&self.counters.linux, pid)?);
         Ok(())
     }
 
-    fn accesses(&mut self, _: &mut dyn FnMut(u32, u64)) {}
+    fn accesses(&mut self, _: &mut dyn FnMut(Pid, u64)) {}
 }
 
 impl CountedRun<'_> {

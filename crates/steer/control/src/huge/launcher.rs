@@ -32,7 +32,7 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, HugeDecision, Nanos};
+use pagemill_model::{Bytes, HugeDecision, Nanos, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::trials::Trials;
@@ -97,7 +97,7 @@ pub struct Options {
     /// The command, for the recording's header.
     pub command: Vec<String>,
     /// A process that runs already, to be helped from outside.
-    pub pid: Option<u32>,
+    pub pid: Option<Pid>,
 }
 
 /// What is remembered of a region.
@@ -150,7 +150,7 @@ impl Member {
     fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (Fresh, bool) {
         if !self.known {
             self.known = true;
-            let maps = linux.maps(process.get(ProcessWord::Pid) as u32);
+            let maps = linux.maps(pid_of(process));
             self.top = top_of_mappings(&maps.unwrap_or_default());
         }
         let base = process.get(ProcessWord::BasePages) + process.get(ProcessWord::Heads);
@@ -192,7 +192,7 @@ impl Asking<'_> {
         top: u64,
         decided: &mut Decided,
     ) -> Option<(Action, HugeDecision)> {
-        let (options, pid) = (self.options, self.process.get(ProcessWord::Pid));
+        let (options, pid) = (self.options, pid_of(self.process));
         let generation = region.get(RegionWord::Generation);
         if generation == 0 || generation % 2 == 1 || region.get(RegionWord::End) == 0 {
             return None;
@@ -212,7 +212,7 @@ impl Asking<'_> {
                     options.policy,
                     &view,
                     Nanos::from(self.now),
-                    Some(pid as u32),
+                    Some(pid),
                 ));
             }
             let speaks = told.as_ref().is_some_and(|(decision, _)| decision.action != Action::Base);
@@ -237,10 +237,10 @@ pub struct Launcher {
     isolation: Option<Isolation>,
     shared: SharedWords,
     machine: Machine,
-    members: BTreeMap<u64, Member>,
+    members: BTreeMap<Pid, Member>,
     writer: Option<Writer>,
     stats: Option<NewFile>,
-    child: u32,
+    child: Pid,
     next_look: Duration,
     next_scan: Duration,
     collapsing: Duration,
@@ -288,7 +288,7 @@ impl Launcher {
             members: BTreeMap::new(),
             writer,
             stats,
-            child: 0,
+            child: Pid(0),
             next_look: now,
             next_scan: now,
             collapsing: Duration::ZERO,
@@ -354,7 +354,7 @@ impl Launcher {
     fn found(&mut self) {
         let order = self.first();
         let headroom = self.headroom();
-        let own = self.linux.status(std::process::id()).ok();
+        let own = self.linux.status(Pid::own()).ok();
         let filters = own.and_then(|own| own.seccomp_filters).unwrap_or(0);
         let board = self.board();
         board.set(Head::LeadPerMille, 28);
@@ -386,14 +386,14 @@ impl Launcher {
 
     /// CPU time of the libraries' threads, those of ended programs apart.
     fn helpers(&self) -> Duration {
-        let living = self.board().processes().filter(|process| process.get(ProcessWord::Pid) != 0);
+        let living = self.board().processes().filter(|process| pid_of(*process) != Pid(0));
         Duration::from_nanos(living.map(|process| process.get(ProcessWord::HelperNs)).sum())
     }
 
     /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
     /// control group.
     fn headroom(&self) -> u64 {
-        let group = self.linux.memory_cgroup(std::process::id()).and_then(|group| group.charge());
+        let group = self.linux.memory_cgroup(Pid::own()).and_then(|group| group.charge());
         let room = group.ok().and_then(|charge| Some(charge.limit?.saturating_sub(charge.current)));
         (self.machine.available() / 16).min(room.map_or(u64::MAX, |room| room / 4))
     }
@@ -415,7 +415,7 @@ impl Launcher {
     }
 
     /// Puts the process that the program begins with under it.
-    pub fn watch(&mut self, pid: u32) {
+    pub fn watch(&mut self, pid: Pid) {
         self.child = pid;
         if let Some(writer) = &mut self.writer {
             let meta = writer.meta_mut();
@@ -487,8 +487,8 @@ impl Launcher {
         *brisk = false;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
         let mut rows = Vec::new();
-        for process in board.processes().filter(|process| process.get(ProcessWord::Pid) != 0) {
-            let member = members.entry(process.get(ProcessWord::Pid)).or_default();
+        for process in board.processes().filter(|process| pid_of(*process) != Pid(0)) {
+            let member = members.entry(pid_of(process)).or_default();
             let (fresh, grew) = member.seen(linux, process, now);
             if grew {
                 *grown = now;
@@ -524,9 +524,9 @@ impl Launcher {
     /// Looks at the pages of each process and collapses what the policy finds worth it, most worthwhile first.
     fn scan(&mut self, now: Duration) -> Result<()> {
         let share = COLLAPSE_SHARE as f64 / 1000.0;
-        let pids: Vec<u64> = match self.members.is_empty() {
+        let pids: Vec<Pid> = match self.members.is_empty() {
             // A program without a library: static, or one that changed its user.
-            true => vec![self.child.into()],
+            true => vec![self.child],
             false => self.members.keys().copied().collect(),
         };
         for pid in pids {
@@ -540,7 +540,7 @@ impl Launcher {
                     self.options.policy,
                     &view,
                     Nanos::from(clock::monotonic()),
-                    Some(pid as u32),
+                    Some(pid),
                 );
                 row.outcome = Some(if self.options.dry {
                     "dry".to_owned()
@@ -563,11 +563,11 @@ impl Launcher {
     }
 
     /// The chunks of a process about which the policy would do something, with what it gains.
-    fn candidates(&mut self, pid: u64) -> Vec<(View, u64)> {
-        let Ok(maps) = self.linux.maps(pid as u32) else { return Vec::new() };
+    fn candidates(&mut self, pid: Pid) -> Vec<(View, u64)> {
+        let Ok(maps) = self.linux.maps(pid) else { return Vec::new() };
         let member = self.members.entry(pid).or_default();
         if member.pages.is_none() {
-            member.pages = Pages::of(&self.linux, pid as u32).ok();
+            member.pages = Pages::of(&self.linux, pid).ok();
         }
         let Some(pages) = &member.pages else { return Vec::new() };
         let mut found = Vec::new();
@@ -627,20 +627,20 @@ impl Launcher {
         found
     }
 
-    fn demote(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+    fn demote(&self, pid: Pid, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
         let pages = pages.ok_or("the process's pages cannot be looked at")?;
         pages.demote(chunk, HUGE).map_err(|error| error.to_string())
     }
 
-    fn collapse(&self, pid: u64, chunk: u64) -> std::result::Result<(), String> {
+    fn collapse(&self, pid: Pid, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
         let outside = pages.map(|pages| pages.collapse(chunk, HUGE));
         match outside {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
                 let mut processes = self.board().processes();
-                match processes.find(|process| process.get(ProcessWord::Pid) == pid) {
+                match processes.find(|process| pid_of(*process) == pid) {
                     None => Err(error.to_string()),
                     Some(busy) if busy.get(ProcessWord::CollapseAt) != 0 => {
                         Err("left for later: the library has one to collapse".to_owned())
@@ -660,8 +660,8 @@ impl Launcher {
     fn leave_the_dead(&mut self) {
         let mut gone = Vec::new();
         for process in self.board().processes() {
-            let pid = process.get(ProcessWord::Pid);
-            if pid != 0 && !self.linux.process_file(pid as u32, "stat").exists() {
+            let pid = pid_of(process);
+            if pid != Pid(0) && !self.linux.process_file(pid, "stat").exists() {
                 gone.push((pid, counters(process)));
                 process.set(ProcessWord::Pid, 0);
             }
@@ -747,10 +747,14 @@ impl Launcher {
     /// What all libraries have counted.
     fn told(&self) -> Value {
         let board = self.board();
-        let living = board.processes().filter(|process| process.get(ProcessWord::Pid) != 0);
+        let living = board.processes().filter(|process| pid_of(*process) != Pid(0));
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
         json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
     }
+}
+/// The process of a place on the board; 0 of a free one.
+fn pid_of(process: Process<'_>) -> Pid {
+    Pid(process.get(ProcessWord::Pid) as u32)
 }
 
 impl Companion for Launcher {
@@ -760,7 +764,7 @@ impl Companion for Launcher {
         Self::never_started(self);
     }
 
-    fn watch(&mut self, pid: u32) {
+    fn watch(&mut self, pid: Pid) {
         Self::watch(self, pid);
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pagemill_analysis::sites::{Images, Made};
 use pagemill_kernel::Linux;
-use pagemill_model::Allocation;
+use pagemill_model::{Allocation, Pid};
 
 /// Notes since the last reading.
 pub type Notes = Box<dyn FnMut() -> Vec<Allocation>>;
@@ -40,7 +40,7 @@ impl Sites {
             let callers = note.stack.unwrap_or_default();
             let process = self.processes.entry(pid).or_default();
             if !callers.first().is_some_and(|caller| process.images.knows(*caller)) {
-                for map in linux.maps(pid as u32).unwrap_or_default() {
+                for map in linux.maps(Pid(pid as u32)).unwrap_or_default() {
                     process.images.map(map.start, map.end, &map.name);
                 }
             }
@@ -51,7 +51,7 @@ impl Sites {
     }
 
     /// The site of the memory at an address, or right behind it.
-    pub fn at(&self, pid: u64, address: u64) -> Option<String> {
-        self.processes.get(&pid)?.made.at(address, 4096).cloned()
+    pub fn at(&self, pid: Pid, address: u64) -> Option<String> {
+        self.processes.get(&u64::from(pid))?.made.at(address, 4096).cloned()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_model::page::HUGE;
-use pagemill_model::{HugeDecision, Nanos};
+use pagemill_model::{HugeDecision, Nanos, Pid};
 use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
 use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries, View};
 use pagemill_prefault::board::{Order, Process, ProcessWord, RegionWord, degraded};
@@ -152,7 +152,7 @@ impl Trial {
         self.course.offer(|action| self.offers.has(action, lacks));
         view.trials = self.course.trials();
         view.address = growing(process);
-        let pid = process.get(ProcessWord::Pid) as u32;
+        let pid = Pid(process.get(ProcessWord::Pid) as u32);
         let (decision, mut row) = decisions::decide(policy, &view, Nanos::from(now), Some(pid));
         let (action, best) = (decision.action, tries.best(&view));
         self.course.begin(action, best, counted, process.get(ProcessWord::Untouched));
@@ -184,7 +184,7 @@ impl Trial {
         let own = (own.user + own.system).as_nanos() as u64;
         let waited = has_helper(self.course.in_force()).then(|| {
             let (pid, helper) = (get(ProcessWord::Pid), get(ProcessWord::HelperThread));
-            self.linux.waited(pid as u32, helper as u32, THREADS)
+            self.linux.waited(Pid(pid as u32), Pid(helper as u32), THREADS)
         });
         Counters {
             grown: get(ProcessWord::Grown),

@@ -28,7 +28,7 @@ use pagemill_kernel::move_pages::{self, Place};
 use pagemill_kernel::numa_balancing::{DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_RATE_LIMIT};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::page::HUGE;
-use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome};
+use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, TierDecision, TierOutcome};
 
 use super::Tiers;
 use super::pages::Shared;
@@ -206,7 +206,7 @@ impl Actuator for MovePages {
 }
 
 /// Moves what there is of a range to a node: bytes that moved, and what kept the rest.
-fn move_range(pid: u32, start: u64, end: u64, node: u32) -> (u64, SkipReason) {
+fn move_range(pid: Pid, start: u64, end: u64, node: u32) -> (u64, SkipReason) {
     let size = pagemill_kernel::page_size() as u64;
     let addresses: Vec<u64> = (start..end).step_by(size as usize).collect();
     let Ok(before) = move_pages::locate(pid, &addresses) else { return (0, SkipReason::Gone) };
@@ -250,7 +250,7 @@ fn move_range(pid: u32, start: u64, end: u64, node: u32) -> (u64, SkipReason) {
 pub struct DryRun {
     pages: Shared,
     /// The process, address and tier that was said last of each page, by its number.
-    said: BTreeMap<u64, (u32, u64, u64)>,
+    said: BTreeMap<u64, (Pid, u64, u64)>,
 }
 
 impl DryRun {
@@ -475,7 +475,7 @@ impl<A: Acts> Actuator for Guard<A> {
             let pids = self.pages.borrow().pids();
             let _ = self.pages.borrow_mut().census(&self.linux, &pids);
         }
-        let mut alive: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut alive: BTreeMap<Pid, bool> = BTreeMap::new();
         let (pages, linux) = (self.pages.clone(), self.linux.clone());
         filtered(&mut self.inner, decision, |number| {
             let pages = pages.borrow();
@@ -630,7 +630,7 @@ mod tests {
     fn a_dry_run_counts_a_page_once_however_often_it_is_named() {
         let data = vec![1_u8; 8 << 20];
         let pages = Rc::new(RefCell::new(Pages::new(Tiers([0, 1]))));
-        if let Err(error) = pages.borrow_mut().census(&Linux::live(), &[std::process::id()]) {
+        if let Err(error) = pages.borrow_mut().census(&Linux::live(), &[Pid::own()]) {
             return eprintln!("skipped: {error}");
         }
         let mut dry = DryRun::new(pages.clone());

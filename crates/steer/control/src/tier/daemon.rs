@@ -16,7 +16,7 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
 use pagemill_model::page::HUGE;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Bytes, Event, Nanos, Policy as _, TierOutcome, TierView};
+use pagemill_model::{Bytes, Event, Nanos, Pid, Policy as _, TierOutcome, TierView};
 use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
@@ -35,7 +35,7 @@ pub enum Scope {
     /// These processes, and those that they start if `children`.
     Processes {
         /// They.
-        pids: Vec<u32>,
+        pids: Vec<Pid>,
         /// Whether those that they start are followed.
         children: bool,
     },
@@ -189,8 +189,7 @@ impl<'a> Daemon<'a> {
             false => None,
         }));
         let actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
-        let me =
-            linux.stat(std::process::id()).or_else(|_| Linux::live().stat(std::process::id()))?;
+        let me = linux.stat(Pid::own()).or_else(|_| Linux::live().stat(Pid::own()))?;
         let status = Status {
             pid: me.pid,
             started: me.started,
@@ -429,18 +428,18 @@ impl Scope {
 
     /// Whose memory is placed now; nobody's where the cgroup has gone. `known` are those of the quantum before: a child
     /// whose parent has ended is a child still.
-    fn pids(&self, linux: &Linux, known: &[u32]) -> pagemill_kernel::Result<Vec<u32>> {
+    fn pids(&self, linux: &Linux, known: &[Pid]) -> pagemill_kernel::Result<Vec<Pid>> {
         match self {
             Self::Processes { pids, children: false } => Ok(pids.clone()),
             Self::Processes { pids, .. } => {
-                let mut all: BTreeSet<u32> = pids.iter().chain(known).copied().collect();
-                let mut parents: Vec<u32> = all.iter().copied().collect();
+                let mut all: BTreeSet<Pid> = pids.iter().chain(known).copied().collect();
+                let mut parents: Vec<Pid> = all.iter().copied().collect();
                 while let Some(parent) = parents.pop() {
                     // One that has just ended has none.
                     let children = linux.children(parent).unwrap_or_default();
                     parents.extend(children.into_iter().filter(|child| all.insert(*child)));
                 }
-                all.remove(&std::process::id());
+                all.remove(&Pid::own());
                 Ok(all.into_iter().collect())
             }
             Self::Group(directory) => {
@@ -448,7 +447,7 @@ impl Scope {
                     Err(_) if !directory.join("cgroup.procs").exists() => return Ok(Vec::new()),
                     found => found?,
                 };
-                pids.retain(|pid| *pid != std::process::id());
+                pids.retain(|pid| *pid != Pid::own());
                 Ok(pids)
             }
         }
@@ -603,10 +602,10 @@ mod tests {
             .unwrap();
         let mut said = String::new();
         std::io::Read::read_to_string(&mut shell.stdout.take().unwrap(), &mut said).unwrap_or(0);
-        let sleeper: u32 = said.trim().parse().unwrap();
-        let of = |children| Scope::Processes { pids: vec![shell.id()], children };
+        let sleeper: Pid = said.trim().parse().unwrap();
+        let of = |children| Scope::Processes { pids: vec![Pid(shell.id())], children };
         let (alone, all) = (of(false), of(true));
-        let parent = shell.id();
+        let parent = Pid(shell.id());
         assert_eq!(alone.pids(&linux, &[]).unwrap(), [parent]);
         let followed = all.pids(&linux, &[]).unwrap();
         assert!(followed.contains(&sleeper) && followed.contains(&parent), "{followed:?}");

@@ -7,6 +7,7 @@ use pagemill_kernel::numa_balancing::Balancing;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::tier_latency::TierCounters;
 use pagemill_kernel::{Kind, Linux, loan, move_pages};
+use pagemill_model::Pid;
 use serde::Serialize;
 
 use super::Tiers;
@@ -197,7 +198,7 @@ fn room(slow: &Node) -> Option<Finding> {
 
 /// Whether pages can be found and moved; `page` is one of ours.
 fn moving(page: u64) -> Finding {
-    match move_pages::locate(std::process::id(), &[page]) {
+    match move_pages::locate(Pid::own(), &[page]) {
         Ok(_) => finding("move-pages", Status::Ok, "pages can be found and moved", ""),
         Err(error) => finding(
             "move-pages",

@@ -20,7 +20,7 @@ use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::move_pages::{self, Place};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::page::HUGE;
-use pagemill_model::{PageRange, TierView};
+use pagemill_model::{PageRange, Pid, TierView};
 
 use super::Tiers;
 
@@ -50,7 +50,7 @@ struct Process {
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The part of it that is mapped.
     pub start: u64,
     /// The first address after that.
@@ -103,16 +103,16 @@ pub struct Standing {
 #[derive(Debug)]
 pub struct Pages {
     tiers: Tiers,
-    processes: BTreeMap<u32, Process>,
+    processes: BTreeMap<Pid, Process>,
     slots: Vec<Option<Page>>,
     free: Vec<u32>,
-    numbers: BTreeMap<(u32, u64), u32>,
+    numbers: BTreeMap<(Pid, u64), u32>,
     gone: Vec<u64>,
     cursor: usize,
     /// Bytes that went back to each tier, also of processes that have ended.
     ping_pong: [u64; 2],
     /// Processes that may not use both tiers, by number and start, and why.
-    bound: BTreeMap<(u32, u64), String>,
+    bound: BTreeMap<(Pid, u64), String>,
     unsaid: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ impl Pages {
     }
 
     /// Leaves the memory of a process alone that may not use both tiers.
-    fn respect(&mut self, linux: &Linux, pid: u32, found: &mut Process) {
+    fn respect(&mut self, linux: &Linux, pid: Pid, found: &mut Process) {
         match linux.memory_binding(pid) {
             Some(binding) if !self.tiers.0.iter().all(|node| binding.nodes.contains(node)) => {
                 found.areas.clear();
@@ -158,9 +158,9 @@ impl Pages {
     }
 
     /// Looks at the mappings of `pids`; drops what has gone and adds what is new.
-    pub fn census(&mut self, linux: &Linux, pids: &[u32]) -> pagemill_kernel::Result<()> {
+    pub fn census(&mut self, linux: &Linux, pids: &[Pid]) -> pagemill_kernel::Result<()> {
         let mut refused = None;
-        let ended: Vec<u32> =
+        let ended: Vec<Pid> =
             self.processes.keys().copied().filter(|pid| !pids.contains(pid)).collect();
         ended.into_iter().for_each(|pid| self.forget(pid));
         for &pid in pids {
@@ -183,7 +183,7 @@ impl Pages {
         }
     }
 
-    fn replace(&mut self, pid: u32, mut found: Process) {
+    fn replace(&mut self, pid: Pid, mut found: Process) {
         match self.processes.get(&pid) {
             Some(known) if known.started == found.started && known.areas == found.areas => return,
             Some(known) if known.started == found.started => found.totals = known.totals,
@@ -232,7 +232,7 @@ impl Pages {
         self.processes.insert(pid, found);
     }
 
-    fn forget(&mut self, pid: u32) {
+    fn forget(&mut self, pid: Pid) {
         if self.processes.remove(&pid).is_some() {
             let pages: Vec<(u64, u32)> = self
                 .numbers
@@ -243,7 +243,7 @@ impl Pages {
         }
     }
 
-    fn drop_page(&mut self, pid: u32, base: u64, number: u32) {
+    fn drop_page(&mut self, pid: Pid, base: u64, number: u32) {
         self.numbers.remove(&(pid, base));
         if self.slots[number as usize].take().is_some_and(|page| page.tier.is_some()) {
             self.gone.push(number.into());
@@ -273,7 +273,7 @@ impl Pages {
         groups.iter().for_each(|group| self.locate_group(group));
     }
 
-    fn pid_of(&self, at: usize) -> Option<u32> {
+    fn pid_of(&self, at: usize) -> Option<Pid> {
         self.slots[at].as_ref().map(|page| page.pid)
     }
 
@@ -310,7 +310,7 @@ impl Pages {
     }
 
     /// Takes in what was seen of a process.
-    pub fn heat(&mut self, pid: u32, regions: &[Region]) {
+    pub fn heat(&mut self, pid: Pid, regions: &[Region]) {
         for region in regions.iter().filter(|region| region.accesses > 0) {
             let first = region.start - region.start % HUGE;
             let numbers: Vec<u32> =
@@ -326,7 +326,7 @@ impl Pages {
 
     /// At most `most` pages that have been found on a tier, with their process; `cursor` says where the last
     /// call stopped.
-    pub fn round(&self, cursor: &mut usize, most: usize) -> Vec<(u32, PageRange)> {
+    pub fn round(&self, cursor: &mut usize, most: usize) -> Vec<(Pid, PageRange)> {
         let all = self.slots.len();
         let first = *cursor % all.max(1);
         let mut chosen = Vec::new();
@@ -344,7 +344,7 @@ impl Pages {
     }
 
     /// Takes in a sampled access of a process.
-    pub fn sampled(&mut self, pid: u32, address: u64) {
+    pub fn sampled(&mut self, pid: Pid, address: u64) {
         let number = self.numbers.get(&(pid, address - address % HUGE));
         if let Some(Some(page)) = number.map(|&number| &mut self.slots[number as usize]) {
             page.heat += 1.0;
@@ -352,7 +352,7 @@ impl Pages {
     }
 
     /// Takes in that a part of a page that [`Pages::round`] named was touched.
-    pub fn touched(&mut self, pid: u32, page: PageRange) {
+    pub fn touched(&mut self, pid: Pid, page: PageRange) {
         self.sampled(pid, page.start);
     }
 
@@ -393,7 +393,7 @@ impl Pages {
     }
 
     /// Whether the process that the page belongs to is still the one that was looked at.
-    pub fn lives(&self, linux: &Linux, pid: u32) -> bool {
+    pub fn lives(&self, linux: &Linux, pid: Pid) -> bool {
         let known = self.processes.get(&pid).map(|process| process.started);
         linux.stat(pid).is_ok_and(|stat| Some(stat.started) == known && stat.state != 'Z')
     }
@@ -438,7 +438,7 @@ impl Pages {
     }
 
     /// As [`Pages::count`], by the process.
-    pub fn add(&mut self, pid: u32, to: usize, bytes: u64, back: bool) {
+    pub fn add(&mut self, pid: Pid, to: usize, bytes: u64, back: bool) {
         self.ping_pong[to] += if back { bytes } else { 0 };
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let totals = &mut process.totals;
@@ -452,13 +452,13 @@ impl Pages {
     }
 
     /// Each process as it stands.
-    pub fn processes(&self) -> BTreeMap<u32, Standing> {
+    pub fn processes(&self) -> BTreeMap<Pid, Standing> {
         let standing = |process: &Process| Standing {
             comm: process.comm.clone(),
             bytes: [0; 2],
             totals: process.totals,
         };
-        let mut all: BTreeMap<u32, Standing> =
+        let mut all: BTreeMap<Pid, Standing> =
             self.processes.iter().map(|(pid, process)| (*pid, standing(process))).collect();
         for page in self.slots.iter().flatten() {
             if let (Some(tier), Some(standing)) = (page.tier, all.get_mut(&page.pid)) {
@@ -469,7 +469,7 @@ impl Pages {
     }
 
     /// The processes that are tracked.
-    pub fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<Pid> {
         self.processes.keys().copied().collect()
     }
 
@@ -485,7 +485,7 @@ impl Pages {
 }
 
 /// Name, start and movable areas of a process.
-fn process_of(linux: &Linux, pid: u32) -> pagemill_kernel::Result<Process> {
+fn process_of(linux: &Linux, pid: Pid) -> pagemill_kernel::Result<Process> {
     let stat = linux.stat(pid)?;
     // Reading the flags of mappings walks all page tables, so it is done only where something is locked.
     let areas = if linux.status(pid)?.locked == Some(0) {
@@ -527,7 +527,7 @@ mod tests {
 
     fn pages() -> Pages {
         let mut pages = Pages::new(Tiers([0, 1]));
-        pages.replace(7, process(1, &[(HUGE - 4096, 3 * HUGE), (8 * HUGE, 9 * HUGE)]));
+        pages.replace(Pid(7), process(1, &[(HUGE - 4096, 3 * HUGE), (8 * HUGE, 9 * HUGE)]));
         for at in 0..pages.slots.len() {
             pages.set_tier(at, Some(at % 2));
         }
@@ -554,8 +554,8 @@ mod tests {
     fn a_mapping_that_goes_and_one_that_comes_are_told_apart() {
         let mut pages = pages();
         report(&mut pages);
-        pages.replace(7, process(1, &[(HUGE - 4096, 3 * HUGE), (20 * HUGE, 21 * HUGE)]));
-        let number = pages.numbers[&(7, 20 * HUGE)];
+        pages.replace(Pid(7), process(1, &[(HUGE - 4096, 3 * HUGE), (20 * HUGE, 21 * HUGE)]));
+        let number = pages.numbers[&(Pid(7), 20 * HUGE)];
         pages.set_tier(number as usize, Some(0));
         let view = report(&mut pages);
         assert_eq!(view.gone.unwrap(), [3]);
@@ -566,7 +566,7 @@ mod tests {
     fn another_process_with_the_same_number_is_another_one() {
         let mut pages = pages();
         report(&mut pages);
-        pages.replace(7, process(2, &[(HUGE, 2 * HUGE)]));
+        pages.replace(Pid(7), process(2, &[(HUGE, 2 * HUGE)]));
         let view = report(&mut pages);
         assert_eq!(view.gone.unwrap().len(), 4);
         assert_eq!(view.page, Some(vec![]), "where its pages are is not known yet");
@@ -577,12 +577,12 @@ mod tests {
         let mut pages = pages();
         report(&mut pages);
         let region = Region { start: HUGE, end: 2 * HUGE + HUGE / 4, accesses: 10 };
-        pages.heat(7, &[region]);
+        pages.heat(Pid(7), &[region]);
         let view = report(&mut pages);
         assert_eq!(view.page_address.unwrap(), [HUGE, 2 * HUGE]);
         // 2.5 is 3 now, and the half that was too much is taken off the next time.
         assert_eq!(view.page_samples.unwrap(), [10, 3]);
-        pages.heat(7, &[region]);
+        pages.heat(Pid(7), &[region]);
         assert_eq!(report(&mut pages).page_samples.unwrap(), [10, 2]);
     }
 
@@ -603,7 +603,7 @@ mod tests {
         assert!(pages.moved(0, 9, 0, 8));
         assert!(!pages.moved(0, 30, 1, 1));
         let totals = Totals { promoted: 8, demoted: 11, ping_pong: [8, 0], ..Totals::default() };
-        assert_eq!(pages.processes()[&7].totals, totals);
+        assert_eq!(pages.processes()[&Pid(7)].totals, totals);
         assert_eq!(pages.get(0).unwrap().tier, Some(1));
     }
 
@@ -611,7 +611,7 @@ mod tests {
     fn a_round_names_each_page_once_and_goes_on_where_it_stopped() {
         let pages = pages();
         let mut cursor = 0;
-        let starts = |named: Vec<(u32, PageRange)>| -> Vec<u64> {
+        let starts = |named: Vec<(Pid, PageRange)>| -> Vec<u64> {
             named.into_iter().map(|(_, page)| page.start).collect()
         };
         assert_eq!(starts(pages.round(&mut cursor, 3)), [HUGE - 4096, HUGE, 2 * HUGE]);
@@ -623,17 +623,17 @@ mod tests {
     #[test]
     fn a_share_is_of_the_accesses_seen_lately() {
         let mut pages = pages();
-        assert_eq!(pages.processes()[&7].totals.share(), None);
+        assert_eq!(pages.processes()[&Pid(7)].totals.share(), None);
         // Pages 0 and 2 are on the default tier.
         for address in [HUGE - 1, HUGE, HUGE + 5, 2 * HUGE, 100 * HUGE] {
-            pages.sampled(7, address);
+            pages.sampled(Pid(7), address);
         }
         let view = report(&mut pages);
         assert_eq!(view.page_samples.unwrap(), [1, 2, 1, 0]);
-        assert_eq!(pages.processes()[&7].totals.share(), Some(0.5));
-        (0..6).for_each(|_| pages.touched(7, PageRange::new(2 * HUGE, 3 * HUGE)));
+        assert_eq!(pages.processes()[&Pid(7)].totals.share(), Some(0.5));
+        (0..6).for_each(|_| pages.touched(Pid(7), PageRange::new(2 * HUGE, 3 * HUGE)));
         report(&mut pages);
-        assert_eq!(pages.processes()[&7].totals.share(), Some(7.0 / 8.0));
+        assert_eq!(pages.processes()[&Pid(7)].totals.share(), Some(7.0 / 8.0));
     }
 
     #[test]
@@ -656,13 +656,13 @@ mod tests {
         let data = vec![1_u8; 8 << 20];
         let linux = Linux::live();
         let mut pages = Pages::new(Tiers([0, 1]));
-        if let Err(error) = pages.census(&linux, &[std::process::id()]) {
+        if let Err(error) = pages.census(&linux, &[Pid::own()]) {
             return eprintln!("skipped: {error}");
         }
         pages.locate(usize::MAX);
         let inside = std::hint::black_box(data.as_ptr()) as u64 + (4 << 20);
-        let number = pages.numbers[&(std::process::id(), inside - inside % HUGE)];
+        let number = pages.numbers[&(Pid::own(), inside - inside % HUGE)];
         assert_eq!(pages.get(number.into()).unwrap().tier, Some(0));
-        assert!(pages.lives(&linux, std::process::id()));
+        assert!(pages.lives(&linux, Pid::own()));
     }
 }

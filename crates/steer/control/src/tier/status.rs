@@ -10,6 +10,7 @@ use pagemill_kernel::loan;
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::presence::{self, Presence};
 use pagemill_kernel::{Error, Result};
+use pagemill_model::Pid;
 use pagemill_report::exposition::{Exposition, Metric, labels};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Status {
     /// The daemon's process.
-    pub pid: u32,
+    pub pid: Pid,
     /// When it started, in clock ticks since boot.
     pub started: u64,
     /// The policy.
@@ -82,7 +83,7 @@ pub struct Tier {
 #[serde(default)]
 pub struct Process {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its name.
     pub comm: String,
     /// Tracked memory on the default tier.
@@ -322,7 +323,7 @@ mod tests {
     use pagemill_kernel::Linux;
 
     fn status() -> Status {
-        let stat = Linux::live().stat(std::process::id()).unwrap();
+        let stat = Linux::live().stat(Pid::own()).unwrap();
         Status {
             pid: stat.pid,
             started: stat.started,
@@ -337,7 +338,7 @@ mod tests {
                 ..Tier::default()
             }],
             processes: vec![Process {
-                pid: 7,
+                pid: Pid(7),
                 comm: "a\"b".into(),
                 promoted_bytes: 4096,
                 demoted_bytes: 8192,
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn a_status_is_read_back_while_its_daemon_lives_whatever_its_id() {
         let directory = tempfile::tempdir().unwrap();
-        let status = Status { pid: u32::MAX, ..status() };
+        let status = Status { pid: Pid(u32::MAX), ..status() };
         let board = Board::claim(directory.path()).unwrap();
         board.write(&status).unwrap();
         // A daemon that was killed leaves its file, and a mark that nobody locks.

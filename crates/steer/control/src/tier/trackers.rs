@@ -21,8 +21,8 @@ use pagemill_kernel::load_samples::Loads;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{Error, Kind, Linux, Result, loan};
-use pagemill_model::PageRange;
 use pagemill_model::page::BASE;
+use pagemill_model::{PageRange, Pid};
 
 use super::Tiers;
 use super::pages::Shared;
@@ -146,7 +146,7 @@ impl Tracker {
 
     /// Lets DAMON move so many bytes a second from now on; says what it has moved of which process (all of
     /// them: 0) since this was last asked.
-    pub fn migrate(&mut self, per_second: Moves) -> Result<Vec<(u32, Moves)>> {
+    pub fn migrate(&mut self, per_second: Moves) -> Result<Vec<(Pid, Moves)>> {
         match self {
             Self::Damon(damon) => damon.migrate(per_second),
             Self::Idle(_) | Self::Samples(_) => Ok(Vec::new()),
@@ -243,7 +243,7 @@ impl Damon {
     }
 
     /// The processes, in their order; then the nodes, where physical memory is moved.
-    fn watches(&self, linux: &Linux, pids: &[u32]) -> Result<Vec<Watch>> {
+    fn watches(&self, linux: &Linux, pids: &[Pid]) -> Result<Vec<Watch>> {
         let migrations = |group: Option<&String>, Tiers([default, alternate])| {
             let scheme = |action, accesses| Scheme {
                 action,
@@ -263,7 +263,7 @@ impl Damon {
         if let Some((Way::Virtual, Migrate { tiers, .. })) = &self.migrate {
             schemes.extend(migrations(None, *tiers));
         }
-        let process = |&pid: &u32| Watch { target: Target::Process(pid), schemes: schemes.clone() };
+        let process = |&pid: &Pid| Watch { target: Target::Process(pid), schemes: schemes.clone() };
         let mut watches: Vec<Watch> = pids.iter().map(process).collect();
         if let Some((Way::Physical, Migrate { tiers, group })) = &self.migrate {
             let [promote, demote, relieve] = migrations(group.as_ref(), *tiers);
@@ -276,7 +276,7 @@ impl Damon {
         Ok(watches)
     }
 
-    fn migrate(&mut self, per_second: Moves) -> Result<Vec<(u32, Moves)>> {
+    fn migrate(&mut self, per_second: Moves) -> Result<Vec<(Pid, Moves)>> {
         let (Some(monitor), Some((_, Migrate { tiers, .. }))) = (&self.monitor, &self.migrate)
         else {
             return Ok(Vec::new());
@@ -308,7 +308,7 @@ impl Damon {
             }
             let pid = match watch.target {
                 Target::Process(pid) => pid,
-                Target::Physical(..) => 0,
+                Target::Physical(..) => Pid(0),
             };
             moved.push((pid, moves));
         }
@@ -359,7 +359,7 @@ pub struct Idle {
 /// A marked frame, and the page that it is a part of.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    pid: u32,
+    pid: Pid,
     page: PageRange,
     address: u64,
     /// The frame of the address, and the one that stands for it: the first of its huge page, if it is in one.
@@ -380,9 +380,9 @@ impl Idle {
     }
 
     fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
-        let mut tables: BTreeMap<u32, Option<Pagemap>> = BTreeMap::new();
+        let mut tables: BTreeMap<Pid, Option<Pagemap>> = BTreeMap::new();
         // A process that has ended has no page tables.
-        let mut frame = |pid: u32, address: u64| -> Result<Option<u64>> {
+        let mut frame = |pid: Pid, address: u64| -> Result<Option<u64>> {
             let tables = tables.entry(pid).or_insert_with(|| Pagemap::open(linux, pid).ok());
             tables.as_ref().map_or(Ok(None), |tables| tables.frame(address))
         };

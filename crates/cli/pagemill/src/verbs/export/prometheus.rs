@@ -14,7 +14,7 @@ use pagemill_kernel::cgroup;
 use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_launch::exit::{self, Exit};
 use pagemill_launch::files::NewFile;
-use pagemill_model::whole;
+use pagemill_model::{Pid, whole};
 
 /// What such a page begins with: a file that does is replaced without being asked.
 const BEGINS: &[u8] = b"# HELP pagemill_";
@@ -37,7 +37,7 @@ pub struct Metrics {
         value_delimiter = ',',
         value_parser = crate::values::process
     )]
-    pid: Vec<u32>,
+    pid: Vec<Pid>,
     /// Metrics: of all processes in these cgroups, by path or by name below /sys/fs/cgroup
     #[arg(long, value_name = "GROUP", requires = "prometheus", value_delimiter = ',')]
     cgroup: Vec<PathBuf>,

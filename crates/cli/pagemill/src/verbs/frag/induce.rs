@@ -11,7 +11,7 @@ use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, oom, page_size};
 use pagemill_launch::progress::Progress;
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, Nanos, Pid};
 use serde_json::json;
 
 use super::{check_order, order, score, tables};
@@ -78,7 +78,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
     let signals = Signals::block(&watched)?;
-    let adjustment = Linux::live().oom_score_adj(std::process::id())?;
+    let adjustment = Linux::live().oom_score_adj(Pid::own())?;
     if let Some((order, target)) = mended_first(&before, &linux, arguments)? {
         let caches = compact::Caches::Kept;
         compact::run(&linux, compact::Goal { order, target, sweep: true, caches }, |_| {})?;
@@ -97,7 +97,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     drop(progress);
     let after = FreeMemory::take(&linux)?;
     let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
-    let peak = Linux::live().status(std::process::id()).ok().and_then(|status| status.peak_rss);
+    let peak = Linux::live().status(Pid::own()).ok().and_then(|status| status.peak_rss);
     if arguments.printed.json {
         let value = report(arguments, &outcome, reached, peak, &before, &after);
         crate::answer::print("frag-induce", value)?;
@@ -204,7 +204,7 @@ fn attend(child: &mut Child, signals: &Signals) -> Result<ExitStatus> {
         match received {
             Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
                 // One that it has ended before is lost like any signal to an ended process.
-                let _ = signal::send(child.id(), received.signal);
+                let _ = signal::send(Pid(child.id()), received.signal);
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! `record --with accesses --backend exact -- CMD`.
 
-use pagemill_model::Nanos;
+use pagemill_model::{Nanos, Pid};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     if let Some(name) = arguments.command.first() {
         command.arg0(name);
     }
-    let myself = pagemill_launch::context::machine().stat(std::process::id())?;
+    let myself = pagemill_launch::context::machine().stat(Pid::own())?;
     let comm = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut meta = super::meta(arguments, &myself, interval);
     meta.comm = comm.chars().take(15).collect();

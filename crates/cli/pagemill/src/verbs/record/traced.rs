@@ -12,9 +12,9 @@ use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;
-use pagemill_model::Nanos;
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
+use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::accesses::{self, Done, Traced};
 use pagemill_tracer::{Ended, Granule, Options};
 
@@ -126,7 +126,7 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
 }
 
 /// A running process.
-fn taken_over(pid: u32, options: Options) -> Or<Traced> {
+fn taken_over(pid: Pid, options: Options) -> Or<Traced> {
     let attached = alive(&machine(), pid).and_then(|_| Traced::attach(machine(), options, pid));
     attached.map(Ok).or_else(|error: Error| {
         let code = match error.kind() {
@@ -165,7 +165,7 @@ fn untraceable(path: &Path) -> Result<Option<String>> {
         )));
     }
     // A user's tracer takes its privileges from a program; root's leaves them to it.
-    let me = machine().status(std::process::id())?;
+    let me = machine().status(Pid::own())?;
     if let Some(gain) = privilege::gain(path)?
         && !me.can(Capability::SysPtrace)
     {
@@ -233,7 +233,7 @@ fn crowded(sanitizer: &str) -> String {
 }
 
 /// Why a program that a traced process has just executed may not be traced, if it may not.
-fn no_room(linux: &Linux, pid: u32) -> Option<String> {
+fn no_room(linux: &Linux, pid: Pid) -> Option<String> {
     let file = linux.process_file(pid, "exe");
     program::sanitizer_with_fixed_layout(&file)
         .map(|sanitizer| format!("it {}", crowded(sanitizer)))

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pagemill_kernel::bpf::faults::{Faults, Points};
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
-use pagemill_model::{Fault, Nanos};
+use pagemill_model::{Fault, Nanos, Pid};
 
 use super::ring::Rings;
 
@@ -45,7 +45,7 @@ pub enum Engine {
         /// The programs.
         programs: Box<Faults>,
         /// Whom they follow.
-        pid: u32,
+        pid: Pid,
         /// What was in the histogram before the process was followed.
         before: HashMap<(u32, u32), u64>,
         /// Ends without a beginning by then.
@@ -56,7 +56,7 @@ pub enum Engine {
     /// By counting.
     Counters {
         linux: Linux,
-        pid: u32,
+        pid: Pid,
         /// Minor and major faults when it began.
         before: (u64, u64),
     },
@@ -92,7 +92,7 @@ pub struct Opened {
 /// count of the faults of `pid` at the moment from which on they are measured.
 pub fn open(
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
     wanted: Option<BackEnd>,
     threshold: Nanos,
     huge_order: u32,
@@ -118,7 +118,7 @@ pub fn open(
 fn start(
     back_end: BackEnd,
     linux: &Linux,
-    pid: u32,
+    pid: Pid,
     threshold: Nanos,
     huge_order: u32,
     account: &dyn Fn() -> Result<u64>,
@@ -147,7 +147,7 @@ fn start(
 
 /// Makes faults, and fails unless the programs count as many as the kernel's own accounting does.
 fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
-    let me = std::process::id();
+    let me = Pid::own();
     programs.follow(me)?;
     let before = resources(Whose::ThisThread).faults;
     touch::pages(TRIED)?;

@@ -17,7 +17,7 @@ use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos};
+use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos, Pid};
 
 pub use engine::BackEnd;
 use engine::{Counts, Engine, Opened};
@@ -69,7 +69,7 @@ pub struct Options {
 /// Faults of one process and of all that it starts.
 pub struct Faults {
     linux: Linux,
-    pid: u32,
+    pid: Pid,
     target: Target,
     back_end: BackEnd,
     engine: Engine,
@@ -87,7 +87,7 @@ pub struct Faults {
 
 impl Faults {
     /// Finds the best back end and follows `pid`.
-    pub fn attach(linux: &Linux, pid: u32, target: Target, options: &Options) -> Result<Self> {
+    pub fn attach(linux: &Linux, pid: Pid, target: Target, options: &Options) -> Result<Self> {
         let huge_order =
             linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2());
         let mut times = touch::timed(TOUCHES)?;
@@ -139,7 +139,7 @@ impl Faults {
         let ready = self.pending.partition_point(|fault| fault.time < until);
         for fault in self.pending.drain(..ready) {
             if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
-                self.layout.explain(pid as u32, address, fault.time, writer)?;
+                self.layout.explain(Pid(pid as u32), address, fault.time, writer)?;
             }
             writer.event(&Event::Fault(Box::new(fault)))?;
             self.slow += 1;

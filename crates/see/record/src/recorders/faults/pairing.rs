@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 
+use pagemill_model::Pid;
+
 /// What a sample marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
@@ -29,9 +31,9 @@ pub struct Sample {
     /// What it marks.
     pub mark: Mark,
     /// Process.
-    pub process: u32,
+    pub process: Pid,
     /// Thread.
-    pub thread: u32,
+    pub thread: Pid,
     /// The address that was touched.
     pub address: u64,
 }
@@ -50,7 +52,7 @@ pub struct Paired {
 pub struct Pairing {
     waiting: Vec<Sample>,
     /// Time and address at which each thread's fault began.
-    begun: HashMap<u32, (u64, u64)>,
+    begun: HashMap<Pid, (u64, u64)>,
     unmatched: u64,
 }
 
@@ -89,8 +91,8 @@ impl Pairing {
 mod tests {
     use super::*;
 
-    fn sample(time: u64, mark: Mark, thread: u32, address: u64) -> Sample {
-        Sample { time, mark, process: 1, thread, address }
+    fn sample(time: u64, mark: Mark, thread: Pid, address: u64) -> Sample {
+        Sample { time, mark, process: Pid(1), thread, address }
     }
 
     const END: Mark = Mark::End { major: false };
@@ -105,11 +107,11 @@ mod tests {
     fn ends_find_their_beginnings_across_rings() {
         let mut pairing = Pairing::default();
         // The second ring is read first: thread 7 ended there.
-        pairing.sample(sample(50, END, 7, 0x1000));
-        pairing.sample(sample(20, Mark::Begin, 7, 0x1000));
-        pairing.sample(sample(30, Mark::Begin, 8, 0x1000));
+        pairing.sample(sample(50, END, Pid(7), 0x1000));
+        pairing.sample(sample(20, Mark::Begin, Pid(7), 0x1000));
+        pairing.sample(sample(30, Mark::Begin, Pid(8), 0x1000));
         assert_eq!(latencies(&mut pairing, 60), [30]);
-        pairing.sample(sample(70, END, 8, 0x1000));
+        pairing.sample(sample(70, END, Pid(8), 0x1000));
         assert!(latencies(&mut pairing, 70).is_empty());
         assert_eq!(latencies(&mut pairing, 71), [40]);
         assert_eq!(pairing.unmatched(), 0);
@@ -118,10 +120,10 @@ mod tests {
     #[test]
     fn a_fault_that_failed_is_not_taken_for_the_next() {
         let mut pairing = Pairing::default();
-        pairing.sample(sample(1, Mark::Begin, 7, 0x1000));
-        pairing.sample(sample(5, Mark::Begin, 7, 0x2000));
-        pairing.sample(sample(9, END, 7, 0x2000));
-        pairing.sample(sample(12, END, 7, 0x3000));
+        pairing.sample(sample(1, Mark::Begin, Pid(7), 0x1000));
+        pairing.sample(sample(5, Mark::Begin, Pid(7), 0x2000));
+        pairing.sample(sample(9, END, Pid(7), 0x2000));
+        pairing.sample(sample(12, END, Pid(7), 0x3000));
         assert_eq!(latencies(&mut pairing, 100), [4]);
         assert_eq!(pairing.unmatched(), 1);
     }

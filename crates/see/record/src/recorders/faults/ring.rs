@@ -12,7 +12,7 @@ use std::time::Duration;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What, wait};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::fault::Flags;
-use pagemill_model::{Fault, Nanos, latency};
+use pagemill_model::{Fault, Nanos, Pid, latency};
 
 use super::pairing::{Mark, Pairing, Sample};
 
@@ -68,7 +68,7 @@ impl Prepared {
 
 impl Rings {
     /// Opens events that will time the faults of `process` and of all that it will start.
-    pub fn prepare(linux: &Linux, process: u32, threshold: Nanos) -> Result<Prepared> {
+    pub fn prepare(linux: &Linux, process: Pid, threshold: Nanos) -> Result<Prepared> {
         let processors = linux.processors()?;
         let mut left = ATTEMPTS;
         loop {
@@ -145,7 +145,7 @@ impl Drop for Rings {
 /// Rings, what each event's samples mark, and the events that share the rings.
 type Opened = (Vec<Ring>, HashMap<u64, Mark>, Vec<Event>);
 
-fn open(processors: &[u32], threads: &[u32], in_kernel: bool) -> Result<Opened> {
+fn open(processors: &[u32], threads: &[Pid], in_kernel: bool) -> Result<Opened> {
     const EVENTS: [(What, Mark); 3] = [
         (What::PageFaults, Mark::Begin),
         (What::MinorFaults, Mark::End { major: false }),
