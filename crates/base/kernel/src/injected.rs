@@ -71,6 +71,9 @@ const SEGMENTS: usize = 1024;
 const SCAN: usize = 512;
 const HOLES: usize = 64;
 
+/// In the lock: whoever had it was killed. FUTEX_OWNER_DIED.
+const DIED: u32 = 0x4000_0000;
+
 /// The machine code, or why this build has none.
 pub fn code() -> Result<&'static [u8]> {
     built::CODE.map_err(|why| {
@@ -215,7 +218,7 @@ pub struct Control {
     pub frozen: AtomicU32,
     orphan: AtomicU32,
     pub tracer: AtomicU32,
-    pub mapper_process: AtomicU32,
+    leave: AtomicU32,
     pub apart: AtomicU32,
     pub untraced: AtomicU64,
     pub handled: AtomicU64,
@@ -246,6 +249,11 @@ impl Control {
     /// Where the call stands in the program that its mapper received last.
     pub(crate) const fn notification_address() -> u64 {
         CONTROL + std::mem::offset_of!(Control, notification) as u64
+    }
+
+    /// Where the word stands in the program that says how far it has been let go without a tracer.
+    pub(crate) const fn orphan_address() -> u64 {
+        CONTROL + std::mem::offset_of!(Control, orphan) as u64
     }
 
     /// Puts calls into the list that [`LIST`] runs. At most [`COMMANDS`].
@@ -367,6 +375,11 @@ impl Control {
         futex_wake(&self.forward);
     }
 
+    /// The mapper is to end, not in the middle of a call: it is to be sent SIGALRM.
+    pub fn dismiss_mapper(&self) {
+        self.leave.store(1, Ordering::Release);
+    }
+
     /// The memory is the program's own again: all of its calls go on as they are.
     pub fn leave_alone(&self) {
         self.orphan.store(2, Ordering::Release);
@@ -381,7 +394,9 @@ impl Control {
     /// Before another injector and mapper are started in place of those that have ended.
     pub fn begin_again(&self) {
         self.notification.set(0, Pid(0), 0, [0; 6]);
-        for word in [&self.injector_ready, &self.mapper_ready, &self.forward, &self.lock] {
+        let words =
+            [&self.injector_ready, &self.mapper_ready, &self.forward, &self.lock, &self.leave];
+        for word in words {
             word.store(0, Ordering::Release);
         }
     }
@@ -400,7 +415,7 @@ impl Control {
     /// Waits until whoever was writing to the log has done so; not for long, for it may wait for us.
     pub fn wait_for_writers(&self) {
         for _ in 0..100 {
-            if self.lock.load(Ordering::Acquire) == 0 {
+            if self.lock.load(Ordering::Acquire) & !DIED == 0 {
                 return;
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -411,8 +426,11 @@ impl Control {
     /// does not end soon: it was killed, or waits for us.
     pub fn alone(&self) -> Option<Alone<'_>> {
         // Who finds this and us dead may take it.
-        const TRACER: u32 = 2;
-        let take = || self.lock.compare_exchange(0, TRACER, Ordering::Acquire, Ordering::Relaxed);
+        const TRACER: u32 = 0x3fff_fffe;
+        let take = || {
+            let held = self.lock.load(Ordering::Relaxed) & DIED;
+            self.lock.compare_exchange(held, TRACER, Ordering::Acquire, Ordering::Relaxed)
+        };
         (0..400).find_map(|_| match take() {
             Ok(_) => Some(Alone(&self.lock)),
             Err(_) => {

@@ -8,7 +8,8 @@
 //!  we give no sign of life for long      ──► it says so and ends us: the kernel lets the programs go
 //!     stopped with our parent, by a key  ──► it waits
 //!  we have ended, or let all go, and
-//!     a mapper lives                     ──► it leaves the answers to that, which knows the memory
+//!     a mapper lives                     ──► it leaves the answers to that, which knows the memory; but a fork of
+//!                                            another process that nothing of ours is left in: it helps that first
 //!     none does                          ──► it answers: the call goes on as it is, if need be after a rescue
 //!     a call stays unanswered all the    ──► it answers those that were received by one that died before it did:
 //!     same                                   a mapper's are found in its program, ours by their numbers, which the
@@ -18,6 +19,8 @@
 //!
 //! Always true: it never answers while we trace, for then a call may not go on as it is.
 
+mod dependent;
+
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,12 +28,16 @@ use std::time::{Duration, Instant};
 
 use pagemill_model::Pid;
 
+use dependent::{answer, depends, drops, forks, helped, is_shared};
+
 use crate::injected::Control;
 use crate::seccomp::{self, Answer, Notified};
 use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
 
 /// Mappers that the keeper knows of.
 const MAPPERS: usize = 1 << 15;
+/// Calls that we may have received and not answered.
+const CALLS: usize = 1 << 8;
 /// Between two looks of who stands by.
 const MOMENT: Duration = Duration::from_millis(20);
 /// Between two looks.
@@ -38,8 +45,13 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Injectors without a mapper look once a second whether we live, and let their program go; by then they have.
 const INJECTORS: Duration = Duration::from_millis(2500);
 
-/// By then the memory of a program is its own, or its injector was killed.
+/// By then the memory of a program has been parted from the file, or its injector and mapper were killed.
 const PARTED: Duration = Duration::from_secs(6);
+/// The same where one of them can be seen to live: there may be much memory.
+const PARTED_BY_ITS_OWN: Duration = Duration::from_secs(60);
+
+/// After that somebody must have died who had received a call.
+const LOST: Duration = Duration::from_secs(60);
 
 /// What we tell it, in memory that both have.
 struct Told {
@@ -52,6 +64,9 @@ struct Told {
     latest: AtomicU64,
     /// Each with its process: a word of two numbers.
     mappers: [AtomicU64; MAPPERS],
+    /// Calls in our hands: number, thread, system call and arguments.
+    call_count: AtomicU32,
+    calls: [[AtomicU64; 9]; CALLS],
 }
 
 /// Makes the memory of the process its own that a thread is of, which waits in a call; has it come back from that by
@@ -98,6 +113,23 @@ impl Keeper {
         if call != 0 {
             self.0.latest.store(call, Ordering::Relaxed);
         }
+    }
+
+    /// We have this call, and it is not answered: if we are killed, the keeper does.
+    pub fn hold(&self, call: &Notified) {
+        let count = self.0.call_count.load(Ordering::Relaxed) as usize;
+        let Some(slot) = self.0.calls.get(count) else { return };
+        let [a, b, c, d, e, f] = call.argument;
+        let words = [call.id, u64::from(call.thread.0), call.number as u64, a, b, c, d, e, f];
+        for (slot, word) in slot.iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.0.call_count.store(count as u32 + 1, Ordering::Release);
+    }
+
+    /// All calls that we had are answered.
+    pub fn hold_none(&self) {
+        self.0.call_count.store(0, Ordering::Release);
     }
 
     /// All was let go.
@@ -244,12 +276,17 @@ fn keep(told: &Told, ours: (RawFd, RawFd), pid: Pid, patience: Duration, rescue:
     if died {
         std::thread::sleep(INJECTORS);
         helper.take_from_dead(&mut mappers);
-        end_waits(&listener, told.latest.load(Ordering::Acquire));
+        helper.answer_held(told);
     }
+    let latest = if died { told.latest.load(Ordering::Acquire) } else { 0 };
+    let mut lost = Lost::near(&listener, latest);
     loop {
-        let long = Duration::from_secs(if mappers.is_empty() { 3600 } else { 1 });
-        let called = readable(listener.as_raw_fd(), long);
+        let idle = mappers.is_empty() && lost.calls.is_empty();
+        let called =
+            readable(listener.as_raw_fd(), Duration::from_secs(if idle { 3600 } else { 1 }));
         helper.take_from_dead(&mut mappers);
+        helper.help_forks(&mappers);
+        lost.end(&listener, &mappers);
         if !called {
             continue;
         }
@@ -294,7 +331,7 @@ impl Helper<'_> {
         let (live, dead): (Vec<_>, Vec<_>) = std::mem::take(mappers).into_iter().partition(living);
         *mappers = live;
         for mapper in dead {
-            if let Some(notified) = received_by_mapper(mapper.process)
+            if let Some(notified) = received_by(mapper.process)
                 && seccomp::is_under_way(self.listener, notified.id)
             {
                 self.answer(&notified);
@@ -302,15 +339,63 @@ impl Helper<'_> {
         }
     }
 
+    /// Helps processes whose fork a mapper has received that is another's, and waits: it may not go on where memory
+    /// is shared, and nobody is left there who would make it private.
+    fn help_forks(&self, mappers: &[Mapper]) {
+        for mapper in mappers {
+            // Its process may have ended.
+            if let Some(notified) = received_by(mapper.id)
+                && seccomp::is_under_way(self.listener, notified.id)
+                && forks(&notified)
+                && let Ok(process) = Linux::live().thread_group(notified.thread)
+                && process != mapper.process
+                && !helped(process)
+                && is_shared(&notified)
+            {
+                self.answer(&notified);
+            }
+        }
+    }
+
+    /// Whether an injector or a mapper is still to part the memory of a process.
+    fn is_to_be_parted(&self, notified: &Notified) -> bool {
+        const PARTING: u32 = 3;
+        let mut word = [0; 4];
+        let address = Control::orphan_address();
+        if crate::process_vm::read(notified.thread, address, &mut word).is_ok()
+            && ![0, PARTING].contains(&u32::from_ne_bytes(word))
+        {
+            return false;
+        }
+        let waited = self.since.elapsed();
+        waited < PARTED
+            || waited < PARTED_BY_ITS_OWN
+                && Linux::live().thread_group(notified.thread).is_ok_and(helped)
+    }
+
+    /// Answers the calls that were in our hands.
+    fn answer_held(&self, told: &Told) {
+        let count = told.call_count.load(Ordering::Acquire) as usize;
+        for slot in told.calls.iter().take(count) {
+            let [id, thread, number, argument @ ..] =
+                slot.each_ref().map(|word| word.load(Ordering::Relaxed));
+            if seccomp::is_under_way(self.listener, id) {
+                self.answer(&Notified::new(id, Pid(thread as u32), number as i32, argument));
+            }
+        }
+    }
+
     fn answer(&self, notified: &Notified) {
         // An injector makes the memory the program's own, if one is left.
-        while depends(notified) && self.since.elapsed() < PARTED {
+        while depends(notified) && self.is_to_be_parted(notified) {
             std::thread::sleep(Duration::from_millis(20));
         }
         let put_back = || {
             let _ = seccomp::answer(self.listener, notified.id, seccomp::UNMADE);
         };
-        if depends(notified) && (self.rescue)(notified.thread, &put_back).is_ok() {
+        // Private memory may be copied by a fork as it is.
+        let rescued = depends(notified) && (drops(notified) || is_shared(notified));
+        if rescued && (self.rescue)(notified.thread, &put_back).is_ok() {
             return;
         }
         // Where it came back unmade this is nobody's.
@@ -318,28 +403,49 @@ impl Helper<'_> {
     }
 }
 
-/// The call that the mapper of this process received last, unless it is done with.
-fn received_by_mapper(process: Pid) -> Option<Notified> {
+/// The call that a mapper received last, unless it is done with; of the mapper or of its process, which share memory.
+fn received_by(process: Pid) -> Option<Notified> {
     let mut bytes = [0; size_of::<Notified>()];
     crate::process_vm::read(process, Control::notification_address(), &mut bytes).ok()?;
     let notified = Notified::of(&bytes);
     (notified.id != 0).then_some(notified)
 }
 
-/// Lets the calls go on that somebody received and died without answering: those that are under way for longer than
-/// anybody who lives takes.
-fn end_waits(listener: &OwnedFd, latest: u64) {
-    /// Numbers before and after the latest that is known.
-    const BEFORE: u64 = 1 << 12;
-    const AFTER: u64 = 1 << 18;
-    if latest == 0 {
-        return;
+/// Calls that somebody received and died without answering, whose callers are not known.
+struct Lost {
+    calls: Vec<u64>,
+    since: Instant,
+}
+
+impl Lost {
+    /// Those that are under way near this one, if one is known.
+    fn near(listener: &OwnedFd, latest: u64) -> Self {
+        /// Numbers before and after the latest that is known.
+        const BEFORE: u64 = 1 << 12;
+        const AFTER: u64 = 1 << 18;
+        let count = if latest == 0 { 0 } else { BEFORE + AFTER };
+        let window = (0..count).map(|more| latest.wrapping_sub(BEFORE).wrapping_add(more));
+        let calls = window.filter(|&id| seccomp::is_under_way(listener, id)).collect();
+        Self { calls, since: Instant::now() }
     }
-    let window = (0..BEFORE + AFTER).map(|more| latest.wrapping_sub(BEFORE).wrapping_add(more));
-    let waiting: Vec<u64> = window.filter(|&id| seccomp::is_under_way(listener, id)).collect();
-    std::thread::sleep(INJECTORS);
-    for id in waiting {
-        let _ = seccomp::answer(listener, id, Answer::GoOn);
+
+    /// Lets those go on that are under way for longer than anybody who lives takes, but while somebody waits whose call
+    /// may not; if that is one of them, which cannot be told, they fail in the end.
+    fn end(&mut self, listener: &OwnedFd, mappers: &[Mapper]) {
+        if self.calls.is_empty() || self.since.elapsed() < INJECTORS {
+            return;
+        }
+        let held: Vec<u64> =
+            mappers.iter().filter_map(|mapper| Some(received_by(mapper.id)?.id)).collect();
+        self.calls.retain(|id| seccomp::is_under_way(listener, *id) && !held.contains(id));
+        let over = self.since.elapsed() >= LOST;
+        if self.calls.is_empty() || dependent::anybody_waits() && !over {
+            return;
+        }
+        let again = Answer::Return(-i64::from(libc::EAGAIN));
+        for id in std::mem::take(&mut self.calls) {
+            let _ = seccomp::answer(listener, id, if over { again } else { Answer::GoOn });
+        }
     }
 }
 
@@ -384,66 +490,4 @@ fn end_if_unused(listener: &OwnedFd) {
         // SAFETY: ends this process, which has nothing to put in order.
         unsafe { libc::_exit(0) };
     }
-}
-
-/// Whether a process has a memory file of ours open: its memory may still be over that.
-fn holds(thread: Pid) -> bool {
-    let opened = std::fs::read_dir(format!("/proc/{thread}/fd"));
-    opened.is_ok_and(|opened| {
-        let target = |entry: std::io::Result<std::fs::DirEntry>| {
-            entry.and_then(|entry| std::fs::read_link(entry.path())).ok()
-        };
-        opened.filter_map(target).any(|file| file.as_os_str().as_encoded_bytes().starts_with(OURS))
-    })
-}
-
-/// How mappings of a memory file of ours begin.
-const OURS: &[u8] = b"/memfd:pagemill";
-
-/// Advice that drops pages.
-fn drops(notified: &Notified) -> bool {
-    const DONT_NEED_LOCKED: u64 = 24;
-    i64::from(notified.number) == libc::SYS_madvise
-        && [libc::MADV_DONTNEED as u64, DONT_NEED_LOCKED].contains(&notified.argument[2])
-}
-
-/// Whether what becomes of a call depends on where the memory of its process is.
-fn depends(notified: &Notified) -> bool {
-    (drops(notified) || forks(notified)) && holds(notified.thread)
-}
-
-/// A call goes on as it is, but two, where all that ran for us in a process was killed and nothing else could be done.
-/// Memory over the file that our programs have would read as the file's bytes after `MADV_DONTNEED`, not as zeros: that
-/// is advice, and it is not taken. And a forked child would share the memory that was shared with the file: there is
-/// none.
-fn answer(notified: &Notified) -> Answer {
-    if !depends(notified) {
-        return Answer::GoOn;
-    }
-    let mut maps = Linux::live().maps(notified.thread).unwrap_or_default();
-    maps.retain(|mapping| mapping.name.as_bytes().starts_with(OURS));
-    let [start, length, ..] = notified.argument;
-    let end = start.saturating_add(length);
-    if drops(notified) && maps.iter().any(|mapping| mapping.start < end && start < mapping.end) {
-        Answer::Return(-i64::from(libc::EINVAL))
-    } else if forks(notified) && maps.iter().any(|mapping| mapping.shared) {
-        Answer::Return(-i64::from(libc::EAGAIN))
-    } else {
-        Answer::GoOn
-    }
-}
-
-/// Whether a call makes a process with a copy of the memory.
-fn forks(notified: &Notified) -> bool {
-    let flags = match i64::from(notified.number) {
-        libc::SYS_fork => Some(0),
-        libc::SYS_clone => Some(notified.argument[0]),
-        libc::SYS_clone3 => {
-            let mut flags = [0; 8];
-            let read = crate::process_vm::read(notified.thread, notified.argument[0], &mut flags);
-            read.ok().map(|()| u64::from_ne_bytes(flags))
-        }
-        _ => None,
-    };
-    flags.is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0)
 }

@@ -261,6 +261,11 @@ const RECEIVE: libc::Ioctl =
     (3 << 30 | (size_of::<Notified>() as u64) << 16 | 0x21 << 8) as libc::Ioctl;
 
 impl Notified {
+    /// A call that was received.
+    pub fn new(id: u64, thread: Pid, number: i32, argument: [u64; 6]) -> Self {
+        Self { id, thread, number, argument, ..Self::default() }
+    }
+
     /// As the kernel wrote it.
     pub(crate) fn of(bytes: &[u8; 80]) -> Self {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]));

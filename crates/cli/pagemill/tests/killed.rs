@@ -15,6 +15,7 @@ use support::{compiled, until};
 use tempfile::TempDir;
 
 const KILLED: &str = include_str!("programs/killed.c");
+const PARTED: &str = include_str!("programs/parted.c");
 
 /// Who of us is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +40,12 @@ fn kill(process: Pid) {
     let _ = std::process::Command::new("kill").args(["-9", &process.to_string()]).output();
 }
 
+/// When a process was started, by which it is told from a later one of its number.
+fn started(process: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(19).map(str::to_owned)
+}
+
 /// A program under a recorder.
 struct Run {
     room: TempDir,
@@ -48,10 +55,12 @@ struct Run {
 }
 
 impl Run {
-    fn start(program: &Path) -> Self {
+    /// Of a program with these words, in a directory of its own.
+    fn start(program: &Path, words: &[&str]) -> Self {
         let room = tempfile::tempdir().unwrap();
         let path = |name: &str| room.path().join(name);
-        let mut command = recorder(&[], &path("rec"), &[text(program), "16"]);
+        let mut command = recorder(&[], &path("rec"), &[&[text(program)], words].concat());
+        command.current_dir(room.path());
         command.stdout(File::create(path("said")).unwrap());
         command.stderr(File::create(path("errors")).unwrap());
         let recorder = command.spawn().unwrap();
@@ -64,10 +73,16 @@ impl Run {
         Self { room, recorder, tracer, program: process }
     }
 
-    fn kill(&self, who: &[Who]) {
+    /// The injector and the mapper, if they are there.
+    fn helpers(&self) -> Vec<u32> {
         let mut helpers = children(self.program);
         helpers.retain(|helper| is_ours(*helper));
         helpers.sort_unstable();
+        helpers
+    }
+
+    fn kill(&self, who: &[Who]) {
+        let helpers = self.helpers();
         for one in who {
             match one {
                 Recorder => kill(Pid(self.recorder.id())),
@@ -102,7 +117,7 @@ fn ends_as_ever(who: &[&[Who]], moments: impl Iterator<Item = u64>) {
         return;
     }
     for (moment, who) in moments.zip(who.iter().cycle()) {
-        let run = Run::start(&program);
+        let run = Run::start(&program, &["16"]);
         std::thread::sleep(Duration::from_millis(moment));
         run.kill(who);
         let (said, errors) = run.end();
@@ -118,6 +133,51 @@ fn while_it_is_taken_over() {
 #[test]
 fn while_it_forks_and_executes_programs() {
     ends_as_ever(&[&[Tracer], &[Recorder]], (0..12).map(|at| 90 + 97 * at));
+}
+
+/// The mapper waited for calls for ever where nobody was left to end it.
+#[test]
+fn what_is_left_of_us_ends_with_the_program() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "killed", KILLED, &["-O1", "-pthread"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    for who in [&[Tracer, Injector][..], &[Recorder, Tracer, Injector], &[Tracer, Mapper]] {
+        let run = Run::start(&program, &["16"]);
+        let mut helpers = Vec::new();
+        until("an injector and a mapper", || {
+            helpers = run.helpers();
+            helpers.len() == 2
+        });
+        run.kill(who);
+        let left = helpers[usize::from(who.contains(&Injector))];
+        let number = started(left);
+        run.end();
+        until("the end of what is left of us", || started(left) != number || !is_ours(left));
+    }
+}
+
+/// Without a tracer any mapper may receive the calls of every process. `MADV_DONTNEED` failed where that was another
+/// process's, and a fork went on with memory that both sides wrote.
+#[test]
+fn whose_mapper_receives_a_call() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "parted", PARTED, &["-O1"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    let who: [&[Who]; 4] =
+        [&[Tracer], &[Tracer, Injector], &[Tracer, Mapper], &[Tracer, Injector, Mapper]];
+    for who in who {
+        let run = Run::start(&program, &["go", "ready"]);
+        let path = |name: &str| run.room.path().join(name);
+        until("the program to be ready", || path("ready").exists());
+        run.kill(who);
+        File::create(path("go")).unwrap();
+        let (said, errors) = run.end();
+        assert_eq!(said, "wrong 0\n", "{who:?}: {errors}");
+    }
 }
 
 /// Known to fail: in about one of 150 such kills, on a busy machine, a child or the program itself ends by a signal.

@@ -53,7 +53,7 @@ impl Tracer {
                 // what becomes of the recording is for the next look to say.
                 ptrace::resume_to_system_call(forker, 0)?;
                 ptrace::wait_for(forker, PATIENCE)?;
-                self.unanswered.extend(process.dismiss(&self.linux));
+                self.unanswered.extend(process.dismiss(&self.linux, self.session.keeper.as_ref()));
                 process.revive(forker)?;
                 process.freeze(&self.linux)?;
             }

@@ -33,16 +33,23 @@ impl Tracer {
         let Some((listener, _)) = &self.session.listener else { return };
         while let (true, _) = seccomp::waits(listener) {
             // Its caller may be gone.
-            self.unanswered
-                .extend(seccomp::receive(listener).as_ref().map(SyscallNotification::of));
+            let Some(received) = seccomp::receive(listener) else { continue };
+            if let Some(keeper) = &self.session.keeper {
+                keeper.hold(&received);
+            }
+            self.unanswered.push(SyscallNotification::of(&received));
         }
     }
 
     pub(crate) fn questions(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        self.unanswered.append(&mut self.session.received);
         for question in std::mem::take(&mut self.unanswered) {
             if question.number != question::LOG && !self.question(None, &question, sink)? {
                 self.unanswered.push(question);
             }
+        }
+        if let (Some(keeper), true) = (&self.session.keeper, self.unanswered.is_empty()) {
+            keeper.hold_none();
         }
         let asking: Vec<(Pid, SyscallNotification)> = self
             .processes

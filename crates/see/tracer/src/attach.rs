@@ -248,7 +248,7 @@ impl Tracer {
             let given = match calm(&own) {
                 Some(thread) if all => {
                     let revived = !silent.contains(&pid) || {
-                        process.dismiss(&self.linux);
+                        process.dismiss(&self.linux, self.session.keeper.as_ref());
                         process.revive(thread).is_ok()
                     };
                     if revived && let Ok(interval) = process.tick(now, true) {

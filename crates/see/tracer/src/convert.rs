@@ -30,7 +30,7 @@ use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd, signal};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd};
 use pagemill_model::Pid;
 
 use crate::arguments::Arguments;
@@ -38,7 +38,7 @@ use crate::copy::{copy, copy_data};
 use crate::descriptors::{CLOSE, MEMFD_CREATE, Opening, Own, Session};
 use crate::inject::{Injection, Site, checked, refused};
 use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
-use crate::process::{Inherited, Process, fresh};
+use crate::process::{Inherited, Process, end_helpers, fresh};
 use crate::question::{DONT_FORK, WIPE_ON_FORK};
 use crate::trace::Untraced;
 use crate::{Granule, PATIENCE};
@@ -141,12 +141,10 @@ pub(crate) fn start(
     let injector = by.clone(false)?;
     if !nested {
         let mapper = by.clone(true)?;
-        control.mapper_process.store(mapper.0, Relaxed);
         control.wait_ready(&control.injector_ready, PATIENCE)?;
         control.wait_ready(&control.mapper_ready, PATIENCE)?;
         return Ok((injector, Some(mapper)));
     }
-    control.mapper_process.store(0, Relaxed);
     control.wait_ready(&control.injector_ready, PATIENCE)?;
     let known_as =
         |child: &Pid| linux.numbers(*child).is_ok_and(|numbers| numbers.last() == Some(&injector));
@@ -207,9 +205,10 @@ impl Conversion<'_> {
                         let _ = self.start(&control);
                     }
                 } else {
-                    let (injector, mapper) = self.started.unzip();
-                    for helper in injector.into_iter().chain(mapper.flatten()) {
-                        let _ = signal::send(helper, 9);
+                    if let Some(helpers) = self.started {
+                        let keeper = self.session.keeper.as_ref();
+                        let received = end_helpers(self.linux, &control, helpers, keeper);
+                        self.session.received.extend(received);
                     }
                     self.undo(&own)?;
                 }

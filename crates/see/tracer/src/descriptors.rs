@@ -11,6 +11,7 @@ use pagemill_model::Pid;
 
 use crate::SIGN_OF_LIFE;
 use crate::inject::{Injection, checked, refused};
+use crate::question::SyscallNotification;
 use crate::rescue::rescue;
 
 pub(crate) const CLOSE: i64 = 3;
@@ -89,6 +90,8 @@ pub(crate) struct Session {
     pub(crate) privileged: bool,
     /// Answers at the listener when nobody else is left to.
     pub(crate) keeper: Option<Keeper>,
+    /// Calls that mappers had received which ended before there was a process of theirs.
+    pub(crate) received: Vec<SyscallNotification>,
 }
 
 /// Who opens descriptors in a process.

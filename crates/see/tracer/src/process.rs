@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pagemill_kernel::injected::{self, Control, Image, Shared};
+use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::watched::Watched;
@@ -26,6 +27,9 @@ use crate::{Granule, PATIENCE};
 const MYSELF: i64 = -10_001;
 const PROCESS_MADVISE: i64 = 440;
 const DONTNEED_LOCKED: i64 = 24;
+
+/// How long a mapper may take that is to end by itself.
+const ENDS: Duration = Duration::from_secs(5);
 
 /// Words that the kernel writes at a fork, by address and with what they held before.
 #[derive(Debug, Default)]
@@ -121,14 +125,7 @@ impl Process {
 
     /// The call that its mapper received last, unless it is done with.
     pub(crate) fn received(&self) -> Option<SyscallNotification> {
-        let notification = &self.control.notification;
-        let question = SyscallNotification {
-            id: notification.id.load(Acquire),
-            thread: Pid(notification.pid.load(Relaxed)),
-            number: notification.number.load(Relaxed),
-            argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
-        };
-        (question.id != 0).then_some(question)
+        received(&self.control)
     }
 
     /// A fresh part of the memory file for `length` bytes.
@@ -435,22 +432,64 @@ impl Process {
 
     /// Ends what runs for us in the program. The call that its mapper had received and not answered, which
     /// may be another process's.
-    pub(crate) fn dismiss(&self, linux: &Linux) -> Option<SyscallNotification> {
-        let here = scheduling::this_processor();
-        for process in [Some(self.injector), self.mapper].into_iter().flatten() {
-            if let Some(processor) = here {
-                scheduling::keep_on(process, processor);
-            }
-            // It may have ended with the program.
-            let _ = signal::send(process, 9);
+    pub(crate) fn dismiss(
+        &self,
+        linux: &Linux,
+        keeper: Option<&Keeper>,
+    ) -> Option<SyscallNotification> {
+        end_helpers(linux, &self.control, (self.injector, self.mapper), keeper)
+    }
+}
+
+/// Ends an injector and a mapper. The call that the mapper had received and not answered; the keeper is told of it
+/// before the mapper is ended that has it, so that somebody answers whenever we are killed.
+pub(crate) fn end_helpers(
+    linux: &Linux,
+    control: &Control,
+    (injector, mapper): (Pid, Option<Pid>),
+    keeper: Option<&Keeper>,
+) -> Option<SyscallNotification> {
+    const ALARM: i32 = 14;
+    let here = scheduling::this_processor();
+    for helper in [Some(injector), mapper].into_iter().flatten() {
+        if let Some(processor) = here {
+            scheduling::keep_on(helper, processor);
         }
-        let limit = Instant::now() + PATIENCE;
-        let ended = |pid: Pid| linux.stat(pid).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
-        while !self.mapper.is_none_or(ended) && Instant::now() < limit {
+    }
+    // They may have ended with the program, or been killed.
+    let _ = signal::send(injector, 9);
+    let mapper = mapper?;
+    let ended = || linux.stat(mapper).map_or(true, |stat| matches!(stat.state, 'Z' | 'X'));
+    let wait = |limit: Duration, done: &dyn Fn() -> bool| {
+        let limit = Instant::now() + limit;
+        while !done() && Instant::now() < limit {
             std::thread::yield_now();
         }
-        self.received()
+    };
+    control.dismiss_mapper();
+    let _ = signal::send(mapper, ALARM);
+    // One that was stopped.
+    let _ = signal::send(mapper, signal::CONTINUE);
+    // It ends between two calls, or asks us about the one that it has.
+    wait(ENDS, &|| ended() || control.asks());
+    if let (Some(call), Some(keeper)) = (received(control), keeper) {
+        keeper.hold(&call.notified());
     }
+    let _ = signal::send(mapper, 9);
+    wait(PATIENCE, &ended);
+    received(control)
+}
+
+/// The call that a mapper received last, unless it is done with.
+fn received(control: &Control) -> Option<SyscallNotification> {
+    let notification = &control.notification;
+    let question = SyscallNotification {
+        id: notification.id.load(Acquire),
+        thread: Pid(notification.pid.load(Relaxed)),
+        number: notification.number.load(Relaxed),
+        argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
+    };
+    (question.id != 0).then_some(question)
 }
 
 pub(crate) fn cloned(file: &File) -> Result<File> {

@@ -47,6 +47,11 @@ impl SyscallNotification {
         Self { id, thread, number, argument }
     }
 
+    /// As the keeper is told of it.
+    pub(crate) fn notified(&self) -> seccomp::Notified {
+        seccomp::Notified::new(self.id, self.thread, self.number, self.argument)
+    }
+
     /// Has the caller, who was asked to stop, come back without having made the call: it makes it again (`hold.rs`).
     pub(crate) fn put_back(&self, listener: &OwnedFd) -> Result<()> {
         self.answer(listener, Answer::Return(NO_SUCH_CALL))

@@ -155,7 +155,7 @@ impl Tracer {
     pub(crate) fn forget(&mut self, pid: Pid) -> Result<()> {
         if let Some(process) = self.processes.remove(&pid) {
             self.untraced.extend(process.untraced());
-            self.unanswered.extend(process.dismiss(&self.linux));
+            self.unanswered.extend(process.dismiss(&self.linux, self.session.keeper.as_ref()));
             self.tell_keeper();
         }
         self.children.remove(&pid);

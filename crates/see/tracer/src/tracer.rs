@@ -119,8 +119,13 @@ impl Tracer {
             Events::best(&linux, options.events.unwrap_or(FaultSource::Bpf));
         let privileged =
             linux.status(Pid::own())?.can(pagemill_kernel::process::Capability::SysAdmin);
-        let session =
-            Session { own_fds: own_descriptors()?, listener: None, privileged, keeper: None };
+        let session = Session {
+            own_fds: own_descriptors()?,
+            listener: None,
+            privileged,
+            keeper: None,
+            received: Vec::new(),
+        };
         Ok(Self {
             linux,
             options,

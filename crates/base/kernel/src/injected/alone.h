@@ -4,11 +4,54 @@
  *  own_pages      what it has written becomes its own pages, and the file empty: then every call may go on as it stands,
  *                 whoever answers it. Not where a child reads the file
  *
+ * Injector and mapper see within a second that there is no tracer; the first to have the lock does it. If it is killed
+ * midway, the other begins again; if both are, the keeper does it (keeper.rs). Until it is done no fork goes on.
+ *
  * A part of injected.c, which includes it after calls.h.
  */
 
-/* Takes the lock, whose holder may be of lower priority; or, without a tracer, have been killed. */
-static void take_at_last(void)
+static char *append(char *at, const char *text)
+{
+	while (*text)
+		*at++ = *text++;
+	*at = 0;
+	return at;
+}
+
+/* "text" and a number. */
+static char *put(char *at, const char *text, u64 number)
+{
+	char digits[20];
+	u32 count = 0;
+	at = append(at, text);
+	do
+		digits[count++] = (char)('0' + number % 10);
+	while (number /= 10);
+	while (count)
+		*at++ = digits[--count];
+	*at = 0;
+	return at;
+}
+
+static int has_ended(void)
+{
+	return call3(__NR_getppid, 0, 0, 0) != control->process;
+}
+
+/* Whether the program still has the memory that we share: it has not executed another one. */
+static int same_memory(void)
+{
+	char path[64], name[16];
+	/* 1: KCMP_VM. A kernel that cannot tell says an error. */
+	if (call(__NR_kcmp, control->process, call3(__NR_getpid, 0, 0, 0), 1, 0, 0, 0) <= 0)
+		return 1;
+	/* The first thread may have ended before the others: it has no memory then. */
+	append(put(path, "/proc/", (u64)control->process), "/exe");
+	return call(__NR_readlink, (i64)path, (i64)name, sizeof name, 0, 0, 0) == -2;
+}
+
+/* Takes the lock, whose holder may be of lower priority. Not if a thread had it that is gone with the program. */
+static int take_at_last(void)
 {
 	for (u32 tries = 1; !take(); tries++) {
 		i64 moment[2] = { 0, 50000 };
@@ -19,25 +62,10 @@ static void take_at_last(void)
 		if (tries % 1024)
 			continue;
 		take_from_the_dead();
-		if (tries > 20000 && !tracer_lives())
-			return;
+		if (load(&control->lock) == A_THREAD && (has_ended() || !same_memory()))
+			return 0;
 	}
-}
-
-/* "text" and a number. */
-static char *put(char *at, const char *text, u64 number)
-{
-	char digits[20];
-	u32 count = 0;
-	while (*text)
-		*at++ = *text++;
-	do
-		digits[count++] = (char)('0' + number % 10);
-	while (number /= 10);
-	while (count)
-		*at++ = digits[--count];
-	*at = 0;
-	return at;
+	return 1;
 }
 
 static u64 hexadecimal(const char **at)
@@ -90,14 +118,7 @@ static void wake_thread(char *path)
 
 static void wake_all(void)
 {
-	char path[64], entries[1024];
-	put(path, "/proc/", (u64)control->process);
-	char *end = path;
-	while (*end)
-		end++;
-	for (const char *task = "/task"; *task;)
-		*end++ = *task++;
-	*end = 0;
+	char path[64], entries[1024], *end = append(put(path, "/proc/", (u64)control->process), "/task");
 	i64 fd = call(__NR_openat, -100, (i64)path, 0200000, 0, 0, 0), length;
 	if (failed(fd))
 		return;
@@ -108,10 +129,7 @@ static void wake_all(void)
 				thread = thread * 10 + (u64)(*name - '0');
 			if (!thread)
 				continue;
-			char *rest = put(end, "/", thread);
-			for (const char *name = "/syscall"; *name;)
-				*rest++ = *name++;
-			*rest = 0;
+			append(put(end, "/", thread), "/syscall");
 			wake_thread(path);
 		}
 	call3(__NR_close, fd, 0, 0);
@@ -169,33 +187,30 @@ static void part(void)
 		call3(__NR_close, control->memory_fd, 0, 0);
 }
 
-/* Done once, by whoever comes first; others wait until it is, or until whoever was at it must have been killed. */
-static void let_go(int locked)
+/* With the lock, so whoever was at it before must have been killed: each step may be done twice. */
+static void part_with_lock(void)
 {
-	for (;;) {
-		u32 none = 0, parting = PARTING;
-		if (!load(&control->orphan)) {
-			if (!locked)
-				take_at_last();
-			if (__atomic_compare_exchange_n(&control->orphan, &none, PARTING, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-				part();
-			if (!locked)
-				leave_off();
-		}
-		for (u32 tries = 0; load(&control->orphan) == PARTING && tries < 100000; tries++) {
-			i64 moment[2] = { 0, 1000000 };
-			call3(__NR_nanosleep, moment, 0, 0);
-		}
-		if (!__atomic_compare_exchange_n(&control->orphan, &parting, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			return;
-	}
+	u32 orphan = load(&control->orphan);
+	if (orphan && orphan != PARTING)
+		return;
+	store(&control->orphan, PARTING);
+	part();
 }
 
-/* Whether the program still has the memory that we share: it has not executed another one. */
-static int same_memory(void)
+/* Done once, by whoever comes first; others wait until it is. `locked`: the lock is the caller's. */
+static void let_go(int locked)
 {
-	/* 1: KCMP_VM. A kernel that cannot tell says an error. */
-	return call(__NR_kcmp, control->process, control->mapper_process, 1, 0, 0, 0) <= 0;
+	u32 orphan = load(&control->orphan);
+	if ((orphan && orphan != PARTING) || (!locked && !take_at_last()))
+		return;
+	part_with_lock();
+	if (!locked)
+		leave_off();
+}
+
+static int drops(u64 *a)
+{
+	return a[2] == MADV_DONTNEED || a[2] == ADVISE_LOCKED;
 }
 
 /* DONTNEED means zeros, not what the file holds. */
@@ -203,7 +218,7 @@ static int orphan_madvise(u64 *a, i64 *result)
 {
 	u64 at = a[0], end = a[0] + up(a[1]);
 	struct query query;
-	if (at & (PAGE - 1) || end < at || (a[2] != 4 && a[2] != ADVISE_LOCKED))
+	if (at & (PAGE - 1) || end < at || !drops(a))
 		return GO_ON;
 	*result = 0;
 	while (at < end && find(at, &query) > 0 && query.start < end) {
@@ -221,46 +236,37 @@ static int orphan_madvise(u64 *a, i64 *result)
 
 static int decide(struct notification *notification, i64 *result, int by_tracer);
 
-/* Whether another process has its own memory again: it has no memory file of ours open, which has the same number there. */
-static int is_alone(u32 thread)
+static void answer_elsewhere(struct notification *copy);
+
+static int is_own(struct notification *notification)
 {
-	char path[64], *end = put(path, "/proc/", thread);
-	char name[16];
-	for (const char *rest = "/fd"; *rest;)
-		*end++ = *rest++;
-	put(end, "/", (u64)control->own_fds);
-	return call(__NR_readlink, (i64)path, (i64)name, sizeof name, 0, 0, 0) == -2;
+	return notification->pid == (u32)control->process ||
+	       !failed(call3(__NR_tgkill, control->process, notification->pid, 0));
 }
 
-/* A call that no tracer answers: of another process, whose own helpers let it go, or of ours, which is let go by now. */
+/* A call that no tracer answers: of another process, or of ours, which is let go by now. */
 static void answer_alone(struct notification *copy)
 {
 	i64 result = 0;
 	int what = GO_ON;
-	if (copy->pid == (u32)control->process || !failed(call3(__NR_tgkill, control->process, copy->pid, 0))) {
-		let_go(0);
-		take_at_last();
+	if (!is_own(copy)) {
+		answer_elsewhere(copy);
+		return;
+	}
+	if (take_at_last()) {
+		part_with_lock();
 		what = decide(copy, &result, 0);
 		leave_off();
-	} else if (copy->number == __NR_madvise || copy->number == __NR_clone || copy->number == __NR_clone3 ||
-		   copy->number == __NR_fork) {
-		/* Its injector sees within a second that nobody traces it. */
-		for (u32 tries = 0; !is_alone(copy->pid) && tries < 150; tries++) {
-			i64 moment[2] = { 0, 20000000 };
-			call3(__NR_nanosleep, moment, 0, 0);
-		}
-		/* It would read what the file holds. */
-		if (copy->number == __NR_madvise && !is_alone(copy->pid)) {
-			what = DONE;
-			result = -EINVAL;
-		}
 	}
 	respond(copy->id, result, what != DONE);
 }
 
+/* With the lock. */
 static int decide(struct notification *notification, i64 *result, int by_tracer)
 {
 	u64 *a = notification->argument;
+	if (load(&control->orphan) == PARTING)
+		part_with_lock();
 	u32 orphan = load(&control->orphan);
 	if (!orphan)
 		punch_put_off();

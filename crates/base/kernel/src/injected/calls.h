@@ -412,11 +412,12 @@ static int do_mremap(u64 *a, i64 *result, int by_tracer)
 
 static int do_brk(u64 *a, i64 *result)
 {
-	u64 wanted = up(a[0]), end = control->break_end;
 	struct holes holes = { 0 };
 	/* The tracer died before it said where the heap is. */
-	if (!end)
+	if (!control->break_end)
 		return GO_ON;
+	/* Where it has died, another mapper may have let a call go on as it stands. */
+	u64 wanted = up(a[0]), end = up((u64)call3(__NR_brk, 0, 0, 0));
 	if (a[0] && wanted < end && wanted >= control->break_start) {
 		note(wanted, end, 1);
 		if (leave(wanted, end, &holes) != end)

@@ -64,7 +64,7 @@ struct control {
 	u64 break_start, break_end, break_offset;
 	u32 segment_count, log_tail, log_head, frozen;
 	/* How many mappings the tracer leaves as they are. */
-	u32 orphan, tracer, mapper_process, apart;
+	u32 orphan, tracer, leave, apart;
 	u64 untraced, handled;
 	struct notification notification;
 	struct response response;
@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct control) == 324984, "injected.rs says so too");
 
 enum { IDLE, ASKING, ANSWERED };
 /* Without a tracer: its memory is private, over the file; or anonymous again, or over a file that holds nothing; or is
- * being made so. */
+ * being made so, or whoever was at it has been killed. PARTING is written by who has the lock only. */
 enum { KEPT = 1, GIVEN_BACK = 2, PARTING = 3 };
 
 __asm__(
@@ -126,7 +126,7 @@ __asm__(
 	"	jmp inside\n"
 	".text\n");
 
-static i64 call(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
+static i64 call_once(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 {
 	register i64 r10 __asm__("r10") = d;
 	register i64 r8 __asm__("r8") = e;
@@ -136,6 +136,16 @@ static i64 call(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
 			 : "=a"(result)
 			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			 : "rcx", "r11", "memory");
+	return result;
+}
+
+/* The mapper's timer (mapper) interrupts no call but those that wait. */
+static i64 call(i64 number, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f)
+{
+	i64 result;
+	do
+		result = call_once(number, a, b, c, d, e, f);
+	while (result == -4 && number != __NR_futex);
 	return result;
 }
 
@@ -168,14 +178,22 @@ struct query {
 	u64 name, build_id;
 };
 
-/* The mapping at or after `address`; 0 if there is none, negative if the kernel cannot tell. */
-static int find(u64 address, struct query *query)
+/* The mapping at or after `address` of the process whose maps these are; 0 if there is none, negative if the kernel cannot
+ * tell. Its name is put into `name`. */
+static int find_in(i64 maps, u64 address, struct query *query, char *name, u32 name_size)
 {
-	*query = (struct query){ .size = sizeof *query, .flags = COVERING_OR_NEXT, .address = address };
-	i64 result = call3(__NR_ioctl, control->maps_fd, PROCMAP_QUERY, query);
+	*query = (struct query){ .size = sizeof *query, .flags = COVERING_OR_NEXT, .address = address,
+				 .name_size = name_size, .name = (u64)name };
+	i64 result = call3(__NR_ioctl, maps, PROCMAP_QUERY, query);
 	if (result == -2)
 		return 0;
 	return failed(result) ? -1 : 1;
+}
+
+/* The same of the program. */
+static int find(u64 address, struct query *query)
+{
+	return find_in(control->maps_fd, address, query, 0, 0);
 }
 
 static int ours(struct query *query)
@@ -349,13 +367,17 @@ static void punch_put_off(void)
 	control->put_off.count = control->put_off_bytes = 0;
 }
 
-/* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. */
-enum { NOBODY, SOMEBODY, TRACER };
-static int take(void)
+/* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. The word is that of
+ * a robust futex: it holds the number of the injector or mapper that has it, and where that is killed the kernel puts DIED
+ * there (remember_lock). A thread of the program ends with it only together with the program. */
+enum { NOBODY, DIED = 0x40000000, TRACER = 0x3ffffffe, A_THREAD = 0x3fffffff };
+static int take_as(u32 who)
 {
-	u32 nobody = NOBODY;
-	return __atomic_compare_exchange_n(&control->lock, &nobody, SOMEBODY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	u32 held = load(&control->lock);
+	return !(held & ~(u32)DIED) &&
+	       __atomic_compare_exchange_n(&control->lock, &held, who, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
+static int take(void) { return take_as((u32)call3(__NR_gettid, 0, 0, 0)); }
 static void leave_off(void) { __atomic_store_n(&control->lock, NOBODY, __ATOMIC_RELEASE); }
 /* The tracer died with it. */
 static void take_from_the_dead(void)
@@ -365,8 +387,18 @@ static void take_from_the_dead(void)
 		__atomic_compare_exchange_n(&control->lock, &tracer, NOBODY, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
+/* Twin of struct robust_list_head. */
+struct robust { struct robust *next; i64 distance; u32 *taken; };
+/* Says whose end is to leave the lock as DIED: the caller's, an injector's or a mapper's. It lives as long as that. */
+static void remember_lock(struct robust *robust)
+{
+	*robust = (struct robust){ robust, 0, &control->lock };
+	call3(__NR_set_robust_list, robust, sizeof *robust, 0);
+}
+
 #include "calls.h"
 #include "alone.h"
+#include "elsewhere.h"
 
 /* A notification of this process that another one's mapper received. */
 static i64 foreign(int by_tracer)
@@ -408,7 +440,7 @@ __attribute__((used)) int inside(i64 number, u64 *a, i64 *result)
 		return 0;
 	if (failed(call(__NR_rt_sigprocmask, 2, (i64)&all, (i64)&before, 8, 0, 0)))
 		return 0;
-	if (take()) {
+	if (take_as(A_THREAD)) {
 		if (!load(&control->orphan))
 			what = number == __NR_mmap ? do_mmap(a, result, 0) : unmap_here(a, result);
 		leave_off();
@@ -423,43 +455,33 @@ static int traced(void)
 	return !load(&control->orphan) && tracer_lives();
 }
 
-/* The mapper ends with the program. A call of another process that it has just received would wait for ever: it goes on
- * as the keeper would have it. */
-static void end_mapper(void)
+/* Now and then, injector and mapper: without a tracer they let the program go, and end with it. */
+static void look_around(void)
 {
-	struct notification *received = &control->notification;
-	if (!control->mapper_process)
+	if (traced())
 		return;
-	call3(__NR_kill, control->mapper_process, 9, 0);
-	/* It may not have had a processor to die on yet. */
-	for (u32 i = 0; i < 50; i++) {
-		i64 moment[2] = { 0, 20000000 };
-		u64 id = __atomic_load_n(&received->id, __ATOMIC_ACQUIRE);
-		if (id)
-			respond(id, received->number == __NR_madvise && load(&control->orphan) == KEPT ? -EINVAL : 0,
-				received->number != __NR_madvise || load(&control->orphan) != KEPT);
-		call3(__NR_nanosleep, moment, 0, 0);
+	if (has_ended()) {
+		/* A child of it that nobody adopted has this page, too. Nobody makes anything private any more. */
+		if (load(&control->orphan) != GIVEN_BACK)
+			store(&control->orphan, KEPT);
+		call3(__NR_exit_group, 0, 0, 0);
 	}
+	let_go(0);
 }
 
 __attribute__((used)) void injector(void)
 {
+	struct robust robust;
 	u32 last = load(&control->request);
+	remember_lock(&robust);
 	store(&control->injector_ready, 1);
 	wake(&control->injector_ready);
 	for (;;) {
 		u32 request;
 		while ((request = load(&control->request)) == last) {
 			wait(&control->request, last);
-			if (traced())
-				continue;
-			/* The program has ended, without a tracer, and only we keep its memory. */
-			if (call3(__NR_getppid, 0, 0, 0) != control->process) {
-				end_mapper();
-				call3(__NR_exit_group, 0, 0, 0);
-			}
 			/* The mapper may not be asked for long, may have been killed, or be none: in another PID namespace. */
-			let_go(0);
+			look_around();
 		}
 		last = request;
 		run(control->commands, control->count);
@@ -468,9 +490,33 @@ __attribute__((used)) void injector(void)
 	}
 }
 
+#define SIGALRM 14
+#define SA_RESTORER 0x04000000
+void ticked(void);
+void after_tick(void);
+__asm__(
+	"ticked: ret\n"
+	"after_tick:\n"
+	"	mov $15, %eax\n"
+	"	syscall\n");
+
+/* Each second, and when the tracer says so, the mapper comes back from its wait for a call. */
+static void tick(void)
+{
+	struct { u64 handler, flags, restorer, mask; } action = { (u64)ticked, SA_RESTORER, (u64)after_tick, 0 };
+	u64 alarm = 1ul << (SIGALRM - 1);
+	i64 each[4] = { 1, 0, 1, 0 };
+	call(__NR_rt_sigaction, SIGALRM, (i64)&action, 0, 8, 0, 0);
+	call(__NR_rt_sigprocmask, 1, (i64)&alarm, 0, 8, 0, 0);
+	call3(__NR_setitimer, 0, each, 0);
+}
+
 __attribute__((used)) void mapper(void)
 {
 	struct notification *notification = &control->notification;
+	struct robust robust;
+	remember_lock(&robust);
+	tick();
 	/* Hand over on the caller's processor. */
 	call3(__NR_ioctl, control->listener_fd, 0x40082104ul, 1);
 	store(&control->mapper_ready, 1);
@@ -479,14 +525,17 @@ __attribute__((used)) void mapper(void)
 		u64 *words = (u64 *)notification;
 		for (u32 i = 0; i < sizeof *notification / 8; i++)
 			words[i] = 0;
-		if (failed(call3(__NR_ioctl, control->listener_fd, 0xc0502100ul, notification)))
+		if (load(&control->leave))
+			call3(__NR_exit_group, 0, 0, 0);
+		if (failed(call_once(__NR_ioctl, control->listener_fd, 0xc0502100ul, (i64)notification, 0, 0, 0))) {
+			look_around();
 			continue;
+		}
 		struct notification copy = *notification;
 		i64 result = 0;
 		int what = FORWARD;
 		/* Another process of the same filter is the tracer's to answer. */
-		if (copy.pid == (u32)control->process || !failed(call3(__NR_tgkill, control->process, copy.pid, 0))) {
-			take_at_last();
+		if (is_own(&copy) && take_at_last()) {
 			take_address_limit(1);
 			what = decide(&copy, &result, 0);
 			if (what != FORWARD)
