@@ -41,7 +41,7 @@ fn kill(process: Pid) {
 }
 
 /// When a process was started, by which it is told from a later one of its number.
-fn started(process: u32) -> Option<String> {
+fn started(process: Pid) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit(')').next()?.split_whitespace().nth(19).map(str::to_owned)
 }
@@ -74,7 +74,7 @@ impl Run {
     }
 
     /// The injector and the mapper, if they are there.
-    fn helpers(&self) -> Vec<u32> {
+    fn helpers(&self) -> Vec<Pid> {
         let mut helpers = children(self.program);
         helpers.retain(|helper| is_ours(*helper));
         helpers.sort_unstable();
