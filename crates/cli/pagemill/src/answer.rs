@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// are added without.
 pub const LAYOUTS: [(&str, u64, &str); 28] = [
     ("advise", 1, "levers"),
-    ("advise-estimates", 1, "levers"),
+    ("advise-estimates", 1, "levers,slower_memory.points"),
     ("collect", 1, "failed"),
     ("compare", 1, "figures"),
     ("counters", 1, "metrics"),

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use support::{Ran, compiled, pagemill, pagemill_with, ran};
+use support::{Ran, compiled, pagemill, pagemill_with, ran, recording};
 use tempfile::TempDir;
 
 use pagemill_model::Pid;
@@ -375,4 +375,32 @@ fn a_recording_of_memory_is_enough_for_estimates() {
     assert!(seen["next"].as_str().unwrap().contains(held), "{seen:#}");
     let empty = pagemill_with(&["advise", room.path().to_str().unwrap()]);
     assert_eq!(empty.code(), Some(2), "{empty:?}");
+}
+
+#[test]
+fn a_recording_of_accesses_tells_what_slower_memory_would_cost() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    recording::with_cold_memory(&rec);
+    let rec = rec.to_str().unwrap();
+    let ran = pagemill_with(&["advise", rec, "--json"]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    let slower = &answer["slower_memory"];
+    // 256 pages are touched in eight intervals, 16 in 64 of them.
+    assert_eq!(slower["touched_bytes"], 272 * 4096, "{slower:#}");
+    let points = slower["points"].as_array().unwrap();
+    let of = |at: usize, name: &str| points[at][name].as_f64().unwrap();
+    assert_eq!(of(7, "come_back"), 0.0);
+    assert_eq!(of(7, "zram_times"), 1.0);
+    // With 2 pages all come back; with 17 those that are used all the time do not, once no interval has all of them.
+    assert_eq!(of(0, "come_back"), 7.0 * 272.0 + 56.0 * 16.0);
+    assert_eq!(of(3, "come_back"), 7.0 * 272.0 + 16.0);
+    for at in 1..8 {
+        assert!(of(at, "zram_times") <= of(at - 1, "zram_times"), "{slower:#}");
+        assert!(of(at, "tier_times") <= of(at - 1, "tier_times") * 1.001, "{slower:#}");
+    }
+    let text = pagemill_with(&["advise", rec]);
+    assert!(text.out.contains("slower memory, modelled: 9 of 10"), "{text:?}");
+    assert!(text.out.contains("what levers may bring at the most"), "{text:?}");
 }

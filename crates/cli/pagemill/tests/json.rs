@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
-use support::{pagemill, pagemill_with, ran, skip};
+use support::{pagemill, pagemill_with, ran, recording, skip};
 
 /// Layouts that no call below prints, and who looks at them.
 const ELSEWHERE: [(&str, &str); 2] = [
@@ -235,6 +235,12 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
         assert_eq!(made.code(), Some(0), "{made:?}");
         calls.push(("plan-profile", vec!["plan", &profile, "--perturb", "shuffle", "--json"]));
     }
+    if let Some(accesses) = &accesses {
+        calls.push(("advise-estimates", vec!["advise", accesses, "--json"]));
+    }
+    let cold = path("cold");
+    recording::with_cold_memory(Path::new(&cold));
+    calls.push(("advise-estimates", vec!["advise", &cold, "--json"]));
     let schemas = schemas();
     let mut seen = BTreeSet::new();
     for (layout, call) in &calls {

@@ -13,6 +13,7 @@ pub mod huge_pages;
 pub mod huge_slices;
 pub mod moca;
 pub mod overhead;
+pub mod recorded;
 pub mod reproduce;
 pub mod scoreboard;
 

@@ -18,6 +18,7 @@ pub mod latency;
 pub mod objects;
 pub mod page_heat;
 mod pages;
+pub mod refaults;
 pub mod regions;
 pub mod residency;
 pub mod sites;

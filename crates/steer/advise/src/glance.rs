@@ -279,6 +279,7 @@ impl Glance {
             "levers": self.levers.iter().map(lever).collect::<Vec<_>>(),
             "notes": self.notes,
             "next": self.next(),
+            "slower_memory": null,
         })
     }
 }

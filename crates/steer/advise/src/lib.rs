@@ -29,4 +29,5 @@ mod printed;
 pub mod rule;
 pub mod server;
 pub mod session;
+pub mod slower;
 pub mod trial;

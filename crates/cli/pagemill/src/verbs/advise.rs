@@ -1,7 +1,7 @@
 //! `advise`: which lever helps a program, and by how much.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,12 +11,14 @@ use pagemill_advise::glance;
 use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
+use pagemill_advise::slower::{SlowerMemory, Tier};
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::{Nanos, Pid};
+use pagemill_sim::sweep::Sweep;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +26,7 @@ Examples:
   pagemill advise --goal speed -- xz -9 -k -c big.tar
   pagemill advise --load 'redis-benchmark -q -t set,get -n 100000' --metric 'GET: ([0-9.]+)' -- redis-server --save ''
   pagemill advise -p 4711                         what may help a process that runs already; nothing is tried
+  pagemill advise REC                             of a recording: with accesses, what slower memory would cost
   pagemill advise --metric 'ops/s: ([0-9.]+)' --html advice.html -- ./bench
 ";
 
@@ -82,7 +85,8 @@ pub struct Arguments {
     /// A process that runs already: what levers may bring to it is estimated from what is seen of it; nothing is tried.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = crate::values::process)]
     pid: Option<Pid>,
-    /// A recording of its memory (`record --with heap,hugepages`): the same.
+    /// A recording of its memory (`record --with heap,hugepages`): the same; of its accesses (`--with accesses`): what
+    /// slower memory would cost, by the size of the fast one.
     #[arg(value_name = "REC", conflicts_with_all = ["command", "pid"])]
     recording: Option<PathBuf>,
     /// The command and its arguments.
@@ -173,10 +177,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// Estimates, of a process or a recording.
 fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     let seen = match (&arguments.recording, arguments.pid) {
-        (Some(path), _) => {
-            let mut reader = pagemill_launch::context::recording(path, false)?;
-            glance::recording(linux, &mut reader).with_context(|| path.display().to_string())
-        }
+        (Some(path), _) => return recorded(linux, path, arguments.printed.json),
         (None, Some(pid)) => {
             let signals = Signals::block(signal::ENDS)?;
             glance::process(linux, pid, time(arguments.time), &signals)
@@ -194,6 +195,71 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         pagemill_launch::stdio::stdout(&seen.text());
     }
     Ok(Exit::Ok)
+}
+
+/// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.
+fn recorded(linux: &Linux, path: &Path, json: bool) -> Result<Exit> {
+    let mut reader = pagemill_launch::context::recording(path, false)?;
+    let intervals = reader.meta().parts.get("touched").is_some_and(|parts| parts.rows > 1);
+    let samples = reader.meta().parts.get("heap").is_some_and(|parts| parts.rows > 0);
+    let seen = match samples || !intervals {
+        true => {
+            let seen = glance::recording(linux, &mut reader);
+            Some(seen.with_context(|| path.display().to_string())?)
+        }
+        false => None,
+    };
+    let slower = intervals.then(|| slower(path)).transpose()?;
+    if json {
+        let nothing = || {
+            serde_json::json!({
+                "whose": null, "command": null, "seen": null, "levers": null, "notes": [], "next": null,
+            })
+        };
+        let mut answer = seen.as_ref().map_or_else(nothing, glance::Glance::json);
+        answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
+        crate::answer::print("advise-estimates", answer)?;
+        return Ok(Exit::Ok);
+    }
+    let mut text = match &seen {
+        Some(seen) => seen.text(),
+        None => format!(
+            "{} has no samples of memory: what levers may bring is not estimated (record --with heap,hugepages,accesses)\n",
+            path.display()
+        ),
+    };
+    text.push_str(&slower.map_or_else(String::new, |slower| slower.text()));
+    pagemill_launch::stdio::stdout(&text);
+    Ok(Exit::Ok)
+}
+
+/// A program on the simulated machine.
+struct Simulated(Sweep);
+
+impl Tier for Simulated {
+    fn part(&self, fast: f64) -> f64 {
+        self.0.at(fast).units_per_s / self.0.all()
+    }
+    fn needs(&self, part: f64) -> f64 {
+        self.0.needs(part)
+    }
+}
+
+/// What slower memory would cost a recorded program.
+fn slower(path: &Path) -> Result<SlowerMemory> {
+    let mut line = pagemill_launch::progress::Progress::new("simulate");
+    let tier = pagemill_experiments::recorded::sweep(path, &mut |at, of| {
+        line.say(&format!("memory at {at} of {of} points"));
+    });
+    drop(line);
+    let tier = match tier {
+        Ok(tier) => Some(Simulated(tier)),
+        Err(why) => {
+            eprintln!("pagemill: a slower tier cannot be simulated: {why:#}");
+            None
+        }
+    };
+    SlowerMemory::of(path, tier.as_ref().map(|tier| tier as &dyn Tier))
 }
 
 impl Arguments {

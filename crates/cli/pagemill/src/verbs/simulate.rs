@@ -3,24 +3,20 @@
 mod huge;
 mod sweep;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use pagemill_analysis::page_heat::{MOST, PageHeat, PageHeatFold};
 use pagemill_launch::progress::Progress;
-use pagemill_model::page;
-use pagemill_model::recording::Reader;
-use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
+use pagemill_model::Bytes;
 use pagemill_policy::tier::compose;
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::run::{Report, Setup};
 use pagemill_sim::surface::Effort;
-use pagemill_sim::{recorded, workload};
+use pagemill_sim::workload;
 use serde::Serialize;
 
-use pagemill_experiments::colloid;
+use pagemill_experiments::{colloid, recorded};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::input;
 
@@ -373,57 +369,17 @@ impl Arguments {
                 if self.workload.contains('/') { " or the directory of a recording" } else { "" };
             return named(&self.workload).map_err(|error| anyhow::anyhow!("{error:#}{hint}"));
         }
-        let meta = Reader::open(path)?.meta().clone();
-        let mut last = meta.started;
-        let mut reader = pagemill_launch::context::recording(path, false)?;
-        let mut tids = BTreeSet::new();
-        while let Some(event) = reader.next_event()? {
-            last = event.time();
-            if let Event::Access(access) = &event {
-                tids.extend(access.tid);
-            }
-        }
-        let middle = meta.started.0 + last.since(meta.started).0 / 2;
-        let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
-        let bytes = if touched { page::BASE } else { page::HUGE };
-        let mut fold = PageHeatFold::new(Nanos(middle), bytes);
-        fold.drain(&mut Reader::open(path)?)?;
-        let known = fold.pages();
-        if known > MOST {
-            bail!(
-                "{} tells of {known} pages that were touched, more than the {MOST} that are placed one by one: it is \
-                 damaged, or of too large a program",
-                path.display()
-            );
-        }
-        let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
-            address,
-            bytes: bytes as f64,
-            before: heat.before,
-            after: heat.after,
-        };
-        let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
         let like = named(self.like.as_deref().unwrap_or("zipf"))?;
-        // A thread that was seen to access memory, in older recordings.
-        let threads = meta.threads.or((!tids.is_empty()).then_some(tids.len() as u64));
-        let cores = threads.map_or(like.cores, |threads| threads.clamp(1, 1024) as usize);
-        if threads.is_none() && self.threads.is_none() {
+        let (load, guessed) = recorded::program(path, &like)?;
+        if guessed && self.threads.is_none() {
             eprintln!(
-                "pagemill: {} does not say how many threads the program had: {cores}, as in {} (--threads N)",
+                "pagemill: {} does not say how many threads the program had: {}, as in {} (--threads N)",
                 path.display(),
+                load.cores,
                 like.name
             );
         }
-        let like = workload::Workload { cores, ..like };
-        recorded::workload(&pages, &like).with_context(|| {
-            format!(
-                "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
-                 pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
-                path.display(),
-                if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
-                if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier program" },
-            )
-        })
+        Ok(load)
     }
 
     /// The machine with the sizes of `--tiers`.

@@ -29,7 +29,7 @@ pub fn with_cold_memory(path: &Path) {
     for interval in 0..64_u64 {
         let touched = if interval < 8 { vec![(cold, 256), (hot, 16)] } else { vec![(hot, 16)] };
         let began = Nanos(2 + interval * 10 * MS);
-        for (start, pages) in touched {
+        for &(start, pages) in &touched {
             for number in 0..pages {
                 writer
                     .event(&Event::Access(Box::new(Access {
@@ -49,6 +49,8 @@ pub fn with_cold_memory(path: &Path) {
                 time: Nanos(began.0 + 10 * MS - 1),
                 pid: Some(7),
                 began: Some(began),
+                starts: Some(touched.iter().map(|run| run.0).collect()),
+                pages: Some(touched.iter().map(|run| run.1).collect()),
                 ..Touched::default()
             })))
             .unwrap();

@@ -20,7 +20,7 @@ impl Lever for Colder {
     }
 
     fn start(&self, _: &Target) -> Result<Start, String> {
-        Err("modelled only: how much could go is seen, what it would cost is not".into())
+        Err("modelled only; what it would cost: pagemill record --with accesses -o rec, pagemill advise rec".into())
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {

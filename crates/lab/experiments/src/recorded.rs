@@ -1,0 +1,94 @@
+//! A recording as a workload of the simulated machine.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use pagemill_analysis::page_heat::{MOST, PageHeat, PageHeatFold};
+use pagemill_model::recording::Reader;
+use pagemill_model::{Event, Fold as _, Nanos, Source as _, page};
+use pagemill_sim::machine::{ICELAKE, Machine};
+use pagemill_sim::recorded;
+use pagemill_sim::run::Setup;
+use pagemill_sim::surface::Effort;
+use pagemill_sim::sweep::Sweep;
+use pagemill_sim::workload::{self, Workload};
+
+/// The program of a recording, whose cores do between two reads what those of `like` do, and whether it has as many
+/// threads as that because the recording does not say.
+///
+/// # Errors
+/// It is none, is damaged, tells of more pages than are placed one by one, or not how often memory was accessed.
+pub fn program(path: &Path, like: &Workload) -> Result<(Workload, bool)> {
+    let meta = Reader::open(path)?.meta().clone();
+    let mut last = meta.started;
+    let mut reader = pagemill_launch::context::recording(path, false)?;
+    let mut tids = BTreeSet::new();
+    while let Some(event) = reader.next_event()? {
+        last = event.time();
+        if let Event::Access(access) = &event {
+            tids.extend(access.tid);
+        }
+    }
+    let middle = meta.started.0 + last.since(meta.started).0 / 2;
+    let touched = meta.datasets.iter().any(|dataset| dataset == "touched");
+    let bytes = if touched { page::BASE } else { page::HUGE };
+    let mut fold = PageHeatFold::new(Nanos(middle), bytes);
+    fold.drain(&mut Reader::open(path)?)?;
+    let known = fold.pages();
+    if known > MOST {
+        bail!(
+            "{} tells of {known} pages that were touched, more than the {MOST} that are placed one by one: it is \
+             damaged, or of too large a program",
+            path.display()
+        );
+    }
+    let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
+        address,
+        bytes: bytes as f64,
+        before: heat.before,
+        after: heat.after,
+    };
+    let pages: Vec<recorded::Page> = fold.view().into_iter().map(page).collect();
+    // A thread that was seen to access memory, in older recordings.
+    let threads = meta.threads.or((!tids.is_empty()).then_some(tids.len() as u64));
+    let cores = threads.map_or(like.cores, |threads| threads.clamp(1, 1024) as usize);
+    let like = Workload { cores, ..like.clone() };
+    let load = recorded::workload(&pages, &like).with_context(|| {
+        format!(
+            "{} does not say how often memory was accessed: it has {} ({} is what a placement needs: \
+             pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
+            path.display(),
+            if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
+            if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier program" },
+        )
+    })?;
+    Ok((load, threads.is_none()))
+}
+
+/// The program of a recording on the built-in machine, ready to be placed on a fast tier of any size. `tick` is called
+/// after each point of what the tiers do, with its number and their count.
+///
+/// # Errors
+/// Those of [`program`].
+pub fn sweep(path: &Path, tick: &mut dyn FnMut(usize, usize)) -> Result<Sweep> {
+    let machine = Machine::parse(ICELAKE).context("the built-in machine")?;
+    let like = workload::named("zipf", &machine).context("no workload zipf")?;
+    let (load, _) = program(path, &like)?;
+    let setup = Setup {
+        machine,
+        workload: load,
+        policy: "none".to_owned(),
+        steps: 0.0,
+        later_steps: None,
+        // The second half of a recording is where its hot set has moved to.
+        moves_at: Some(0.0),
+        seconds: 1.0,
+        scale: 1.0,
+        seed: 1,
+        effort: Effort { seed: 1, ..Effort::default() },
+    };
+    let pages = setup.workload.bytes() / setup.page_bytes();
+    let scale = (pages / f64::from(1 << 20)).max(1.0);
+    Ok(Sweep::prepare(&Setup { scale, ..setup }, tick))
+}

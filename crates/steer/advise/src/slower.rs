@@ -1,0 +1,238 @@
+//! How much of a program's memory could be slower, by a recording of its accesses: modelled, nothing is tried.
+//!
+//! Two ways to have slower memory. *Compressed* (zram, zswap): fast memory keeps the pages that were used last, and
+//! what comes back costs a fault that decompresses it and the compression of the page that makes room. Each page that
+//! was touched is held to be one that can be compressed; what its compressed copy takes is not known and not counted.
+//! *A slower tier*: the hottest pages are on the fast one, by whoever simulates it.
+//!
+//! Always true: more fast memory is no slower; with all of it fast nothing is.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use pagemill_analysis::heat::Bounds;
+use pagemill_analysis::refaults::{RefaultFold, RefaultView};
+use pagemill_launch::progress::Progress;
+use pagemill_model::page::BASE;
+use pagemill_model::recording::Reader;
+use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
+use pagemill_report::draw::text;
+use serde_json::{Value, json};
+
+/// CPU time that a page costs which comes back: 8 us to fault and decompress it, 10 us to compress another. Measured
+/// with zram and lzo-rle on Linux 6.18, 64 MiB of a program's code and data, on a processor of 2021.
+const COMES_BACK: Nanos = Nanos(18_000);
+
+/// Sizes of fast memory: all, and so many halves of it.
+const HALVES: u32 = 7;
+
+/// Parts of the speed that are asked about.
+const PARTS: [f64; 2] = [0.9, 0.99];
+
+/// What slower memory would cost, by the size of the fast one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlowerMemory {
+    touched: RefaultView,
+    /// Time that the program had, without what tracing took, seconds.
+    seconds: f64,
+    points: Vec<Point>,
+    /// Fast memory that so large a part of the speed needs with a slower tier, bytes.
+    needs: Vec<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    fast: u64,
+    /// Pages that come back.
+    come_back: u64,
+    /// Times as long with zram.
+    compressed: f64,
+    /// Times as long with a slower tier, where that was simulated.
+    tier: Option<f64>,
+}
+
+/// A program on two tiers, by whoever simulates it.
+pub trait Tier {
+    /// The part of the speed that is left with so many bytes of fast memory, 0 to 1.
+    fn part(&self, fast: f64) -> f64;
+    /// Bytes of fast memory that so large a part of the speed needs.
+    fn needs(&self, part: f64) -> f64;
+}
+
+impl SlowerMemory {
+    /// Of the touched pages of a recording.
+    ///
+    /// # Errors
+    /// It has none, or is damaged.
+    pub fn of(recording: &Path, tier: Option<&dyn Tier>) -> Result<Self> {
+        let mut reader = Reader::open(recording)?;
+        let asked = reader.meta().accesses.as_ref().map(|setup| setup.interval.0);
+        let mut fold = RefaultFold::within(Bounds::default());
+        let mut line = Progress::new("reading accesses");
+        let (mut first, mut last) = (u64::MAX, 0);
+        // What is read one by one is not needed: only which pages an interval touched.
+        reader.pass_over("accesses");
+        while let Some(event) = reader.next_event()? {
+            if let Event::Touched(row) = &event {
+                first = first.min(row.began.unwrap_or(row.time).0);
+                last = last.max(row.time.0);
+                line.say(&format!("{} s", (last - first) / 1_000_000_000));
+            }
+            fold.event(&event);
+        }
+        drop(line);
+        let touched = fold.view();
+        ensure!(
+            touched.intervals > 1,
+            "{} has no intervals of accesses (make them with: pagemill record --with accesses -- CMD)",
+            recording.display()
+        );
+        let clock = last.saturating_sub(first);
+        let useful = asked.map_or(clock, |asked| asked.saturating_mul(touched.intervals));
+        Ok(Self::curve(touched, clock.min(useful).max(1) as f64 / 1e9, tier))
+    }
+
+    fn curve(touched: RefaultView, seconds: f64, tier: Option<&dyn Tier>) -> Self {
+        let point = |half: u32| {
+            let pages = touched.pages >> half;
+            let (fast, come_back) = (pages.saturating_mul(BASE), touched.come_back(pages));
+            let compressed = 1.0 + come_back as f64 * COMES_BACK.0 as f64 / 1e9 / seconds;
+            let tier = tier.map(|tier| 1.0 / tier.part(fast as f64).clamp(1e-6, 1.0));
+            Point { fast, come_back, compressed, tier }
+        };
+        let points = (0..=HALVES).rev().map(point).filter(|point| point.fast > 0).collect();
+        let needs =
+            tier.map_or_else(Vec::new, |tier| PARTS.map(|part| (part, tier.needs(part))).to_vec());
+        Self { touched, seconds, points, needs }
+    }
+
+    /// The least size of fast memory, in bytes, with which the program has so large a part of its speed with zram.
+    fn compressed_needs(&self, part: f64) -> u64 {
+        let most = (1.0 / part - 1.0) * self.seconds * 1e9 / COMES_BACK.0 as f64;
+        let sizes = self.touched.needs.keys().copied();
+        // A size that is enough is one of those at which touches no longer come back, or none at all.
+        let enough = std::iter::once(0).chain(sizes);
+        let mut enough = enough.filter(|pages| self.touched.come_back(*pages) as f64 <= most);
+        enough.next().unwrap_or(self.touched.pages).saturating_mul(BASE)
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let size = |bytes: f64| Bytes(bytes.max(0.0) as u64).to_string().trim().to_owned();
+        let all = self.touched.pages.saturating_mul(BASE) as f64;
+        let mut text = format!(
+            "\nslower memory, modelled: 9 of 10 of the speed needs {} of the {} that it touches with zram behind it",
+            size(self.compressed_needs(0.9) as f64),
+            size(all)
+        );
+        if let Some((_, bytes)) = self.needs.first() {
+            text.push_str(&format!(", {} with a slower tier", size(*bytes)));
+        }
+        text.push('\n');
+        let rows = self.points.iter().map(|point| {
+            let times = |times: f64| match times {
+                times if times >= 100.0 => format!("{times:.0} x"),
+                times => format!("{times:.3} x"),
+            };
+            vec![
+                size(point.fast as f64),
+                format!("{:.1} %", point.fast as f64 / all * 100.0),
+                format!("{:.0}", point.come_back as f64 / self.seconds),
+                times(point.compressed),
+                point.tier.map_or("-".into(), times),
+            ]
+        });
+        let header =
+            ["fast memory", "of touched", "come back/s", "time, zram", "time, slower tier"];
+        text.push_str(&text::table(&header, &rows.collect::<Vec<_>>()));
+        text.push_str(&format!(
+            "come back/s: pages that were touched again, of {:.2} s; {} us each with zram, on the program's own time\n",
+            self.seconds,
+            COMES_BACK.0 / 1000
+        ));
+        if self.touched.left_out > 0 {
+            text.push_str(&format!(
+                "{} touches are left out: more than are looked at\n",
+                self.touched.left_out
+            ));
+        }
+        text
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let point = |point: &Point| {
+            json!({
+                "fast_bytes": point.fast,
+                "come_back": point.come_back,
+                "zram_times": point.compressed,
+                "tier_times": point.tier,
+            })
+        };
+        let needs = PARTS.map(|part| {
+            let tier = self.needs.iter().find(|(of, _)| *of == part).map(|(_, bytes)| *bytes);
+            json!({ "part": part, "zram_bytes": self.compressed_needs(part), "tier_bytes": tier })
+        });
+        json!({
+            "modelled": true,
+            "touched_bytes": self.touched.pages.saturating_mul(BASE),
+            "seconds": self.seconds,
+            "comes_back_ns": COMES_BACK.0,
+            "left_out": self.touched.left_out,
+            "points": self.points.iter().map(point).collect::<Vec<_>>(),
+            "needs": needs,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Half;
+
+    impl Tier for Half {
+        fn part(&self, fast: f64) -> f64 {
+            (0.5 + fast / (1024.0 * 4096.0)).min(1.0)
+        }
+        fn needs(&self, part: f64) -> f64 {
+            (part - 0.5) * 1024.0 * 4096.0
+        }
+    }
+
+    fn curve(tier: Option<&dyn Tier>) -> SlowerMemory {
+        // 24 pages are used all the time, the rest of 1024 once more.
+        let needs = BTreeMap::from([(24, 240_000), (1024, 1000)]);
+        let touched = RefaultView { pages: 1024, intervals: 100, needs, left_out: 0 };
+        SlowerMemory::curve(touched, 10.0, tier)
+    }
+
+    #[test]
+    fn less_fast_memory_is_slower_and_nine_of_ten_needs_what_is_used() {
+        let curve = curve(Some(&Half));
+        assert_eq!(curve.points.len(), 8);
+        let fast: Vec<u64> = curve.points.iter().map(|point| point.fast >> 12).collect();
+        assert_eq!(fast, [8, 16, 32, 64, 128, 256, 512, 1024]);
+        assert!(curve.points.windows(2).all(|pair| pair[0].compressed >= pair[1].compressed));
+        let last = curve.points[7];
+        assert_eq!((last.come_back, last.compressed, last.tier), (0, 1.0, Some(1.0)));
+        // 241,000 times 18 us in 10 s.
+        assert!((curve.points[0].compressed - 1.4338).abs() < 1e-9, "{:?}", curve.points[0]);
+        assert_eq!(curve.compressed_needs(0.9), 24 * BASE);
+        assert_eq!(curve.compressed_needs(0.5), 0, "half of the speed is left with none");
+        let text = curve.text();
+        assert!(text.contains("needs 96.0 KiB of the 4.0 MiB"), "{text}");
+        assert!(text.contains("1.6 MiB with a slower tier"), "{text}");
+    }
+
+    #[test]
+    fn without_a_simulator_the_column_of_the_tier_is_empty() {
+        let curve = curve(None);
+        assert!(curve.points.iter().all(|point| point.tier.is_none()));
+        assert_eq!(curve.json()["needs"][0]["tier_bytes"], Value::Null);
+        assert_eq!(curve.json()["needs"][1]["zram_bytes"], 1024 * BASE);
+        assert!(!curve.text().contains("with a slower tier\n"), "{}", curve.text());
+    }
+}
