@@ -36,11 +36,10 @@ pub const OBJECTS: usize = 400;
 /// Lines of code that are kept.
 pub const LINES: usize = 400;
 
-/// How much is looked at where pages stand for accesses. More is told by nobody but who made a recording up; it is left
-/// out, and counted.
+/// How much is looked at. More is told by nobody but who made a recording up; it is left out, and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Pages that are looked at one by one, over all intervals.
+    /// Pages that are looked at one by one where pages stand for accesses, over all intervals.
     pub looks: u64,
     /// Pages that are told apart.
     pub pages: usize,
@@ -154,7 +153,8 @@ pub struct HeatView {
     /// What was live of what was allocated.
     #[serde(default)]
     pub kept: Kept,
-    /// Touched and written pages of intervals that were left out, for there were more than the [`Bounds`].
+    /// Touched and written pages of intervals, and accesses to further pages, that were left out, for there were more
+    /// than the [`Bounds`].
     #[serde(default)]
     pub left_out: u64,
 }
@@ -328,6 +328,12 @@ impl<S: Symbols> HeatFold<S> {
         let write = flags.has(Flags::WRITE);
         // A row may stand for many accesses of one kind.
         let times = row.count.unwrap_or(1);
+        if self.pages.len() >= self.bounds.pages {
+            let object = self.place(pid, address).object;
+            if !self.pages.contains_key(&(object, pid, address / self.page)) {
+                return add(&mut self.left_out, 1);
+            }
+        }
         let object = self.count(row.time, pid, address, thread, (write, times));
         let line = if flags.has(Flags::IN_KERNEL) { KERNEL } else { row.instruction.unwrap_or(0) };
         let counts = self.lines.of((object, pid, line));
@@ -786,6 +792,17 @@ mod tests {
                 "{looks} {pages}"
             );
         }
+    }
+
+    #[test]
+    fn accesses_to_more_pages_than_are_told_apart_are_counted_as_left_out() {
+        let bounds = Bounds { looks: 1, pages: 3 };
+        let mut fold = HeatFold::new(Nanos(0), 4096, true, bounds, One);
+        for page in [1, 2, 3, 4, 5, 2, 3, 6] {
+            fold.event(&access(page, 7, page << 12, false));
+        }
+        let view = fold.view();
+        assert_eq!((view.accesses, view.left_out), (5, 3));
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use pagemill_analysis::accesses::{AccessFold, AccessView};
 use pagemill_analysis::heat::{Bounds, HeatFold, HeatView};
+use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
@@ -42,13 +43,24 @@ pub struct Summary {
     pub heat: HeatView,
 }
 
+/// Pages that are told apart on a machine with so many bytes of memory: twice as many as it has. No program of its own
+/// has more at a time, and they take a fifth of its memory at most (360 bytes a page).
+fn pages_of(memory: u64) -> usize {
+    const LEAST: u64 = 1 << 20;
+    let most = Bounds::default().pages as u64;
+    (2 * (memory >> 12)).clamp(LEAST, most) as usize
+}
+
 /// How many pages are looked at. A build for tests is some thirty times slower, and meets made up recordings: its tests
 /// ask for fewer.
 fn bounds() -> Bounds {
     let asked = cfg!(debug_assertions).then(|| std::env::var("PAGEMILL_TEST_HEAT").ok()).flatten();
     match asked.and_then(|pages| pages.parse().ok()) {
         Some(pages) => Bounds { looks: 32 * pages as u64, pages },
-        None => Bounds::default(),
+        None => {
+            let memory = Linux::live().load().map_or(0, |load| load.memory);
+            Bounds { pages: pages_of(memory), ..Bounds::default() }
+        }
     }
 }
 
@@ -443,6 +455,16 @@ mod tests {
             }
         }
         events
+    }
+
+    /// 2^25 pages were 12 GB on any machine.
+    #[test]
+    fn what_a_made_up_recording_takes_goes_by_the_memory_of_the_machine() {
+        for gib in [4, 24, 64] {
+            assert!(360 * pages_of(gib << 30) as u64 * 5 < gib << 30, "{gib} GiB");
+        }
+        assert_eq!(pages_of(24 << 30), 12 << 20);
+        assert_eq!((pages_of(0), pages_of(u64::MAX)), (1 << 20, 1 << 25));
     }
 
     #[test]

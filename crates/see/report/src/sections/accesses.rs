@@ -204,7 +204,8 @@ impl Section for Accesses {
         }
         if self.heat.left_out > 0 {
             out.push_str(&format!(
-                "{} pages of intervals are in none of the objects above: there are more than are looked at\n",
+                "{} pages of intervals, or accesses, are in none of the objects above: there are more than a machine with this \
+                 much memory looks at\n",
                 self.heat.left_out
             ));
         }
