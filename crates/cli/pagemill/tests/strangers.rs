@@ -283,6 +283,26 @@ fn a_program_with_a_low_limit_or_another_user_runs_to_its_end() {
     }
 }
 
+/// Ours were opened below the program's limit before they were moved above it: some could not be, the others were left
+/// open, and the loader of the next program found no descriptor for its libraries.
+#[test]
+fn a_program_finds_every_descriptor_that_its_limit_allows() {
+    let room = tempfile::tempdir().unwrap();
+    if !can_trace(&room) {
+        return;
+    }
+    let recording = room.path().join("rec");
+    // The loader needs one beside the standard streams. A hard limit may be lifted by CAP_SYS_RESOURCE only, and where
+    // it is not nothing is traced.
+    for limit in ["-Sn 4", "-Sn 6", "-n 4", "-n 6", "-n 8"] {
+        let script = format!("ulimit {limit}; exec ls /dev/null");
+        let run = ran(&mut recorder(&[], &recording, &["sh", "-c", &script]));
+        assert_eq!((run.code(), run.out.as_str()), (Some(0), "/dev/null\n"), "{script}: {run:?}");
+        let told = untraced(&recording);
+        assert!(!limit.starts_with("-S") || !told.contains("descriptors"), "{script}: {told}");
+    }
+}
+
 /// A child that shares the memory and ends by SIGCHLD: the kernel says it was forked. It was taken for one with a copy.
 const SHARES: &str = r#"
 #define _GNU_SOURCE

@@ -58,6 +58,8 @@ struct Limit {
     own: (u64, u64),
     /// What it is at the moment, if it is another.
     raised: Option<(u64, u64)>,
+    /// Whether ours are among those that the program may have, and must be kept from it.
+    among: bool,
 }
 
 impl Limit {
@@ -120,24 +122,30 @@ impl Opening<'_> {
             None => Some(StandBy::start(self.pid, patience, rescue)?),
             Some(_) => None,
         };
-        let results = self.open(control)?;
-        let opened: Vec<i64> = OPENED
-            .iter()
-            .zip(&results)
-            .map(|(what, &result)| self.check(what, result))
-            .collect::<Result<_>>()?;
-        let fresh_listener = match &self.session.listener {
-            None => {
-                let fd = self.filtered(results[results.len() - 1])?;
+        // A program under a low limit can open none of them, or the last ones that it may have.
+        let limit = self.raise_limit(control)?;
+        let opened = self.open(control)?;
+        let filtered = self
+            .all_opened(&opened)
+            .and_then(|()| self.keep_open(control, &limit))
+            .and_then(|()| self.filter(control));
+        let fresh_listener = match filtered {
+            Ok(None) => None,
+            Ok(Some(fd)) => {
                 let listener = pidfd::descriptor(process, fd as i32)?;
                 self.session.keeper = Some(Keeper::start(&listener, patience, rescue)?);
                 Some((fd, listener))
             }
-            Some(_) => None,
+            Err(error) => {
+                self.close(control, &opened)?;
+                limit.restore(self.pid, self.injection, control)?;
+                return Err(error);
+            }
         };
         drop(stands_by);
-        let (first, moved) =
-            self.move_up(control, &opened, fresh_listener.as_ref().map(|(fd, _)| *fd))?;
+        let listener = fresh_listener.as_ref().map(|(fd, _)| *fd);
+        let first = limit.first;
+        let moved = self.move_up(control, limit, &opened, listener)?;
         if let Some((_, listener)) = fresh_listener {
             self.session.listener = Some((listener, moved[moved.len() - 1]));
         }
@@ -147,6 +155,19 @@ impl Opening<'_> {
             return Err(Error::new(Kind::Other, "open", object, why));
         };
         Ok(Own { first, memory, userfault, pagemap, maps, wake, listener })
+    }
+
+    /// Whether all of it was opened.
+    fn all_opened(&self, opened: &[i64]) -> Result<()> {
+        OPENED.iter().zip(opened).try_for_each(|(what, &fd)| self.check(what, fd).map(|_| ()))
+    }
+
+    /// Closes what was opened.
+    fn close(&self, control: &Control, opened: &[i64]) -> Result<()> {
+        let open = opened.iter().filter(|fd| **fd >= 0);
+        let calls: Vec<[i64; 7]> = open.map(|&fd| [CLOSE, fd, 0, 0, 0, 0, 0]).collect();
+        self.injection.list(control, &calls)?;
+        Ok(())
     }
 
     /// A child has its parent's.
@@ -162,8 +183,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Opens them, as [`OPENED`] says, and filters the calls of a program that has no filter yet: what each call
-    /// returned.
+    /// Opens them, as [`OPENED`] says: what each call returned.
     fn open(&self, control: &Control) -> Result<Vec<i64>> {
         // Texts for system calls stand where ranges will.
         let text = |slot: u64, text: &str| -> Result<i64> {
@@ -174,25 +194,50 @@ impl Opening<'_> {
         let name = text(0, "pagemill")?;
         let pagemap = text(1, "/proc/self/pagemap")?;
         let maps = text(2, "/proc/self/maps")?;
-        let program = Control::ranges_address() + 1024;
-        process_vm::write(self.pid, program, &seccomp::program(program, self.session.own_fds))?;
         const READ_ONLY: i64 = CLOEXEC;
         const AT_FDCWD: i64 = -100;
-        let mut calls = vec![
+        let calls = [
             [MEMFD_CREATE, name, 1, 0, 0, 0, 0],
             [USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0],
             [OPENAT, AT_FDCWD, pagemap, READ_ONLY, 0, 0, 0],
             [OPENAT, AT_FDCWD, maps, READ_ONLY, 0, 0, 0],
             [EVENTFD2, 0, CLOEXEC | 0o4000, 0, 0, 0, 0],
         ];
-        if self.session.listener.is_none() {
-            if !self.session.privileged {
-                const NO_NEW_PRIVILEGES: i64 = 38;
-                calls.push([PRCTL, NO_NEW_PRIVILEGES, 1, 0, 0, 0, 0]);
-            }
-            calls.push([SECCOMP, 1, seccomp::INSTALL_FLAGS as i64, program as i64, 0, 0, 0]);
-        }
         self.injection.list(control, &calls)
+    }
+
+    /// A filter; without privileges it needs a promise before.
+    fn install(&self, control: &Control, flags: i64, program: u64) -> Result<i64> {
+        let mut calls = Vec::new();
+        if self.session.listener.is_none() && !self.session.privileged {
+            const NO_NEW_PRIVILEGES: i64 = 38;
+            calls.push([PRCTL, NO_NEW_PRIVILEGES, 1, 0, 0, 0, 0]);
+        }
+        calls.push([SECCOMP, 1, flags, program as i64, 0, 0, 0]);
+        let results = self.injection.list(control, &calls)?;
+        Ok(results[results.len() - 1])
+    }
+
+    /// Keeps the program from closing descriptors of ours where it may have their numbers.
+    fn keep_open(&self, control: &Control, limit: &Limit) -> Result<()> {
+        if !limit.among {
+            return Ok(());
+        }
+        let program = Control::ranges_address() + 1024;
+        process_vm::write(self.pid, program, &seccomp::keeping(program, limit.first))?;
+        let kept = self.install(control, 0, program)?;
+        self.check("keep descriptors of ours open in", kept).map(|_| ())
+    }
+
+    /// Filters the calls of a program that has no filter yet; the filter's listener.
+    fn filter(&self, control: &Control) -> Result<Option<i64>> {
+        if self.session.listener.is_some() {
+            return Ok(None);
+        }
+        let program = Control::ranges_address() + 1024;
+        process_vm::write(self.pid, program, &seccomp::program(program, self.session.own_fds))?;
+        let result = self.install(control, seccomp::INSTALL_FLAGS as i64, program)?;
+        self.filtered(result).map(Some)
     }
 
     /// The listener of the filter that was asked for.
@@ -207,14 +252,14 @@ impl Opening<'_> {
         self.check("filter the system calls of", result)
     }
 
-    /// Moves them to numbers that the program does not use: the first of them, and each.
+    /// Moves them to numbers that the program does not use, and lets it have as many as before.
     fn move_up(
         &self,
         control: &Control,
+        limit: Limit,
         opened: &[i64],
         listener: Option<i64>,
-    ) -> Result<(u32, Vec<i64>)> {
-        let limit = self.raise_limit(control)?;
+    ) -> Result<Vec<i64>> {
         let own = i64::from(limit.first);
         const DUPLICATE: i64 = 0;
         const DUPLICATE_CLOEXEC: i64 = 1030;
@@ -223,11 +268,10 @@ impl Opening<'_> {
         // The listener stays open over exec: the next program inherits the filter.
         calls.extend(listener.map(|fd| [FCNTL, fd, DUPLICATE, own, 0, 0, 0]));
         let duplicates = self.injection.list(control, &calls)?;
-        let closes: Vec<[i64; 7]> =
-            opened.iter().copied().chain(listener).map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0]).collect();
-        self.injection.list(control, &closes)?;
+        let low: Vec<i64> = opened.iter().copied().chain(listener).collect();
+        self.close(control, &low)?;
         limit.restore(self.pid, self.injection, control)?;
-        let moved: Vec<i64> = duplicates
+        duplicates
             .iter()
             .map(|&fd| {
                 let fd = self.check("open descriptors in", fd)?;
@@ -237,8 +281,7 @@ impl Opening<'_> {
                 let why = format!("it uses descriptor {own} and following itself");
                 Err(Error::new(Kind::Busy, "trace", format_args!("process {}", self.pid), why))
             })
-            .collect::<Result<_>>()?;
-        Ok((limit.first, moved))
+            .collect()
     }
 
     /// Lets the program have descriptors as high as ours. Where its hard limit is lower and may not be raised (without
@@ -255,11 +298,12 @@ impl Opening<'_> {
         let (soft, hard) = (word(0), word(8));
         let own = (soft, hard);
         if soft >= needed {
-            return Ok(Limit { first: self.session.own_fds, own, raised: None });
+            return Ok(Limit { first: self.session.own_fds, own, raised: None, among: false });
         }
         if hard >= needed || set_limit(self.pid, (needed, needed)).is_ok() {
             let raised = (needed, hard.max(needed));
-            let limit = Limit { first: self.session.own_fds, own, raised: Some(raised) };
+            let first = self.session.own_fds;
+            let limit = Limit { first, own, raised: Some(raised), among: false };
             if hard >= needed {
                 limit.set(self.pid, self.injection, control, raised)?;
             }
@@ -275,12 +319,8 @@ impl Opening<'_> {
         }
         let first = (hard - ours) as u32;
         let raised = (hard, hard);
-        let limit = Limit { first, own, raised: Some(raised) };
+        let limit = Limit { first, own, raised: Some(raised), among: true };
         limit.set(self.pid, self.injection, control, raised)?;
-        let program = text as u64 + 1024;
-        process_vm::write(self.pid, program, &seccomp::keeping(program, first))?;
-        let kept = self.injection.list(control, &[[SECCOMP, 1, 0, program as i64, 0, 0, 0]])?[0];
-        self.check("keep descriptors of ours open in", kept)?;
         Ok(limit)
     }
 }
