@@ -10,15 +10,20 @@
 //!
 //! A process's group is the path in `/proc/PID/cgroup` below the mount point of the hierarchy, less
 //! the part of the path that the mount itself starts at (`/proc/self/mountinfo`).
+//!
+//! A group that is made here is locked (`flock`) for as long as its maker lives. One of ours that nobody holds was left
+//! by a killed pagemill; whoever makes the next at that place removes it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use pagemill_model::Pid;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::error::present;
 use crate::{Error, Kind, Linux, Result};
@@ -220,7 +225,7 @@ impl Group {
         Ok(())
     }
 
-    /// Creates a group named `name` for an experiment that starts from this one. Tried in turn: the
+    /// Creates a group named `pagemill-NAME` for an experiment that starts from this one. Tried in turn: the
     /// top of the hierarchy, beside this group, inside it. It is removed when dropped.
     pub fn create(&self, name: &str) -> Result<Child> {
         let beside = self.directory.parent().filter(|parent| parent.starts_with(&self.mount));
@@ -250,11 +255,18 @@ impl Group {
                     .map_err(|error| Error::io("write +memory to", control.display(), error))?;
             }
         }
-        let directory = place.join(name);
-        fs::create_dir(&directory)
-            .map_err(|error| Error::io("create", directory.display(), error))?;
-        let group = Group { version: self.version, directory, mount: self.mount.clone() };
-        Ok(Child { group })
+        remove_left(place);
+        let directory = place.join(format!("{OURS}{name}"));
+        let failed = |error| Error::io("create", directory.display(), error);
+        loop {
+            fs::create_dir(&directory).map_err(failed)?;
+            let held = File::open(&directory).map_err(failed)?;
+            // Until it is locked another may take it for left.
+            if is_locked(&held, &directory) {
+                let group = Group { version: self.version, directory, mount: self.mount.clone() };
+                return Ok(Child { group, _held: held });
+            }
+        }
     }
 
     fn read(&self, name: &str) -> Result<String> {
@@ -312,10 +324,34 @@ fn pairs(text: &str) -> BTreeMap<String, u64> {
     text.lines().filter_map(pair).collect()
 }
 
+/// What the names of groups begin with that are made here.
+const OURS: &str = "pagemill-";
+
+/// Locks a group, and says whether it is ours then: nobody held it, and it is still the one of this name.
+fn is_locked(held: &File, directory: &Path) -> bool {
+    let locked = flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let number = |metadata: std::io::Result<fs::Metadata>| metadata.map(|is| is.ino()).ok();
+    locked && number(held.metadata()) == number(fs::metadata(directory))
+}
+
+/// Removes the empty groups of ours in `place` that nobody holds: their makers were killed.
+fn remove_left(place: &Path) {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(OURS));
+    for directory in ours.map(|entry| entry.path()) {
+        if File::open(&directory).is_ok_and(|held| is_locked(&held, &directory)) {
+            // One with processes in it stays.
+            let _ = fs::remove_dir(&directory);
+        }
+    }
+}
+
 /// A group that was created here and goes when this is dropped, once no process is left in it.
 #[derive(Debug)]
 pub struct Child {
     group: Group,
+    /// Locked.
+    _held: File,
 }
 
 impl std::ops::Deref for Child {
@@ -443,7 +479,7 @@ mod tests {
     #[test]
     fn a_child_group_of_version_2_is_made_where_the_controller_is_passed_on_and_removed_again() {
         let (_root, linux) = tree(V2);
-        let child = linux.memory_cgroup(Pid(7)).unwrap().create("pagemill-test").unwrap();
+        let child = linux.memory_cgroup(Pid(7)).unwrap().create("test").unwrap();
         let directory = child.directory().to_owned();
         assert!(directory.ends_with("sys/fs/cgroup/pagemill-test"), "{}", directory.display());
         assert!(directory.is_dir());
@@ -451,11 +487,26 @@ mod tests {
         assert!(!directory.exists());
     }
 
+    /// A run that was killed left its group until the next boot.
+    #[test]
+    fn what_a_killed_maker_left_is_removed_by_the_next_and_what_is_held_stays() {
+        let (root, linux) = tree(V2);
+        let group = linux.memory_cgroup(Pid(7)).unwrap();
+        let place = root.path().join("sys/fs/cgroup");
+        let (left, foreign) = (place.join("pagemill-1-2"), place.join("other"));
+        fs::create_dir(&left).unwrap();
+        fs::create_dir(&foreign).unwrap();
+        let held = group.create("held").unwrap();
+        assert!(!left.exists());
+        let next = group.create("next").unwrap();
+        assert!(held.directory().is_dir() && next.directory().is_dir() && foreign.is_dir());
+    }
+
     /// On the running kernel, where that is allowed.
     #[test]
     fn a_process_started_inside_a_group_is_charged_to_it() {
         let group = Linux::live().memory_cgroup(Pid::own());
-        let name = format!("pagemill-test-{}", Pid::own());
+        let name = format!("test-{}", Pid::own());
         let child = match group.and_then(|group| group.create(&name)) {
             Ok(child) => child,
             Err(error) => return eprintln!("skipped: {error}"),

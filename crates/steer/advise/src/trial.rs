@@ -231,7 +231,7 @@ impl Stage<'_> {
 fn group(linux: &Linux) -> Option<cgroup::Child> {
     let mine = linux.memory_cgroup(Pid::own()).ok()?;
     let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
-    mine.create(&format!("pagemill-{}-{since}", std::process::id())).ok()
+    mine.create(&format!("{}-{since}", std::process::id())).ok()
 }
 
 /// What was seen of a run while it ran.

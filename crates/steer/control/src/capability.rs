@@ -404,7 +404,7 @@ fn cgroup(linux: &Linux) -> Found {
     };
     let place = format!("version {}, {}", group.version() as u8 + 1, group.directory().display());
     let readable = group.charge();
-    match (&readable, group.create(&format!("pagemill-doctor-{}", std::process::id()))) {
+    match (&readable, group.create(&format!("doctor-{}", std::process::id()))) {
         (Err(error), Err(_)) => Found::missing(format!("{place}: {error}"), DELEGATE),
         (_, Ok(child)) => match child.charge() {
             Ok(charge) => {

@@ -165,7 +165,7 @@ impl Stage<'_> {
     fn group(&self) -> Option<cgroup::Child> {
         let unique = self.linux.memory_cgroup(Pid::own()).ok()?;
         let since = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
-        unique.create(&format!("pagemill-{}-{since}", std::process::id())).ok()
+        unique.create(&format!("{}-{since}", std::process::id())).ok()
     }
 
     fn command(&self, arm: &Arm, program: &Program, group: Option<&cgroup::Child>) -> Command {
