@@ -1,6 +1,6 @@
-//! The heap on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows neither
-//! the helper's `clone` nor userfaultfd, so nothing is compacted there: allocation, threads and fork are what is
-//! tested.
+//! The libraries on 64-bit Arm, in pages of 4, 16 and 64 KiB, under QEMU's user-mode emulator. The emulator knows
+//! neither the helper's `clone` nor userfaultfd, so nothing is compacted or provided ahead there: allocation, threads
+//! and fork are what is tested.
 //!
 //! What is not installed (the target of the compiler, the cross compiler, the emulator) is named, and the test is
 //! skipped.
@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
@@ -39,29 +40,38 @@ fn missing() -> Option<String> {
     }
 }
 
-fn library() -> PathBuf {
+/// The library of this name, built for it with those that are not for x86-64 alone.
+fn library(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--profile", "preload", "-p", "pagemill-preload-heap"])
+        .args(["-p", "pagemill-preload-prefault", "-p", "pagemill-preload-trim"])
         .args(["--target", TARGET, "--target-dir"])
         .arg(target)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
         .status()
         .unwrap();
-    assert!(built.success(), "the preload library does not build for {TARGET}");
-    target.join(TARGET).join("preload/libpagemill_heap.so")
+    assert!(built.success(), "the preload libraries do not build for {TARGET}");
+    target.join(TARGET).join("preload").join(name)
 }
 
 fn program(name: &str) -> PathBuf {
+    // Another test may be about to run the one that is written here.
+    static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(name);
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("aarch64-{name}.bin"));
-    let compiled = Command::new(COMPILER)
+    if compiled.contains(&binary) {
+        return binary;
+    }
+    let status = Command::new(COMPILER)
         .args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"])
         .args([&binary, &source])
         .status()
         .unwrap();
-    assert!(compiled.success(), "{name} does not compile");
+    assert!(status.success(), "{name} does not compile");
+    compiled.push(binary.clone());
     binary
 }
 
@@ -99,19 +109,20 @@ fn alignments(library: &Path) -> Vec<u64> {
     last.map(|align| u64::from_str_radix(align.trim_start_matches("0x"), 16).unwrap()).collect()
 }
 
+/// What a program printed, without what the emulator itself does: it leaves an errno behind where its pages are not the
+/// machine's.
+fn answers(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with("success leaves errno")).collect()
+}
+
 #[test]
 fn programs_run_on_the_heap_in_pages_of_each_size() {
     if let Some(why) = missing() {
         eprintln!("skipped: {why}");
         return;
     }
-    let library = library();
+    let library = library("libpagemill_heap.so");
     let (semantics, crossing) = (program("semantics.c"), program("crossing.c"));
-    // The emulator itself leaves an errno behind where its pages are not the machine's.
-    let answers = |text: String| -> Vec<String> {
-        let lines = text.lines().filter(|line| !line.starts_with("success leaves errno"));
-        lines.map(str::to_owned).collect()
-    };
     let alignments = alignments(&library);
     assert!(!alignments.is_empty());
     assert!(
@@ -119,7 +130,8 @@ fn programs_run_on_the_heap_in_pages_of_each_size() {
         "does not load in pages of 64 KiB: {alignments:?}"
     );
     for page in [MACHINES_PAGE, "16384", "65536"] {
-        let expected = answers(printed(&semantics, page, None).unwrap());
+        let native = printed(&semantics, page, None).unwrap();
+        let expected = answers(&native);
         assert!(expected.len() > 20, "{expected:?}");
         for configuration in ["0n", "2y", "h"] {
             let ours = Some((&*library, configuration));
@@ -131,8 +143,34 @@ fn programs_run_on_the_heap_in_pages_of_each_size() {
                 );
                 continue;
             };
-            assert_eq!(answers(told), expected, "{page} {configuration}");
+            assert_eq!(answers(&told), expected, "{page} {configuration}");
             assert_eq!(crossed, format!("damaged 0, child 0, page {page}\n"), "{configuration}");
+        }
+    }
+}
+
+#[test]
+fn programs_run_with_the_libraries_that_leave_them_their_own_malloc() {
+    if let Some(why) = missing() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let semantics = program("semantics.c");
+    for name in ["libpagemill_trim.so", "libpagemill_prefault.so"] {
+        let library = library(name);
+        let aligned = alignments(&library);
+        assert!(
+            !aligned.is_empty() && aligned.iter().all(|align| *align >= 65_536),
+            "{name}: {aligned:?}"
+        );
+        for page in [MACHINES_PAGE, "16384", "65536"] {
+            let native = printed(&semantics, page, None).unwrap();
+            match printed(&semantics, page, Some((&library, "0n"))) {
+                Some(told) => assert_eq!(answers(&told), answers(&native), "{name} {page}"),
+                None => {
+                    eprintln!("skipped: in pages of {page} bytes the emulator cannot load {name}")
+                }
+            }
         }
     }
 }
