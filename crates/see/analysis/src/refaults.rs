@@ -1,10 +1,10 @@
 //! How often pages come back that a fast memory of some size could not keep: the miss curve of an access trace.
 //!
 //! Fast memory keeps the pages that were used last (LRU). A touch of a page *comes back* to a memory of `n` pages if
-//! `n` or more pages, itself among them, were touched since its touch before. A recording tells which pages were touched
-//! in an interval and not in which order, so all pages of both intervals and of those between them count: no order
-//! makes more of them come back. One pass gives the curve for all sizes (Mattson et al., Evaluation techniques for
-//! storage hierarchies, 1970), by a Fenwick tree over intervals.
+//! `n` or more pages, itself among them, were touched since its touch before. A recording tells which pages were
+//! touched in an interval and not in which order, so all pages of both intervals and of those between them count: no
+//! order makes more of them come back. One pass gives the curve for all sizes (Mattson et al., Evaluation techniques
+//! for storage hierarchies, 1970), by a Fenwick tree over intervals.
 //!
 //! Always true: more memory makes no page more come back; memory for all pages none; the first touch of a page is none.
 
