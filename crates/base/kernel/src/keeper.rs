@@ -108,6 +108,15 @@ impl Keeper {
         self.0.count.store(count, Ordering::Release);
     }
 
+    /// One more, which has just been started.
+    pub fn also(&self, mapper: Pid, process: Pid) {
+        let count = self.0.count.load(Ordering::Relaxed);
+        if let Some(slot) = self.0.mappers.get(count as usize) {
+            slot.store(u64::from(mapper.0) << 32 | u64::from(process.0), Ordering::Relaxed);
+            self.0.count.store(count + 1, Ordering::Release);
+        }
+    }
+
     /// The number of a call that was received a moment ago.
     pub fn note(&self, call: u64) {
         if call != 0 {

@@ -54,7 +54,7 @@ impl Tracer {
                 ptrace::resume_to_system_call(forker, 0)?;
                 ptrace::wait_for(forker, PATIENCE)?;
                 self.unanswered.extend(process.dismiss(&self.linux, self.session.keeper.as_ref()));
-                process.revive(forker)?;
+                process.revive(forker, self.session.keeper.as_ref())?;
                 process.freeze(&self.linux)?;
             }
             (process.inherited()?, watched)

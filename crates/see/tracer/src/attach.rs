@@ -249,7 +249,7 @@ impl Tracer {
                 Some(thread) if all => {
                     let revived = !silent.contains(&pid) || {
                         process.dismiss(&self.linux, self.session.keeper.as_ref());
-                        process.revive(thread).is_ok()
+                        process.revive(thread, self.session.keeper.as_ref()).is_ok()
                     };
                     if revived && let Ok(interval) = process.tick(now, true) {
                         let _ = sink.interval(interval);

@@ -25,6 +25,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::injected::{self, Control, Image, Shared};
+use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::process::Lifted;
@@ -135,12 +136,14 @@ pub(crate) fn start(
     linux: &Linux,
     pid: Pid,
     by: &Injection,
-    control: &Control,
+    (control, keeper): (&Control, Option<&Keeper>),
 ) -> Result<(Pid, Option<Pid>)> {
     let nested = linux.numbers(pid)?.len() > 1;
     let injector = by.clone(false)?;
     if !nested {
         let mapper = by.clone(true)?;
+        // From now on it may receive the calls of others, and die with us.
+        keeper.into_iter().for_each(|keeper| keeper.also(mapper, pid));
         control.wait_ready(&control.injector_ready, PATIENCE)?;
         control.wait_ready(&control.mapper_ready, PATIENCE)?;
         return Ok((injector, Some(mapper)));
@@ -156,12 +159,12 @@ pub(crate) fn start(
 
 impl Process {
     /// Another injector and mapper in place of those that were dismissed, by `thread`, which is stopped.
-    pub(crate) fn revive(&mut self, thread: Pid) -> Result<()> {
+    pub(crate) fn revive(&mut self, thread: Pid, keeper: Option<&Keeper>) -> Result<()> {
         self.control.begin_again();
         let site = Site::find(&self.linux, self.pid)?;
         let injection = Injection::with_way_back(thread, &site)?;
-        let started = start(&self.linux, self.pid, &injection, &self.control);
-        (self.injector, self.mapper) = started?;
+        (self.injector, self.mapper) =
+            start(&self.linux, self.pid, &injection, (&self.control, keeper))?;
         self.injector_on.set(None);
         self.revived = true;
         Ok(())
@@ -260,7 +263,8 @@ impl Conversion<'_> {
 
     /// Starts injector and mapper.
     fn start(&self, control: &Control) -> Result<(Pid, Option<Pid>)> {
-        start(self.linux, self.pid, self.injection, control)
+        let keeper = self.session.keeper.as_ref();
+        start(self.linux, self.pid, self.injection, (control, keeper))
     }
 
     /// What was changed of a program that has not begun, or of a child: private again, over the file that nobody else
