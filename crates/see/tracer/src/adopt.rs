@@ -11,10 +11,15 @@ use crate::child::Child;
 use crate::convert::{Origin, convert};
 use crate::interval::now;
 use crate::pins::pins;
+use crate::process::Process;
 use crate::stopped::calm;
 use crate::trace::{Sink, Untraced};
 use crate::tracer::Tracer;
 use crate::{PATIENCE, SOON};
+
+/// How long until a process whose threads did not stop is asked again, at first and at last.
+const LATE: Duration = Duration::from_millis(100);
+const LATEST: Duration = Duration::from_secs(2);
 
 /// Bytes of data up to which a child's memory is copied, with all its threads stopped.
 const LARGEST: u64 = 256 << 20;
@@ -182,16 +187,28 @@ impl Tracer {
         }
         // Nor are pages replaced that the kernel holds: the memory stays frozen.
         if !matches!(pins(&self.linux, parent, Some(process.own_fds)), Ok(None)) {
+            process.late = None;
             return Ok(());
         }
         let threads = self.siblings(parent, Pid(0));
-        if self.hold(&threads, SOON)
-            && let Some(process) = self.processes.get_mut(&parent)
-        {
-            process.thaw(&self.linux)?;
+        let stopped = self.hold(&threads, SOON);
+        if let Some(process) = self.processes.get_mut(&parent) {
+            let wait = process.late.map_or(LATE, |(_, wait)| (2 * wait).min(LATEST));
+            process.late = (!stopped).then(|| (Instant::now() + wait, wait));
+            if stopped {
+                process.thaw(&self.linux)?;
+            }
         }
-        // One that could not be stopped keeps the memory frozen until the next child has gone.
         self.release(parent);
         Ok(())
+    }
+
+    /// Tries again to share the memory of processes whose threads did not stop for it.
+    pub(crate) fn thaw_late(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let due = |process: &&Process| process.late.is_some_and(|(due, _)| now >= due);
+        let due: Vec<Pid> =
+            self.processes.values().filter(due).map(|process| process.pid).collect();
+        due.into_iter().try_for_each(|pid| self.thaw_unread(pid))
     }
 }

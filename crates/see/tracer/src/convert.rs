@@ -240,6 +240,7 @@ impl Conversion<'_> {
             mapper: changed.mapper,
             lock: changed.lock,
             sharers: Vec::new(),
+            late: None,
             fork_advice: Vec::new(),
             fork_words: BTreeMap::new(),
             pending: Vec::new(),

@@ -159,6 +159,7 @@ impl Tracer {
         if self.left().is_zero() && !(self.ended.is_some() && self.threads.is_empty()) {
             self.tick(sink)?;
             self.adopt(sink)?;
+            self.thaw_late()?;
         }
         Ok(())
     }

@@ -81,6 +81,8 @@ pub(crate) struct Process {
     pub(crate) lock: File,
     /// Children that still read `memory`, until when nobody may write it.
     pub(crate) sharers: Vec<Pid>,
+    /// When to share the memory again, and how long to wait after that, if its threads did not stop for it.
+    pub(crate) late: Option<(Instant, Duration)>,
     /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
     pub(crate) fork_advice: Vec<(u64, u64, u64)>,
     /// Forks that were asked for, by thread: what the kernel writes.

@@ -373,6 +373,19 @@ if any(early[k * 4096] != k % 256 for k in range(1024)): wrong.append("early")
 print("rounds", min(rounds) > 0, "wrong", wrong[:5], flush=True)
 "#;
 
+/// Its memory stayed private, and each page told as kept, until the next child ended.
+#[test]
+fn memory_that_no_child_reads_is_dropped_again_although_a_thread_did_not_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory, "late", &["-pthread"]) else { return };
+    let Some(run) = trace(&[&program], Options::default()) else { return };
+    assert_eq!(run.ended, Ended::Exited(0));
+    let intervals = run.seen.intervals.iter().filter(|interval| interval.process == run.pid);
+    let kept: Vec<u64> = intervals.map(|interval| interval.kept).collect();
+    assert!(kept.iter().any(|&kept| kept > 0), "{kept:?}");
+    assert_eq!(kept.last(), Some(&0), "{kept:?}");
+}
+
 #[test]
 fn a_running_program_is_taken_over_and_let_go_without_noticing() {
     watch_dog();
