@@ -17,6 +17,7 @@
 //! Properties: no kernel thread of somebody else is stopped or reconfigured; after a monitor is dropped,
 //! there are as many kernel threads as before, none.
 
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::time::Duration;
 
@@ -52,12 +53,12 @@ pub enum State {
 }
 
 /// What to watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The virtual memory of a process.
     Process(Pid),
-    /// Physical memory, from the first to the last address.
-    Physical(u64, u64),
+    /// Physical memory, by its addresses.
+    Physical(Range<u64>),
 }
 
 /// What to do with the regions that fit.
@@ -77,7 +78,7 @@ pub struct Scheme {
     /// What to do.
     pub action: Action,
     /// Least and most sampling intervals of an aggregation in which a region was seen accessed.
-    pub accesses: (u64, u64),
+    pub accesses: RangeInclusive<u64>,
     /// Least number of aggregations for which it has been like that.
     pub age: u64,
     /// Bytes that may be acted on a second.
@@ -89,7 +90,7 @@ pub struct Scheme {
 impl Scheme {
     /// The scheme that only counts.
     pub const fn counting() -> Self {
-        let accesses = (0, u64::MAX);
+        let accesses = 0..=u64::MAX;
         Self { action: Action::Stat, accesses, age: 0, bytes_per_second: None, cgroup: None }
     }
 }
@@ -194,7 +195,7 @@ pub fn left_over(directory: &Path) -> Result<bool> {
 pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
     let scheme = Scheme {
         action: Action::Stat,
-        accesses: (0, u64::MAX),
+        accesses: 0..=u64::MAX,
         age: 0,
         bytes_per_second: None,
         cgroup: None,
@@ -249,7 +250,7 @@ impl Monitor {
             Self { linux: linux.clone(), watches: watches.to_vec(), _loan: loan, _stat: stat };
         linux.write(COUNT, &watches.len().to_string())?;
         for (at, watch) in watches.iter().enumerate() {
-            monitor.configure(at, watch.target, attributes, &watch.schemes)?;
+            monitor.configure(at, &watch.target, attributes, &watch.schemes)?;
             monitor.command(at, "on")?;
         }
         Ok(monitor)
@@ -335,7 +336,7 @@ impl Monitor {
     fn configure(
         &self,
         at: usize,
-        target: Target,
+        target: &Target,
         attributes: Attributes,
         schemes: &[Scheme],
     ) -> Result<()> {
@@ -359,7 +360,7 @@ impl Monitor {
         Ok(())
     }
 
-    fn set_target(&self, context: &str, target: Target) -> Result<()> {
+    fn set_target(&self, context: &str, target: &Target) -> Result<()> {
         let linux = &self.linux;
         linux.write(format!("{context}/targets/nr_targets"), "1")?;
         match target {
@@ -369,7 +370,7 @@ impl Monitor {
                     .map_err(|error| unsupported("the operations vaddr", error))?;
                 linux.write(format!("{context}/targets/0/pid_target"), &pid.to_string())
             }
-            Target::Physical(start, end) => {
+            Target::Physical(Range { start, end }) => {
                 linux
                     .write(format!("{context}/operations"), "paddr")
                     .map_err(|error| unsupported("the operations paddr", error))?;
@@ -400,7 +401,11 @@ impl Monitor {
             linux.write(format!("{pattern}/{name}/min"), &least.to_string())
         };
         most(0, u64::MAX, "sz")?;
-        most(scheme.accesses.0, scheme.accesses.1.min(u32::MAX.into()), "nr_accesses")?;
+        most(
+            *scheme.accesses.start(),
+            (*scheme.accesses.end()).min(u32::MAX.into()),
+            "nr_accesses",
+        )?;
         most(scheme.age, u32::MAX.into(), "age")?;
         if let Some(bytes) = scheme.bytes_per_second {
             linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
@@ -512,12 +517,12 @@ mod tests {
         };
         let all = Scheme {
             action: Action::Stat,
-            accesses: (0, u64::MAX),
+            accesses: 0..=u64::MAX,
             age: 0,
             bytes_per_second: None,
             cgroup: None,
         };
-        let watch = Watch { target: Target::Physical(1 << 20, 512 << 20), schemes: vec![all] };
+        let watch = Watch { target: Target::Physical(1 << 20..512 << 20), schemes: vec![all] };
         let monitor = match Monitor::start(&linux, journals.path(), &[watch], attributes) {
             Ok(monitor) => monitor,
             Err(error) => return eprintln!("skipped: {error}"),

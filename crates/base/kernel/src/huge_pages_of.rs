@@ -40,10 +40,10 @@ impl Pages {
     /// The runs of present pages in a range, in order.
     pub fn runs(&self, start: u64, end: u64) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
-        self.pagemap.scan(
+        self.pagemap.scan_any(
             start,
             end,
-            (pagemap::PRESENT, 0),
+            pagemap::PRESENT,
             pagemap::PRESENT | pagemap::HUGE,
             |region| {
                 let huge = region.categories & pagemap::HUGE != 0;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_model::Pid;
 
+use crate::pagemap::Region;
 use crate::{Error, Kind, Result};
 
 mod built {
@@ -129,20 +130,15 @@ pub struct Image {
 #[derive(Debug)]
 struct Segment([AtomicU64; 4]);
 
-/// Pages that were touched: first address, end, categories of `PAGEMAP_SCAN`.
+/// A [`Region`] of touched pages: first address, end, categories of `PAGEMAP_SCAN`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Region([AtomicU64; 3]);
+struct Logged([AtomicU64; 3]);
 
-impl Region {
-    /// Start, end and categories.
-    pub fn get(&self) -> (u64, u64, u64) {
-        let [start, end, categories] = &self.0;
-        (
-            start.load(Ordering::Relaxed),
-            end.load(Ordering::Relaxed),
-            categories.load(Ordering::Relaxed),
-        )
+impl Logged {
+    fn get(&self) -> Region {
+        let [start, end, categories] = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Region { start, end, categories }
     }
 }
 
@@ -225,8 +221,8 @@ pub struct Control {
     pub notification: Notification,
     response: [AtomicU64; 3],
     segments: [Segment; SEGMENTS],
-    log: [Region; LOG],
-    scan: [Region; SCAN],
+    log: [Logged; LOG],
+    scan: [Logged; SCAN],
     commands: [Command; COMMANDS],
     list: [Command; COMMANDS],
     pub ranges: [Range; RANGES],
@@ -402,7 +398,7 @@ impl Control {
     }
 
     /// Takes the touched pages out of the log.
-    pub fn take_log(&self) -> Vec<(u64, u64, u64)> {
+    pub fn take_log(&self) -> Vec<Region> {
         let tail = self.log_tail.load(Ordering::Acquire);
         let head = self.log_head.load(Ordering::Relaxed);
         let count = tail.wrapping_sub(head);

@@ -7,6 +7,7 @@
 //! values are absent.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::error::present;
 use crate::{Error, Linux, Result};
@@ -74,9 +75,8 @@ impl Linux {
         ids.into_iter().map(|id| self.memory_node(id, &online, &tiers)).collect()
     }
 
-    /// First physical address of a node's memory, and the first after its last; what lies between may have
-    /// holes.
-    pub fn node_addresses(&self, id: u32) -> Result<(u64, u64)> {
+    /// The physical addresses of a node's memory; there may be holes.
+    pub fn node_addresses(&self, id: u32) -> Result<Range<u64>> {
         const BLOCK: &str = "/sys/devices/system/memory/block_size_bytes";
         let at = format!("{NODES}/node{id}");
         let text = self.read(BLOCK)?;
@@ -89,7 +89,7 @@ impl Linux {
         };
         let blocks: Vec<u64> = entries.flatten().filter_map(block).collect();
         match (blocks.iter().min(), blocks.iter().max()) {
-            (Some(first), Some(last)) => Ok((first * size, (last + 1) * size)),
+            (Some(first), Some(last)) => Ok(first * size..(last + 1) * size),
             _ => Err(Error::malformed(at, "it has no blocks of memory")),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         let size = linux.path("/sys/devices/system/memory/block_size_bytes");
         std::fs::create_dir_all(size.parent().unwrap()).unwrap();
         std::fs::write(size, "8000000\n").unwrap();
-        assert_eq!(linux.node_addresses(1).unwrap(), (1 << 30, 2 << 30));
+        assert_eq!(linux.node_addresses(1).unwrap(), 1 << 30..2 << 30);
         assert!(linux.node_addresses(0).is_err());
     }
 

@@ -56,6 +56,15 @@ impl Region {
     }
 }
 
+/// Which categories a region has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Categories {
+    /// All of these,
+    pub all: u64,
+    /// and any of these, unless that is 0.
+    pub any: u64,
+}
+
 #[repr(C)]
 struct Argument {
     size: u64,
@@ -93,17 +102,17 @@ impl Pagemap {
         Ok(Self { file, pid })
     }
 
-    /// Hands each region of `start..end` that has all categories of the first mask, and any of the second unless that
-    /// is 0, to `each`, in address order; of its categories those in `returned`.
+    /// Hands each region of `start..end` that has the categories of `with` to `each`, in address order; of its
+    /// categories those in `returned`.
     pub fn scan(
         &self,
         start: u64,
         end: u64,
-        masks: (u64, u64),
+        with: Categories,
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(PageRange { start, end }, masks, returned, 0, each)
+        self.walk(PageRange { start, end }, with, returned, 0, each)
     }
 
     /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
@@ -112,12 +121,12 @@ impl Pagemap {
         &self,
         start: u64,
         end: u64,
-        masks: (u64, u64),
+        with: Categories,
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
         const WRITE_PROTECT: u64 = 1;
-        self.walk(PageRange { start, end }, masks, returned, WRITE_PROTECT, each)
+        self.walk(PageRange { start, end }, with, returned, WRITE_PROTECT, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
@@ -129,13 +138,13 @@ impl Pagemap {
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(PageRange { start, end }, (0, any), returned, 0, each)
+        self.walk(PageRange { start, end }, Categories { all: 0, any }, returned, 0, each)
     }
 
     fn walk(
         &self,
         PageRange { mut start, end }: PageRange,
-        (mask, any): (u64, u64),
+        with: Categories,
         returned: u64,
         flags: u64,
         mut each: impl FnMut(Region),
@@ -152,8 +161,8 @@ impl Pagemap {
                 vec_len: buffer.len() as u64,
                 max_pages: 0,
                 category_inverted: 0,
-                category_mask: mask,
-                category_anyof_mask: any,
+                category_mask: with.all,
+                category_anyof_mask: with.any,
                 return_mask: returned,
             };
             // SAFETY: `argument` has the layout of `struct pm_scan_arg` and lives through the call; `vec`
@@ -179,7 +188,7 @@ impl Pagemap {
     /// none in memory of files either.
     pub fn guards(&self, start: u64, end: u64) -> Vec<PageRange> {
         let mut guards = Vec::new();
-        let found = self.scan(start, end, (GUARD, 0), GUARD, |region| guards.push(region.range()));
+        let found = self.scan_any(start, end, GUARD, GUARD, |region| guards.push(region.range()));
         if found.is_err() {
             guards.clear();
         }
@@ -268,10 +277,10 @@ mod tests {
             (Err(error), _) | (_, Err(error)) => assert_eq!(error.kind(), Kind::Permission),
         }
         let mut regions = Vec::new();
-        match me.scan(
+        match me.scan_any(
             first as u64,
             (first + 8 * page) as u64,
-            (0, MAPPED),
+            MAPPED,
             PRESENT | FILE,
             |region| regions.push(region),
         ) {

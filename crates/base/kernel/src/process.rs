@@ -361,26 +361,35 @@ fn parse_status(text: &str) -> Option<Status> {
 pub fn same_memory(one: Pid, other: Pid) -> Option<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: the call takes numbers only.
-    let answer = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) };
+    let answer = unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, KCMP_VM, 0, 0) };
     (answer >= 0).then_some(answer == 0)
 }
 
-/// How many descriptors process `pid` may have: the soft and the hard limit.
-pub fn descriptor_limit(pid: Pid) -> Result<(u64, u64)> {
+/// How many descriptors a process may have (`RLIMIT_NOFILE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorLimit {
+    /// The limit in force.
+    pub soft: u64,
+    /// How far the process may raise it.
+    pub hard: u64,
+}
+
+/// How many descriptors process `pid` may have.
+pub fn descriptor_limit(pid: Pid) -> Result<DescriptorLimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set; `limit` is valid for writes.
     let done = unsafe {
         libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit)
     };
     if done == 0 {
-        return Ok((limit.rlim_cur, limit.rlim_max));
+        return Ok(DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max });
     }
     Err(Error::last("read", format_args!("the limits of process {pid}")))
 }
 
-/// Sets the soft and the hard limit of descriptors of process `pid`.
-pub fn set_descriptor_limit(pid: Pid, (soft, hard): (u64, u64)) -> Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+/// Sets how many descriptors process `pid` may have.
+pub fn set_descriptor_limit(pid: Pid, limit: DescriptorLimit) -> Result<()> {
+    let limit = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
     // SAFETY: `limit` is only read; nothing is written back.
     let done = unsafe {
         libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut())

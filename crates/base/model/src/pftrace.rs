@@ -234,8 +234,17 @@ pub fn encode(layout: Layout, records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// The counts of a `.rejected` file: flags and number; `name` is for messages.
-pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
+/// Faults below the threshold, of which no record was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The flags of the original's layout.
+    pub flags: u64,
+    /// How many had them.
+    pub count: u64,
+}
+
+/// The counts of a `.rejected` file; `name` is for messages.
+pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<Rejected>> {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut counts = Vec::new();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -244,7 +253,8 @@ pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
             let shown = String::from_utf8_lossy(word);
             let pair = shown.split_once(':').and_then(|(flags, count)| {
                 let flags = flags.strip_prefix("0x").unwrap_or(flags);
-                Some((u64::from_str_radix(flags, 16).ok()?, count.parse().ok()?))
+                let flags = u64::from_str_radix(flags, 16).ok()?;
+                Some(Rejected { flags, count: count.parse().ok()? })
             });
             let column = word.as_ptr() as usize - line.as_ptr() as usize + 1;
             counts.push(pair.ok_or_else(|| {
@@ -264,9 +274,9 @@ pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Counts as the bytes of a `.rejected` file.
-pub fn encode_rejected(counts: &[(u64, u64)]) -> Vec<u8> {
+pub fn encode_rejected(counts: &[Rejected]) -> Vec<u8> {
     let words: Vec<String> =
-        counts.iter().map(|(flags, count)| format!("{flags:x}:{count}")).collect();
+        counts.iter().map(|Rejected { flags, count }| format!("{flags:x}:{count}")).collect();
     words.join(" ").into_bytes()
 }
 
@@ -350,7 +360,7 @@ fn original_of(flags: Flags) -> u64 {
 pub fn events(
     layout: Layout,
     records: &[Record],
-    rejected: &[(u64, u64)],
+    rejected: &[Rejected],
     threshold: u64,
     clock: Clock,
 ) -> (FaultSetup, Nanos, Vec<Event>) {
@@ -374,9 +384,9 @@ pub fn events(
         })));
     }
     let at_threshold = u64::from(bucket(clock.nanos(threshold)));
-    for (flags, number) in rejected {
+    for Rejected { flags, count } in rejected {
         let flags = flags_of(*flags, layout);
-        *counts.entry(flags.0).or_default().entry(at_threshold).or_default() += number;
+        *counts.entry(flags.0).or_default().entry(at_threshold).or_default() += count;
     }
     let mut counted = 0;
     for (flags, buckets) in counts {
@@ -451,7 +461,8 @@ impl Export {
     /// The content of the two files.
     pub fn files(&self) -> (Vec<u8>, Vec<u8>) {
         let rest = self.rest.iter().filter(|(_, count)| **count > 0);
-        let rest: Vec<_> = rest.map(|(flags, count)| (*flags, count.unsigned_abs())).collect();
+        let rest = rest.map(|(&flags, count)| Rejected { flags, count: count.unsigned_abs() });
+        let rest: Vec<Rejected> = rest.collect();
         (encode(Layout::Newer, &self.records), encode_rejected(&rest))
     }
 

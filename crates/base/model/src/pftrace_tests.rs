@@ -74,7 +74,8 @@ fn a_foreign_file_is_refused_with_what_was_expected() {
 fn rejected_counts_are_read_and_a_bad_one_named_by_line_and_column() {
     let name = "t.rejected";
     let counts = parse_rejected(name, b"80:1234 20081:7 0x1:2\0\0\0\0").unwrap();
-    assert_eq!(counts, [(0x80, 1234), (0x20081, 7), (1, 2)]);
+    let of = |(flags, count)| Rejected { flags, count };
+    assert_eq!(counts, [(0x80, 1234), (0x20081, 7), (1, 2)].map(of));
     assert_eq!(parse_rejected(name, b"").unwrap(), []);
     let error = parse_rejected(name, b"80:1 \n 81:x").unwrap_err().to_string();
     assert!(error.starts_with("t.rejected: line 2, column 2: \"81:x\": expected"), "{error}");
@@ -87,7 +88,8 @@ fn events_carry_the_meaning_of_the_flags_and_rejected_faults_are_at_the_threshol
     let compacted = 1 | 1 << 17 | 1 << 18 | 1 << 21;
     let all = [record(1_000_000, 2_000_000, compacted), record(9_000_000, 30_000, 1 << 7)];
     let clock = Clock { mhz: 2000 };
-    let (setup, started, events) = events(Layout::Newer, &all, &[(1 << 17, 500)], THRESHOLD, clock);
+    let rejected = [Rejected { flags: 1 << 17, count: 500 }];
+    let (setup, started, events) = events(Layout::Newer, &all, &rejected, THRESHOLD, clock);
     assert_eq!((setup.counted, setup.threshold, started), (502, Nanos(5_000), Nanos(500_000)));
     let Event::Fault(first) = &events[0] else { panic!("{events:?}") };
     let flags = Flags(first.flags.unwrap());
@@ -122,7 +124,8 @@ proptest! {
         // A cycle is a nanosecond, so nothing is rounded.
         let clock = Clock { mhz: 1000 };
         let rejected: BTreeMap<u64, u64> = rejected.into_iter().collect();
-        let rejected: Vec<_> = rejected.into_iter().collect();
+        let rejected: Vec<Rejected> =
+            rejected.into_iter().map(|(flags, count)| Rejected { flags, count }).collect();
         let (_, _, events) = events(Layout::Newer, &all, &rejected, THRESHOLD, clock);
         let mut export = Export::new(clock);
         events.iter().for_each(|event| export.event(event));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use pagemill_analysis::addresses::ProcessAddress;
 use pagemill_analysis::page_heat::{MOST, PageHeat, PageHeatFold};
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, Fold as _, Nanos, Source as _, page};
@@ -43,8 +44,8 @@ pub fn program(path: &Path, like: &Workload) -> Result<(Workload, bool)> {
             path.display()
         );
     }
-    let page = |((_, address), heat): ((u64, u64), PageHeat)| recorded::Page {
-        address,
+    let page = |(at, heat): (ProcessAddress, PageHeat)| recorded::Page {
+        address: at.address,
         bytes: bytes as f64,
         before: heat.before,
         after: heat.after,

@@ -13,9 +13,10 @@ use pagemill_model::{Access, Event, Fold, Nanos, Touched};
 use rangemap::RangeMap;
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::ProcessPage;
 use crate::faults::label;
-use crate::heat::{Recent, Table};
 use crate::pages::{Laid, runs};
+use crate::recent::{Recent, Table};
 
 /// How often memory was accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ pub struct AccessFold {
     mappings: Laid<String>,
     /// Touched pages of each process by their numbers, and whether they were written.
     touched: Table<u64, RangeMap<u64, bool>>,
-    accesses: Table<(u64, u64), Counts>,
+    accesses: Table<ProcessPage, Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
     lengths: Vec<u64>,
@@ -119,7 +120,7 @@ impl AccessFold {
             ..Counts::default()
         };
         let number = row.address.unwrap_or(0) / self.page;
-        self.accesses.entry((row.pid.unwrap_or(0), number)).or_default().add(one);
+        self.accesses.entry(ProcessPage::new(row.pid.unwrap_or(0), number)).or_default().add(one);
         let (counts, pages) = self.threads.of(row.tid.unwrap_or(0));
         counts.add(one);
         counts.pages = counts.pages.saturating_add(pages.insert(number, ()).is_none().into());
@@ -173,14 +174,17 @@ impl Fold for AccessFold {
                 }
             }
         }
-        for (&(pid, number), counts) in &self.accesses {
+        for (page, counts) in &self.accesses {
             // Samples have no page sets: their pages are those that were sampled.
             let sampled = if self.touched.is_empty() {
                 Counts { pages: 1, written: (counts.writes > 0).into(), ..*counts }
             } else {
                 *counts
             };
-            mappings.entry(self.name(pid, number * self.page)).or_default().add(sampled);
+            mappings
+                .entry(self.name(page.pid, page.vpn.address(self.page)))
+                .or_default()
+                .add(sampled);
             total.add(sampled);
         }
         let mut mappings: Vec<(String, Counts)> = mappings.into_iter().collect();

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
 
+use crate::addresses::ProcessAddress;
 use crate::latency::Histogram;
 use crate::sums::{add, sum};
 
@@ -259,7 +260,7 @@ pub struct FaultFold {
     /// Slow faults of each thread in the last stretch.
     recent: BTreeMap<u64, Stretch>,
     /// Mappings of each process by first address: first address after it, label.
-    layout: BTreeMap<(u64, u64), (u64, String)>,
+    layout: BTreeMap<ProcessAddress, (u64, String)>,
     mappings: BTreeMap<String, PerMapping>,
     intervals: BTreeMap<Nanos, (u64, Option<u32>)>,
 }
@@ -394,10 +395,11 @@ impl FaultFold {
     /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that
     /// no look has seen is the heap's if it is nearer to the heap than to the next mapping above it.
     pub fn label(&self, pid: u64, address: u64) -> String {
-        let below = self.layout.range((pid, 0)..=(pid, address)).next_back();
+        let at = |address| ProcessAddress::new(pid, address);
+        let below = self.layout.range(at(0)..=at(address)).next_back();
         let Some((_, (end, name))) = below else { return "unknown".into() };
-        let above = self.layout.range((pid, address)..=(pid, u64::MAX)).next();
-        let above = above.map(|((_, start), _)| *start);
+        let above = self.layout.range(at(address)..=at(u64::MAX)).next();
+        let above = above.map(|(at, _)| at.address);
         let grown = name == "[heap]"
             && above.is_none_or(|start| address.saturating_sub(*end) < start - address);
         if address < *end || grown { name.clone() } else { "unknown".into() }
@@ -408,14 +410,14 @@ impl FaultFold {
         // What it replaces, in part or whole.
         let stale: Vec<_> = self
             .layout
-            .range((pid, 0)..(pid, end))
+            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
             .filter(|(_, (other_end, _))| *other_end > start)
             .map(|(key, _)| *key)
             .collect();
         for key in stale {
             self.layout.remove(&key);
         }
-        self.layout.insert((pid, start), (end, label(row)));
+        self.layout.insert(ProcessAddress::new(pid, start), (end, label(row)));
     }
 }
 

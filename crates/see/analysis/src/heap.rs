@@ -16,6 +16,8 @@
 //! Always true: a total over the recording is never negative and never forgets an epoch; a value
 //! that was measured nowhere is `None`; means weigh each sample by the time until the next one.
 
+use std::ops::Range;
+
 use pagemill_model::{Bytes, Event, Fold, HeapSample, Nanos};
 
 use crate::sums::add;
@@ -104,7 +106,7 @@ pub struct Pauses {
 impl Pauses {
     /// The bucket of the longest pause: from, up to but not including. `None` if there was none.
     pub fn longest_bucket(&self) -> Option<(Nanos, Nanos)> {
-        bucket_of_share(&self.buckets, 1.0).map(|(from, below)| (Nanos(from), Nanos(below)))
+        bucket_of_share(&self.buckets, 1.0).map(|Range { start, end }| (Nanos(start), Nanos(end)))
     }
 }
 
@@ -113,9 +115,9 @@ fn total(counts: &[u64]) -> u64 {
     counts.iter().fold(0, |sum, count| count.saturating_add(sum))
 }
 
-/// The bucket of a doubling histogram that holds the `share`-quantile: from, up to but not
-/// including, in the histogram's unit. `None` if the histogram is empty.
-pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<(u64, u64)> {
+/// The bucket of a doubling histogram that holds the `share`-quantile, in the histogram's unit. `None` if the
+/// histogram is empty.
+pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<Range<u64>> {
     let total = total(buckets);
     // The rank of the value, counted from one (nearest-rank definition).
     let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
@@ -125,7 +127,7 @@ pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<(u64, u64)> {
         seen >= rank && total > 0
     })?;
     let bound = |index: usize| 1u64.checked_shl(index as u32).unwrap_or(u64::MAX);
-    Some((if index == 0 { 0 } else { bound(index) }, bound(index + 1)))
+    Some(if index == 0 { 0 } else { bound(index) }..bound(index + 1))
 }
 
 /// 1 - live / footprint, see the module's terms. `None` without a footprint.
@@ -270,8 +272,8 @@ impl Durations {
     fn view(&self) -> Option<Pauses> {
         let buckets: Vec<u64> = self.buckets.iter().filter_map(Total::value).collect();
         let percentiles = PAUSE_SHARES.iter().filter_map(|share| {
-            let (from, to) = bucket_of_share(&buckets, *share)?;
-            Some((*share, Nanos(from), Nanos(to)))
+            let Range { start, end } = bucket_of_share(&buckets, *share)?;
+            Some((*share, Nanos(start), Nanos(end)))
         });
         (!self.buckets.is_empty()).then(|| Pauses {
             count: total(&buckets),
@@ -417,7 +419,7 @@ mod tests {
         let counts = [u64::MAX, 1, u64::MAX];
         assert_eq!(total(&counts), u64::MAX);
         assert!(mean_occupancy(&counts).is_some());
-        assert_eq!(bucket_of_share(&counts, 0.5), Some((0, 2)));
+        assert_eq!(bucket_of_share(&counts, 0.5), Some(0..2));
     }
 
     #[test]
@@ -548,8 +550,8 @@ mod tests {
             }
             pauses.sort_unstable();
             let rank = ((share * pauses.len() as f64).ceil() as usize).max(1);
-            let (from, to) = bucket_of_share(&buckets, share).unwrap();
-            prop_assert!((from..to).contains(&pauses[rank - 1]));
+            let bucket = bucket_of_share(&buckets, share).unwrap();
+            prop_assert!(bucket.contains(&pauses[rank - 1]));
         }
 
         #[test]

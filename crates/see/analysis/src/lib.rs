@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accesses;
+pub mod addresses;
 pub mod chunks;
 pub mod cold_stacks;
 pub mod decisions;
@@ -18,6 +19,7 @@ pub mod latency;
 pub mod objects;
 pub mod page_heat;
 mod pages;
+mod recent;
 pub mod refaults;
 pub mod regions;
 pub mod residency;

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use pagemill_model::{Allocation, Event, MappingSample};
 
+use crate::addresses::ProcessAddress;
 use crate::faults::label;
 
 /// A variable of an image.
@@ -93,8 +94,8 @@ pub enum Identity {
     Global(String, String),
     /// By process and call stack.
     Allocation(u64, Vec<u64>),
-    /// By process and first address.
-    Stack(u64, u64),
+    /// By its first address.
+    Stack(ProcessAddress),
     /// By its name.
     Mapping(String),
 }
@@ -115,13 +116,13 @@ pub struct Place {
 pub struct Objects {
     numbers: HashMap<Identity, usize>,
     identities: Vec<Identity>,
-    /// First address after, and number; by process and first address.
-    mappings: BTreeMap<(u64, u64), (u64, usize)>,
-    allocations: BTreeMap<(u64, u64), (u64, usize)>,
+    /// First address after, and number; by first address.
+    mappings: BTreeMap<ProcessAddress, (u64, usize)>,
+    allocations: BTreeMap<ProcessAddress, (u64, usize)>,
     /// Guards below stacks: where they end.
-    guards: BTreeMap<(u64, u64), u64>,
-    /// Where images begin, by process and address.
-    bases: BTreeMap<(u64, u64), usize>,
+    guards: BTreeMap<ProcessAddress, u64>,
+    /// Where images begin.
+    bases: BTreeMap<ProcessAddress, usize>,
     images: HashMap<String, Option<usize>>,
     /// Files and their images.
     known: Vec<(String, Image)>,
@@ -152,11 +153,12 @@ impl Objects {
     /// Takes in a mapping.
     pub fn mapping(&mut self, row: &MappingSample, symbols: &impl Symbols) {
         let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
+        let at = ProcessAddress::new(pid, start);
         let name = row.name.as_deref().unwrap_or_default();
         let permissions = row.permissions.as_deref().unwrap_or_default();
         let stale: Vec<_> = self
             .mappings
-            .range((pid, 0)..(pid, end))
+            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
             .filter(|(_, (other_end, _))| *other_end > start)
             .map(|(key, _)| *key)
             .collect();
@@ -164,18 +166,17 @@ impl Objects {
             self.mappings.remove(&key);
         }
         if name.is_empty() && permissions.starts_with("---") && end.saturating_sub(start) <= GUARD {
-            self.guards.insert((pid, end), start);
+            self.guards.insert(ProcessAddress::new(pid, end), start);
         }
-        let above_guard = name.is_empty()
-            && permissions.starts_with("rw-")
-            && self.guards.contains_key(&(pid, start));
+        let above_guard =
+            name.is_empty() && permissions.starts_with("rw-") && self.guards.contains_key(&at);
         let identity = if name == "[stack]" || above_guard {
-            Identity::Stack(pid, start)
+            Identity::Stack(at)
         } else {
             Identity::Mapping(label(row))
         };
         let number = self.number(identity);
-        self.mappings.insert((pid, start), (end, number));
+        self.mappings.insert(at, (end, number));
         if name.starts_with('/') {
             self.load(pid, start, name, permissions.contains('x'), symbols);
         }
@@ -197,36 +198,37 @@ impl Objects {
         };
         let Some(number) = known else { return };
         let image = &self.known[number].1;
-        let of_process = self.bases.range((pid, 0)..=(pid, u64::MAX));
-        let mut known =
-            of_process.filter(|(_, other)| **other == number).map(|((_, base), _)| *base);
+        let of_process =
+            self.bases.range(ProcessAddress::new(pid, 0)..=ProcessAddress::new(pid, u64::MAX));
+        let mut known = of_process.filter(|(_, other)| **other == number).map(|(at, _)| at.address);
         let part = |base: u64| base <= start && start - base < image.bytes;
         if known.clone().any(part) || known.next().is_some() && code != image.begins_with_code {
             return;
         }
-        self.bases.insert((pid, start), number);
+        self.bases.insert(ProcessAddress::new(pid, start), number);
     }
 
     /// First byte after the allocation that begins at an address, and its object.
     pub fn allocated(&self, pid: u64, start: u64) -> Option<(u64, usize)> {
-        self.allocations.get(&(pid, start)).copied()
+        self.allocations.get(&ProcessAddress::new(pid, start)).copied()
     }
 
-    /// The allocations that there are: process, first byte, first byte after it, object.
-    pub fn allocations(&self) -> impl Iterator<Item = (u64, u64, u64, usize)> {
-        self.allocations.iter().map(|((pid, start), (end, object))| (*pid, *start, *end, *object))
+    /// The allocations that there are: first byte, first byte after it, object.
+    pub fn allocations(&self) -> impl Iterator<Item = (ProcessAddress, u64, usize)> {
+        self.allocations.iter().map(|(at, (end, object))| (*at, *end, *object))
     }
 
     /// Takes in what was allocated or given back.
     pub fn allocation(&mut self, row: &Allocation) {
         let (Some(pid), Some(address)) = (row.pid, row.address) else { return };
+        let at = ProcessAddress::new(pid, address);
         let Some(size) = row.size else {
-            self.allocations.remove(&(pid, address));
+            self.allocations.remove(&at);
             return;
         };
         let stack = row.stack.clone().unwrap_or_default();
         let number = self.number(Identity::Allocation(pid, stack));
-        self.allocations.insert((pid, address), (address.saturating_add(size.max(1)), number));
+        self.allocations.insert(at, (address.saturating_add(size.max(1)), number));
     }
 
     /// The file whose image an address is in, and how far.
@@ -236,11 +238,11 @@ impl Objects {
     }
 
     fn image_number(&self, pid: u64, address: u64) -> Option<(usize, u64)> {
-        let ((owner, start), number) = self.bases.range(..=(pid, address)).next_back()?;
-        if *owner != pid {
+        let (at, number) = self.bases.range(..=ProcessAddress::new(pid, address)).next_back()?;
+        if at.pid != pid {
             return None;
         }
-        let offset = address - start;
+        let offset = address - at.address;
         (offset < self.known[*number].1.bytes).then_some((*number, offset))
     }
 
@@ -249,9 +251,10 @@ impl Objects {
         if let Some(place) = find(&self.allocations, pid, address) {
             return place;
         }
-        let behind = (pid, address)..=(pid, address.saturating_add(HEADER));
-        if let Some(((_, start), (end, object))) = self.allocations.range(behind).next() {
-            return Place { object: *object, offset: 0, size: end - start };
+        let end = ProcessAddress::new(pid, address.saturating_add(HEADER));
+        let behind = self.allocations.range(ProcessAddress::new(pid, address)..=end).next();
+        if let Some((at, (end, object))) = behind {
+            return Place { object: *object, offset: 0, size: end - at.address };
         }
         if let Some((number, offset)) = self.image_number(pid, address) {
             let (file, image) = &self.known[number];
@@ -281,10 +284,10 @@ impl Objects {
     }
 }
 
-fn find(of: &BTreeMap<(u64, u64), (u64, usize)>, pid: u64, address: u64) -> Option<Place> {
-    let ((owner, start), (end, object)) = of.range(..=(pid, address)).next_back()?;
-    let inside = *owner == pid && address < *end;
-    inside.then(|| Place { object: *object, offset: address - start, size: end - start })
+fn find(of: &BTreeMap<ProcessAddress, (u64, usize)>, pid: u64, address: u64) -> Option<Place> {
+    let (at, (end, object)) = of.range(..=ProcessAddress::new(pid, address)).next_back()?;
+    let inside = at.pid == pid && address < *end;
+    inside.then(|| Place { object: *object, offset: address - at.address, size: end - at.address })
 }
 
 /// Functions through which memory is asked for; whoever calls them is who wants it.
@@ -503,7 +506,7 @@ pub(crate) mod tests {
         objects.mapping(&mapping(0x101000, 0x900000, "rw-p", ""), &One);
         objects.mapping(&mapping(0x1000000, 0x5000000, "---p", ""), &One);
         objects.mapping(&mapping(0x5000000, 0x5100000, "rw-p", ""), &One);
-        assert_eq!(name(&mut objects, 0x8fffff), Identity::Stack(7, 0x101000));
+        assert_eq!(name(&mut objects, 0x8fffff), Identity::Stack(ProcessAddress::new(7, 0x101000)));
         assert_eq!(
             name(&mut objects, 0x5000000),
             Identity::Mapping("anonymous, below 2 MiB".into())

@@ -18,6 +18,7 @@ use std::ops::Range;
 use pagemill_model::page::BASE;
 use pagemill_model::{Event, Fold, Nanos};
 
+use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::pages::runs;
 
 /// Pages that are told apart: 256 GiB of touched memory.
@@ -37,9 +38,9 @@ pub struct PageHeat {
 pub struct PageHeatFold {
     moment: Nanos,
     bytes: u64,
-    pages: BTreeMap<(u64, u64), PageHeat>,
-    /// Of runs of base pages, by process and number of a page: how many begin there, how many ended before.
-    edges: BTreeMap<(u64, u64), [PageHeat; 2]>,
+    pages: BTreeMap<ProcessAddress, PageHeat>,
+    /// Of runs of base pages: how many begin there, how many ended before.
+    edges: BTreeMap<ProcessPage, [PageHeat; 2]>,
 }
 
 impl PageHeatFold {
@@ -50,7 +51,8 @@ impl PageHeatFold {
 
     /// Counts accesses of a process to the page that holds `address`; zero of them make it known.
     pub fn access(&mut self, time: Nanos, pid: u64, address: u64, count: u64) {
-        let heat = self.pages.entry((pid, address - address % self.bytes)).or_default();
+        let heat =
+            self.pages.entry(ProcessAddress::new(pid, address - address % self.bytes)).or_default();
         heat.add(time < self.moment, count);
     }
 
@@ -58,12 +60,12 @@ impl PageHeatFold {
     fn touched(&self) -> impl Iterator<Item = (u64, Range<u64>, PageHeat)> {
         let mut open = PageHeat::default();
         let next = self.edges.keys().skip(1).copied().map(Some).chain([None]);
-        self.edges.iter().zip(next).filter_map(move |((&(pid, at), [begin, end]), next)| {
+        self.edges.iter().zip(next).filter_map(move |((at, [begin, end]), next)| {
             // In this order none is below zero: what ends has begun.
             open.before = open.before.saturating_add(begin.before).saturating_sub(end.before);
             open.after = open.after.saturating_add(begin.after).saturating_sub(end.after);
-            let until = next.filter(|next| next.0 == pid)?.1;
-            (open != PageHeat::default()).then_some((pid, at..until, open))
+            let until = next.filter(|next| next.pid == at.pid)?.vpn.0;
+            (open != PageHeat::default()).then_some((at.pid, at.vpn.0..until, open))
         })
     }
 
@@ -82,8 +84,8 @@ impl PageHeat {
 }
 
 impl Fold for PageHeatFold {
-    /// Each page by process and address.
-    type View = BTreeMap<(u64, u64), PageHeat>;
+    /// Each page by its first address.
+    type View = BTreeMap<ProcessAddress, PageHeat>;
 
     fn event(&mut self, event: &Event) {
         let list = |list: &Option<Vec<u64>>| list.clone().unwrap_or_default();
@@ -99,7 +101,8 @@ impl Fold for PageHeatFold {
                 let before = touched.time < self.moment;
                 for run in runs(&touched.starts, &touched.pages, BASE) {
                     for (edge, number) in [(0, run.start), (1, run.end)] {
-                        self.edges.entry((pid, number)).or_default()[edge].add(before, 1);
+                        self.edges.entry(ProcessPage::new(pid, number)).or_default()[edge]
+                            .add(before, 1);
                     }
                 }
             }
@@ -116,7 +119,9 @@ impl Fold for PageHeatFold {
         for (pid, run, heat) in self.touched() {
             for number in run {
                 let address = number * BASE;
-                let sum = pages.entry((pid, address - address % self.bytes)).or_default();
+                let sum = pages
+                    .entry(ProcessAddress::new(pid, address - address % self.bytes))
+                    .or_default();
                 sum.add(true, heat.before);
                 sum.add(false, heat.after);
             }
@@ -151,8 +156,8 @@ mod tests {
         fold.event(&view(10, &[(0, HUGE + 4096, 3), (1, 4 * HUGE, 0)]));
         fold.event(&view(100, &[(0, HUGE + 4096, 5), (2, HUGE, 1)]));
         let pages = fold.view();
-        assert_eq!(pages[&(7, HUGE)], PageHeat { before: 3, after: 6 });
-        assert_eq!(pages[&(7, 4 * HUGE)], PageHeat::default());
+        assert_eq!(pages[&ProcessAddress::new(7, HUGE)], PageHeat { before: 3, after: 6 });
+        assert_eq!(pages[&ProcessAddress::new(7, 4 * HUGE)], PageHeat::default());
         assert_eq!(pages.len(), 2);
     }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use pagemill_model::MappingSample;
+use pagemill_model::{MappingSample, PageRange};
+
+use crate::addresses::ProcessAddress;
 
 /// Behind the last address that a program can have (five levels of page tables).
 const ADDRESSES: u64 = 1 << 57;
@@ -29,7 +31,7 @@ pub(crate) fn runs<'a>(
 #[derive(Clone, Debug)]
 pub(crate) struct Laid<T> {
     /// First address after, and what; by process and first address; none overlaps another.
-    by_start: BTreeMap<(u64, u64), (u64, T)>,
+    by_start: BTreeMap<ProcessAddress, (u64, T)>,
 }
 
 impl<T> Default for Laid<T> {
@@ -46,36 +48,40 @@ impl<T: Clone> Laid<T> {
         if start >= end {
             return;
         }
-        let before = self.by_start.range(..(pid, start)).next_back();
-        let before = before.filter(|(key, _)| key.0 == pid).map(|(key, _)| *key);
-        let inside = self.by_start.range((pid, start)..(pid, end));
-        let keys: Vec<(u64, u64)> = before.into_iter().chain(inside.map(|(key, _)| *key)).collect();
+        let before = self.by_start.range(..ProcessAddress::new(pid, start)).next_back();
+        let before = before.filter(|(key, _)| key.pid == pid).map(|(key, _)| *key);
+        let inside =
+            self.by_start.range(ProcessAddress::new(pid, start)..ProcessAddress::new(pid, end));
+        let keys: Vec<ProcessAddress> =
+            before.into_iter().chain(inside.map(|(key, _)| *key)).collect();
         for key in keys {
             let Some((old_end, old)) = self.by_start.remove(&key) else { continue };
-            if key.1 < start {
+            if key.address < start {
                 self.by_start.insert(key, (old_end.min(start), old.clone()));
             }
             if old_end > end {
-                self.by_start.insert((pid, end), (old_end, old));
+                self.by_start.insert(ProcessAddress::new(pid, end), (old_end, old));
             }
         }
-        self.by_start.insert((pid, start), (end, what));
+        self.by_start.insert(ProcessAddress::new(pid, start), (end, what));
     }
 
     /// What lies at an address, and where it begins and ends.
-    pub(crate) fn whole(&self, pid: u64, address: u64) -> Option<(u64, u64, &T)> {
-        let ((owner, start), (end, what)) = self.by_start.range(..=(pid, address)).next_back()?;
-        (*owner == pid && *end > address).then_some((*start, *end, what))
+    pub(crate) fn whole(&self, pid: u64, address: u64) -> Option<(PageRange, &T)> {
+        let before = self.by_start.range(..=ProcessAddress::new(pid, address));
+        let (at, (end, what)) = before.into_iter().next_back()?;
+        (at.pid == pid && *end > address).then_some((PageRange::new(at.address, *end), what))
     }
 
     /// What lies at an address, and where it begins.
     pub(crate) fn at(&self, pid: u64, address: u64) -> Option<(u64, &T)> {
-        self.whole(pid, address).map(|(start, _, what)| (start, what))
+        self.whole(pid, address).map(|(range, what)| (range.start, what))
     }
 
-    /// All of it: process, first address, first after, what.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64, u64, &T)> {
-        self.by_start.iter().map(|((pid, start), (end, what))| (*pid, *start, *end, what))
+    /// All of it: process, where, what.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, PageRange, &T)> {
+        let all = self.by_start.iter();
+        all.map(|(at, (end, what))| (at.pid, PageRange::new(at.address, *end), what))
     }
 
     /// The part of a run of pages, by their numbers, whose first bytes lie in something, in pieces of one thing each.
@@ -93,11 +99,11 @@ impl<T: Clone> Laid<T> {
             }
             let begins = address(at);
             let (until, what) = match self.whole(pid, begins) {
-                Some((_, end, what)) => (end, Some(what)),
+                Some((range, what)) => (range.end, Some(what)),
                 None => {
-                    let next = self.by_start.range((pid, begins)..).next();
-                    let next = next.filter(|((owner, _), _)| *owner == pid);
-                    (next.map_or(u64::MAX, |((_, start), _)| *start), None)
+                    let next = self.by_start.range(ProcessAddress::new(pid, begins)..).next();
+                    let next = next.filter(|(at, _)| at.pid == pid);
+                    (next.map_or(u64::MAX, |(at, _)| at.address), None)
                 }
             };
             let piece = at..until.div_ceil(page).clamp(at + 1, run.end);
@@ -134,7 +140,8 @@ mod tests {
         laid.lay(&row(0x3000, 0x4800), 'b');
         laid.lay(&row(0xa000, u64::MAX), 'c');
         laid.lay(&row(9, 3), 'x');
-        let all: Vec<_> = laid.iter().map(|(_, start, end, what)| (start, end, *what)).collect();
+        let all: Vec<_> =
+            laid.iter().map(|(_, range, what)| (range.start, range.end, *what)).collect();
         let expected = [
             (0x1000, 0x3000, 'a'),
             (0x3000, 0x4800, 'b'),

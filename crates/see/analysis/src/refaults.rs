@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 use pagemill_model::page::BASE;
 use pagemill_model::{Event, Fold};
 
-use crate::heat::{Bounds, Table};
+use crate::addresses::ProcessPage;
+use crate::heat::Bounds;
 use crate::pages::runs;
+use crate::recent::Table;
 use crate::sums::{add, sum};
 
 /// Sums over the beginnings of a growing sequence of counts.
@@ -62,8 +64,8 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub struct RefaultFold {
     bounds: Bounds,
-    /// In which interval each page was touched last, by process and number.
-    last: Table<(u64, u64), usize>,
+    /// In which interval each page was touched last.
+    last: Table<ProcessPage, usize>,
     /// Pages by the interval in which they were touched last.
     counts: Counts,
     view: RefaultView,
@@ -102,13 +104,14 @@ impl RefaultFold {
         for run in touched {
             for number in run.clone() {
                 let looks = self.bounds.looks;
-                let new = !self.last.contains_key(&(pid, number));
+                let page = ProcessPage::new(pid, number);
+                let new = !self.last.contains_key(&page);
                 if looks == 0 || (new && self.last.len() >= self.bounds.pages) {
                     add(&mut self.view.left_out, run.end - number);
                     break;
                 }
                 self.bounds.looks = looks - 1;
-                let last = self.last.insert((pid, number), now);
+                let last = self.last.insert(page, now);
                 if last != Some(now) {
                     *before.entry(last).or_default() += 1;
                 }

@@ -16,6 +16,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
 
+use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::sites::{Images, Made};
 use crate::sums::{add, sum};
 
@@ -77,8 +78,8 @@ pub struct Regions {
     /// How fast anonymous memory was touched between the first and the last fault, bytes a millisecond, all processes
     /// together.
     pub growth: Option<u64>,
-    /// Mean time that faults which compacted or reclaimed spent on it, ns, and how many did.
-    pub stall: Option<(u64, u64)>,
+    /// Mean time that faults which compacted or reclaimed spent on it, ns; absent if none did.
+    pub stall: Option<u64>,
 }
 
 /// Which code made the memory of a process.
@@ -106,8 +107,9 @@ struct Touched {
 /// The fold.
 #[derive(Clone, Debug, Default)]
 pub struct RegionFold {
-    touched: BTreeMap<(u64, u64), Touched>,
-    areas: BTreeMap<(u64, u64), Area>,
+    /// By the numbers of huge pages.
+    touched: BTreeMap<ProcessPage, Touched>,
+    areas: BTreeMap<ProcessAddress, Area>,
     tops: BTreeMap<u64, u64>,
     sites: BTreeMap<u64, Sites>,
     rows: u64,
@@ -129,7 +131,8 @@ impl RegionFold {
         let at = fault.time.0;
         self.time = Some(self.time.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
         let (region, page) = (address / HUGE, address % HUGE / BASE);
-        let touched = self.touched.entry((fault.pid.unwrap_or(0), region)).or_default();
+        let touched =
+            self.touched.entry(ProcessPage::new(fault.pid.unwrap_or(0), region)).or_default();
         touched.pages[(page / 64) as usize] |= 1 << (page % 64);
         touched.faults += 1;
         touched.huge_faults += u64::from(flags.has(Flags::HUGE));
@@ -162,9 +165,9 @@ impl RegionFold {
             return;
         }
         // A mapping that grew, or was merged with a neighbour, stands for what it was before.
-        let swallowed: Vec<(u64, u64)> = self
+        let swallowed: Vec<ProcessAddress> = self
             .areas
-            .range((pid, 0)..(pid, end))
+            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
             .filter(|(_, area)| area.end > start && (area.start, area.end) != (start, end))
             .filter(|(_, area)| start <= area.start && area.end <= end)
             .map(|(key, _)| *key)
@@ -175,7 +178,7 @@ impl RegionFold {
                 (anonymous, huge) = (anonymous.max(gone.anonymous), huge.max(gone.huge));
             }
         }
-        let area = self.areas.entry((pid, start)).or_insert(Area {
+        let area = self.areas.entry(ProcessAddress::new(pid, start)).or_insert(Area {
             place,
             start,
             end,
@@ -219,15 +222,16 @@ impl Fold for RegionFold {
 
     fn view(&self) -> Regions {
         let mut areas: Vec<(u64, Area)> =
-            self.areas.iter().map(|((pid, _), area)| (*pid, area.clone())).collect();
+            self.areas.iter().map(|(at, area)| (at.pid, area.clone())).collect();
         for (pid, area) in &mut areas {
             let (first, last) = (area.start.div_ceil(HUGE), area.end / HUGE);
             if first >= last {
                 continue;
             }
-            for ((_, region), touched) in self.touched.range((*pid, first)..(*pid, last)) {
+            let regions = ProcessPage::new(*pid, first)..ProcessPage::new(*pid, last);
+            for (at, touched) in self.touched.range(regions) {
                 area.regions.push(Region {
-                    start: region * HUGE,
+                    start: at.vpn.address(HUGE),
                     touched: touched.pages.iter().map(|word| u64::from(word.count_ones())).sum(),
                     faults: touched.faults,
                     huge_faults: touched.huge_faults,
@@ -248,7 +252,7 @@ impl Fold for RegionFold {
             sites: self.sites.clone(),
             rows: self.rows,
             counted: self.counted,
-            stall: (self.stalls.1 > 0).then(|| (self.stalls.0 / self.stalls.1, self.stalls.1)),
+            stall: (self.stalls.1 > 0).then(|| self.stalls.0 / self.stalls.1),
         }
     }
 }
@@ -375,7 +379,7 @@ mod tests {
                 ..Fault::default()
             }))
         };
-        assert_eq!(fold(&[slow(100), slow(300), slow(0)]).stall, Some((200, 2)));
+        assert_eq!(fold(&[slow(100), slow(300), slow(0)]).stall, Some(200));
         assert_eq!(fold(&[slow(0)]).stall, None);
     }
 }

@@ -11,6 +11,8 @@ use pagemill_model::{Bytes, Nanos};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::{ProcessAddress, ProcessPage};
+
 /// The smallest allocation that the C library maps by itself and unmaps when it is freed (`M_MMAP_THRESHOLD`).
 pub(crate) const MAPPED: u64 = 128 << 10;
 
@@ -44,8 +46,8 @@ pub struct Kept {
 /// A page of an object, touched and not given back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
-    /// The process and the number of the page.
-    pub at: (u64, u64),
+    /// The page.
+    pub at: ProcessPage,
     /// The object.
     pub object: usize,
     /// Whether that is an allocation.
@@ -61,10 +63,19 @@ pub(crate) struct Resident {
 pub(crate) struct Residency {
     /// Each page once, without free ones.
     pub pages: Vec<Resident>,
-    /// Sparse pages by the object that keeps them: pages, bytes live in them.
-    pub sparse: FxHashMap<usize, (u64, u64)>,
+    /// Sparse pages by the object that keeps them.
+    pub sparse: FxHashMap<usize, Sparse>,
     /// Free pages.
     pub free: u64,
+}
+
+/// Sparse pages of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sparse {
+    /// Pages.
+    pub pages: u64,
+    /// Bytes that are live in them.
+    pub live: u64,
 }
 
 /// What is live in a page: bytes, and the object with most of them.
@@ -74,13 +85,13 @@ struct Live {
     most: (u64, usize),
 }
 
-/// Of pages of `page` bytes and of the allocations at the end: process, first byte, first byte after it, object.
+/// Of pages of `page` bytes and of the allocations at the end, each with its object.
 pub(crate) fn residency(
     pages: impl Iterator<Item = Resident>,
-    allocations: impl Iterator<Item = (u64, u64, u64, usize)>,
+    allocations: impl Iterator<Item = (ProcessAddress, u64, usize)>,
     page: u64,
 ) -> Residency {
-    let mut merged: FxHashMap<(u64, u64), (Resident, Live)> = FxHashMap::default();
+    let mut merged: FxHashMap<ProcessPage, (Resident, Live)> = FxHashMap::default();
     for one in pages {
         let known = &mut merged.entry(one.at).or_insert((one, Live::default())).0;
         let latest = if one.touched >= known.touched { one } else { *known };
@@ -90,7 +101,7 @@ pub(crate) fn residency(
             ..latest
         };
     }
-    for (pid, start, end, object) in allocations {
+    for (ProcessAddress { pid, address: start }, end, object) in allocations {
         let covered = |number: u64, live: &mut Live| {
             let bytes = end.min((number + 1).saturating_mul(page)) - start.max(number * page);
             live.bytes = live.bytes.saturating_add(bytes);
@@ -99,12 +110,13 @@ pub(crate) fn residency(
         let numbers = start / page..end.div_ceil(page);
         if numbers.end - numbers.start > merged.len() as u64 {
             // Most of what was asked for was never touched.
-            let of = merged.iter_mut().filter(|(at, _)| at.0 == pid && numbers.contains(&at.1));
-            of.for_each(|(at, (_, live))| covered(at.1, live));
+            let of =
+                merged.iter_mut().filter(|(at, _)| at.pid == pid && numbers.contains(&at.vpn.0));
+            of.for_each(|(at, (_, live))| covered(at.vpn.0, live));
             continue;
         }
         for number in numbers {
-            if let Some((_, live)) = merged.get_mut(&(pid, number)) {
+            if let Some((_, live)) = merged.get_mut(&ProcessPage::new(pid, number)) {
                 covered(number, live);
             }
         }
@@ -118,8 +130,8 @@ pub(crate) fn residency(
         all.pages.push(one);
         if one.allocated && live.bytes <= page / SPARSE {
             let of = all.sparse.entry(live.most.1).or_default();
-            of.0 += 1;
-            of.1 += live.bytes;
+            of.pages += 1;
+            of.live += live.bytes;
         }
     }
     all
@@ -130,7 +142,13 @@ mod tests {
     use super::*;
 
     fn page(number: u64, object: usize, touched: u64) -> Resident {
-        Resident { at: (7, number), object, allocated: object > 0, touched, written: None }
+        Resident {
+            at: ProcessPage::new(7, number),
+            object,
+            allocated: object > 0,
+            touched,
+            written: None,
+        }
     }
 
     #[test]
@@ -144,12 +162,18 @@ mod tests {
             page(5, 2, 1),
         ];
         // A full page, a sparse one that two objects keep, one that ends in the fifth.
-        let live =
-            [(7, 4096, 8192, 1), (7, 8192, 8200, 1), (7, 9000, 9100, 2), (7, 20_480, 24_000, 2)];
-        let all = residency(pages.into_iter(), live.into_iter(), 4096);
-        let mut owners: Vec<_> = all.pages.iter().map(|one| (one.at.1, one.object)).collect();
+        let live = [(4096, 8192, 1), (8192, 8200, 1), (9000, 9100, 2), (20_480, 24_000, 2)];
+        let all = residency(
+            pages.into_iter(),
+            live.into_iter().map(|(from, to, object)| (ProcessAddress::new(7, from), to, object)),
+            4096,
+        );
+        let mut owners: Vec<_> = all.pages.iter().map(|one| (one.at.vpn.0, one.object)).collect();
         owners.sort_unstable();
         assert_eq!(owners, [(1, 2), (2, 1), (4, 0), (5, 2)]);
-        assert_eq!((all.free, all.sparse.len(), all.sparse[&2]), (1, 1, (1, 108)));
+        assert_eq!(
+            (all.free, all.sparse.len(), all.sparse[&2]),
+            (1, 1, Sparse { pages: 1, live: 108 })
+        );
     }
 }

@@ -18,6 +18,7 @@
 use pagemill_model::perf_data::walked;
 use pagemill_model::{Event, Fold};
 
+use crate::addresses::ProcessAddress;
 use crate::slices::Benefit;
 use crate::statistics::mean;
 
@@ -76,7 +77,7 @@ pub fn benefits(none: &[Counted], all: &[Counted], slices: &[Sampled]) -> Option
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkFold {
     told: u64,
-    walks: Vec<(u64, u64)>,
+    walks: Vec<ProcessAddress>,
 }
 
 /// What the samples say.
@@ -84,14 +85,15 @@ pub struct WalkFold {
 pub struct Walks {
     /// Samples that told whether their access hit a TLB.
     pub told: u64,
-    /// Process and address of each access that walked the page tables, ordered.
-    pub at: Vec<(u64, u64)>,
+    /// Of each access that walked the page tables, in order.
+    pub at: Vec<ProcessAddress>,
 }
 
 impl Walks {
     /// Accesses that walked in a part of a process's memory.
     pub fn within(&self, pid: u64, start: u64, end: u64) -> u64 {
-        let before = |address| self.at.partition_point(|at| *at < (pid, address));
+        let before =
+            |address| self.at.partition_point(|at| *at < ProcessAddress::new(pid, address));
         (before(end.max(start)) - before(start)) as u64
     }
 }
@@ -104,7 +106,7 @@ impl Fold for WalkFold {
         let Some(missed) = access.data_source.and_then(walked) else { return };
         self.told += 1;
         if let (true, Some(address)) = (missed, access.address) {
-            self.walks.push((access.pid.unwrap_or(0), address));
+            self.walks.push(ProcessAddress::new(access.pid.unwrap_or(0), address));
         }
     }
 
@@ -161,7 +163,10 @@ mod tests {
             })));
         }
         let walks = fold.view();
-        assert_eq!((walks.told, &walks.at[..]), (5, &[(3, 5), (3, 7)][..]));
+        assert_eq!(
+            (walks.told, &walks.at[..]),
+            (5, &[5, 7].map(|address| ProcessAddress::new(3, address))[..])
+        );
         assert_eq!(
             (walks.within(3, 5, 7), walks.within(3, 5, 8), walks.within(4, 0, 9)),
             (1, 2, 0)

@@ -30,7 +30,7 @@ use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, anonymous, poll};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use crate::inject::{Injection, refused};
 use crate::trace::Ended;
@@ -446,7 +446,7 @@ impl Command<'_> {
             return Ok(());
         }
         let injection = Injection::begin(thread)?;
-        for (start, end) in ranges {
+        for PageRange { start, end } in ranges {
             let call = [MADVISE, start as i64, (end - start) as i64, HUGEPAGE, 0, 0, 0];
             // Refused only where the program has the range otherwise mapped by now.
             injection.step(&call, registers.rip - 2)?;
@@ -455,16 +455,16 @@ impl Command<'_> {
     }
 
     /// The chosen chunks of a range, side by side as one.
-    fn chosen(&self, process: Pid, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
+    fn chosen(&self, process: Pid, start: u64, end: u64) -> Vec<PageRange> {
+        let mut ranges: Vec<PageRange> = Vec::new();
         let Some(image) = self.images.get(&process) else { return ranges };
         for chunk in chunks(start, end) {
             if !image.place(chunk).is_some_and(self.chosen) {
                 continue;
             }
             match ranges.last_mut() {
-                Some((_, end)) if *end == chunk => *end += CHUNK,
-                _ => ranges.push((chunk, chunk + CHUNK)),
+                Some(last) if last.end == chunk => last.end += CHUNK,
+                _ => ranges.push(PageRange::new(chunk, chunk + CHUNK)),
             }
         }
         ranges
@@ -513,7 +513,7 @@ impl Command<'_> {
             if !parts.is_empty() {
                 advice(at, length, NOHUGEPAGE)?;
             }
-            for (start, end) in self.chosen(process, at, at + length) {
+            for PageRange { start, end } in self.chosen(process, at, at + length) {
                 advice(start, end - start, HUGEPAGE)?;
             }
         }

@@ -8,10 +8,11 @@ use pagemill_kernel::injected::{Decided, Image};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::seccomp::Answer;
 use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
+use pagemill_model::PageRange;
 
 use crate::copy::copy;
 use crate::layout::{OURS, of_image, protection, stays};
-use crate::process::Process;
+use crate::process::{ForkAdvice, Process};
 use crate::question::{
     CLONE, CLONE3, DONT_FORK, FORK, MMAP, MPROTECT, MREMAP, SyscallNotification, WIPE_ON_FORK,
 };
@@ -165,14 +166,17 @@ impl Process {
     /// By its place in the memory file, which no other mapping ever has.
     pub(crate) fn remember_advice(&mut self, part: &Mapping, advice: u64, holds: bool) {
         let (start, end) = (part.offset, part.offset + part.len());
-        let of_others = |&(from, to, known): &(u64, u64, u64)| {
-            let both = [(from, to.min(start), known), (from.max(end), to, known)];
-            let parts = if known == advice { both } else { [(from, to, known), (0, 0, 0)] };
-            parts.into_iter().filter(|part| part.0 < part.1)
+        let of_others = |known: &ForkAdvice| {
+            let PageRange { start: from, end: to } = known.range;
+            let part = |from, to| ForkAdvice { range: PageRange::new(from, to), ..*known };
+            let both = [part(from, to.min(start)), part(from.max(end), to)];
+            let parts = if known.advice == advice { both } else { [*known, part(0, 0)] };
+            parts.into_iter().filter(|part| !part.range.is_empty())
         };
         self.fork_advice = self.fork_advice.iter().flat_map(of_others).collect();
         if holds {
-            self.fork_advice.push((start, end, advice));
+            let range = PageRange::new(start, end);
+            self.fork_advice.push(ForkAdvice { range, advice });
         }
     }
 

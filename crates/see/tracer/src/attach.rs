@@ -22,7 +22,7 @@ use crate::inject::refused;
 use crate::interval::now;
 use crate::layout::{guard, protection};
 use crate::pins::pins;
-use crate::process::Process;
+use crate::process::{ForkAdvice, Process};
 use crate::stopped::calm;
 use crate::trace::{Options, Sink, Untraced};
 use crate::tracer::{Thread, Tracer};
@@ -303,10 +303,10 @@ impl Process {
         let mut buffer = vec![0; 1 << 20];
         let mappings = self.mappings(linux, self.pid)?;
         let mut advice = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
-        advice.extend(self.fork_advice.iter().flat_map(|&(from, to, advice)| {
+        advice.extend(self.fork_advice.iter().flat_map(|&ForkAdvice { range, advice }| {
             mappings.iter().filter_map(move |mapping| {
-                let first = mapping.offset.max(from);
-                let last = (mapping.offset + mapping.len()).min(to);
+                let first = mapping.offset.max(range.start);
+                let last = (mapping.offset + mapping.len()).min(range.end);
                 let start = mapping.start + first.saturating_sub(mapping.offset);
                 let length = last.checked_sub(first)? as i64;
                 Some([MADVISE, start as i64, length, advice as i64, 0, 0, 0])

@@ -114,7 +114,7 @@ impl Child {
             if start < end {
                 let pending = &mut self.pending;
                 let asked = pagemap::PRESENT | pagemap::FILE;
-                self.pagemap.scan(start, end, (0, pagemap::MAPPED), asked, |region| {
+                self.pagemap.scan_any(start, end, pagemap::MAPPED, asked, |region| {
                     if region.is_mapped() {
                         pending.push(region.range());
                     }

@@ -39,7 +39,7 @@ use crate::copy::{copy, copy_data};
 use crate::descriptors::{CLOSE, MEMFD_CREATE, Opening, Own, Session};
 use crate::inject::{Injection, Site, checked, refused};
 use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
-use crate::process::{Inherited, Process, end_helpers, fresh};
+use crate::process::{ForkAdvice, Inherited, Process, end_helpers, fresh};
 use crate::question::{DONT_FORK, WIPE_ON_FORK};
 use crate::trace::Untraced;
 use crate::{Granule, PATIENCE};
@@ -254,8 +254,8 @@ impl Conversion<'_> {
             stays: 0,
             began: 0,
         };
-        for (start, end, advice) in changed.fork_advice {
-            for part in process.file_mappings(start, end)? {
+        for ForkAdvice { range, advice } in changed.fork_advice {
+            for part in process.file_mappings(range.start, range.end)? {
                 process.remember_advice(&part, advice, true);
             }
         }
@@ -368,7 +368,7 @@ impl Conversion<'_> {
     }
 
     /// What a running program has told the kernel to do with ranges at a fork.
-    fn fork_advice(&self, usages: &[MappingUsage]) -> Vec<(u64, u64, u64)> {
+    fn fork_advice(&self, usages: &[MappingUsage]) -> Vec<ForkAdvice> {
         const ADVICE: [(&str, u64); 2] = [("dc", DONT_FORK), ("wf", WIPE_ON_FORK)];
         if matches!(self.origin, Origin::Executed) {
             return Vec::new();
@@ -380,7 +380,7 @@ impl Conversion<'_> {
                 // Of the kernel's own mappings `dc` is said of the vDSO's data.
                 if usage.flags.iter().any(|known| known == flag) && !mapping.name.starts_with("[v")
                 {
-                    advice.push((mapping.start, mapping.end, value));
+                    advice.push(ForkAdvice { range: mapping.range(), advice: value });
                 }
             }
         }
@@ -565,8 +565,17 @@ struct Heap {
     /// Where it began at the fork, for a child.
     inherited: Option<u64>,
     end: u64,
-    /// Start, and address and offset of its last mapping.
-    found: Option<(u64, u64, u64)>,
+    found: Option<HeapFound>,
+}
+
+/// The mappings of a heap that were converted.
+#[derive(Clone, Copy, Debug)]
+struct HeapFound {
+    start: u64,
+    /// Where the last of them begins,
+    last: u64,
+    /// and its offset in the memory file.
+    offset: u64,
 }
 
 impl Heap {
@@ -583,15 +592,15 @@ impl Heap {
         let inside =
             self.inherited.is_some_and(|start| mapping.start >= start && mapping.end <= self.end);
         if mapping.name == "[heap]" || inside {
-            let start = self.found.map_or(mapping.start, |(start, ..)| start);
-            self.found = Some((start, mapping.start, offset));
+            let start = self.found.map_or(mapping.start, |found| found.start);
+            self.found = Some(HeapFound { start, last: mapping.start, offset });
         }
     }
 
     /// Its start, and where it would be in the file if it were one mapping that ends like the last of them.
     fn start_and_offset(&self, control: &Control) -> (u64, u64) {
         match self.found {
-            Some((start, last, offset)) => (start, offset.wrapping_sub(last - start)),
+            Some(HeapFound { start, last, offset }) => (start, offset.wrapping_sub(last - start)),
             None => (self.end, fresh(control, 1 << 40)),
         }
     }
@@ -608,7 +617,7 @@ struct Changed {
     mapper: Option<Pid>,
     lock: File,
     /// By address.
-    fork_advice: Vec<(u64, u64, u64)>,
+    fork_advice: Vec<ForkAdvice>,
     own_files: bool,
     apart: Vec<Mapping>,
     arguments: Option<Arguments>,

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use pagemill_kernel::injected::Control;
 use pagemill_kernel::keeper::{Keeper, StandBy};
+use pagemill_kernel::process::{DescriptorLimit, descriptor_limit, set_descriptor_limit};
 use pagemill_kernel::{Error, Kind, Result, pidfd, process_vm, seccomp, watched};
 use pagemill_model::Pid;
 
@@ -46,28 +47,30 @@ pub(crate) struct Own {
     pub(crate) listener: i64,
 }
 
-fn set_limit(pid: Pid, limit: (u64, u64)) -> Result<()> {
-    pagemill_kernel::process::set_descriptor_limit(pid, limit)
-}
-
 /// How many descriptors a program may have, for a moment.
 struct Limit {
     /// First of ours.
     first: u32,
-    /// Its own limit, soft and hard.
-    own: (u64, u64),
+    /// Its own.
+    own: DescriptorLimit,
     /// What it is at the moment, if it is another.
-    raised: Option<(u64, u64)>,
+    raised: Option<DescriptorLimit>,
     /// Whether ours are among those that the program may have, and must be kept from it.
     among: bool,
 }
 
 impl Limit {
     /// By the program itself: for others it may need a capability to lower even the soft limit.
-    fn set(&self, pid: Pid, by: &Injection, control: &Control, limit: (u64, u64)) -> Result<()> {
+    fn set(
+        &self,
+        pid: Pid,
+        by: &Injection,
+        control: &Control,
+        limit: DescriptorLimit,
+    ) -> Result<()> {
         let text = Control::ranges_address();
         let words: Vec<u8> =
-            [limit.0, limit.1].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            [limit.soft, limit.hard].iter().flat_map(|word| word.to_ne_bytes()).collect();
         process_vm::write(pid, text, &words)?;
         let result = by.list(control, &[[PRLIMIT, 0, DESCRIPTORS, text as i64, 0, 0, 0]])?[0];
         if result == 0 { Ok(()) } else { Err(refused("set the limits of", pid, result)) }
@@ -296,12 +299,13 @@ impl Opening<'_> {
         process_vm::read(self.pid, text as u64, &mut words)?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
         let (soft, hard) = (word(0), word(8));
-        let own = (soft, hard);
+        let own = DescriptorLimit { soft, hard };
         if soft >= needed {
             return Ok(Limit { first: self.session.own_fds, own, raised: None, among: false });
         }
-        if hard >= needed || set_limit(self.pid, (needed, needed)).is_ok() {
-            let raised = (needed, hard.max(needed));
+        let all = DescriptorLimit { soft: needed, hard: needed };
+        if hard >= needed || set_descriptor_limit(self.pid, all).is_ok() {
+            let raised = DescriptorLimit { soft: needed, hard: hard.max(needed) };
             let first = self.session.own_fds;
             let limit = Limit { first, own, raised: Some(raised), among: false };
             if hard >= needed {
@@ -318,7 +322,7 @@ impl Opening<'_> {
                 .advise("raise the limit (ulimit -Hn), or run as root with CAP_SYS_RESOURCE"));
         }
         let first = (hard - ours) as u32;
-        let raised = (hard, hard);
+        let raised = DescriptorLimit { soft: hard, hard };
         let limit = Limit { first, own, raised: Some(raised), among: true };
         limit.set(self.pid, self.injection, control, raised)?;
         Ok(limit)
@@ -327,6 +331,6 @@ impl Opening<'_> {
 
 /// A number for our descriptors that programs do not reach, within what the kernel allows a process.
 pub(crate) fn own_descriptors() -> Result<u32> {
-    let (_, hard) = pagemill_kernel::process::descriptor_limit(Pid::own())?;
+    let hard = descriptor_limit(Pid::own())?.hard;
     Ok((hard.min(1 << 14) as u32).saturating_sub(seccomp::OWN_DESCRIPTORS).max(64))
 }

@@ -37,7 +37,7 @@ use crate::copy::copy_run;
 use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, guard, protection, watch_all};
 use crate::pins::pins;
-use crate::process::{Process, Words};
+use crate::process::{ForkAdvice, Process, Words};
 use crate::question::{self, SyscallNotification};
 
 const MMAP: i64 = 9;
@@ -214,10 +214,12 @@ impl Process {
     /// What the program has asked a fork to do with its memory, as calls for the child.
     fn at_fork(&self, mappings: &[Mapping]) -> Vec<[i64; 7]> {
         let mut calls = Vec::new();
-        for &(from, to, advice) in &self.fork_advice {
+        for &ForkAdvice { range, advice } in &self.fork_advice {
             for mapping in mappings {
-                let (first, last) =
-                    (mapping.offset.max(from), (mapping.offset + mapping.len()).min(to));
+                let (first, last) = (
+                    mapping.offset.max(range.start),
+                    (mapping.offset + mapping.len()).min(range.end),
+                );
                 if first >= last {
                     continue;
                 }

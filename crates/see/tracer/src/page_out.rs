@@ -17,7 +17,7 @@
 use std::os::fd::OwnedFd;
 
 use pagemill_kernel::page_out::page_out;
-use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::pagemap::{self, Categories, Pagemap};
 use pagemill_kernel::{Linux, Result, page_size, pidfd};
 use pagemill_model::{PageRange, Pid};
 
@@ -53,7 +53,8 @@ impl PagedOut {
     fn present(&self) -> Result<Vec<PageRange>> {
         let mut found = Vec::new();
         let asked = pagemap::PRESENT | pagemap::FILE;
-        self.pagemap.scan(0, 0x7fff_ffff_f000, (pagemap::PRESENT, 0), asked, |region| {
+        let present = Categories { all: pagemap::PRESENT, any: 0 };
+        self.pagemap.scan(0, 0x7fff_ffff_f000, present, asked, |region| {
             if region.categories & pagemap::FILE == 0 {
                 found.push(region.range());
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::injected::{self, Control, Image, Shared};
 use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::pagemap::{self, Categories, Pagemap, Region};
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
 use pagemill_model::{PageRange, Pid};
@@ -30,6 +30,14 @@ const DONTNEED_LOCKED: i64 = 24;
 
 /// How long a mapper may take that is to end by itself.
 const ENDS: Duration = Duration::from_secs(5);
+
+/// What a fork is to do with a range (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ForkAdvice {
+    /// Addresses; of what is remembered of a process, offsets in the memory file.
+    pub(crate) range: PageRange,
+    pub(crate) advice: u64,
+}
 
 /// Words that the kernel writes at a fork, by address and with what they held before.
 #[derive(Debug, Default)]
@@ -84,7 +92,7 @@ pub(crate) struct Process {
     /// When to share the memory again, and how long to wait after that, if its threads did not stop for it.
     pub(crate) late: Option<(Instant, Duration)>,
     /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
-    pub(crate) fork_advice: Vec<(u64, u64, u64)>,
+    pub(crate) fork_advice: Vec<ForkAdvice>,
     /// Forks that were asked for, by thread: what the kernel writes.
     pub(crate) fork_words: BTreeMap<Pid, Words>,
     /// It may have private writable mappings of files, which come into being by the tracer's hand only.
@@ -247,10 +255,11 @@ impl Process {
         // A page of the program's own is one of a file or of shared memory, the memory file's above all; or it is a
         // copy, where memory is private.
         let private = self.frozen() || self.own_files;
-        let masks = (if private { 0 } else { pagemap::FILE }, pagemap::MAPPED);
+        let file = if private { 0 } else { pagemap::FILE };
+        let with = Categories { all: file, any: pagemap::MAPPED };
         let asked = pagemap::PRESENT | pagemap::FILE;
         for PageRange { start, end } in self.spans()? {
-            self.pagemap.scan(start, end, masks, asked, |region| {
+            self.pagemap.scan(start, end, with, asked, |region| {
                 if !region.is_mapped() {
                     return;
                 }
@@ -263,7 +272,7 @@ impl Process {
             if self.arm && !self.frozen() {
                 let said = &mut self.written;
                 let asked = asked | pagemap::WRITTEN;
-                self.pagemap.scan_and_protect(start, end, masks, asked, |region| {
+                self.pagemap.scan_and_protect(start, end, with, asked, |region| {
                     if !region.is_mapped() {
                         return;
                     }
@@ -309,9 +318,15 @@ impl Process {
         let present = pagemap::PRESENT;
         for &PageRange { start, end } in own {
             let pending = &mut self.pending;
-            self.pagemap.scan_and_protect(start, end, (present, 0), present, |region| {
-                pending.push(region.range());
-            })?;
+            self.pagemap.scan_and_protect(
+                start,
+                end,
+                Categories { all: present, any: 0 },
+                present,
+                |region| {
+                    pending.push(region.range());
+                },
+            )?;
         }
         Ok(())
     }
@@ -351,13 +366,13 @@ impl Process {
     }
 
     /// Pages that left the address space.
-    pub(crate) fn left(&mut self, logged: Vec<(u64, u64, u64)>) {
-        for (start, end, categories) in logged {
-            self.pending.push(PageRange { start, end });
+    pub(crate) fn left(&mut self, logged: Vec<Region>) {
+        for region in logged {
+            self.pending.push(region.range());
             // Where writes are not watched, every page counts as written for the kernel.
             let seen = pagemap::WRITTEN | pagemap::WRITES_SEEN;
-            if categories & seen == seen {
-                self.written.push(PageRange { start, end });
+            if region.categories & seen == seen {
+                self.written.push(region.range());
             }
         }
     }
@@ -372,17 +387,17 @@ impl Process {
             let mut bare = Vec::new();
             self.pagemap.scan_any(first, end, any, any, |region| {
                 if region.start > at {
-                    bare.push((at, region.start));
+                    bare.push(PageRange::new(at, region.start));
                 }
                 at = region.end;
             })?;
             if at < end {
-                bare.push((at, end));
+                bare.push(PageRange::new(at, end));
             }
-            for (start, end) in bare {
+            for range in bare {
                 // One that was unmapped meanwhile cannot be protected, and was told when it left.
-                if self.watched.arm(start, end) {
-                    self.written.push(PageRange { start, end });
+                if self.watched.arm(range.start, range.end) {
+                    self.written.push(range);
                 }
             }
         }

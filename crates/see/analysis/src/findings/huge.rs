@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use pagemill_model::{Bytes, Event, Fold};
 
+use crate::addresses::ProcessAddress;
+
 use super::{Finding, Seen, Stake, percent, size, total};
 
 /// Less is not worth naming.
@@ -58,7 +60,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
 
 /// Folds a huge page policy's looks into the zeros on huge pages, as they were last seen in each region.
 #[derive(Clone, Debug, Default)]
-pub struct BloatFold(BTreeMap<(u64, u64), u64>);
+pub struct BloatFold(BTreeMap<ProcessAddress, u64>);
 
 impl Fold for BloatFold {
     /// Bytes; `None` where no policy looked for zeros.
@@ -68,7 +70,8 @@ impl Fold for BloatFold {
         let Event::Huge(row) = event else { return };
         if let (Some(address), Some(zeros)) = (row.address, row.zeros) {
             let on_huge = row.huge == Some(1);
-            self.0.insert((row.pid.unwrap_or(0), address), if on_huge { zeros } else { 0 });
+            let at = ProcessAddress::new(row.pid.unwrap_or(0), address);
+            self.0.insert(at, if on_huge { zeros } else { 0 });
         }
     }
 

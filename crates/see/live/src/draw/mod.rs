@@ -407,7 +407,7 @@ fn kernel_line(state: &State, sample: &HeapSample) -> String {
     let shared = sample.pss_shmem.map(|bytes| bytes.0);
     let part = |value: Option<u64>| value.map_or_else(|| "-".into(), size);
     let file = anonymous.zip(shared).map(|(a, b)| pss.saturating_sub(a).saturating_sub(b));
-    let huge = state.heat.anonymous().map(|(_, huge)| huge).filter(|huge| *huge > 0);
+    let huge = state.heat.anonymous().map(|memory| memory.huge).filter(|huge| *huge > 0);
     format!(
         "anonymous {}, files {}, shared memory {}{}",
         part(anonymous),

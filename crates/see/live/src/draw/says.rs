@@ -5,6 +5,7 @@ use pagemill_model::{Bytes, Nanos};
 
 use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
+use crate::state::heat::Anonymous;
 use crate::state::memory::memory;
 
 /// A sentence, and whether it asks for attention.
@@ -71,8 +72,9 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
         text += &format!(", {} live: it is what the program holds", size(live));
         return Some(Sentence { text, alert: false });
     }
-    if let Some((anonymous, huge)) = state.heat.anonymous().filter(|(anonymous, _)| *anonymous > 0)
-        && huge as f64 >= 0.5 * anonymous as f64
+    if let Some(Anonymous { bytes, huge }) =
+        state.heat.anonymous().filter(|memory| memory.bytes > 0)
+        && huge as f64 >= 0.5 * bytes as f64
     {
         text +=
             &format!(", {} of it on huge pages, which keep 2 MiB where a part is used", size(huge));

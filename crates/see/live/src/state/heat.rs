@@ -340,16 +340,27 @@ impl Heat {
         all
     }
 
-    /// Anonymous memory, and of it what is on huge pages, by the last look; `None` if there was none.
-    pub fn anonymous(&self) -> Option<(u64, u64)> {
+    /// Anonymous memory by the last look; `None` if there was none.
+    pub fn anonymous(&self) -> Option<Anonymous> {
         let space = self.shown()?;
         let looked = space.mappings.values().filter(|mapping| mapping.rss.is_some());
         let sum = |of: &dyn Fn(&Mapping) -> u64| {
             looked.clone().fold(0, |sum: u64, mapping| sum.saturating_add(of(mapping)))
         };
-        (space.look > Nanos(0))
-            .then(|| (sum(&|mapping| mapping.anonymous), sum(&|mapping| mapping.huge)))
+        (space.look > Nanos(0)).then(|| Anonymous {
+            bytes: sum(&|mapping| mapping.anonymous),
+            huge: sum(&|mapping| mapping.huge),
+        })
     }
+}
+
+/// Anonymous memory of a process, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anonymous {
+    /// All of it.
+    pub bytes: u64,
+    /// Of it what is on huge pages.
+    pub huge: u64,
 }
 
 impl Region {

@@ -572,7 +572,7 @@ impl Launcher {
         let Some(pages) = &member.pages else { return Vec::new() };
         let mut found = Vec::new();
         let used = self.machine.typical(Moment::Scan, Section::Mmap).used.value();
-        let short = used.is_some_and(|used| used >= PRESSURE.0);
+        let short = used.is_some_and(|used| used >= PRESSURE.start);
         // Where the last scan ended.
         let (from, mut looked, mut counted) = (member.looked, 0, 0);
         let grows = maps.iter().filter(|map| {

@@ -273,7 +273,7 @@ impl Weights<'_> {
             load: Figure::Modelled(100),
             ..*self.machine
         };
-        if let Some((stall, _)) = self.regions.stall {
+        if let Some(stall) = self.regions.stall {
             view.costs.stall = Figure::Measured(stall);
         }
         Some(CbmmPlus::USUAL.decide(&view))
@@ -409,12 +409,14 @@ pub fn json(all: &[Advice], regions: &Regions, walks: &Walks) -> Value {
         "faults_counted": regions.counted,
         "samples_with_tlb": walks.told,
         "samples_that_walked": walks.at.len(),
-        "stall_ns": regions.stall.map(|(mean, _)| mean),
+        "stall_ns": regions.stall,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use pagemill_analysis::addresses::ProcessAddress;
+
     use super::*;
     use pagemill_analysis::regions::Region;
     use pagemill_policy::huge::Costs;
@@ -483,7 +485,7 @@ mod tests {
         let heap = area(Place::Heap, 64 * HUGE, &[512, 512, 512]);
         let (_, mapped) = area(Place::Mapped, 900 * HUGE, &[]);
         let unseen = (7, Area { end: mapped.start + 4 * HUGE, ..mapped });
-        let at = |region: u64| (7, region * HUGE + 4096);
+        let at = |region: u64| ProcessAddress::new(7, region * HUGE + 4096);
         let walks = Walks { told: 100, at: vec![at(64), at(64), at(64), at(901)] };
         let all = advise(&regions(vec![heap, unseen]), (&walks, Some(26_000_000)), &machine());
         let walked: Vec<_> = all.iter().map(|a| (a.walks, a.regions, a.touched)).collect();

@@ -254,9 +254,9 @@ impl Damon {
                 ..Scheme::counting()
             };
             [
-                scheme(Action::MigrateHot(default), (1, u64::MAX)),
-                scheme(Action::MigrateCold(alternate), (0, 0)),
-                scheme(Action::MigrateHot(alternate), (1, u64::MAX)),
+                scheme(Action::MigrateHot(default), 1..=u64::MAX),
+                scheme(Action::MigrateCold(alternate), 0..=0),
+                scheme(Action::MigrateHot(alternate), 1..=u64::MAX),
             ]
         };
         let mut schemes = vec![Scheme::counting()];
@@ -267,9 +267,7 @@ impl Damon {
         let mut watches: Vec<Watch> = pids.iter().map(process).collect();
         if let Some((Way::Physical, Migrate { tiers, group })) = &self.migrate {
             let [promote, demote, relieve] = migrations(group.as_ref(), *tiers);
-            let node = |tier: usize| {
-                linux.node_addresses(tiers.0[tier]).map(|(start, end)| Target::Physical(start, end))
-            };
+            let node = |tier: usize| linux.node_addresses(tiers.0[tier]).map(Target::Physical);
             watches.push(Watch { target: node(1)?, schemes: vec![promote] });
             watches.push(Watch { target: node(0)?, schemes: vec![demote, relieve] });
         }

@@ -116,8 +116,8 @@ fn credit(action: Action, view: &View) -> u64 {
 /// Whether all that an arm's pieces cost, less its credit, is below all that another's do.
 fn beats(one: (Tally, u64), other: (Tally, u64)) -> bool {
     let ((tally, credit), (than, its)) = (one, other);
-    let (Some((_, high)), Some((low, _))) = (tally.range(), than.range()) else { return false };
-    let (high, low) = (high.saturating_sub(credit), low.saturating_sub(its));
+    let (Some(range), Some(others)) = (tally.range(), than.range()) else { return false };
+    let (high, low) = (range.end().saturating_sub(credit), others.start().saturating_sub(its));
     match tally.pieces().min(than.pieces()) {
         APART.. => high < low,
         CLEAR.. => high < low / 5 * 4,
@@ -211,7 +211,7 @@ impl Auto {
             Action::Ahead2m | Action::Pool => huge()?.saturating_add(fetch.saturating_mul(2)),
             _ => return None,
         };
-        let seen = view.trials.tally(action).range().map_or(0, |(_, high)| high);
+        let seen = view.trials.tally(action).range().map_or(0, |range| *range.end());
         let best = view.trials.tally(self.best_of(view)).median().unwrap_or(first);
         Some(own.max(first / 20).max(seen.saturating_sub(best)))
     }
@@ -250,9 +250,9 @@ impl Auto {
             let spared = Self::spared(view).filter(|estimate| self.worth(estimate));
             return spared.or(Some(Estimate::rule(1)));
         }
-        let (least, _) = view.trials.tally(first).range()?;
+        let least = *view.trials.tally(first).range()?.start();
         let (tally, credit) = Self::known(action, view);
-        let (_, seen) = tally.range()?;
+        let seen = *tally.range()?.end();
         Some(Estimate {
             unit: Unit::Nanos,
             costs: Account::new().with(Term::Seen, seen),

@@ -37,12 +37,14 @@
 //! A term whose figure is absent is left out if it speaks for the action; if it speaks against it, the action is not
 //! offered.
 
+use std::ops::Range;
+
 use pagemill_model::page::{HUGE, PER_HUGE};
 
 use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Scans, Term, Unit, View};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
-pub const PRESSURE: (u64, u64) = (700, 850);
+pub const PRESSURE: Range<u64> = 700..850;
 /// Unusable free space index, in thousandths, from which on the blocks that are left are not for programs: the kernel
 /// keeps a hundredth of a zone in whole pageblocks for urgent allocations (`reserve_highatomic_pageblock`).
 const PIECES: u64 = 980;
@@ -175,7 +177,7 @@ impl CbmmPlus {
 
     /// How much an unused page matters, in thousandths. Unknown use of memory counts in full.
     fn pressure(view: &View) -> u64 {
-        let (low, high) = PRESSURE;
+        let Range { start: low, end: high } = PRESSURE;
         let used = view.used.value().unwrap_or(high);
         (used.saturating_sub(low).saturating_mul(1000) / (high - low)).min(2000)
     }

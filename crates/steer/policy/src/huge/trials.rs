@@ -22,6 +22,7 @@
 //! charged never shrinks; [`Trials`] is read back from its text as it was.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use pagemill_model::page::HUGE;
 
@@ -41,7 +42,7 @@ pub const ARMS: [Action; 6] = [
 pub const KEPT: usize = 8;
 
 /// Regions of a piece, least and most.
-pub const SIZES: (u64, u64) = (4, 64);
+pub const SIZES: RangeInclusive<u64> = 4..=64;
 
 /// Of an arm that is not in force so many pieces stay known when the program's time has doubled.
 const AGED: usize = 1;
@@ -116,9 +117,9 @@ impl Tally {
     /// The lowest and the highest cost, one in four left out at the top: a program that does something else for a
     /// while costs more then under any arm.
     #[must_use]
-    pub fn range(&self) -> Option<(u64, u64)> {
+    pub fn range(&self) -> Option<RangeInclusive<u64>> {
         let (costs, len) = self.sorted();
-        (len > 0).then(|| (costs[0], costs[len - 1 - len / 4]))
+        (len > 0).then(|| costs[0]..=costs[len - 1 - len / 4])
     }
 }
 
@@ -140,7 +141,7 @@ impl Trials {
     /// Nothing is known of these arms.
     #[must_use]
     pub fn of(offered: impl Fn(Action) -> bool) -> Self {
-        let mut trials = Self { size: SIZES.0, ..Self::default() };
+        let mut trials = Self { size: *SIZES.start(), ..Self::default() };
         trials.offer(offered);
         trials
     }
@@ -351,7 +352,7 @@ impl Course {
             self.trials.charged = self.trials.charged.saturating_add(more);
         }
         self.trials.spent = now.program;
-        self.trials.size = growth.clamp(SIZES.0, SIZES.1);
+        self.trials.size = growth.clamp(*SIZES.start(), *SIZES.end());
         // Whose pages are small enough to tell.
         if matches!(piece.action, Action::Base | Action::Fault64k) {
             let resident = now.resident.saturating_sub(piece.from.resident);

@@ -232,8 +232,7 @@ impl Engine {
                 }
             }
             Self::Perf(rings) => {
-                let (faults, unmatched) = rings.losses();
-                Losses { faults, rows: 0, unmatched }
+                Losses { faults: rings.lost(), rows: 0, unmatched: rings.unmatched() }
             }
             Self::Counters { .. } => Losses::default(),
         })

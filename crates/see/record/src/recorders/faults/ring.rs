@@ -125,10 +125,14 @@ impl Rings {
         shelf.histogram.iter().map(|(&(flags, bucket), &n)| (flags, bucket, n)).collect()
     }
 
-    /// Faults of which a sample was lost, at most; and ends without a beginning.
-    pub fn losses(&self) -> (u64, u64) {
-        let shelf = self.shelf();
-        (shelf.lost_records, shelf.unmatched)
+    /// Faults of which a sample was lost, at most.
+    pub fn lost(&self) -> u64 {
+        self.shelf().lost_records
+    }
+
+    /// Ends without a beginning.
+    pub fn unmatched(&self) -> u64 {
+        self.shelf().unmatched
     }
 
     fn shelf(&self) -> std::sync::MutexGuard<'_, Shelf> {

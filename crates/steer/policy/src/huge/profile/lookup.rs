@@ -4,6 +4,7 @@
 //! `section_off` are bounds, those pages are one interval a row, and a mapping falls into few ranges.
 
 use super::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_model::PageRange;
 use pagemill_model::page::{BASE, HUGE};
 
 use crate::huge::{Figure, Section};
@@ -50,9 +51,9 @@ fn page_at_or_after(value: u64) -> u64 {
 }
 
 impl Row {
-    /// The addresses of the mapping's pages for which the row holds, as first and one after the last.
+    /// The addresses of the mapping's pages for which the row holds, if there are any.
     #[must_use]
-    pub fn claims(&self, mapping: &Mapping) -> Option<(u64, u64)> {
+    pub fn claims(&self, mapping: &Mapping) -> Option<PageRange> {
         if self.section != mapping.section {
             return None;
         }
@@ -103,7 +104,7 @@ impl Row {
                 }
             }
         }
-        (start < end).then_some((start, end))
+        (start < end).then_some(PageRange { start, end })
     }
 }
 
@@ -111,23 +112,24 @@ impl Profile {
     /// The ranges of `mapping` that a row of this kind claims, by address.
     #[must_use]
     pub fn ranges(&self, kind: Kind, mapping: &Mapping) -> Vec<Range> {
-        let mut free = vec![(mapping.start, mapping.end)];
+        let mut free = vec![PageRange::new(mapping.start, mapping.end)];
         let mut ranges = Vec::new();
         for (index, row) in self.rows.iter().enumerate().filter(|(_, row)| row.kind == kind) {
-            let Some((from, to)) = row.claims(mapping) else { continue };
+            let Some(claimed) = row.claims(mapping) else { continue };
             let mut left = Vec::with_capacity(free.len() + 1);
-            for (start, end) in free {
-                let (low, high) = (start.max(from), end.min(to));
-                if low < high {
+            for part in free {
+                let PageRange { start, end } = part.within(claimed);
+                if start < end {
                     let benefit = row.benefit;
-                    ranges.push(Range { start: low, end: high, benefit, row: index });
-                    left.extend([(start, low), (high, end)]);
+                    ranges.push(Range { start, end, benefit, row: index });
+                    let rest = [PageRange::new(part.start, start), PageRange::new(end, part.end)];
+                    left.extend(rest);
                 } else {
-                    left.push((start, end));
+                    left.push(part);
                 }
             }
             free = left;
-            free.retain(|(start, end)| start < end);
+            free.retain(|part| !part.is_empty());
             if free.is_empty() {
                 break;
             }
