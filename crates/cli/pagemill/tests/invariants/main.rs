@@ -1,0 +1,87 @@
+//! The workspace's invariants (ARCHITECTURE.md), read from `cargo metadata` and the crates' sources.
+//!
+//! | rule | why |
+//! |---|---|
+//! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
+//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
+//! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
+//! | `heap`, `prefault` and `preload-sys` have no dependency (the last: the kernel's constants), the preload libraries only these | what runs inside other programs must not allocate |
+//! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
+//! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
+//! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
+//! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
+//! | pages and comments have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
+//! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
+//! | every page is in the book, every variable of the environment on its page | what is not found is not there |
+//! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |
+//! | no public item of `base`, `see` and `steer` has a pair of plain `u64` | an address and a length, a process and a page look alike |
+//! | only the binary depends on `clap` | only it knows flags |
+//! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
+//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
+
+#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod imports;
+mod names;
+mod pages;
+mod rooms;
+mod sources;
+
+const BINARY: &str = "pagemill";
+/// The wings from the ground up, and the crates in them from the left to the right.
+const LADDER: [(&str, &[&str]); 6] = [
+    (
+        "inside",
+        &[
+            "heap",
+            "prefault",
+            "preload-sys",
+            "preload-heap",
+            "preload-prefault",
+            "preload-trim",
+            "preload-sites",
+        ],
+    ),
+    ("base", &["model", "kernel", "launch"]),
+    ("see", &["tracer", "analysis", "record", "report", "live"]),
+    ("steer", &["policy", "control", "advise"]),
+    ("lab", &["sim", "workloads", "experiments", "fuzz"]),
+    ("cli", &["pagemill"]),
+];
+
+/// The texts of a root file and of all files below its directory.
+fn texts(root: &str) -> Vec<String> {
+    let mut texts = vec![fs::read_to_string(root).unwrap()];
+    let mut directories = vec![Path::new(root).parent().unwrap().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts
+}
+
+/// All files below a folder whose names end so, builds and histories left out.
+fn files_below(root: &Path, ends: &str) -> Vec<PathBuf> {
+    let (mut open, mut found) = (vec![root.to_owned()], Vec::new());
+    while let Some(at) = open.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                open.push(path);
+            } else if name.ends_with(ends) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}

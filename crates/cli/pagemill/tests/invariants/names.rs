@@ -1,0 +1,129 @@
+//! What is named where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use pagemill_model::EventKind;
+
+use crate::{LADDER, files_below};
+
+/// `cannot write meta.json`, and not why: `{error}` leaves out what an error is due to, `{error:#}` says it.
+#[test]
+fn every_verb_says_why() {
+    let mut looked = 0;
+    for at in files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), ".rs") {
+        let text = fs::read_to_string(&at).unwrap();
+        let code = text.split("#[cfg(test)]\n").next().unwrap();
+        for half in ["{error}", "error.to_string()"] {
+            assert!(!code.contains(half), "{}: {half}", at.display());
+        }
+        looked += 1;
+    }
+    assert!(looked > 30, "{looked}");
+}
+
+/// Where the name of a policy stands beside its own file: a flag's default, a baseline, a group of the machine's
+/// parameters. Published figures name the systems that they show.
+const NAMED: [(&str, &str); 4] = [
+    ("cli/pagemill/src/verbs/tier.rs", "hemem"),
+    ("cli/pagemill/src/verbs/simulate/huge.rs", "linux-never"),
+    ("cli/pagemill/src/verbs/simulate/huge.rs", "linux-always"),
+    ("lab/sim/src/machine.rs", "hemem"),
+];
+
+#[test]
+fn what_a_registry_lists_is_named_in_its_own_file_only() {
+    use pagemill_policy::huge;
+    use pagemill_policy::tier::compose::{PLACERS, TRACKERS};
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let trackers = TRACKERS.iter().map(|row| row.name);
+    let placers = PLACERS.iter().map(|row| row.name);
+    let mut names: Vec<&str> = trackers.chain(placers).chain(huge::names()).collect();
+    // Words that mean other things, too; an experiment has a placer's name, the heap's back end a policy's.
+    names.retain(|name| !["", "none", "colloid", "auto"].contains(name));
+    assert!(names.len() > 10, "{names:?}");
+    let mut found = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (wing, rooms) in LADDER {
+        for room in rooms {
+            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
+                let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+                let figures = place.starts_with("lab/experiments");
+                if figures || place.ends_with("tests.rs") {
+                    continue;
+                }
+                let text = fs::read_to_string(&at).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap();
+                for name in &names {
+                    let composed =
+                        huge::find(name).is_none() && code.contains(&format!("\"{name}+"));
+                    if composed || code.contains(&format!("\"{name}\"")) {
+                        found.entry(name).or_default().insert(place.clone());
+                    }
+                }
+            }
+        }
+    }
+    for name in names {
+        let places = found.remove(name).unwrap_or_default();
+        let strange = |place: &&String| {
+            !place.starts_with("steer/policy/src/") && !NAMED.contains(&(place.as_str(), name))
+        };
+        assert_eq!(
+            places.iter().filter(strange).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{name}"
+        );
+        let own = places.iter().filter(|place| place.starts_with("steer/policy/src/")).count();
+        assert_eq!(own, 1, "{name}: {places:?}");
+    }
+}
+
+/// The kinds of events that stand in a text: `Event::Heap`, `EventKind::Heap`.
+fn kinds_in(text: &str) -> BTreeSet<&str> {
+    let code = text.split("#[cfg(test)]").next().unwrap();
+    let named = ["Event::", "EventKind::"]
+        .into_iter()
+        .flat_map(|start| code.match_indices(start).map(move |(at, _)| &code[at + start.len()..]));
+    let word = |text| -> &str {
+        let text: &str = text;
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap()
+    };
+    let kinds: BTreeSet<String> = EventKind::ALL.iter().map(|kind| format!("{kind:?}")).collect();
+    named.map(word).filter(|word| kinds.contains(*word)).collect()
+}
+
+/// `pressure` is a kind of event with all that a kind needs: recorded, reported in every form, compared, redacted, in
+/// the reference. What it touches is what the next one touches.
+#[test]
+fn a_kind_of_event_is_three_files_and_no_other_lists_the_kinds() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut touched, mut lists) = (BTreeSet::new(), BTreeSet::new());
+    for at in files_below(&crates, ".rs") {
+        let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+        if !place.contains("/src/") || place.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&at).unwrap();
+        let words = ["EventKind::Pressure", "Event::Pressure", "PressureSample", "pressure::KIND"];
+        if words.iter().any(|word| text.contains(word)) {
+            touched.insert(place.clone());
+        }
+        if kinds_in(&text).len() > EventKind::ALL.len() / 2 {
+            lists.insert(place);
+        }
+    }
+    let of_pressure = [
+        "base/model/src/event.rs",
+        "see/record/src/recorders/mod.rs",
+        "see/record/src/recorders/pressure.rs",
+    ];
+    assert_eq!(touched, of_pressure.map(str::to_owned).into());
+    assert_eq!(lists, BTreeSet::new());
+}
+
+#[test]
+fn kinds_in_a_text_are_found() {
+    let text = "Event::Heap(row) | Event::Access(row) if EventKind::ALL[0] == EventKind::Huge, Event::Heapless";
+    assert_eq!(kinds_in(text), ["Access", "Heap", "Huge"].into());
+}

@@ -1,0 +1,141 @@
+//! The pages of the documentation.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::files_below;
+
+/// The text of a page without what stands between fences.
+fn prose(page: &str) -> String {
+    page.split("```").step_by(2).collect()
+}
+
+/// The name by which a heading is linked to.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let too_wide = |line: &&str| line.chars().count() > 120;
+    for path in files_below(&root, ".md") {
+        let page = fs::read_to_string(&path).unwrap();
+        let shown = path.display();
+        let summary = path.ends_with("docs/SUMMARY.md");
+        let wide: Vec<&str> = page.lines().filter(too_wide).filter(|_| !summary).collect();
+        assert!(wide.is_empty(), "{shown}: {wide:?}");
+        let text = prose(&page);
+        let short = path.ends_with("../../../README.md") || shown.to_string().contains("/guide/");
+        assert!(!short || page.split_whitespace().count() <= 600, "{shown} is long");
+        let last = page.trim_end().rsplit("\n\n").next().unwrap();
+        let guide = shown.to_string().contains("/guide/");
+        assert!(
+            !guide || last.starts_with("Next: "),
+            "{shown} does not end with what to type next"
+        );
+        let evidence = shown.to_string().contains("/evidence/") && !path.ends_with("index.md");
+        let concludes = page.lines().nth(2).is_some_and(|line| line.starts_with("**"));
+        let mut words = page.split(|c: char| !c.is_ascii_digit() && c != '-');
+        let dated = words.any(|word| word.len() == "2026-11-23".len() && word.starts_with("20"));
+        assert!(!evidence || concludes && dated, "{shown}: no conclusion first, or no date");
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") || link.contains(' ') {
+                continue;
+            }
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{shown}: {link}");
+            if !part.is_empty() {
+                let target = fs::read_to_string(target).unwrap();
+                let headings = target.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+                assert!(anchors.any(|anchor| anchor == part), "{shown}: {link}");
+            }
+        }
+    }
+    // Tables and drawings are what they are.
+    let drawn = |line: &str| {
+        let body = line.trim_start().trim_start_matches(['/', '!']).trim();
+        body.starts_with('|')
+            || body.contains("   ")
+            || body.contains("──►")
+            || line.contains("//!    ")
+    };
+    for path in files_below(&root.join("crates"), ".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+        let wide: Vec<&str> = comments.filter(too_wide).filter(|line| !drawn(line)).collect();
+        assert!(wide.is_empty(), "{}: {wide:?}", path.display());
+    }
+}
+
+/// The variables of ours that stand in a text as whole words of code.
+fn variables(text: &str) -> BTreeSet<String> {
+    let part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let words = text.match_indices("PAGEMILL_").map(|(at, _)| {
+        let end = text[at..].find(|c| !part(c)).map_or(text.len(), |length| at + length);
+        (text[..at].chars().next_back(), &text[at..end], text[end..].chars().next())
+    });
+    let whole = words.filter(|(before, word, after)| {
+        let quoted = matches!(before, Some('"' | '`')) && matches!(after, Some('"' | '`' | '='));
+        // A shell script's.
+        let exported = *before == Some(' ') && *after == Some('=');
+        word.len() > "PAGEMILL_".len() && (quoted || exported)
+    });
+    whole.map(|(_, word, _)| word.to_owned()).collect()
+}
+
+#[test]
+fn every_variable_of_the_environment_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut sources = files_below(&root.join("crates"), ".rs");
+    sources.push(root.join("pagemill"));
+    let code = sources.iter().filter(|path| !path.ends_with("tests/invariants/pages.rs"));
+    let read: BTreeSet<String> =
+        code.flat_map(|path| variables(&fs::read_to_string(path).unwrap())).collect();
+    assert!(read.len() > 20, "{read:?}");
+    let page = fs::read_to_string(root.join("docs/reference/environment.md")).unwrap();
+    assert_eq!(read, variables(&page), "the code, and docs/reference/environment.md");
+}
+
+#[test]
+fn a_variable_in_code_is_found() {
+    let text = r#"var("PAGEMILL_A") b"PAGEMILL_B=" "PAGEMILL_" X_PAGEMILL_C; export PAGEMILL_D=$e `PAGEMILL_F`"#;
+    let found: Vec<String> = variables(text).into_iter().collect();
+    assert_eq!(found, ["PAGEMILL_A", "PAGEMILL_B", "PAGEMILL_D", "PAGEMILL_F"]);
+}
+
+/// Every page is in the book, and everything in the book is a page.
+#[test]
+fn the_book_has_every_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let listed = summary.split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned());
+    let mut pages = BTreeSet::new();
+    for path in files_below(&docs, ".md") {
+        pages.insert(path.strip_prefix(&docs).unwrap().to_str().unwrap().to_owned());
+    }
+    pages.remove("SUMMARY.md");
+    assert_eq!(pages, listed.collect::<BTreeSet<String>>(), "docs, and docs/SUMMARY.md");
+}
+
+#[test]
+fn the_book_is_built() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+    let room = tempfile::tempdir().unwrap();
+    let mut build = std::process::Command::new("mdbook");
+    let built = match build.arg("build").arg("-d").arg(room.path()).arg(&docs).output() {
+        Ok(built) => built,
+        Err(error) => {
+            eprintln!("skipped: mdbook: {error} (cargo install mdbook --locked)");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success() && !said.contains("WARN"), "{said}");
+    assert!(room.path().join("index.html").exists(), "{said}");
+}

@@ -1,0 +1,320 @@
+//! What crates depend on, and what their sources name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::{BINARY, LADDER, texts};
+
+/// Crates of a name that starts like this are ours.
+const PREFIX: &str = "pagemill-";
+
+/// Rooms that may not see the machine.
+const PURE: [&str; 4] = ["model", "analysis", "policy", "sim"];
+/// Rooms whose sources name no clock, thread, file or process; `model` reads and writes recordings.
+const WITHOUT_WORLD: [&str; 3] = ["analysis", "policy", "sim"];
+const WORLD: [&str; 7] =
+    ["Instant", "SystemTime", "std::thread", "std::fs", "std::process", "std::net", "std::env"];
+/// Crates through which a program talks to the operating system.
+const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
+/// Numbers and flags of Linux, no code: what `preload-sys` may depend on.
+const CONSTANTS: &str = "linux-raw-sys";
+/// Reading a file whole, however long it is.
+const WHOLE: [&str; 2] = ["fs::read(", "fs::read_to_string("];
+/// What is read so all the same, by a part of the line: the kernel's files, what programs of an experiment wrote, and
+/// what tests did (nothing else may unwrap).
+const OWN: [&str; 10] = [
+    "/proc/",
+    "cgroup.procs",
+    "|path: &str|",
+    "&executable",
+    "self.path(name)",
+    "self.at(",
+    "&program.",
+    "&library",
+    "(output)",
+    ".unwrap();",
+];
+const MAY_BE_UNSAFE: [&str; 7] = [
+    "kernel",
+    "heap",
+    "preload-sys",
+    "preload-heap",
+    "preload-prefault",
+    "preload-trim",
+    "preload-sites",
+];
+
+/// What reads files that users name.
+const READERS: [&str; 7] =
+    ["model", "launch", "record", "report", "control", "experiments", BINARY];
+/// What runs inside other programs, and all that it depends on.
+const INSIDE: &[(&str, &[&str])] = &[
+    ("heap", &[]),
+    ("prefault", &[]),
+    ("preload-sys", &[]),
+    ("preload-heap", &["heap", "preload-sys"]),
+    ("preload-prefault", &["prefault", "preload-sys"]),
+    ("preload-trim", &["preload-sys"]),
+    ("preload-sites", &["preload-sys"]),
+];
+
+/// A crate of the workspace: what it depends on (not for its tests), and its root source file.
+struct Room {
+    depends: BTreeSet<String>,
+    root: String,
+}
+
+fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let room = |package: &Value| {
+        // What only a model under loom is built with is no dependency of the library.
+        let run_time = |dependency: &&Value| {
+            dependency["kind"] != "dev" && dependency["target"] != "cfg(loom)"
+        };
+        let depends = list(&package["dependencies"])
+            .iter()
+            .filter(run_time)
+            .map(|d| text(&d["name"]))
+            .collect();
+        let code = |target: &&Value| {
+            list(&target["kind"])
+                .iter()
+                .any(|kind| ["lib", "rlib", "cdylib", "bin"].iter().any(|known| kind == known))
+        };
+        let root = list(&package["targets"]).iter().find(code).map(|t| text(&t["src_path"]));
+        (text(&package["name"]), Room { depends, root: root.unwrap_or_default() })
+    };
+    list(&metadata["packages"]).iter().map(room).collect()
+}
+
+/// Every crate of the workspace that `from` reaches.
+fn reaches(rooms: &BTreeMap<String, Room>, from: &str) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(name) = open.pop() {
+        for next in rooms.get(&name).into_iter().flat_map(|room| &room.depends) {
+            if rooms.contains_key(next) && seen.insert(next.clone()) {
+                open.push(next.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// What is wrong, one line each. `source` gives the text of a crate's files by its root file, the root
+/// file first.
+fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let rooms = rooms(metadata);
+    let mut wrong = Vec::new();
+    for (name, room) in &rooms {
+        let short = name.strip_prefix(PREFIX).unwrap_or(name);
+        let reached = reaches(&rooms, name);
+        let reaches = |other: &str| reached.contains(&format!("{PREFIX}{other}"));
+        if PURE.contains(&short) {
+            if reaches("kernel") {
+                wrong.push(format!("{short} reaches kernel"));
+            }
+            let system = room.depends.iter().filter(|name| SYSTEM.contains(&name.as_str()));
+            wrong.extend(system.map(|name| format!("{short} depends on {name}")));
+        }
+        if short == "kernel" && reaches("policy") {
+            wrong.push("kernel reaches policy".into());
+        }
+        for (inside, others) in INSIDE {
+            let others = others.iter().map(|other| format!("{PREFIX}{other}")).collect();
+            let mut depends = room.depends.clone();
+            if short == "preload-sys" {
+                depends.remove(CONSTANTS);
+            }
+            if short == *inside && depends != others {
+                wrong.push(format!("{inside} depends on {depends:?}"));
+            }
+        }
+        if name != BINARY && room.depends.iter().any(|name| name.starts_with("clap")) {
+            wrong.push(format!("{short} depends on clap"));
+        }
+        let files = source(&room.root);
+        if WITHOUT_WORLD.contains(&short) {
+            let named = WORLD.iter().filter(|word| files.iter().any(|file| file.contains(**word)));
+            wrong.extend(named.map(|word| format!("{short} names {word}")));
+        }
+        if let (Some(mine), Some((wing, _))) = (rung(short), wing(short)) {
+            let ours = room.depends.iter().filter_map(|name| name.strip_prefix(PREFIX));
+            let above = ours.filter(|other| rung(other).is_none_or(|other| other >= mine));
+            wrong.extend(above.map(|other| format!("{short}, of {wing}, depends on {other}")));
+            if !room.root.is_empty()
+                && room.root.contains('/')
+                && !room.root.contains(&format!("/{wing}/{short}/"))
+            {
+                wrong.push(format!("{short} stands at {}", room.root));
+            }
+        } else {
+            wrong.push(format!("{short} stands in no wing"));
+        }
+        if READERS.contains(&short) {
+            let whole = files.iter().flat_map(|file| {
+                let code = file.split("#[cfg(test)]").next().unwrap_or_default();
+                code.lines().filter(|line| WHOLE.iter().any(|call| line.contains(call)))
+            });
+            let others = whole.filter(|line| !OWN.iter().any(|ours| line.contains(ours)));
+            wrong.extend(
+                others.map(|line| format!("{short} reads without a bound: {}", line.trim())),
+            );
+        }
+        let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
+        if !MAY_BE_UNSAFE.contains(&short) && !forbids {
+            wrong.push(format!("{short} does not forbid unsafe code"));
+        }
+    }
+    wrong
+}
+
+fn wing(crate_name: &str) -> Option<(&'static str, usize)> {
+    LADDER.iter().find_map(|(wing, crates)| {
+        Some((*wing, crates.iter().position(|known| *known == crate_name)?))
+    })
+}
+
+/// How far up the ladder a crate stands.
+fn rung(crate_name: &str) -> Option<usize> {
+    LADDER.iter().flat_map(|(_, crates)| *crates).position(|known| *known == crate_name)
+}
+
+#[test]
+fn the_workspace_keeps_its_invariants() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for room in [
+        "pagemill",
+        "pagemill-heap",
+        "pagemill-preload-heap",
+        "pagemill-kernel",
+        "pagemill-analysis",
+    ] {
+        assert!(rooms(&metadata).contains_key(room), "cargo metadata does not list {room}");
+    }
+    let wrong = violations(&metadata, texts);
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// A workspace that keeps every rule; each test below breaks one.
+fn sound() -> Value {
+    let package = |name: &str, depends: &[&str], kind: &str| {
+        let depends: Vec<Value> =
+            depends.iter().map(|name| json!({ "name": name, "kind": null })).collect();
+        json!({
+            "name": name,
+            "dependencies": depends,
+            "targets": [{ "kind": [kind], "src_path": name }],
+        })
+    };
+    json!({ "packages": [
+        package("pagemill-model", &["serde"], "lib"),
+        package("pagemill-analysis", &["pagemill-model"], "lib"),
+        package("pagemill-policy", &["pagemill-model"], "lib"),
+        package("pagemill-kernel", &["libc"], "lib"),
+        package("pagemill-heap", &[], "lib"),
+        package("pagemill-preload-sys", &["linux-raw-sys"], "lib"),
+        package("pagemill-preload-heap", &["pagemill-heap", "pagemill-preload-sys"], "cdylib"),
+        package("pagemill-prefault", &[], "lib"),
+        package("pagemill-preload-prefault", &["pagemill-prefault", "pagemill-preload-sys"], "cdylib"),
+        package("pagemill", &["clap", "pagemill-kernel", "pagemill-analysis"], "bin"),
+    ] })
+}
+
+fn safe(_: &str) -> Vec<String> {
+    vec!["#![forbid(unsafe_code)]".into()]
+}
+
+/// The violations after package `name` depends on `on` too.
+fn with_dependency(name: &str, on: &str, kind: Value) -> Vec<String> {
+    let mut metadata = sound();
+    let packages = metadata["packages"].as_array_mut().unwrap();
+    let package = packages.iter_mut().find(|package| package["name"] == name).unwrap();
+    package["dependencies"].as_array_mut().unwrap().push(json!({ "name": on, "kind": kind }));
+    violations(&metadata, safe)
+}
+
+#[test]
+fn a_sound_workspace_passes() {
+    assert_eq!(violations(&sound(), safe), Vec::<String>::new());
+}
+
+#[test]
+fn a_pure_room_that_reaches_the_machine_is_found_even_by_a_detour() {
+    assert_eq!(
+        with_dependency("pagemill-analysis", "libc", Value::Null),
+        ["analysis depends on libc"]
+    );
+    assert_eq!(
+        with_dependency("pagemill-model", "pagemill-kernel", Value::Null),
+        [
+            "analysis reaches kernel",
+            "model reaches kernel",
+            "model, of base, depends on kernel",
+            "policy reaches kernel"
+        ]
+    );
+    assert_eq!(
+        with_dependency("pagemill-kernel", "pagemill-policy", Value::Null),
+        ["kernel reaches policy", "kernel, of base, depends on policy"]
+    );
+}
+
+#[test]
+fn a_heap_with_a_dependency_is_found() {
+    assert_eq!(
+        with_dependency("pagemill-heap", "spin", Value::Null),
+        [r#"heap depends on {"spin"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload-heap", "libc", Value::Null),
+        [r#"preload-heap depends on {"libc", "pagemill-heap", "pagemill-preload-sys"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload-prefault", "libc", Value::Null),
+        [r#"preload-prefault depends on {"libc", "pagemill-prefault", "pagemill-preload-sys"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-prefault", "spin", Value::Null),
+        [r#"prefault depends on {"spin"}"#]
+    );
+    assert_eq!(
+        with_dependency("pagemill-preload-sys", "spin", Value::Null),
+        [r#"preload-sys depends on {"spin"}"#]
+    );
+    // What only builds it counts too; what only tests it does not.
+    assert_eq!(with_dependency("pagemill-heap", "cc", json!("build")).len(), 1);
+    assert_eq!(with_dependency("pagemill-heap", "proptest", json!("dev")), Vec::<String>::new());
+}
+
+#[test]
+fn flags_outside_of_the_binary_are_found() {
+    assert_eq!(with_dependency("pagemill-kernel", "clap", Value::Null), ["kernel depends on clap"]);
+}
+
+#[test]
+fn a_pure_room_that_reads_the_clock_is_found() {
+    let clock = |root: &str| [safe(root), vec!["use std::time::Instant;".into()]].concat();
+    assert_eq!(violations(&sound(), clock), ["analysis names Instant", "policy names Instant"]);
+}
+
+#[test]
+fn a_crate_that_allows_unsafe_code_is_found() {
+    let wrong = violations(&sound(), |_| vec![String::new()]);
+    assert_eq!(
+        wrong,
+        ["pagemill", "analysis", "model", "policy", "prefault"]
+            .map(|name| format!("{name} does not forbid unsafe code"))
+    );
+}

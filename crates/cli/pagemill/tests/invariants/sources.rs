@@ -1,0 +1,163 @@
+//! How long sources are, and what does not stand in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{LADDER, files_below};
+
+/// `thread::spawn` and `Scope::spawn` panic where a user may have no more processes: eight verbs were aborted. In
+/// tests they may.
+#[test]
+fn no_thread_is_started_that_may_not_fail() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wrong = Vec::new();
+    let mut looked = 0;
+    for (wing, rooms) in LADDER {
+        for room in rooms {
+            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
+                let text = fs::read_to_string(&at).unwrap();
+                let code = text.split("#[cfg(test)]\n").next().unwrap();
+                let tests = at.file_name().unwrap().to_str().unwrap().ends_with("tests.rs");
+                if !tests && (code.contains("thread::spawn(") || code.contains("scope.spawn(")) {
+                    wrong.push(at);
+                }
+                looked += 1;
+            }
+        }
+    }
+    assert!(looked > 300, "{looked}");
+    assert_eq!(wrong, [""; 0].map(PathBuf::from), "thread::start, Builder::spawn");
+}
+
+/// Lines of a function at most, and of a file; tests apart.
+const FUNCTION: usize = 80;
+const FILE: usize = 800;
+/// Functions that may be longer: each reads one format, whose parts come in the order in which they are read.
+const LONGER: [(&str, &str); 2] =
+    [("model/src/perf_data.rs", "read"), ("model/src/perf_data.rs", "sample")];
+
+/// The code of a file without its tests.
+fn without_tests(text: &str) -> impl Iterator<Item = &str> {
+    let mut lines = text.lines().peekable();
+    std::iter::from_fn(move || {
+        let line = lines.next()?;
+        let tests = line == "#[cfg(test)]"
+            && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
+        (!tests).then_some(line)
+    })
+}
+
+/// The functions of a file: name and lines. Where one ends is seen by its indentation, which rustfmt has made.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = without_tests(text).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let body = line.trim_start();
+        let Some((before, after)) = body.split_once("fn ") else { continue };
+        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
+        if !before.split_whitespace().all(|word| words.contains(&word)) {
+            continue;
+        }
+        let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+        let indent = &line[..line.len() - body.len()];
+        // Of a body, or of a declaration over several lines.
+        let end = |line: &&str| {
+            let rest = line.strip_prefix(indent);
+            rest.is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+        };
+        let one = line.ends_with([';', '}']);
+        let length = if one { 1 } else { 1 + lines[at..].iter().position(end).unwrap_or(0) };
+        found.push((name.to_owned(), length));
+    }
+    found
+}
+
+#[test]
+fn functions_and_files_are_short() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../crates");
+    let mut seen = 0;
+    for path in files_below(&crates, ".rs") {
+        let shown = path.display().to_string();
+        if shown.contains("/tests/") || shown.ends_with("tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = without_tests(&text).count();
+        assert!(lines <= FILE, "{shown}: {lines} lines");
+        for (name, length) in functions(&text) {
+            seen += 1;
+            let may = LONGER.iter().any(|(file, one)| shown.ends_with(file) && *one == name);
+            assert!(length <= FUNCTION || may, "{shown}: {name} has {length} lines");
+        }
+    }
+    assert!(seen > 4000, "{seen} functions");
+}
+
+#[test]
+fn functions_are_measured() {
+    let text = "pub(crate) fn a() {\n    b();\n    let f = |fn_: u8| {\n    };\n}\n\nimpl X {\n    const fn c(&self) -> u8 {\n        \
+                1\n    }\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\nfn g() {\n}\n}\n";
+    let found = functions(text);
+    let expected = [("a", 5), ("c", 3), ("d", 1), ("e", 1)];
+    assert_eq!(found, expected.map(|(name, lines)| (name.to_owned(), lines)));
+}
+
+/// Crates in which what has a unit has a type.
+const TYPED: [&str; 3] = ["base", "see", "steer"];
+/// Public pairs of plain numbers that stay: they are arrays in JSON, and each is a step of time and what was in it.
+const PLAIN: [(&str, &str); 4] = [
+    ("see/analysis/src/heat/view.rs", "pub type Cell"),
+    ("see/analysis/src/heat/view.rs", "pub last_touched"),
+    ("see/analysis/src/heat/view.rs", "pub last_written"),
+    ("see/analysis/src/cold_stacks.rs", "pub last_touched"),
+];
+
+/// The public items of a file: fields, aliases and signatures, each as one line.
+fn public(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = without_tests(text).collect();
+    let starts = lines.iter().enumerate().filter(|(_, line)| line.trim_start().starts_with("pub "));
+    let whole = |(at, first): (usize, &&str)| {
+        let function = first.contains("fn ");
+        let ends =
+            |line: &&str| line.ends_with(['{', ';', '}']) || !function && line.ends_with(',');
+        let more = lines[at..].iter().position(ends).unwrap_or(0);
+        lines[at..=at + more].iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    };
+    starts.map(whole).collect()
+}
+
+/// What is two numbers may be an address and a length, a first and a last page, a process and a page: a type says it.
+#[test]
+fn no_public_item_has_a_pair_of_plain_numbers() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for wing in TYPED {
+        for at in files_below(&crates.join(wing), ".rs") {
+            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+            if !place.contains("/src/") || place.ends_with("tests.rs") {
+                continue;
+            }
+            for item in public(&fs::read_to_string(&at).unwrap()) {
+                seen += 1;
+                let known =
+                    PLAIN.iter().any(|(file, start)| place == *file && item.starts_with(start));
+                // What a closure is called with has names where it is called.
+                let pair = item.replace("FnMut(u64", "").contains("(u64, u64");
+                if pair && !known {
+                    wrong.push(format!("{place}: {item}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 2000, "{seen} public items");
+    assert_eq!(wrong, Vec::<String>::new(), "a PageRange, a Range<u64>, a type of its own");
+}
+
+#[test]
+fn public_items_are_found() {
+    let text = "pub struct A {\n    pub b: (u64, u64),\n    c: u8,\n}\npub fn d(\n    e: u8,\n    f: u8,\n) -> g {\n    pub(crate) h;\n}\n";
+    assert_eq!(
+        public(text),
+        ["pub struct A {", "pub b: (u64, u64),", "pub fn d( e: u8, f: u8, ) -> g {"]
+    );
+}
