@@ -28,6 +28,9 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::present;
 use crate::{Error, Kind, Linux, Result};
 
+/// In version 1 no limit is the largest number of pages that fits.
+const NO_LIMIT: u64 = 1 << 62;
+
 /// Which interface a group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -161,9 +164,8 @@ impl Group {
                 current: self.number("memory.usage_in_bytes")?,
                 kernel: present(self.number("memory.kmem.usage_in_bytes"))?,
                 peak: present(self.number("memory.max_usage_in_bytes"))?,
-                // No limit is the largest number of pages that fits.
                 limit: present(self.number("memory.limit_in_bytes"))?
-                    .filter(|&limit| limit < 1 << 62),
+                    .filter(|&limit| limit < NO_LIMIT),
             },
             Version::V2 => Charge {
                 current: self.number("memory.current")?,
@@ -226,10 +228,13 @@ impl Group {
     }
 
     /// Creates a group named `pagemill-NAME` for an experiment that starts from this one. Tried in turn: the
-    /// top of the hierarchy, beside this group, inside it. It is removed when dropped.
+    /// top of the hierarchy, beside this group, inside it; where this group or one above it has a
+    /// limit, below the lowest of these only, for what is started there is to keep it. It is removed
+    /// when dropped.
     pub fn create(&self, name: &str) -> Result<Child> {
-        let beside = self.directory.parent().filter(|parent| parent.starts_with(&self.mount));
-        let mut places = vec![self.mount.as_path()];
+        let top = self.limits().next().map_or(self.mount.as_path(), |(limited, _)| limited);
+        let beside = self.directory.parent().filter(|parent| parent.starts_with(top));
+        let mut places = vec![top];
         places.extend(beside);
         places.push(&self.directory);
         places.dedup();
@@ -243,6 +248,24 @@ impl Group {
         Err(first
             .expect("there is at least one place")
             .advise("run as root, or: systemd-run --user --scope -p Delegate=yes -- pagemill …"))
+    }
+
+    /// The least limit of this group and of those above it, bytes.
+    pub fn least_limit(&self) -> Option<u64> {
+        self.limits().map(|(_, limit)| limit).min()
+    }
+
+    /// The directories of this group and of those above it that have a limit, the lowest first.
+    fn limits(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let name = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        let above = self.directory.ancestors().take_while(|path| path.starts_with(&self.mount));
+        above.filter_map(move |path| {
+            let limit = fs::read_to_string(path.join(name)).ok()?.trim().parse().ok()?;
+            (limit < NO_LIMIT).then_some((path, limit))
+        })
     }
 
     fn create_in(&self, place: &Path, name: &str) -> Result<Child> {
@@ -500,6 +523,28 @@ mod tests {
         assert!(!left.exists());
         let next = group.create("next").unwrap();
         assert!(held.directory().is_dir() && next.directory().is_dir() && foreign.is_dir());
+    }
+
+    #[test]
+    fn a_child_group_keeps_the_limit_of_its_maker() {
+        let (_root, linux) = tree(V2);
+        let group = linux.memory_cgroup(Pid(7)).unwrap();
+        assert_eq!(group.least_limit(), None);
+        let limit = |path: &str, text: &str| {
+            fs::write(linux.path("/sys/fs/cgroup").join(path).join("memory.max"), text).unwrap();
+        };
+        limit("user.slice", "8388608\n");
+        let control = linux.path("/sys/fs/cgroup/user.slice/cgroup.subtree_control");
+        fs::write(control, "memory\n").unwrap();
+        let child = group.create("test").unwrap();
+        assert!(child.directory().ends_with("cgroup/user.slice/pagemill-test"), "{child:?}");
+        drop(child);
+        limit("user.slice/app.scope", "4194304\n");
+        assert_eq!(group.least_limit(), Some(4 << 20));
+        let control = linux.path("/sys/fs/cgroup/user.slice/app.scope/cgroup.subtree_control");
+        fs::write(control, "memory\n").unwrap();
+        let child = group.create("test").unwrap();
+        assert!(child.directory().ends_with("app.scope/pagemill-test"), "{child:?}");
     }
 
     /// On the running kernel, where that is allowed.

@@ -245,13 +245,19 @@ impl Advice {
     fn others(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
         let row = |arm: &Arm| match &arm.state {
             State::Breaks(how) => Some((0, how.clone())),
-            State::NotTried(why) => Some((2, why.clone())),
+            State::Starves(how) => Some((1, how.clone())),
+            State::NotTried(why) => Some((3, why.clone())),
             State::NoTime => {
-                Some((1, format!("{} of {LEAST} runs; --within gives more", arm.runs.len())))
+                Some((2, format!("{} of {LEAST} runs; --within gives more", arm.runs.len())))
             }
             State::Tried | State::Out => None,
         };
-        let titles = ["it breaks the command", "time was short", "not tried"];
+        let titles = [
+            "it breaks the command",
+            "it needs more memory than there is",
+            "time was short",
+            "not tried",
+        ];
         let groups = titles.iter().enumerate().map(|(number, title)| {
             let rows = self.arms.iter().filter_map(|arm| {
                 let (group, why) = row(arm)?;
@@ -410,6 +416,7 @@ fn state(arm: &Arm) -> (&'static str, Option<&str>) {
         State::NoTime => ("no-time", None),
         State::NotTried(why) => ("not-tried", Some(why)),
         State::Breaks(how) => ("breaks", Some(how)),
+        State::Starves(how) => ("starves", Some(how)),
     }
 }
 

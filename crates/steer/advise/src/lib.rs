@@ -17,6 +17,7 @@
 //! | aim | what is to fall, within a bound on something else ([`rule`]) |
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod answer;
 pub mod ending;
 pub mod estimate;

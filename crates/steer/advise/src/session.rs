@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::statistics::Random;
 use pagemill_control::run_memory::Memory;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, orphans};
 use regex::bytes::Regex;
 
+use crate::accept::{accept, failure};
 use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};
@@ -95,6 +96,8 @@ pub enum State {
     NotTried(String),
     /// The command does not work under it, and how.
     Breaks(String),
+    /// The command is killed for want of memory under it, and how.
+    Starves(String),
 }
 
 /// A lever, and its runs.
@@ -187,7 +190,7 @@ impl Advice {
 
 fn of_levers(arms: &[Arm]) -> Vec<Vec<Figures>> {
     let figures = |arm: &Arm| match arm.state {
-        State::Breaks(_) => Vec::new(),
+        State::Breaks(_) | State::Starves(_) => Vec::new(),
         _ => arm.runs.clone(),
     };
     arms.iter().map(figures).collect()
@@ -417,7 +420,11 @@ impl<'a> Session<'a> {
             } else {
                 format!(": {}", run.complaint)
             };
-            arm.state = State::Breaks(format!("{how}, twice{said}"));
+            let how = format!("{how}, twice{said}");
+            arm.state = match run.ending {
+                Ending::Starved { .. } => State::Starves(how),
+                _ => State::Breaks(how),
+            };
             return Ok(());
         }
         arm.runs.push(run.figures);
@@ -513,70 +520,6 @@ fn play(
         arms[arm].state = if next.contains(&arm) { State::Tried } else { State::NoTime };
     }
     Some(next)
-}
-
-/// Whether the command can be judged by runs of it.
-fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
-    let name = stage.target.path.display();
-    match &run.ending {
-        Ending::TooLong => bail!(
-            "{name} still ran after {} s and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
-            limit.as_secs()
-        ),
-        Ending::Status(status) if !status.success() => {
-            let said = match run.complaint.as_str() {
-                "" => String::new(),
-                text => format!(": {text}"),
-            };
-            let text = run.complaint.to_lowercase();
-            let tty = ["terminal", "tty", "ioctl"].iter().any(|word| text.contains(word));
-            let way = if tty {
-                " (it seems to need a terminal; standard input is empty here: run it in its batch mode, or under script(1))"
-            } else {
-                " (make it work alone first: its standard input is empty here)"
-            };
-            bail!("{name} fails as it is, {status}{said}; nothing was tried{way}");
-        }
-        Ending::Failed(how) => {
-            let said = match run.complaint.as_str() {
-                "" => String::new(),
-                text => format!(" (its last words: {text})"),
-            };
-            bail!("{name} cannot be asked as it is: {how}{said}; nothing was tried");
-        }
-        Ending::Status(_) | Ending::Served => {}
-    }
-    ensure!(
-        !run.left,
-        "{name} goes on in the background, where its memory and time are not its caller's; that was ended (have it stay \
-         in the foreground; a server: --load 'CLIENT')"
-    );
-    if let Some(metric) = stage.metric {
-        let (who, way) = match stage.load {
-            Some(load) => {
-                let longest = load.time.as_secs_f64();
-                ("the client".into(), format!("; it is ended after {longest} s, --for gives more"))
-            }
-            None => (name.to_string(), String::new()),
-        };
-        ensure!(
-            run.figures.metric.is_some(),
-            "nothing that {who} prints matches the metric {:?} with a number (its group is to be the number{way})",
-            metric.as_str()
-        );
-    }
-    Ok(())
-}
-
-/// How a run failed, if it did.
-fn failure(run: &Run) -> Option<String> {
-    match &run.ending {
-        Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
-        Ending::Status(status) if !status.success() => Some(status.to_string()),
-        Ending::Failed(how) => Some(how.clone()),
-        _ if run.left => Some("something that goes on in the background".into()),
-        Ending::Status(_) | Ending::Served => None,
-    }
 }
 
 /// Several runs as one: means of figures, the highest of peaks; the first failure.

@@ -43,6 +43,12 @@ pub enum Ending {
     Failed(String),
     /// It was ended, for it took too long.
     TooLong,
+    /// The kernel killed a process of it for want of memory, whatever became of the others. `limit`: the least of its
+    /// control groups, bytes, if there is one.
+    Starved {
+        /// Bytes.
+        limit: Option<u64>,
+    },
 }
 
 /// What one run gave.
@@ -111,6 +117,9 @@ impl Stage<'_> {
         let ksmd = merges.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
         let merging = || ksmd.and_then(|ksmd| linux.thread_cpu(ksmd).ok()).unwrap_or_default();
         let merged = merging();
+        // Without a group of its own it is in ours.
+        let ours = linux.memory_cgroup(Pid::own()).ok();
+        let kills = Kills::begin(group.as_deref().or(ours.as_ref()));
         let watched = timed(
             command,
             |pid, over| Seen::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
@@ -127,6 +136,7 @@ impl Stage<'_> {
         let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
         let (out, err) = (out.end()?, err.end()?);
         let (ending, asked) = run.ended;
+        let ending = kills.ending().unwrap_or(ending);
         let from = asked.as_ref().map_or(0.0, |asked| asked.from);
         let looks: Vec<Memory> =
             seen.looks.into_iter().filter(|look| look.seconds >= from).collect();
@@ -224,6 +234,29 @@ impl Stage<'_> {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(false)
+    }
+}
+
+/// Processes of a group that the kernel killed for want of memory.
+struct Kills<'a> {
+    group: Option<&'a cgroup::Group>,
+    before: u64,
+}
+
+impl<'a> Kills<'a> {
+    fn begin(group: Option<&'a cgroup::Group>) -> Self {
+        Self { group, before: Self::counted(group) }
+    }
+
+    /// So many until now; none where nobody counts them.
+    fn counted(group: Option<&cgroup::Group>) -> u64 {
+        group.and_then(|group| group.events().ok()?.oom_kill).unwrap_or(0)
+    }
+
+    /// How a run ended in which there were any.
+    fn ending(&self) -> Option<Ending> {
+        let limit = self.group.and_then(cgroup::Group::least_limit);
+        (Self::counted(self.group) > self.before).then_some(Ending::Starved { limit })
     }
 }
 
