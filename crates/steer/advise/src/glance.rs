@@ -43,6 +43,8 @@ pub struct Glance {
     pub whose: String,
     /// The command, as it was started.
     pub words: Vec<OsString>,
+    /// Whether it waits for others to connect to it: a server.
+    pub listens: bool,
     /// What was seen.
     pub seen: Seen,
     /// All levers: what each may bring, and how the command would be started under it or why it cannot be.
@@ -56,7 +58,7 @@ impl Glance {
         let lever =
             |lever: &&'static dyn Lever| (*lever, lever.estimate(&seen), lever.start(target));
         let levers = REGISTRY.iter().map(lever).collect();
-        Self { whose, words: target.words.clone(), levers, seen, notes }
+        Self { whose, words: target.words.clone(), listens: false, levers, seen, notes }
     }
 }
 
@@ -66,7 +68,7 @@ impl Glance {
 /// There is no such process, or this user may not look.
 pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Glance> {
     let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
-    let target = started_as(linux, pid)?;
+    let (target, titled) = started_as(linux, pid)?;
     linux.clear_referenced(pid)?;
     let (begun, mut looks) = (Instant::now(), Vec::new());
     while begun.elapsed() < time || looks.is_empty() {
@@ -93,7 +95,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         let bytes = last.untouched.min(last.anonymous);
         seen.cold = Some(Cold { bytes, seconds: last.seconds });
     }
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = titled.into_iter().collect();
     let largest = seen.peak.largest;
     seen.malloc = malloc_free::of(linux, largest);
     if let Some((zeros, read)) = zeros(linux, largest) {
@@ -122,18 +124,35 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
             pressure.some.avg10
         ));
     }
-    Ok(Glance::of(format!("process {pid} ({})", after.comm), seen, &target, notes))
+    let glance = Glance::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
+    // Who may not look at its files does not know.
+    Ok(Glance { listens: linux.listens(pid).unwrap_or(false), ..glance })
 }
 
-/// The command that a process was started by.
-fn started_as(linux: &Linux, pid: Pid) -> Result<Target> {
+/// The command that a process was started by, and what is to be known of that.
+fn started_as(linux: &Linux, pid: Pid) -> Result<(Target, Option<String>)> {
     let path = std::fs::read_link(linux.process_file(pid, "exe"))
         .with_context(|| format!("cannot find out what process {pid} executes"))?;
     let words = whole::read(&linux.process_file(pid, "cmdline"), TEXT)
         .with_context(|| format!("cannot read the arguments of process {pid}"))?;
-    let words = words.strip_suffix(&[0]).unwrap_or(&words).split(|byte| *byte == 0);
-    let words: Vec<OsString> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
-    Target::of(linux, &words, &path)
+    let known = arguments(&words);
+    let titled = known.is_none().then(|| {
+        let title = String::from_utf8_lossy(&words);
+        let title = title.trim_end_matches('\0');
+        format!("it has written a title over its arguments ({title}): put them behind the command to try levers")
+    });
+    let words = known.unwrap_or_else(|| vec![path.clone().into_os_string()]);
+    Ok((Target::of(linux, &words, &path)?, titled))
+}
+
+/// The words that a process was started with, by its `cmdline`; none where it has written a title over them, as servers
+/// do (`redis-server *:6379`, `nginx: master process`): one word with spaces, and often zeros for what it was longer.
+fn arguments(cmdline: &[u8]) -> Option<Vec<OsString>> {
+    let text = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
+    let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
+    let title = words[0].contains(&b' ') && words[1..].iter().all(|word| word.is_empty());
+    let known = !title && !words[0].is_empty();
+    known.then(|| words.into_iter().map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
 /// Bytes of zeros in some of the huge pages of a process, and how many of these were read; none without any.
@@ -251,9 +270,12 @@ impl Glance {
     /// The command that tries them.
     pub fn next(&self) -> String {
         let line = Start::default().line(&self.words);
-        format!(
-            "pagemill advise -- {line} (of a server: pagemill advise --load 'CLIENT' -- {line})"
-        )
+        match self.listens {
+            true => format!(
+                "pagemill advise --load 'CLIENT' -- {line} (CLIENT: what asks it, a line for sh)"
+            ),
+            false => format!("pagemill advise -- {line}"),
+        }
     }
 
     /// As JSON.
@@ -281,5 +303,21 @@ impl Glance {
             "next": self.next(),
             "slower_memory": null,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_that_a_server_wrote_over_its_arguments_is_no_command() {
+        let words = |text: &str| arguments(text.as_bytes()).map(|words| words.join(" ".as_ref()));
+        assert_eq!(words("sort\0-u\0a b\0"), Some("sort -u a b".into()));
+        assert_eq!(words("/a b/sort\0-u\0"), Some("/a b/sort -u".into()), "a name with a space");
+        assert_eq!(words("echo\0\0"), Some("echo ".into()), "an empty word is a word");
+        assert_eq!(words("redis-server *:6379\0\0\0\0"), None);
+        assert_eq!(words("nginx: master process /usr/sbin/nginx"), None);
+        assert_eq!(words(""), None, "a kernel thread, or it has ended");
     }
 }
