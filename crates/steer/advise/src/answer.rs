@@ -140,12 +140,29 @@ impl Advice {
             State::NoTime => false,
             _ => !arm.runs.is_empty(),
         });
-        let mut text = verdict(tried.count(), self.untried(), self.options.worth);
+        let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
+        let mut text = verdict(tried.count(), self.untried(), perhaps, self.options.worth);
         if let Some((arm, aim)) = self.judgement.over_bound {
             text.push_str("; ");
             text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
         }
         text
+    }
+
+    /// What a lever may bring, for all that these runs tell.
+    fn perhaps(&self, levers: &[Vec<Figures>], arm: usize, aim: Aim) -> String {
+        let quantity = match aim {
+            Aim::Memory => Quantity::Mean,
+            Aim::Time { .. } => self.judgement.time,
+        };
+        let word =
+            COLUMNS.iter().find(|(known, ..)| *known == quantity).map_or("", |(_, name, _)| name);
+        let change = self.runs(levers).change(arm, quantity);
+        let change = change.as_ref().map(changed).unwrap_or_default();
+        let name = self.arms[arm].lever.name();
+        format!(
+            "{name} may help ({word} {change}), and these runs differ too much to tell (--within gives more)"
+        )
     }
 
     /// What a lever does to what it is for, and to what bounds it.
@@ -382,18 +399,25 @@ fn short(untried: usize) -> Option<String> {
 }
 
 /// What is to be said where no lever helps that was tried.
-fn verdict(tried: usize, untried: usize, worth: f64) -> String {
+fn verdict(tried: usize, untried: usize, perhaps: Option<String>, worth: f64) -> String {
     let worth = worth * 100.0;
+    let (does_not, helps) = match perhaps {
+        Some(_) => ("is not shown to help", "is shown to help"),
+        None => ("does not help", "helps"),
+    };
     let fails = match tried {
         0 => None,
-        1 => Some(format!("the lever that was tried does not help by {worth:.0} %")),
-        _ => Some(format!("none of {tried} levers that were tried helps by {worth:.0} %")),
+        1 => Some(format!("the lever that was tried {does_not} by {worth:.0} %")),
+        _ => Some(format!("none of {tried} levers that were tried {helps} by {worth:.0} %")),
     };
-    match (short(untried), fails) {
-        (Some(short), Some(fails)) => format!("undecided: {short}; {fails}"),
-        (Some(short), None) => format!("undecided: {short}"),
-        (None, Some(fails)) => format!("{fails}: use the command as it is"),
-        (None, None) => "no lever that could matter can be tried: use the command as it is".into(),
+    let open: Vec<String> = [perhaps, short(untried)].into_iter().flatten().collect();
+    match (open.is_empty(), fails) {
+        (false, fails) => {
+            let all: Vec<String> = open.into_iter().chain(fails).collect();
+            format!("undecided: {}", all.join("; "))
+        }
+        (true, Some(fails)) => format!("{fails}: use the command as it is"),
+        (true, None) => "no lever that could matter can be tried: use the command as it is".into(),
     }
 }
 
@@ -439,7 +463,11 @@ mod tests {
             ),
         ];
         for (tried, untried, says) in cases {
-            assert_eq!(verdict(tried, untried, 0.05), says);
+            assert_eq!(verdict(tried, untried, None, 0.05), says);
         }
+        let perhaps = Some("that one may".to_owned());
+        let says =
+            "undecided: that one may; none of 3 levers that were tried is shown to help by 5 %";
+        assert_eq!(verdict(3, 0, perhaps, 0.05), says);
     }
 }

@@ -39,6 +39,7 @@
 //! with the greatest fall among those whose fall is more than `worth` in the median and told apart from none, and which
 //! are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of the registry, which begins with
 //! what asks least.
+//! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much.
 //!
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
 //! give the same; without noise a lever that is worth it is chosen and one that is not never; after `most` rounds it
@@ -221,6 +222,9 @@ pub struct Judgement {
     pub choice: Option<(usize, Aim)>,
     /// A lever that would have been chosen if its bound were wider: the same.
     pub over_bound: Option<(usize, Aim)>,
+    /// Where none is chosen, the one that is still open and looks best, if that looks worth it: the runs differ too
+    /// much to tell.
+    pub perhaps: Option<(usize, Aim)>,
 }
 
 /// The runs of all arms.
@@ -357,11 +361,13 @@ impl Runs<'_> {
         let full = self.base.len() >= criteria.most;
         let choice = aims.iter().find_map(|aim| Some((judge.choice(*aim, true)?, *aim)));
         let over_bound = aims.iter().find_map(|aim| Some((judge.choice(*aim, false)?, *aim)));
+        let perhaps = by_aim.iter().find_map(|(aim, all)| Some((judge.perhaps(*aim, all)?, *aim)));
         Judgement {
             standings: (0..self.levers.len()).map(best).collect(),
             time: judge.time,
             stop: full || settled(),
             over_bound: over_bound.filter(|(over, _)| choice.is_none_or(|(best, _)| best != *over)),
+            perhaps: perhaps.filter(|_| choice.is_none()),
             choice,
         }
     }
@@ -421,6 +427,17 @@ impl Judge<'_> {
         let best = shown.filter_map(fall).map(|fall| fall.ratio).fold(f64::INFINITY, f64::min);
         let mut open = (0..standings.len()).filter(|lever| standings[*lever] == Standing::Open);
         open.all(|lever| fall(lever).is_none_or(|fall| fall.low > best - MARGIN))
+    }
+
+    /// Of the levers that are open for an aim the best, if its fall is worth it in the median.
+    fn perhaps(&self, aim: Aim, standings: &[Standing]) -> Option<usize> {
+        let fall = |lever: usize| match standings[lever] {
+            Standing::Open => Some((lever, self.changes(lever, aim)?.0)),
+            Standing::Out | Standing::Shown(_) => None,
+        };
+        let told = (0..standings.len()).filter_map(fall).filter(|(_, fall)| fall.runs >= LEAST);
+        let worth = told.filter(|(_, fall)| fall.ratio < 1.0 - self.criteria.worth);
+        worth.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)).map(|(lever, _)| lever)
     }
 
     /// The lever that is best for an aim and worth it; with any bound, or only those within it.

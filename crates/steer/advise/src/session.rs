@@ -177,9 +177,11 @@ impl Advice {
         self.arms.iter().filter(|arm| arm.state == State::NoTime).count()
     }
 
-    /// Whether no lever is known to help, and some were not tried for lack of time: they may.
+    /// Whether no lever is known to help, and one may: some were not tried for lack of time, or one looks worth it and
+    /// the runs differ too much to tell.
     pub fn undecided(&self) -> bool {
-        self.judgement.choice.is_none() && self.untried() > 0
+        let open = self.untried() > 0 || self.judgement.perhaps.is_some();
+        self.judgement.choice.is_none() && open
     }
 
     /// The criteria by which it was judged.

@@ -181,6 +181,19 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
     assert_eq!(judgement.choice, None);
 }
 
+#[test]
+fn a_lever_that_looks_worth_it_among_runs_that_differ_too_much_leaves_it_undecided() {
+    let arm = |times: [f64; 3]| times.map(|time| figures(100.0, time)).to_vec();
+    let (base, faster) = (arm([1.0, 1.6, 0.7]), arm([0.8, 1.3, 0.6]));
+    let told = judged(&base, &[arm([1.0, 1.5, 0.7]), faster], &CRITERIA);
+    assert_eq!((told.choice, told.perhaps), (None, Some((1, Aim::Time { bounded: true }))));
+    let same = judged(&base, &[arm([1.1, 1.5, 0.7])], &CRITERIA);
+    assert_eq!((same.choice, same.perhaps), (None, None), "nothing speaks for it");
+    let (base, levers) = quiet(&[(1.0, 0.8), (1.0, 0.97)], 3);
+    let told = judged(&base, &levers, &CRITERIA);
+    assert!(told.choice.is_some() && told.perhaps.is_none(), "{told:?}");
+}
+
 proptest! {
     #[test]
     fn order_and_units_of_runs_do_not_matter(
