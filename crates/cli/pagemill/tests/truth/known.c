@@ -12,7 +12,7 @@ static unsigned long seed = 1;
 static unsigned long next(void) { return seed = seed * 6364136223846793005UL + 1442695040888963407UL; }
 /* Of 48 MiB of small objects one in sixteen is kept, scattered, and read for a while. */
 static unsigned long holes(void) {
-    enum { OBJECTS = 196608, SIZE = 240, ROUNDS = 12000 };
+    enum { OBJECTS = 196608, SIZE = 240, ROUNDS = 5000 };
     static char *objects[OBJECTS];
     unsigned long sum = 0;
     for (int i = 0; i < OBJECTS; i++) memset(objects[i] = malloc(SIZE), i, SIZE);
