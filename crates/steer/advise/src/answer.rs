@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::lever::Start;
 use crate::look::{bytes, seconds};
 use crate::rule::{Aim, Change, Figures, LEAST, Quantity, Runs};
-use crate::session::{Advice, Arm, State};
+use crate::session::{Advice, Arm, NOT_ASKED, State};
 
 /// Columns of the table: what they are called, here and in JSON.
 const COLUMNS: [(Quantity, &str, &str); 6] = [
@@ -263,6 +263,8 @@ impl Advice {
         let row = |arm: &Arm| match &arm.state {
             State::Breaks(how) => Some((0, how.clone())),
             State::Starves(how) => Some((1, how.clone())),
+            // Who named some need not hear of the others.
+            State::NotTried(why) if why == NOT_ASKED => None,
             State::NotTried(why) => Some((3, why.clone())),
             State::NoTime => {
                 Some((2, format!("{} of {LEAST} runs; --within gives more", arm.runs.len())))

@@ -38,6 +38,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// Anonymous memory that is worth looking for what is not accessed in it, bytes.
 const MUCH: u64 = 8 << 20;
 
+/// Why a lever was not tried where others were named.
+pub(crate) const NOT_ASKED: &str = "it was not asked for";
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -601,7 +604,7 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
                 Aim::Time { .. } => estimate.time > options.worth,
             });
         let state = match &start {
-            _ if !asked => State::NotTried("it was not asked for".into()),
+            _ if !asked => State::NotTried(NOT_ASKED.into()),
             Err(why) => State::NotTried(why.clone()),
             Ok(_) if !matters => State::NotTried(estimate.why.clone()),
             Ok(_) => State::Tried,
