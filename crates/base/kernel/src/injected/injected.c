@@ -63,7 +63,7 @@ struct control {
 	u64 inode, next_offset;
 	u64 break_start, break_end, break_offset;
 	u32 segment_count, log_tail, log_head, frozen;
-	/* How many mappings the tracer leaves as they are. */
+	/* leave: the mapper is to end. apart: how many mappings the tracer leaves as they are. */
 	u32 orphan, tracer, leave, apart;
 	u64 untraced, handled;
 	struct notification notification;
