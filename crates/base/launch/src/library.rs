@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use object::read::elf::{ElfFile64, FileHeader};
-use object::{Endianness, Object, ObjectSymbol, elf};
+use object::{Endianness, Object, ObjectSegment, ObjectSymbol, elf};
 
 use crate::lazy_file::Parts;
 use crate::program;
@@ -98,14 +98,25 @@ impl Library {
                 let program =
                     env::current_exe().context("cannot find out where this program is")?;
                 let directory = program.parent().unwrap_or(Path::new("/"));
-                let places = ["", "../lib/pagemill", "../lib"].map(|at| directory.join(at).join(name));
-                let found = places.into_iter().find(|path| path.is_file());
-                found.and_then(|path| path.canonicalize().ok()).with_context(|| {
+                let places = PLACES.map(|at| directory.join(at).join(name));
+                let found = places.iter().filter_map(|path| path.canonicalize().ok());
+                let found: Vec<PathBuf> = found.filter(|path| path.is_file()).collect();
+                let first = found.first().with_context(|| {
                     format!(
                         "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile preload \
                          -p {package}, and set {variable} to the file)",
                         program.display(),
                         directory.join("../lib/pagemill").display()
+                    )
+                })?;
+                // The program of a build directory may stand beside the library of an earlier build.
+                let fits = found.iter().find(|path| build_of(path) == Some(pagemill_preload_sys::BUILD));
+                fits.cloned().with_context(|| {
+                    format!(
+                        "{} was built from other sources than {} (run: cargo build --profile preload -p {package}, and \
+                         set {variable}=target/preload/{name}; ./pagemill builds both)",
+                        first.display(),
+                        program.display()
                     )
                 })?
             }
@@ -122,6 +133,22 @@ impl Library {
         }
         Ok(path)
     }
+}
+
+/// Where a library may be, from the program's directory; what Cargo built is beside it in a build for tests.
+const PLACES: [&str; 4] =
+    ["", if cfg!(debug_assertions) { "../preload" } else { "" }, "../lib/pagemill", "../lib"];
+
+/// What the library says that it was built from, if it says so.
+fn build_of(path: &Path) -> Option<u64> {
+    let image = Parts::open(path).ok()?;
+    let file = ElfFile64::<Endianness, _>::parse(&image).ok()?;
+    let is_it = |name: &[u8]| name == b"pagemill_build";
+    let symbol = file.dynamic_symbols().find(|symbol| symbol.name_bytes().is_ok_and(is_it))?;
+    let bytes = file
+        .segments()
+        .find_map(|segment| segment.data_range(symbol.address(), 8).ok().flatten())?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Whether the loader will load the file and find our `symbol` in it: what it cannot load it passes over

@@ -197,6 +197,37 @@ fn a_file_that_is_no_preload_library_is_125_before_the_program_starts() {
     }
 }
 
+/// The library of an earlier build that stood beside the program was loaded, whatever it took its layouts for.
+#[test]
+fn a_library_of_other_sources_is_passed_over_and_said_where_there_is_no_other() {
+    let room = tempfile::tempdir().unwrap();
+    let source = "unsigned long pagemill_stats[512], pagemill_build = 1;";
+    let Some(stale) = compiled(&room, "stale.so", source, &["-shared", "-fPIC"]) else { return };
+    let place = |directory: &str| {
+        fs::create_dir(room.path().join(directory)).unwrap();
+        room.path().join(directory)
+    };
+    let (programs, libraries) = (place("bin"), place("lib"));
+    let (name, binary) = ("libpagemill_heap.so", programs.join("pagemill"));
+    let own = pagemill();
+    if fs::hard_link(own.get_program(), &binary).is_err() {
+        fs::copy(own.get_program(), &binary).unwrap();
+    }
+    fs::copy(&stale, programs.join(name)).unwrap();
+    let run =
+        || ran(Command::new(&binary).args(["run", "--", "echo", "ran"]).env_remove("PAGEMILL_LIB"));
+    let refused = run();
+    assert_eq!((refused.code(), refused.out.as_str()), (Some(125), ""), "{refused:?}");
+    for word in
+        ["bin/libpagemill_heap.so was built from other sources", "cargo build --profile preload"]
+    {
+        assert!(refused.err.contains(word), "{refused:?}");
+    }
+    fs::copy(library(), libraries.join(name)).unwrap();
+    let found = run();
+    assert_eq!((found.code(), found.out.as_str()), (Some(0), "ran\n"), "{found:?}");
+}
+
 #[test]
 fn a_missing_library_is_125_and_says_how_to_build_it() {
     let run = ran(pagemill().args(["run", "--", "true"]).env("PAGEMILL_LIB", "/no/such/lib.so"));

@@ -66,6 +66,10 @@ extern "C" fn at_load() {
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
+/// The sources that it was built from: a launcher loads what was built with it.
+#[unsafe(no_mangle)]
+pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
+
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     match info.location() {

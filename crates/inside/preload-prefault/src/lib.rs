@@ -37,6 +37,10 @@ use pagemill_preload_sys::{confine, libc, sys};
 #[unsafe(no_mangle)]
 pub static pagemill_prefault_version: u64 = pagemill_prefault::board::VERSION;
 
+/// The sources that it was built from: a launcher loads what was built with it.
+#[unsafe(no_mangle)]
+pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()

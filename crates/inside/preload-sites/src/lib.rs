@@ -33,6 +33,10 @@ use pagemill_preload_sys::{libc, sites as layout};
 #[unsafe(no_mangle)]
 pub static pagemill_sites_version: u64 = layout::VERSION;
 
+/// The sources that it was built from: a launcher loads what was built with it.
+#[unsafe(no_mangle)]
+pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()

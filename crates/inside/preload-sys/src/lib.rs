@@ -15,3 +15,5 @@ pub mod helper;
 pub mod libc;
 pub mod sites;
 pub mod sys;
+
+include!(concat!(env!("OUT_DIR"), "/build.rs"));

@@ -33,6 +33,10 @@ use pagemill_preload_sys::sys;
 #[unsafe(no_mangle)]
 pub static pagemill_trim_version: u64 = 1;
 
+/// The sources that it was built from: a launcher loads what was built with it.
+#[unsafe(no_mangle)]
+pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()
