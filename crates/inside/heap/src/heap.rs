@@ -684,29 +684,35 @@ impl<O: Os> Heap<O> {
         self.locks().any(|lock| lock.is_mine(&self.os))
     }
 
-    /// Whether a lock is held by nobody knows whom, all of `patience` nanoseconds long: perhaps by the calling thread,
-    /// interrupted as it took or gave it.
+    /// Whether a lock is held by nobody knows whom, all of `patience` nanoseconds long and for some short looks at
+    /// least: perhaps by the calling thread, interrupted as it took or gave it.
     pub fn may_be_within(&self, patience: u64) -> bool {
         const LOOK_NS: u64 = 1_000_000;
+        const SHORT_LOOKS: u32 = 8;
         let never = AtomicU32::new(0);
         let deadline = self.os.now_ns().saturating_add(patience);
+        let mut looks = 0;
         while self.locks().any(Lock::is_unowned) {
-            if self.os.now_ns() >= deadline {
+            if looks >= SHORT_LOOKS && self.os.now_ns() >= deadline {
                 return true;
             }
-            self.os.wait_at_most(&never, 0, LOOK_NS);
+            let short = looks < SHORT_LOOKS;
+            self.os.wait_at_most(&never, 0, if short { LOOK_NS / 20 } else { LOOK_NS });
+            looks += 1;
         }
         false
     }
 
     /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler
     /// interrupted. Others may wait for just those and hold more, so a lock that is not to be had within `patience`
-    /// nanoseconds is left.
-    pub fn lock_all(&self, patience: u64) {
+    /// nanoseconds is left. Whether none was.
+    pub fn lock_all(&self, patience: u64) -> bool {
         let deadline = self.os.now_ns().saturating_add(patience);
+        let mut all = true;
         for lock in self.locks() {
-            lock.acquire_for_fork(&self.os, deadline);
+            all &= lock.acquire_for_fork(&self.os, deadline);
         }
+        all
     }
 
     /// After `fork`, in the parent.

@@ -90,14 +90,15 @@ impl Lock {
 
     /// For a fork: takes the lock, unless the calling thread holds it or others do until `deadline` (by
     /// [`Os::now_ns`]).
-    pub fn acquire_for_fork<O: Os>(&self, os: &O, deadline: u64) {
+    pub fn acquire_for_fork<O: Os>(&self, os: &O, deadline: u64) -> bool {
         if self.is_mine(os) {
-            return;
+            return true;
         }
         for _ in 0..SPINS {
             if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return self.own(os.thread() | FOR_FORK);
+                self.own(os.thread() | FOR_FORK);
+                return true;
             }
             core::hint::spin_loop();
         }
@@ -112,11 +113,13 @@ impl Lock {
             };
             if now >= deadline.min(unowned_until) {
                 // The lock may have been given up to this one.
-                return os.wake(&self.word);
+                os.wake(&self.word);
+                return false;
             }
             os.wait_at_most(&self.word, CONTENDED, LOOK_NS);
         }
         self.own(os.thread() | FOR_FORK);
+        true
     }
 
     /// After a fork, in the parent: gives up a lock that was taken for it.

@@ -9,13 +9,16 @@
 //! - A handler may fork that interrupted its thread within the heap. What that thread holds stays held, in the parent
 //!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two
 //!   slices, are waited for shortly: they may wait for the thread. What is not to be had then is in the child as after
-//!   a raw `clone`.
+//!   a raw `clone`. Each such wait in vain makes the next shorter: a timer that fires meanwhile would otherwise have
+//!   its handler fork again before the thread can go on, for ever.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
 //!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing
 //!   inside the heap at that very moment is lost to the child.
 //!
 //! In every child the helper thread is gone; it is started again when the child's heap next grows.
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::helper::work;
 use crate::tls::NO_FORK;
@@ -34,6 +37,21 @@ const WITHOUT_HELPER: usize = 2;
 const WITHIN_NS: u64 = 20_000_000;
 const PATIENCE_NS: u64 = 10_000_000_000;
 
+/// The least that a handler waits if it does, nanoseconds.
+const LEAST_NS: u64 = 1_000_000;
+
+/// How long the next handler waits that interrupted its thread within the heap.
+static WITHIN: AtomicU64 = AtomicU64::new(WITHIN_NS);
+
+/// The wait after one of `patience`: an eighth of one that was in vain, then none; twice one that was not.
+fn next_patience(patience: u64, in_vain: bool) -> u64 {
+    match (in_vain, patience / 8) {
+        (true, ..LEAST_NS) => 0,
+        (true, shorter) => shorter,
+        (false, _) => patience.saturating_mul(2).clamp(LEAST_NS, WITHIN_NS),
+    }
+}
+
 /// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or
 /// the system call at hand.
 pub(crate) const SIGNALS: u64 = !(1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30);
@@ -46,10 +64,12 @@ pub(crate) fn register() {
 /// Takes every lock.
 pub(crate) unsafe extern "C" fn before() {
     let mask = sys::set_signal_mask(SIGNALS);
-    let within = HEAP.is_within() || HEAP.may_be_within(WITHIN_NS);
-    let patience = if within { WITHIN_NS } else { PATIENCE_NS };
+    let shortly = WITHIN.load(Ordering::Relaxed);
+    let within = HEAP.is_within() || HEAP.may_be_within(shortly);
+    let patience = if within { shortly } else { PATIENCE_NS };
     let helper = work::lock(patience);
-    HEAP.lock_all(patience);
+    let all = HEAP.lock_all(patience);
+    WITHIN.store(next_patience(shortly, within && !(helper && all)), Ordering::Relaxed);
     tls::set_fork_mask(mask);
     tls::set_fork(if helper { WITHOUT_HELPER } else { BESIDE_HELPER });
 }
@@ -70,4 +90,24 @@ pub(crate) unsafe extern "C" fn in_parent() {
 pub(crate) unsafe extern "C" fn in_child() {
     copied::renew(tls::fork() == WITHOUT_HELPER);
     sys::set_signal_mask(tls::fork_mask());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_in_vain_add_up_to_little_and_others_bring_the_patience_back() {
+        let mut patience = WITHIN_NS;
+        let mut waits = [0; 4];
+        for wait in &mut waits {
+            *wait = patience;
+            patience = next_patience(patience, true);
+        }
+        assert_eq!(waits, [20_000_000, 2_500_000, 0, 0]);
+        for _ in 0..6 {
+            patience = next_patience(patience, false);
+        }
+        assert_eq!(patience, WITHIN_NS);
+    }
 }

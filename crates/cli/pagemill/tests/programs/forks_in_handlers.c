@@ -6,6 +6,8 @@
 //   fork-in-fork     the program forks, the handler forks
 //   fork-in-malloc   the program allocates, the handler forks; one child in four goes on where the handler found it
 //   threads          as fork-in-malloc, by _Fork(), while other threads allocate
+//   by-timer         as fork-in-malloc, by a timer that fires every 3 ms whether the handler has ended or not; the
+//                    program goes on until it has made so many thousands of rounds as SECONDS says
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +24,7 @@
 enum { SLOTS = 512, THREADS = 3 };
 
 static const char *what;
-static volatile sig_atomic_t handled, in_child, over;
+static volatile sig_atomic_t handled, in_child, over, by_timer;
 static __thread uint64_t state;
 
 static uint64_t next_random(void) {
@@ -103,7 +105,7 @@ static void on_signal(int signal) {
             free(object);
         }
     } else {
-        pid_t child = !strcmp(what, "threads") ? _Fork() : fork();
+        pid_t child = strcmp(what, "threads") ? fork() : _Fork();
         if (child == 0) {
             // Neither this handler again nor the timer, which is not inherited.
             in_child = 1;
@@ -112,7 +114,7 @@ static void on_signal(int signal) {
         }
         if (child > 0) reap(child);
     }
-    if (!over) arm();
+    if (!over && !by_timer) arm();
     errno = before;
 }
 
@@ -145,9 +147,14 @@ int main(int argc, char **argv) {
     int many = !strcmp(what, "threads") ? THREADS : 0;
     for (int i = 0; i < many; i++)
         if (pthread_create(&threads[i], 0, allocate, (void *)(uintptr_t)(next_random() | 1))) return 3;
-    arm();
-    long rounds = 0;
-    while (now() < end) {
+    by_timer = !strcmp(what, "by-timer");
+    struct itimerval every = {{0, 3000}, {0, 3000}};
+    if (by_timer)
+        setitimer(ITIMER_REAL, &every, 0);
+    else
+        arm();
+    long rounds = 0, enough = atol(argv[2]) * 1000;
+    while (by_timer ? rounds < enough : now() < end) {
         if (strstr(what, "in-fork")) {
             pid_t child = fork();
             if (child == 0) {
@@ -167,6 +174,7 @@ int main(int argc, char **argv) {
         rounds++;
     }
     over = 1;
+    if (by_timer) setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, 0);
     for (int i = 0; i < many; i++) pthread_join(threads[i], 0);
     for (int i = 0; i < SLOTS; i++) check(&slots[i]);
     if (handled == 0) return 4;

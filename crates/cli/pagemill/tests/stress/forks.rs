@@ -55,6 +55,17 @@ fn handlers_allocate_and_fork_wherever_they_find_the_program() {
     }
 }
 
+/// Each fork waited 20 ms for what its own thread kept others from giving up, and the next signal came before.
+#[test]
+fn a_timer_whose_handler_forks_lets_the_program_go_on() {
+    let _machine = shared();
+    let Some(forks) = program("forks_in_handlers.c") else { return };
+    for config in ["0n", "1y", "2y", "h"] {
+        let run = Run::new(&forks).args(["by-timer", "2", &seed()]);
+        run.on(Heap { config, ..REMAP }).limit(120).outcome().succeeded();
+    }
+}
+
 /// A fork that had slept for a lock made it look as if nobody else did: who slept, slept for ever (half of the runs).
 #[test]
 fn threads_that_wait_for_a_lock_are_woken_after_a_fork_that_waited_for_it_too() {
