@@ -8,36 +8,24 @@
 //! engine over as a forked child does.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, Ordering};
+
+use pagemill_preload_sys::next::{known, next_definitions};
 
 use crate::helper::state;
 use crate::{libc, sys};
 
 type Unshare = unsafe extern "C" fn(c_int) -> c_int;
 type Setns = unsafe extern "C" fn(c_int, c_int) -> c_int;
-type Symbol = AtomicPtr<core::ffi::c_void>;
 
-/// The C library's functions, found when the library is loaded: looking one up may allocate and so start a helper.
-static REAL_UNSHARE: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static REAL_SETNS: Symbol = AtomicPtr::new(core::ptr::null_mut());
-
-pub(crate) fn find_real() {
-    REAL_UNSHARE.store(libc::next_definition(c"unshare"), Ordering::Release);
-    REAL_SETNS.store(libc::next_definition(c"setns"), Ordering::Release);
+// Found when the library is loaded: looking one up may allocate and so start a helper.
+next_definitions! {
+    UNSHARE = c"unshare",
+    SETNS = c"setns",
 }
 
 /// Makes `call` without the helper if it needs a single thread.
 fn alone(needed: bool, call: impl Fn() -> c_int) -> c_int {
     if needed { state::without(call) } else { call() }
-}
-
-/// What the C library's functions return: the result, or -1 and `errno`.
-fn answer(result: isize) -> c_int {
-    if sys::failed(result) {
-        libc::set_errno(-result as c_int);
-        return -1;
-    }
-    result as c_int
 }
 
 /// `unshare(2)`.
@@ -46,13 +34,10 @@ fn answer(result: isize) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    let real = REAL_UNSHARE.load(Ordering::Acquire);
-    alone(sys::unshare_needs_one_thread(flags), || {
-        if real.is_null() {
-            return answer(sys::unshare(flags));
-        }
-        // SAFETY: a symbol of this name is a function of this type; its contract is the caller's promise.
-        unsafe { core::mem::transmute::<*mut core::ffi::c_void, Unshare>(real)(flags) }
+    alone(sys::unshare_needs_one_thread(flags), || match known!(UNSHARE, Unshare) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(flags) },
+        None => libc::answer(sys::unshare(flags)) as c_int,
     })
 }
 
@@ -62,12 +47,9 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    let real = REAL_SETNS.load(Ordering::Acquire);
-    alone(sys::set_namespace_needs_one_thread(fd, kind), || {
-        if real.is_null() {
-            return answer(sys::set_namespace(fd, kind));
-        }
-        // SAFETY: a symbol of this name is a function of this type; its contract is the caller's promise.
-        unsafe { core::mem::transmute::<*mut core::ffi::c_void, Setns>(real)(fd, kind) }
+    alone(sys::set_namespace_needs_one_thread(fd, kind), || match known!(SETNS, Setns) {
+        // SAFETY: the caller's promise.
+        Some(real) => unsafe { real(fd, kind) },
+        None => libc::answer(sys::set_namespace(fd, kind)) as c_int,
     })
 }

@@ -14,7 +14,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pagemill_prefault::PAGE;
 
-use crate::calls::{self, LEAST, LEAST_ADVISED, Symbol};
+use pagemill_preload_sys::next::{Symbol, known, real};
+
+use crate::calls::{self, LEAST, LEAST_ADVISED};
 use crate::{libc, sys};
 
 static MALLOC: Symbol = Symbol::new(core::ptr::null_mut());
@@ -64,26 +66,6 @@ pub(crate) fn start() {
         !glibc.is_null() && glibc == place.load(Ordering::Relaxed)
     };
     OF_GLIBC.store(PASSED.iter().all(of_glibc), Ordering::Relaxed);
-}
-
-/// The next definition as a function of this type, if it is known.
-macro_rules! known {
-    ($symbol:ident, $type:ty) => {{
-        let address = $symbol.load(Ordering::Acquire);
-        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
-        // function pointer is null for none.
-        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
-    }};
-}
-
-/// The same after it was looked up.
-macro_rules! found {
-    ($symbol:ident, $type:ty) => {{
-        if $symbol.load(Ordering::Acquire).is_null() {
-            find_real();
-        }
-        known!($symbol, $type)
-    }};
 }
 
 fn none() -> *mut c_void {
@@ -142,7 +124,7 @@ pub extern "C" fn malloc(size: usize) -> *mut c_void {
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_large(size: usize) -> *mut c_void {
-    match found!(MALLOC, Malloc) {
+    match real!(MALLOC, Malloc) {
         // SAFETY: the C library's function, with its own argument; what it returns is what `noted` asks for.
         Some(next) => unsafe { noted(next(size)) },
         None => none(),
@@ -163,7 +145,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 #[cold]
 #[inline(never)]
 fn large_of_two(a: usize, b: usize, next: &Symbol) -> *mut c_void {
-    match found!(next, OfTwo) {
+    match real!(next, OfTwo) {
         // SAFETY: the C library's function, with its own arguments; what it returns is what `noted` asks for.
         Some(next) => unsafe { noted(next(a, b)) },
         None => none(),
@@ -192,7 +174,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn realloc_large(block: *mut c_void, size: usize) -> *mut c_void {
-    let Some(next) = found!(REALLOC, Realloc) else { return none() };
+    let Some(next) = real!(REALLOC, Realloc) else { return none() };
     // SAFETY: the caller's promise: the block lives until the next definition is called, its result from then on.
     unsafe {
         let before = mapping_of(block);
@@ -236,7 +218,7 @@ pub unsafe extern "C" fn posix_memalign(
     align: usize,
     size: usize,
 ) -> c_int {
-    let Some(next) = found!(POSIX_MEMALIGN, PosixMemalign) else { return libc::ENOMEM };
+    let Some(next) = real!(POSIX_MEMALIGN, PosixMemalign) else { return libc::ENOMEM };
     // SAFETY: the caller's promise.
     let result = unsafe { next(place, align, size) };
     if result == 0 && size >= LEAST_ADVISED {

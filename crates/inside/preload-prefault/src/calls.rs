@@ -14,49 +14,22 @@
 //! (`brk`, arenas of threads) the helper finds by itself.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
-
 use pagemill_prefault::HUGE;
+use pagemill_preload_sys::next::{known, next_definitions};
 
+use crate::libc::answer;
 use crate::{helper, kernel, libc, notes, sys};
 
-pub(crate) type Symbol = AtomicPtr<c_void>;
-
-static MMAP: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static MMAP64: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static MREMAP: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static MADVISE: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static PRCTL: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static MLOCKALL: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static UNSHARE: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static SETNS: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static SYSCALL: Symbol = AtomicPtr::new(core::ptr::null_mut());
-
-/// Looks up the next definitions, while there is one thread: a look-up may allocate.
-pub(crate) fn find_real() {
-    let symbols = [
-        (&MMAP, c"mmap"),
-        (&MMAP64, c"mmap64"),
-        (&MREMAP, c"mremap"),
-        (&MADVISE, c"madvise"),
-        (&PRCTL, c"prctl"),
-        (&MLOCKALL, c"mlockall"),
-        (&UNSHARE, c"unshare"),
-        (&SETNS, c"setns"),
-        (&SYSCALL, c"syscall"),
-    ];
-    for (place, name) in symbols {
-        place.store(libc::next_definition(name), Ordering::Release);
-    }
-}
-
-/// What the C library's functions return: the result, or -1 and `errno`.
-extern "C" fn answer(result: isize) -> isize {
-    if sys::failed(result) {
-        libc::set_errno(-result as c_int);
-        return -1;
-    }
-    result
+next_definitions! {
+    MMAP = c"mmap",
+    MMAP64 = c"mmap64",
+    MREMAP = c"mremap",
+    MADVISE = c"madvise",
+    PRCTL = c"prctl",
+    MLOCKALL = c"mlockall",
+    UNSHARE = c"unshare",
+    SETNS = c"setns",
+    SYSCALL = c"syscall",
 }
 
 /// "Bad address".
@@ -66,16 +39,6 @@ const EFAULT: c_int = 14;
 fn errno() -> Option<c_int> {
     // SAFETY: the address of the thread's own errno.
     libc::errno_place().map(|place| unsafe { *place })
-}
-
-/// The next definition as a function of this type, if it was found.
-macro_rules! real {
-    ($symbol:ident, $type:ty) => {{
-        let address = $symbol.load(Ordering::Acquire);
-        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
-        // function pointer is null for none.
-        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
-    }};
 }
 
 type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, c_long) -> *mut c_void;
@@ -158,7 +121,7 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let real = real!(MMAP, Map);
+    let real = known!(MMAP, Map);
     // SAFETY: the caller's promise.
     unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
 }
@@ -176,7 +139,7 @@ pub unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let real = real!(MMAP64, Map);
+    let real = known!(MMAP64, Map);
     // SAFETY: the caller's promise.
     unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
 }
@@ -212,7 +175,7 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     type Remap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
-    let call = || match real!(MREMAP, Remap) {
+    let call = || match known!(MREMAP, Remap) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(old, old_len, new_len, flags, new) },
         None => {
@@ -250,7 +213,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
     if advice == sys::MADV_NOHUGEPAGE as c_int {
         notes::refused(start.addr(), len);
     }
-    match real!(MADVISE, Advise) {
+    match known!(MADVISE, Advise) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(start, len, advice) },
         // SAFETY: the caller's promise.
@@ -281,7 +244,7 @@ pub unsafe extern "C" fn prctl(
     if option == PR_SET_THP_DISABLE && a != 0 && b == 0 {
         notes::refused_all();
     }
-    match real!(PRCTL, Control) {
+    match known!(PRCTL, Control) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(option, a, b, c, d) },
         None => {
@@ -300,7 +263,7 @@ pub unsafe extern "C" fn prctl(
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     type Lock = unsafe extern "C" fn(c_int) -> c_int;
     helper::retire();
-    match real!(MLOCKALL, Lock) {
+    match known!(MLOCKALL, Lock) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(flags) },
         None => answer(-(libc::ENOSYS as isize)) as c_int,
@@ -314,7 +277,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     type Unshare = unsafe extern "C" fn(c_int) -> c_int;
-    let call = || match real!(UNSHARE, Unshare) {
+    let call = || match known!(UNSHARE, Unshare) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(flags) },
         None => answer(sys::unshare(flags)) as c_int,
@@ -329,7 +292,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     type Enter = unsafe extern "C" fn(c_int, c_int) -> c_int;
-    let call = || match real!(SETNS, Enter) {
+    let call = || match known!(SETNS, Enter) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(fd, kind) },
         None => answer(sys::set_namespace(fd, kind)) as c_int,

@@ -24,8 +24,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use pagemill_preload_sys::next::{next_definitions, real};
 use pagemill_preload_sys::sys::{self, linux};
 use pagemill_preload_sys::{libc, sites as layout};
 
@@ -60,22 +61,8 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 /// Top bits of addresses in the program itself.
 static PROGRAM: AtomicUsize = AtomicUsize::new(0);
 
-type Symbol = AtomicPtr<c_void>;
-macro_rules! symbols {
-    ($($place:ident = $name:literal,)*) => {
-        $(static $place: Symbol = AtomicPtr::new(core::ptr::null_mut());)*
-        /// Looks up the next definitions; a look-up may allocate, which is served from [`EARLY`].
-        #[cold]
-        fn find_real() {
-            if LOOKING.swap(true, Ordering::Acquire) {
-                return;
-            }
-            $($place.store(libc::next_definition($name), Ordering::Release);)*
-            LOOKING.store(false, Ordering::Release);
-        }
-    };
-}
-symbols! {
+// A look-up may allocate, which is served from [`EARLY`].
+next_definitions! {
     MALLOC = c"malloc",
     CALLOC = c"calloc",
     REALLOC = c"realloc",
@@ -86,22 +73,6 @@ symbols! {
     MMAP = c"mmap",
     MUNMAP = c"munmap",
 }
-static LOOKING: AtomicBool = AtomicBool::new(false);
-
-/// The next definition as a function of this type; looked up at the first call.
-macro_rules! real {
-    ($symbol:ident, $type:ty) => {{
-        let mut address = $symbol.load(Ordering::Acquire);
-        if address.is_null() {
-            find_real();
-            address = $symbol.load(Ordering::Acquire);
-        }
-        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
-        // function pointer is null for none.
-        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
-    }};
-}
-
 /// Memory for what a look-up asks for while there is no allocator yet. Never given back.
 #[repr(align(16))]
 struct Early(core::cell::UnsafeCell<[u8; EARLY_BYTES]>);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sys` | system calls without the C library |
 //! | `libc` | the few functions of the C library that are needed, by weak reference |
+//! | `next` | the definitions behind a library's own |
 //! | `confine` | a helper thread gives up the rights that it was born with |
 //! | `helper` | a helper thread's start, bell and end |
 //! | `sites` | the layout of the ring in which call sites are noted, which the recorder reads |
@@ -13,6 +14,7 @@
 pub mod confine;
 pub mod helper;
 pub mod libc;
+pub mod next;
 pub mod sites;
 pub mod sys;
 

@@ -116,6 +116,15 @@ pub fn at_fork(
     }
 }
 
+/// What the C library's functions return for what a system call did: its result, or -1 and `errno`.
+pub extern "C" fn answer(result: isize) -> isize {
+    if crate::sys::failed(result) {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result
+}
+
 /// The next definition of a function behind this library's own, or null. May allocate.
 pub fn next_definition(name: &core::ffi::CStr) -> *mut c_void {
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;

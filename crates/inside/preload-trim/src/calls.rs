@@ -7,55 +7,19 @@
 //! | `prctl` | comes before a filter of system calls: from then on there is no thread of ours |
 
 use core::ffi::{c_int, c_ulong, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
-use pagemill_preload_sys::{libc, sys};
+use pagemill_preload_sys::libc::answer;
+use pagemill_preload_sys::next::{next_definitions, real};
+use pagemill_preload_sys::sys;
 
 use crate::gate;
 
-type Symbol = AtomicPtr<c_void>;
-
-static FREE: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static UNSHARE: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static SETNS: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static PRCTL: Symbol = AtomicPtr::new(core::ptr::null_mut());
-static LOOKING: AtomicBool = AtomicBool::new(false);
-
-/// Looks up the next definitions. A look-up may itself call what is looked up, which then finds nothing yet.
-#[cold]
-pub(crate) fn find_real() {
-    if LOOKING.swap(true, Ordering::Acquire) {
-        return;
-    }
-    let symbols =
-        [(&FREE, c"free"), (&UNSHARE, c"unshare"), (&SETNS, c"setns"), (&PRCTL, c"prctl")];
-    for (place, name) in symbols {
-        place.store(libc::next_definition(name), Ordering::Release);
-    }
-    LOOKING.store(false, Ordering::Release);
-}
-
-/// The next definition as a function of this type.
-macro_rules! real {
-    ($symbol:ident, $type:ty) => {{
-        let mut address = $symbol.load(Ordering::Acquire);
-        if address.is_null() {
-            find_real();
-            address = $symbol.load(Ordering::Acquire);
-        }
-        // SAFETY: a symbol of this name is, by the C library's interface, a function of this type; `Option` of a
-        // function pointer is null for none.
-        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(address) }
-    }};
-}
-
-/// What the C library's functions return: the result, or -1 and `errno`.
-fn answer(result: isize) -> c_int {
-    if sys::failed(result) {
-        libc::set_errno(-result as c_int);
-        return -1;
-    }
-    result as c_int
+next_definitions! {
+    FREE = c"free",
+    UNSHARE = c"unshare",
+    SETNS = c"setns",
+    PRCTL = c"prctl",
 }
 
 /// Where the next `free` is.
@@ -92,7 +56,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     let call = || match real!(UNSHARE, Unshare) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(flags) },
-        None => answer(sys::unshare(flags)),
+        None => answer(sys::unshare(flags)) as c_int,
     };
     if sys::unshare_needs_one_thread(flags) { gate::without(call) } else { call() }
 }
@@ -107,7 +71,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     let call = || match real!(SETNS, Enter) {
         // SAFETY: the caller's promise.
         Some(real) => unsafe { real(fd, kind) },
-        None => answer(sys::set_namespace(fd, kind)),
+        None => answer(sys::set_namespace(fd, kind)) as c_int,
     };
     if sys::set_namespace_needs_one_thread(fd, kind) { gate::without(call) } else { call() }
 }
@@ -137,7 +101,7 @@ pub unsafe extern "C" fn prctl(
         None => {
             let [a, b, c, d] = [a, b, c, d].map(|word| word as usize);
             // SAFETY: the caller's promise.
-            answer(unsafe { sys::prctl(option as usize, a, b, c, d) })
+            answer(unsafe { sys::prctl(option as usize, a, b, c, d) }) as c_int
         }
     }
 }
