@@ -4,6 +4,8 @@
 //! A pageblock is what one huge page covers. The kernel keeps what it cannot move in as few of them
 //! as possible; an unmovable page in a movable one is what compaction cannot mend.
 
+use pagemill_model::Order;
+
 use crate::buddyinfo::zone_line;
 use crate::{Error, Linux, Result};
 
@@ -13,7 +15,7 @@ const PATH: &str = "/proc/pagetypeinfo";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageTypes {
     /// Order of a pageblock.
-    pub pageblock_order: u32,
+    pub pageblock_order: Order,
     /// Free blocks of each zone and mobility.
     pub free: Vec<Free>,
     /// Pageblocks of each zone.
@@ -78,7 +80,7 @@ fn parse(text: &str) -> Option<PageTypes> {
             }
         }
     }
-    (types.pageblock_order > 0).then_some(types)
+    (types.pageblock_order > Order(0)).then_some(types)
 }
 
 #[cfg(test)]
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn the_mobilities_of_a_real_machine_read() {
         let types = fixtures::debian().pagetypeinfo().unwrap();
-        assert_eq!(types.pageblock_order, 9);
+        assert_eq!(types.pageblock_order, Order(9));
         assert_eq!((types.free.len(), types.blocks.len()), (15, 3));
         assert_eq!(types.free[1].mobility, "Movable");
         assert_eq!(types.free[1].blocks, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3]);

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::row;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Order};
 
 /// What is known of a fault, one bit each. The same bits as in the kernel's part (`faults.bpf.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,7 +107,7 @@ pub struct FaultSetup {
     #[serde(rename = "touch_p50_ns")]
     pub touch: Option<Nanos>,
     /// Order of a huge page.
-    pub huge_order: Option<u32>,
+    pub huge_order: Option<Order>,
     /// Faults that the kernel's own accounting has for the same processes and time.
     pub accounted: Option<u64>,
     /// Faults counted.

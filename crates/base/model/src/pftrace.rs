@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Event;
 use crate::fault::{Fault, FaultCounts, FaultSetup, Flags};
 use crate::latency::bucket;
-use crate::units::Nanos;
+use crate::units::{Nanos, Order};
 
 /// Threshold of the original's default, cycles.
 pub const THRESHOLD: u64 = 10_000;
@@ -403,7 +403,7 @@ pub fn events(
         details: true,
         threshold: clock.nanos(threshold),
         in_kernel: true,
-        huge_order: Some(9),
+        huge_order: Some(Order(9)),
         counted,
         ..FaultSetup::default()
     };

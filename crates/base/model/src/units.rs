@@ -135,6 +135,11 @@ impl Order {
         if self.0 < u64::BITS as u8 { 1 << self.0 } else { u64::MAX }
     }
 
+    /// The first orders, so many of them: 0, 1, 2 and so on.
+    pub fn first(count: usize) -> impl Iterator<Item = Self> + Clone {
+        (0..=u8::MAX).take(count).map(Self)
+    }
+
     /// Where it stands in a list of orders, from 0 on.
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -346,6 +351,7 @@ mod tests {
         assert!("-1".parse::<Pid>().is_err() && "300".parse::<Order>().is_err());
         assert_eq!((page.address(4096), Vpn(u64::MAX).address(2)), (0x7fff_1000, u64::MAX));
         assert_eq!((order.pages(), Order(64).pages()), (512, u64::MAX));
+        assert!(Order::first(2).eq([Order(0), Order(1)]) && Order::first(1000).count() == 256);
     }
 
     #[test]

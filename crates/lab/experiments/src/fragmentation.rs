@@ -28,7 +28,7 @@ use anyhow::{Context, Result, bail};
 use pagemill_kernel::loan::Loan;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
-use pagemill_model::Pid;
+use pagemill_model::{Order, Pid};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoints::Checkpoints;
@@ -46,7 +46,7 @@ pub const TITLE: &str =
     "unusable free space by zone and order, huge pages off and on (the fragmentation study)";
 
 /// The order of a huge page on x86-64.
-const ORDER: usize = 9;
+const ORDER: Order = Order(9);
 
 /// Huge pages off and on, and the system's setting for it.
 const MODES: [(&str, &str); 2] = [("thp off", "never"), ("thp on", "always")];

@@ -33,6 +33,7 @@ use pagemill_kernel::anonymous::{Advice, Anonymous, HUGE, PAGE};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
+use pagemill_model::Order;
 use pagemill_model::random::Random;
 
 use crate::reproduce::input::Inputs;
@@ -75,7 +76,7 @@ const FRAGMENTED: &str = "fragmented";
 const STATES: [&str; 2] = ["unfragmented", FRAGMENTED];
 
 /// The order of a huge page on x86-64.
-const ORDER: usize = 9;
+const ORDER: Order = Order(9);
 
 /// How much of it.
 #[derive(Clone, Debug)]

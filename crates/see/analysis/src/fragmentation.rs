@@ -19,6 +19,7 @@
 
 pub mod timeline;
 
+use pagemill_model::Order;
 use std::fmt;
 
 use crate::sums::add;
@@ -44,39 +45,39 @@ impl fmt::Display for Score {
 
 /// Free pages in these free blocks: entry k counts blocks of 2^k pages.
 pub fn free_pages(blocks: &[u64]) -> u64 {
-    pages_from(blocks, 0)
+    pages_from(blocks, Order(0))
 }
 
 /// Free pages in blocks of this order or a larger one.
-pub fn pages_from(blocks: &[u64], order: usize) -> u64 {
-    let pages = |(order, count): (usize, &u64)| {
-        count.saturating_mul(1_u64.checked_shl(order as u32).unwrap_or(u64::MAX))
-    };
-    blocks.iter().enumerate().skip(order).map(pages).fold(0, u64::saturating_add)
+pub fn pages_from(blocks: &[u64], order: Order) -> u64 {
+    let pages = |(order, count): (Order, &u64)| count.saturating_mul(order.pages());
+    let orders = Order::first(blocks.len()).zip(blocks);
+    orders.skip(order.index()).map(pages).fold(0, u64::saturating_add)
 }
 
 /// The largest order of which a block is free.
-pub fn largest(blocks: &[u64]) -> Option<usize> {
-    blocks.iter().rposition(|count| *count > 0)
+pub fn largest(blocks: &[u64]) -> Option<Order> {
+    let orders = Order::first(blocks.len()).zip(blocks);
+    orders.filter(|(_, count)| **count > 0).last().map(|(order, _)| order)
 }
 
 /// The unusable free space index of an order.
-pub fn unusable(blocks: &[u64], order: usize) -> Score {
+pub fn unusable(blocks: &[u64], order: Order) -> Score {
     let free = free_pages(blocks);
     let small = u128::from(free - pages_from(blocks, order));
     Score((small * 1000).checked_div(free.into()).map_or(1000, |share| share as i64))
 }
 
 /// The external fragmentation index of an order.
-pub fn external(blocks: &[u64], order: usize) -> Score {
+pub fn external(blocks: &[u64], order: Order) -> Score {
     let count = blocks.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
     if count == 0 {
         return Score(0);
     }
-    if blocks.iter().skip(order).any(|count| *count > 0) {
+    if blocks.iter().skip(order.index()).any(|count| *count > 0) {
         return Score(-1000);
     }
-    let wanted = (u128::from(free_pages(blocks)) * 1000) >> order.min(127);
+    let wanted = (u128::from(free_pages(blocks)) * 1000) >> order.0.min(127);
     let share = (1000 + wanted) / u128::from(count);
     Score(1000_i64.saturating_sub(i64::try_from(share).unwrap_or(i64::MAX)))
 }
@@ -104,7 +105,7 @@ mod tests {
     const DMA: [u64; 11] = [0, 3, 2, 1, 1, 1, 1, 0, 1, 1, 3];
 
     fn printed(blocks: &[u64]) -> Vec<String> {
-        (0..blocks.len()).map(|order| unusable(blocks, order).to_string()).collect()
+        Order::first(blocks.len()).map(|order| unusable(blocks, order).to_string()).collect()
     }
 
     #[test]
@@ -117,20 +118,20 @@ mod tests {
         assert_eq!(printed(&DMA), row);
         assert_eq!(printed(&[2, 2, 2, 1, 1, 1, 1, 0, 1, 1, 3]), row);
         // It is the unusable index, not the external one, which says that nothing would fail.
-        assert!((0..11).all(|order| external(&DMA, order).to_string() == "-1.000"));
+        assert!(Order::first(11).all(|order| external(&DMA, order).to_string() == "-1.000"));
     }
 
     #[test]
     fn without_free_memory_the_two_scores_are_what_the_kernel_says() {
-        assert_eq!(unusable(&[0; 11], 9).to_string(), "1.000");
-        assert_eq!(external(&[0; 11], 9).to_string(), "0.000");
+        assert_eq!(unusable(&[0; 11], Order(9)).to_string(), "1.000");
+        assert_eq!(external(&[0; 11], Order(9)).to_string(), "0.000");
         assert_eq!((free_pages(&[]), largest(&[0; 11])), (0, None));
     }
 
     #[test]
     fn a_negative_share_is_printed_with_the_sign_where_the_kernel_puts_it() {
         // One block of 256 pages cannot serve 512: 1000 - (1000 + 500) / 1.
-        assert_eq!(external(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], 9).to_string(), "0.-500");
+        assert_eq!(external(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], Order(9)).to_string(), "0.-500");
         assert_eq!(Score(-7).to_string(), "0.-07");
         assert_eq!(format!("{:>7}", Score(98)), "  0.098");
     }
@@ -140,7 +141,7 @@ mod tests {
         let both = together([&DMA[..], &[1, 0, 5]]);
         assert_eq!(both[..3], [1, 3, 7]);
         assert_eq!(free_pages(&both), 3974 + 21);
-        assert_eq!(largest(&both), Some(10));
+        assert_eq!(largest(&both), Some(Order(10)));
     }
 
     fn blocks() -> impl Strategy<Value = Vec<u64>> {
@@ -151,12 +152,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_unusable_index_is_a_share_that_does_not_fall_with_the_order(blocks in blocks()) {
-            let row: Vec<i64> = (0..11).map(|order| unusable(&blocks, order).0).collect();
+            let row: Vec<i64> = Order::first(11).map(|order| unusable(&blocks, order).0).collect();
             prop_assert!(row.iter().all(|score| (0..=1000).contains(score)), "{row:?}");
             prop_assert!(row.windows(2).all(|pair| pair[0] <= pair[1]), "{row:?}");
             prop_assert_eq!(row[0] == 0, free_pages(&blocks) > 0);
             // Truncation, not rounding: never above the exact share, less than a thousandth below it.
-            for (order, &score) in row.iter().enumerate() {
+            for (order, &score) in Order::first(11).zip(&row) {
                 let free = free_pages(&blocks) as f64;
                 if free > 0.0 {
                     let exact = 1000.0 * (free - pages_from(&blocks, order) as f64) / free;
@@ -172,13 +173,14 @@ mod tests {
             joined[order] -= 2;
             joined[order + 1] += 1;
             prop_assert_eq!(free_pages(&joined), free_pages(&blocks));
-            for order in 0..11 {
+            for order in Order::first(11) {
                 prop_assert!(unusable(&joined, order) <= unusable(&blocks, order));
             }
         }
 
         #[test]
-        fn the_external_index_says_whether_a_request_would_fail(blocks in blocks(), order in 0..11_usize) {
+        fn the_external_index_says_whether_a_request_would_fail(blocks in blocks(), order in 0..11_u8) {
+            let order = Order(order);
             let fails = pages_from(&blocks, order) == 0 && free_pages(&blocks) > 0;
             let score = external(&blocks, order);
             prop_assert_eq!(score == Score(-1000), pages_from(&blocks, order) > 0);

@@ -7,6 +7,7 @@ use pagemill_analysis::fragmentation::{self, Score};
 use pagemill_kernel::pagetypeinfo::PageTypes;
 use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Kind, Linux, clock};
+use pagemill_model::Order;
 use serde::{Deserialize, Serialize};
 
 /// Zones with less than this share of all memory are too small to serve programs: their score says
@@ -83,7 +84,7 @@ impl FreeMemory {
     }
 
     /// The unusable free space index of all large zones together.
-    pub fn unusable(&self, order: usize) -> Score {
+    pub fn unusable(&self, order: Order) -> Score {
         fragmentation::unusable(&self.blocks(), order)
     }
 

@@ -20,6 +20,7 @@ use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
 use pagemill_kernel::huge_costs::{self, HugeCosts};
 use pagemill_kernel::{Linux, loan};
+use pagemill_model::Order;
 use pagemill_model::page::PER_HUGE;
 use pagemill_policy::huge::{Costs, Figure, View};
 use serde::{Deserialize, Serialize};
@@ -233,7 +234,7 @@ pub fn refresh(linux: &Linux, view: &mut View) {
         zones.retain(|zone| zone.zone != "DMA");
         let blocks = fragmentation::together(zones.iter().map(|zone| zone.blocks.as_slice()));
         let free: u64 = blocks.iter().skip(9).sum();
-        let score = fragmentation::unusable(&blocks, 9);
+        let score = fragmentation::unusable(&blocks, Order(9));
         view.free_huge = Figure::Measured(free);
         view.unusable = u64::try_from(score.0).map_or(Figure::Absent, Figure::Measured);
     }

@@ -1,6 +1,6 @@
 //! The programs of `faults.bpf.c`: page faults of some processes, counted and timed in the kernel.
 
-use pagemill_model::Pid;
+use pagemill_model::{Order, Pid};
 
 use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
 use crate::perf_event::{Attributes, Event, Target, What};
@@ -117,8 +117,9 @@ fn on_every_processor(object: &mut Object) -> Result<Vec<Event>> {
 impl Faults {
     /// Loads and attaches the programs. Faults that take `threshold` ns or longer are told one by one;
     /// a page of `huge_order` or more counts as huge.
-    pub fn load(points: Points, threshold: u64, huge_order: u32) -> Result<Self> {
-        let (threshold, huge_order) = (threshold.to_ne_bytes(), huge_order.to_ne_bytes());
+    pub fn load(points: Points, threshold: u64, huge_order: Order) -> Result<Self> {
+        let (threshold, huge_order) =
+            (threshold.to_ne_bytes(), u32::from(huge_order.0).to_ne_bytes());
         let constants = [("threshold_ns", &threshold[..]), ("huge_order", &huge_order[..])];
         let mut object = Object::open("the BPF programs for faults", objects::FAULTS, &constants)?;
         let mut events = Vec::new();
@@ -225,7 +226,7 @@ mod tests {
 
     /// The programs, following this process; `None`, said, where they cannot be loaded.
     fn following(points: Points) -> Option<Faults> {
-        let faults = Faults::load(points, 0, 9).and_then(|mut faults| {
+        let faults = Faults::load(points, 0, Order(9)).and_then(|mut faults| {
             faults.follow(Pid::own())?;
             Ok(faults)
         });

@@ -8,6 +8,7 @@ mod tables;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use pagemill_kernel::Kind;
+use pagemill_model::Order;
 
 use pagemill_launch::exit::{Exit, kind, permitted};
 
@@ -54,8 +55,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// Reads an order of a block: 0 to 20; whether this kernel has it is asked later.
-fn order(text: &str) -> Result<usize, String> {
-    let order = text.parse::<usize>().ok().filter(|order| *order <= 20);
+fn order(text: &str) -> Result<Order, String> {
+    let order = text.parse::<Order>().ok().filter(|order| order.0 <= 20);
     order.ok_or_else(|| "expected an order, such as 9 for 2 MiB".to_owned())
 }
 
@@ -66,9 +67,9 @@ fn score(text: &str) -> Result<f64, String> {
 }
 
 /// Refuses an order that this kernel does not have.
-fn check_order(order: usize, orders: usize) -> Result<()> {
+fn check_order(order: Order, orders: usize) -> Result<()> {
     anyhow::ensure!(
-        order < orders,
+        order.index() < orders,
         "this kernel has blocks of order 0 to {} (asked for: {order})",
         orders.saturating_sub(1)
     );

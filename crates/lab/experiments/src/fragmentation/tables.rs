@@ -2,6 +2,7 @@
 
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::statistics::median;
+use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
 use super::{MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State, TITLE};
@@ -58,7 +59,11 @@ impl State {
     /// The row of a zone here.
     fn row(&self, zone: &str) -> Option<Vec<String>> {
         let zone = self.measured.zones.iter().find(|look| look.zone == zone)?;
-        Some((0..zone.blocks.len()).map(|k| unusable(&zone.blocks, k).to_string()).collect())
+        Some(
+            Order::first(zone.blocks.len())
+                .map(|k| unusable(&zone.blocks, k).to_string())
+                .collect(),
+        )
     }
 
     fn zones(&self) -> Vec<String> {
@@ -262,7 +267,7 @@ impl Outcome {
     /// Order 9 of the zone Normal in a state.
     fn normal(&self, thp: &str, state: &str) -> Option<f64> {
         let state = self.states.iter().find(|one| (one.thp, one.name) == (thp, state))?;
-        state.row("Normal")?.get(ORDER)?.parse().ok()
+        state.row("Normal")?.get(ORDER.index())?.parse().ok()
     }
 
     fn claims(&self) -> Vec<Vec<String>> {
@@ -271,7 +276,7 @@ impl Outcome {
             for ((from, from_published), (to, to_published), rises) in
                 [(STATES[0], STATES[1], true), (STATES[1], STATES[2], false)]
             {
-                let theirs = |state| published(thp, state, "Normal")[ORDER].clone();
+                let theirs = |state| published(thp, state, "Normal")[ORDER.index()].clone();
                 let (Some(a), Some(b)) = (self.normal(thp, from), self.normal(thp, to)) else {
                     continue;
                 };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::frag::FragSample;
-use pagemill_model::{Bytes, Event, Fold, Nanos};
+use pagemill_model::{Bytes, Event, Fold, Nanos, Order};
 
 use super::{Score, together, unusable};
 
@@ -41,7 +41,7 @@ impl FragView {
             zone.managed.is_none_or(|Bytes(bytes)| bytes as f64 >= SMALL * all as f64)
         };
         let blocks = together(look.iter().filter(large).filter_map(|z| z.free_blocks.as_deref()));
-        (0..blocks.len()).map(|order| unusable(&blocks, order)).collect()
+        Order::first(blocks.len()).map(|order| unusable(&blocks, order)).collect()
     }
 }
 

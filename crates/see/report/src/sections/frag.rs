@@ -3,8 +3,8 @@
 use pagemill_analysis::findings::Seen;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::fragmentation::unusable;
-use pagemill_model::EventKind;
 use pagemill_model::frag::FragSample;
+use pagemill_model::{EventKind, Order};
 use serde_json::{Value, json};
 
 use super::{Section, SectionKind, folding};
@@ -88,7 +88,7 @@ fn row(look: &str, zone: &FragSample) -> Vec<String> {
         zone.zone.as_deref().unwrap_or("?")
     );
     let blocks = zone.free_blocks.as_deref().unwrap_or_default();
-    let scores = (0..blocks.len()).map(|order| unusable(blocks, order).to_string());
+    let scores = Order::first(blocks.len()).map(|order| unusable(blocks, order).to_string());
     lead(look, &name).chain(scores).collect()
 }
 
@@ -98,7 +98,7 @@ pub fn json(view: &FragView) -> Value {
         let zones = look.iter().map(|zone| {
             let blocks = zone.free_blocks.as_deref().unwrap_or_default();
             let scores: Vec<f64> =
-                (0..blocks.len()).map(|order| unusable(blocks, order).value()).collect();
+                Order::first(blocks.len()).map(|order| unusable(blocks, order).value()).collect();
             json!({
                 "node": zone.node, "zone": zone.zone, "free_blocks": blocks,
                 "hidden_bytes": zone.hidden.map(|bytes| bytes.0), "unusable": scores,

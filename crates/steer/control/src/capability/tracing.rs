@@ -4,7 +4,7 @@ use pagemill_kernel::bpf::faults::{Faults, Points};
 use pagemill_kernel::page_walks::PageWalks;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What};
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
-use pagemill_model::Pid;
+use pagemill_model::{Order, Pid};
 
 use super::Found;
 
@@ -129,7 +129,7 @@ pub(super) fn fentry(_: &Linux) -> Found {
 /// How many of the faults of a known piece of memory the programs tell, and which details they lack.
 fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     let me = Pid::own();
-    let mut faults = Faults::load(points, 0, 9)?;
+    let mut faults = Faults::load(points, 0, Order(9))?;
     faults.follow(me)?;
     let start = touch::pages(TOUCHED)?;
     let mut seen = 0;

@@ -7,7 +7,7 @@ use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::cgroup::Group;
 use pagemill_kernel::psi::{self, Resource};
 use pagemill_kernel::{Linux, page_size};
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, Nanos, Order};
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::exposition::{Buckets, Exposition, Metric, labels};
 
@@ -171,7 +171,7 @@ pub(super) fn of_machine(linux: &Linux, free: Option<&FreeMemory>) -> Exposition
         for zone in &free.zones {
             let node = zone.node.to_string();
             let zoned = labels(&[("node", &node), ("zone", &zone.zone)]);
-            for (order, count) in zone.blocks.iter().enumerate() {
+            for (order, count) in Order::first(zone.blocks.len()).zip(&zone.blocks) {
                 let ordered = format!("{zoned},order=\"{order}\"");
                 blocks.push((ordered.clone(), *count as f64));
                 scores.push((ordered, unusable(&zone.blocks, order).value()));

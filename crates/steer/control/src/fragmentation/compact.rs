@@ -27,6 +27,7 @@ use pagemill_kernel::tracefs::{CompactionEnd, Trace};
 use pagemill_kernel::vmstat::Vmstat;
 use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Linux, page_size};
+use pagemill_model::Order;
 
 use super::journals;
 use pagemill_record::free_memory::FreeMemory;
@@ -56,7 +57,7 @@ const SWEEP_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// Order of the score.
-    pub order: usize,
+    pub order: Order,
     /// Nothing more is done once the score is at most this.
     pub target: f64,
     /// Whether to sweep if need be.
@@ -233,7 +234,8 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
 /// Huge pages that a sweep asks for.
 pub fn asked(linux: &Linux, goal: Goal) -> Result<u64> {
     let free = free_pages(&FreeMemory::quick(linux)?.blocks()) * page_size() as u64;
-    let huge_size = linux.thp_pmd_size()?.max((page_size() as u64) << goal.order);
+    let huge_size =
+        linux.thp_pmd_size()?.max(goal.order.pages().saturating_mul(page_size() as u64));
     // Where the page cache has plenty to give, the kernel reclaims the last part of it.
     let cache = linux.vmstat()?.get("nr_inactive_file").unwrap_or(0) * page_size() as u64;
     let reclaimed = (free as f64 * RECLAIMED).min(cache as f64 / 4.0);

@@ -27,7 +27,7 @@ use pagemill_kernel::huge_area::{HugeArea, Pins, raise_open_files};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, page_size, thp};
-use pagemill_model::Pid;
+use pagemill_model::{Order, Pid};
 
 use super::{gives_huge_pages, journals};
 use pagemill_record::free_memory::FreeMemory;
@@ -45,7 +45,7 @@ const BATCH: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// Order of the score.
-    pub order: usize,
+    pub order: Order,
     /// The score, 0 to 1.
     pub target: f64,
     /// Whether the pages kept are pinned, so that compaction cannot move them.
@@ -189,7 +189,7 @@ impl Fragmenter {
             }
             // Pages that are to leave, or join, the large blocks.
             let surplus = large - (1.0 - self.goal.target) * free;
-            let of_a_unit = (1_u64 << self.goal.order.max(self.huge_order())) as f64;
+            let of_a_unit = self.goal.order.max(self.huge_order()).pages() as f64;
             let units = (surplus / of_a_unit).abs().ceil() as usize;
             if surplus > 0.0 {
                 let taken = self.take(units.clamp(1, BATCH))?;
@@ -210,8 +210,8 @@ impl Fragmenter {
         movable + self.pins.pages() / self.pages_of_a_unit
     }
 
-    fn huge_order(&self) -> usize {
-        (self.huge_size / page_size()).trailing_zeros() as usize
+    fn huge_order(&self) -> Order {
+        Order((self.huge_size / page_size()).trailing_zeros() as u8)
     }
 
     /// Takes up to `count` units and returns how many it got.
@@ -262,6 +262,6 @@ impl Fragmenter {
 
 /// Bytes of the block of which a unit keeps one page: the largest that is still too small for the
 /// order, but no more than a huge page.
-fn block_bytes(order: usize, huge_size: usize) -> usize {
-    (page_size() << order).min(huge_size)
+fn block_bytes(order: Order, huge_size: usize) -> usize {
+    (page_size() << order.0).min(huge_size)
 }

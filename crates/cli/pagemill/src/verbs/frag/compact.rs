@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
-use pagemill_model::Bytes;
+use pagemill_model::{Bytes, Order};
 use serde_json::json;
 
 use super::{check_order, order, score, tables};
@@ -32,7 +32,7 @@ Exit status: 0 the score is at most the target; 1 it is not, and why; 2 error; 4
 pub struct Arguments {
     /// The order of the score; 9 is that of a 2 MiB page
     #[arg(long, default_value = "9", value_parser = order)]
-    order: usize,
+    order: Order,
     /// Stop once the score is at most this
     #[arg(long, value_name = "SCORE", default_value = "0.05", value_parser = score, allow_negative_numbers = true)]
     target: f64,
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Who sits in pageblocks that are partly free; root's to see.
 fn occupants(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
-    PageblockOccupants::count(linux, 1 << look.types.as_ref()?.pageblock_order).ok()
+    PageblockOccupants::count(linux, look.types.as_ref()?.pageblock_order.pages() as usize).ok()
 }
 
 /// Says what would be done, in the order in which it would.
@@ -151,14 +151,15 @@ fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) 
 }
 
 /// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
-fn left(look: &FreeMemory, order: usize) -> Vec<(String, u64)> {
+fn left(look: &FreeMemory, order: Order) -> Vec<(String, u64)> {
     let mut pages: Vec<(String, u64)> = Vec::new();
     for free in look.types.iter().flat_map(|types| &types.free) {
         let large = |zone: &&ZoneFreeMemory| zone.zone == free.zone && look.is_large(zone);
         if look.zones.iter().find(large).is_none() {
             continue;
         }
-        let below: u64 = (0..).zip(free.blocks.iter().take(order)).map(|(k, n)| n << k).sum();
+        let below: u64 =
+            (0..).zip(free.blocks.iter().take(order.index())).map(|(k, n)| n << k).sum();
         match pages.iter_mut().find(|(mobility, _)| *mobility == free.mobility) {
             Some((_, sum)) => *sum += below,
             None => pages.push((free.mobility.clone(), below)),
@@ -170,7 +171,7 @@ fn left(look: &FreeMemory, order: usize) -> Vec<(String, u64)> {
 }
 
 /// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
-fn leftover(look: &FreeMemory, order: usize) -> String {
+fn leftover(look: &FreeMemory, order: Order) -> String {
     let page = pagemill_kernel::page_size() as u64;
     let size = |pages: u64| Bytes(pages * page).to_string().trim().to_owned();
     let left = left(look, order);
@@ -265,9 +266,10 @@ mod tests {
         };
         let zones = vec![zone("DMA", 10), zone("Normal", 100_000)];
         let look = FreeMemory { time: std::time::Duration::ZERO, zones, types: Some(types) };
-        assert_eq!(left(&look, 2), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
+        assert_eq!(left(&look, Order(2)), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
         assert!(
-            leftover(&look, 2).contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")
+            leftover(&look, Order(2))
+                .contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")
         );
     }
 }

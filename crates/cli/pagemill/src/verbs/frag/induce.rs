@@ -11,7 +11,7 @@ use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, oom, page_size};
 use pagemill_launch::progress::Progress;
-use pagemill_model::{Bytes, Nanos, Pid};
+use pagemill_model::{Bytes, Nanos, Order, Pid};
 use serde_json::json;
 
 use super::{check_order, order, score, tables};
@@ -38,7 +38,7 @@ With a command: the command's own, 125 if the target is not reached, 126 and 127
 pub struct Arguments {
     /// The order of the score; 9 is that of a 2 MiB page
     #[arg(long, default_value = "9", value_parser = order)]
-    order: usize,
+    order: Order,
     /// The score to reach: the share of free memory that is in blocks too small for the order
     #[arg(long, value_name = "SCORE", value_parser = score, allow_negative_numbers = true)]
     target: f64,
@@ -139,10 +139,10 @@ fn mended_first(
     look: &FreeMemory,
     linux: &Linux,
     arguments: &Arguments,
-) -> Result<Option<(usize, f64)>> {
+) -> Result<Option<(Order, f64)>> {
     let Arguments { order, target, .. } = *arguments;
     let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
-    let huge = order.max(huge.trailing_zeros() as usize);
+    let huge = order.max(Order(huge.trailing_zeros() as u8));
     let blocks = look.blocks();
     Ok(match arguments.no_compact {
         true => None,
@@ -153,7 +153,7 @@ fn mended_first(
 }
 
 /// The share of free memory that lies in blocks of an order up to below that of a huge page.
-fn out_of_reach(blocks: &[u64], order: usize, huge: usize) -> f64 {
+fn out_of_reach(blocks: &[u64], order: Order, huge: Order) -> f64 {
     let between = pages_from(blocks, order) - pages_from(blocks, huge);
     between as f64 / free_pages(blocks).max(1) as f64
 }
@@ -271,11 +271,11 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
     let (free, large) = (free_pages(&blocks) as f64, pages_from(&blocks, arguments.order) as f64);
     let score = if free > 0.0 { 1.0 - large / free } else { 1.0 };
     let surplus = large - (1.0 - arguments.target) * free;
-    let of_a_unit = huge.max(1 << arguments.order);
+    let of_a_unit = huge.max(arguments.order.pages() as usize);
     let units = (surplus / of_a_unit as f64).max(0.0).ceil() as usize;
-    let kept =
-        units * huge.div_ceil(1 << arguments.order) + if arguments.pinned { 0 } else { units };
-    let have = pages_from(&blocks, huge.trailing_zeros() as usize) as usize / huge;
+    let kept = units * huge.div_ceil(arguments.order.pages() as usize)
+        + if arguments.pinned { 0 } else { units };
+    let have = pages_from(&blocks, Order(huge.trailing_zeros() as u8)) as usize / huge;
     let held = Bytes((kept * page_size()) as u64);
     if arguments.printed.json {
         let value = json!({
@@ -312,8 +312,8 @@ mod tests {
     fn blocks_between_the_order_and_a_huge_page_cannot_be_broken_up() {
         // 16 pages in each of orders 0, 2, 3 and 4.
         let blocks = [16, 0, 4, 2, 1];
-        assert_eq!(out_of_reach(&blocks, 2, 4), 0.5);
-        assert_eq!(out_of_reach(&blocks, 4, 4), 0.0);
-        assert_eq!(out_of_reach(&[0, 0], 0, 1), 0.0);
+        assert_eq!(out_of_reach(&blocks, Order(2), Order(4)), 0.5);
+        assert_eq!(out_of_reach(&blocks, Order(4), Order(4)), 0.0);
+        assert_eq!(out_of_reach(&[0, 0], Order(0), Order(1)), 0.0);
     }
 }

@@ -10,7 +10,7 @@ use pagemill_analysis::fragmentation::{external, unusable};
 use pagemill_kernel::extfrag::{Extfrag, Scores};
 use pagemill_kernel::{Linux, page_size};
 use pagemill_launch::progress::Progress;
-use pagemill_model::{Bytes, Nanos, whole};
+use pagemill_model::{Bytes, Nanos, Order, whole};
 use serde_json::json;
 
 use super::{check_order, order, tables};
@@ -35,7 +35,7 @@ Exit status: 0 shown; 1 --check found a score that is not the kernel's; 2 error;
 pub struct Arguments {
     /// The order that the tables by mobility are about; 9 is that of a 2 MiB page
     #[arg(long, default_value = "9", value_parser = order)]
-    order: usize,
+    order: Order,
     #[command(flatten)]
     printed: crate::values::Printed,
     /// Print a frame again and again, every INTERVAL
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
 }
 
-fn text(look: &FreeMemory, order: usize) -> String {
+fn text(look: &FreeMemory, order: Order) -> String {
     let mut text = format!(
         "unusable free space index: the share of free memory in blocks too small for the order\n{}\n",
         tables::unusable_table(look)
@@ -130,7 +130,7 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
             for (index, theirs) in
                 [unusable, external].into_iter().zip([of(&ours_unusable), of(&ours_external)])
             {
-                for (order, theirs) in theirs.iter().enumerate() {
+                for (order, theirs) in Order::first(theirs.len()).zip(&theirs) {
                     let ours = index(&zone.blocks, order).to_string();
                     if ours == *theirs {
                         equal += 1;

@@ -4,13 +4,13 @@
 use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation::{Score, external, free_pages, largest, unusable};
 use pagemill_kernel::page_size;
-use pagemill_model::Bytes;
+use pagemill_model::{Bytes, Order};
 use serde_json::{Value, json};
 
 use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
 use pagemill_report::draw::text;
 
-type Index = fn(&[u64], usize) -> Score;
+type Index = fn(&[u64], Order) -> Score;
 
 /// The unusable index of every zone and order.
 pub fn unusable_table(look: &FreeMemory) -> String {
@@ -27,12 +27,15 @@ fn index_table(look: &FreeMemory, index: Index) -> String {
         .zones
         .iter()
         .map(|zone| {
-            row(&place(zone), (0..look.orders()).map(|k| index(&zone.blocks, k).to_string()))
+            row(
+                &place(zone),
+                Order::first(look.orders()).map(|k| index(&zone.blocks, k).to_string()),
+            )
         })
         .collect();
     if look.zones.iter().filter(|zone| look.is_large(zone)).count() > 1 {
         let blocks = look.blocks();
-        let all = (0..look.orders()).map(|k| index(&blocks, k).to_string());
+        let all = Order::first(look.orders()).map(|k| index(&blocks, k).to_string());
         rows.push(row("large zones together", all));
     }
     text::table(&header(look), &rows)
@@ -42,14 +45,14 @@ fn index_table(look: &FreeMemory, index: Index) -> String {
 pub fn before_after(before: &FreeMemory, after: &FreeMemory) -> String {
     let change = after.zones.iter().map(|zone| {
         let earlier = before.zones.iter().find(|earlier| place(earlier) == place(zone));
-        let cell = |order: usize| match earlier {
+        let cell = |order: Order| match earlier {
             Some(earlier) => {
                 let change = unusable(&zone.blocks, order).0 - unusable(&earlier.blocks, order).0;
                 if change == 0 { "·".into() } else { format!("{:+.3}", change as f64 / 1000.0) }
             }
             None => "-".into(),
         };
-        row(&place(zone), (0..after.orders()).map(cell))
+        row(&place(zone), Order::first(after.orders()).map(cell))
     });
     let change: Vec<Vec<String>> = change.collect();
     format!(
@@ -71,7 +74,7 @@ pub fn blocks_table(look: &FreeMemory) -> String {
             let mut row = row(&place(zone), zone.blocks.iter().map(u64::to_string));
             row.push(pages(free_pages(&zone.blocks)));
             row.push(zone.hidden.map_or("not measured".into(), pages));
-            row.push(largest(&zone.blocks).map_or("-".into(), |order| pages(1 << order)));
+            row.push(largest(&zone.blocks).map_or("-".into(), |order| pages(order.pages())));
             row
         })
         .collect();
@@ -79,7 +82,7 @@ pub fn blocks_table(look: &FreeMemory) -> String {
 }
 
 /// Pageblocks by mobility, and the free memory of each mobility in blocks of `order` or more.
-pub fn mobility_table(look: &FreeMemory, order: usize) -> Option<String> {
+pub fn mobility_table(look: &FreeMemory, order: Order) -> Option<String> {
     let types = look.types.as_ref()?;
     let mut rows = Vec::new();
     for blocks in &types.blocks {
@@ -128,7 +131,7 @@ fn header(look: &FreeMemory) -> Vec<&'static str> {
 pub fn json(look: &FreeMemory) -> Value {
     let index = |blocks: &[u64], index: Index| -> Vec<Value> {
         // The digits that the kernel prints, as a number.
-        (0..look.orders()).map(|order| json!(index(blocks, order).value())).collect()
+        Order::first(look.orders()).map(|order| json!(index(blocks, order).value())).collect()
     };
     let zones: Vec<Value> = look
         .zones
@@ -226,7 +229,7 @@ mod tests {
         let look = free_memory(&[512, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         let pages = 102_400 + 1024;
         assert_eq!(free_pages(&look.blocks()), pages);
-        assert_eq!(look.unusable(9).0, (512 * 1000 / pages) as i64);
+        assert_eq!(look.unusable(Order(9)).0, (512 * 1000 / pages) as i64);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pagemill_kernel::bpf::faults::{Faults, Points};
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
-use pagemill_model::{Fault, Nanos, Pid};
+use pagemill_model::{Fault, Nanos, Order, Pid};
 
 use super::ring::Rings;
 
@@ -95,7 +95,7 @@ pub fn open(
     pid: Pid,
     wanted: Option<BackEnd>,
     threshold: Nanos,
-    huge_order: u32,
+    huge_order: Order,
     account: &dyn Fn() -> Result<u64>,
 ) -> Result<Opened> {
     let mut not_used = Vec::new();
@@ -120,7 +120,7 @@ fn start(
     linux: &Linux,
     pid: Pid,
     threshold: Nanos,
-    huge_order: u32,
+    huge_order: Order,
     account: &dyn Fn() -> Result<u64>,
 ) -> Result<(Engine, u64)> {
     let points = match back_end {

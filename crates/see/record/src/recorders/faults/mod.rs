@@ -17,7 +17,7 @@ use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos, Pid};
+use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos, Order, Pid};
 
 pub use engine::BackEnd;
 use engine::{Counts, Engine, Opened};
@@ -89,7 +89,8 @@ impl Faults {
     /// Finds the best back end and follows `pid`.
     pub fn attach(linux: &Linux, pid: Pid, target: Target, options: &Options) -> Result<Self> {
         let huge_order =
-            linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2());
+            linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2() as u8);
+        let huge_order = Order(huge_order);
         let mut times = touch::timed(TOUCHES)?;
         times.sort();
         let account = || {
