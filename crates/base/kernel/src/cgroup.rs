@@ -281,10 +281,21 @@ impl Group {
         remove_left(place);
         let directory = place.join(format!("{OURS}{name}"));
         let failed = |error| Error::io("create", directory.display(), error);
+        let mut tries = 0;
         loop {
-            fs::create_dir(&directory).map_err(failed)?;
-            let held = File::open(&directory).map_err(failed)?;
-            // Until it is locked another may take it for left.
+            match fs::create_dir(&directory) {
+                // Whoever took it for left is about to remove it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && tries > 0 => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                made => made.map_err(failed)?,
+            }
+            tries += 1;
+            if tries > 100 {
+                return Err(failed(std::io::ErrorKind::ResourceBusy.into()));
+            }
+            // Until it is locked another may take it for left, and remove it.
+            let Ok(held) = File::open(&directory) else { continue };
             if is_locked(&held, &directory) {
                 let group = Group { version: self.version, directory, mount: self.mount.clone() };
                 return Ok(Child { group, _held: held });
@@ -362,7 +373,9 @@ fn remove_left(place: &Path) {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(OURS));
     for directory in ours.map(|entry| entry.path()) {
-        if File::open(&directory).is_ok_and(|held| is_locked(&held, &directory)) {
+        // Held until it is gone: its maker may be about to lock it.
+        let held = File::open(&directory).ok().filter(|held| is_locked(held, &directory));
+        if held.is_some() {
             // One with processes in it stays.
             let _ = fs::remove_dir(&directory);
         }

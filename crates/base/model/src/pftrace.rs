@@ -451,7 +451,11 @@ impl Export {
             }
             Event::FaultCounts(row) => {
                 let flags = original_of(Flags(row.flags.unwrap_or(0)));
-                let counted: u64 = row.counts.iter().flatten().sum();
+                let counted: u64 = row
+                    .counts
+                    .iter()
+                    .flatten()
+                    .fold(0_u64, |sum, count| sum.saturating_add(*count));
                 *self.rest.entry(flags).or_default() += i64::try_from(counted).unwrap_or(i64::MAX);
             }
             _ => {}

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use pagemill_kernel::cgroup::Child;
 use serde_json::Value;
 use support::{Ran, compiled, pagemill, pagemill_with, ran, recording};
 use tempfile::TempDir;
@@ -166,6 +167,82 @@ fn a_lever_under_which_the_command_prints_something_else_breaks_it() {
     assert_eq!(broken["state"], "breaks", "{advice:#}");
     assert!(broken["why"].as_str().unwrap().contains("prints something else"));
     assert_ne!(lever(&advice, "early trim")["state"], "breaks");
+}
+
+/// Takes 400 MiB where a setting or the first word says so.
+const GREEDY: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  int much = getenv("MALLOC_TRIM_THRESHOLD_") || count > 1;
+  size_t size = (much ? 400 : 8) << 20;
+  volatile char *all = memset(malloc(size), 1, size);
+  usleep(100000);
+  return all[size / 2] - 1;
+}
+"#;
+
+/// A control group for 192 MiB, or why there is none here.
+fn confined() -> Result<Child, pagemill_kernel::Error> {
+    let group = pagemill_kernel::Linux::live().memory_cgroup(Pid::own())?;
+    let confined = group.create(&format!("test-advise-{}", std::process::id()))?;
+    // Without swap, where that is bounded at all; of version 1 the first bound comes first.
+    let names = ["memory.max", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+    for (name, limit) in
+        names.map(|name| (name, "201326592")).into_iter().chain([("memory.swap.max", "0")])
+    {
+        let file = confined.directory().join(name);
+        if file.exists() {
+            fs::write(file, limit).unwrap();
+        }
+    }
+    Ok(confined)
+}
+
+#[test]
+fn a_lever_that_needs_more_memory_than_there_is_is_told_from_one_that_breaks_the_command() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(greedy) = compiled(&room, "greedy", GREEDY, &["-O1"]) else { return };
+    let group = match confined() {
+        Ok(group) => group,
+        Err(error) => return support::skip::<()>(&error.to_string()).unwrap_or(()),
+    };
+    let mut advise = pagemill();
+    advise.args(["advise", "--json", "--within", "5m", "--levers", "early trim,one arena", "--"]);
+    group.start_inside(&mut advise).unwrap();
+    let told = ran(advise.arg(&greedy));
+    let advice: Value = serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{told:?}"));
+    let starved = lever(&advice, "early trim");
+    let why = starved["why"].as_str().unwrap_or_else(|| panic!("{advice:#}"));
+    assert_eq!(starved["state"], "starves", "{advice:#}");
+    assert!(why.contains("want of memory") && why.contains("192.0 MiB"), "{why}");
+    assert_eq!((told.code(), &advice["choice"]), (Some(0), &Value::Null), "{advice:#}");
+    let mut advise = pagemill();
+    advise.args(["advise", "--"]).arg(&greedy).arg("much");
+    group.start_inside(&mut advise).unwrap();
+    let told = ran(&mut advise);
+    assert_eq!(told.code(), Some(2), "{told:?}");
+    assert!(
+        told.err.contains("want of memory") && told.err.contains("nothing was tried"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_lever_under_which_the_command_dies_at_once_is_told_and_not_chosen() {
+    let room = tempfile::tempdir().unwrap();
+    // As a program does that brings its own allocator and finds another one loaded.
+    let text = "[ -z \"$LD_PRELOAD\" ] || kill -SEGV $$\nsleep 0.1";
+    let (told, advice) =
+        advice("plain heap,compacting heap,one arena", &[script(&room, text).to_str().unwrap()]);
+    for name in ["plain heap", "compacting heap"] {
+        let broken = lever(&advice, name);
+        assert_eq!(broken["state"], "breaks", "{advice:#}");
+        let why = broken["why"].as_str().unwrap();
+        assert!(why.contains("signal: 11") || why.contains("exit status: 139"), "{why}");
+    }
+    assert_eq!((told.code(), &advice["choice"]), (Some(0), &Value::Null), "{advice:#}");
 }
 
 #[test]

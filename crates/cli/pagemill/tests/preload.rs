@@ -106,7 +106,7 @@ fn the_library_exports_the_whole_family_and_nothing_else() {
         _ZdlPv _ZdaPv _ZdlPvm _ZdaPvm _ZdlPvRKSt9nothrow_t _ZdaPvRKSt9nothrow_t
         _ZdlPvSt11align_val_t _ZdaPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdaPvmSt11align_val_t
         _ZdlPvSt11align_val_tRKSt9nothrow_t _ZdaPvSt11align_val_tRKSt9nothrow_t
-        _Fork unshare setns mesh_mallctl mesh_in_bounds mesh_usable_size pagemill_stats"
+        _Fork unshare setns mesh_mallctl mesh_in_bounds mesh_usable_size pagemill_stats pagemill_build"
         .split_whitespace()
         .collect();
     let bytes = std::fs::read(library()).unwrap();

@@ -23,6 +23,7 @@ pub mod os;
 mod pagemap;
 #[cfg(not(loom))]
 mod pages;
+pub mod patience;
 pub mod plan;
 #[cfg(not(loom))]
 mod quarantine;

@@ -20,6 +20,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use pagemill_heap::patience;
+
 use crate::helper::work;
 use crate::tls::NO_FORK;
 use crate::{HEAP, copied, libc, sys, tls};
@@ -31,26 +33,13 @@ const BESIDE_HELPER: usize = 1;
 /// The helper is between two slices.
 const WITHOUT_HELPER: usize = 2;
 
-/// How long locks and the helper are waited for, nanoseconds: by a handler that interrupted its thread within the heap,
-/// for which they may wait (perhaps as it took or gave a lock, which is nobody's for as long); and otherwise, when they
-/// are had in a moment unless their thread is stopped.
-const WITHIN_NS: u64 = 20_000_000;
+/// How long locks and the helper are waited for, nanoseconds, when they are had in a moment unless their thread is
+/// stopped.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The least that a handler waits if it does, nanoseconds.
-const LEAST_NS: u64 = 1_000_000;
-
-/// How long the next handler waits that interrupted its thread within the heap.
-static WITHIN: AtomicU64 = AtomicU64::new(WITHIN_NS);
-
-/// The wait after one of `patience`: an eighth of one that was in vain, then none; twice one that was not.
-fn next_patience(patience: u64, in_vain: bool) -> u64 {
-    match (in_vain, patience / 8) {
-        (true, ..LEAST_NS) => 0,
-        (true, shorter) => shorter,
-        (false, _) => patience.saturating_mul(2).clamp(LEAST_NS, WITHIN_NS),
-    }
-}
+/// How long the next handler waits that interrupted its thread within the heap, for which they may wait (perhaps as it
+/// took or gave a lock, which is nobody's for as long).
+static WITHIN: AtomicU64 = AtomicU64::new(patience::MOST_NS);
 
 /// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or
 /// the system call at hand.
@@ -66,10 +55,10 @@ pub(crate) unsafe extern "C" fn before() {
     let mask = sys::set_signal_mask(SIGNALS);
     let shortly = WITHIN.load(Ordering::Relaxed);
     let within = HEAP.is_within() || HEAP.may_be_within(shortly);
-    let patience = if within { shortly } else { PATIENCE_NS };
-    let helper = work::lock(patience);
-    let all = HEAP.lock_all(patience);
-    WITHIN.store(next_patience(shortly, within && !(helper && all)), Ordering::Relaxed);
+    let wait = if within { shortly } else { PATIENCE_NS };
+    let helper = work::lock(wait);
+    let all = HEAP.lock_all(wait);
+    WITHIN.store(patience::next(shortly, within && !(helper && all)), Ordering::Relaxed);
     tls::set_fork_mask(mask);
     tls::set_fork(if helper { WITHOUT_HELPER } else { BESIDE_HELPER });
 }
@@ -90,24 +79,4 @@ pub(crate) unsafe extern "C" fn in_parent() {
 pub(crate) unsafe extern "C" fn in_child() {
     copied::renew(tls::fork() == WITHOUT_HELPER);
     sys::set_signal_mask(tls::fork_mask());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_in_vain_add_up_to_little_and_others_bring_the_patience_back() {
-        let mut patience = WITHIN_NS;
-        let mut waits = [0; 4];
-        for wait in &mut waits {
-            *wait = patience;
-            patience = next_patience(patience, true);
-        }
-        assert_eq!(waits, [20_000_000, 2_500_000, 0, 0]);
-        for _ in 0..6 {
-            patience = next_patience(patience, false);
-        }
-        assert_eq!(patience, WITHIN_NS);
-    }
 }

@@ -143,7 +143,7 @@ impl Seen {
 
     /// What another malloc may bring.
     pub fn other_malloc(&self) -> Estimate {
-        if self.peak.anonymous + self.peak.shared < LITTLE {
+        if self.peak.anonymous.saturating_add(self.peak.shared) < LITTLE {
             return Estimate::nothing("it has less than 4 MiB that malloc could hold");
         }
         let share = self.share(self.peak.anonymous);

@@ -31,7 +31,9 @@
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
 //!   after one run when either is worse than as it is by a quarter: no noise that can be borne makes that good;
-//! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
+//! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept; of time
+//!   on a machine that is not quiet five runs say so: of three and three, all of one arm may have met a busy neighbour
+//!   and none of the other's by chance alone (one time in ten; of five and five one in 126);
 //! - *open* else.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
@@ -63,6 +65,8 @@ const GROSS: f64 = 1.25;
 const IDLE: f64 = 0.25;
 /// Runs of each lever, at the least.
 pub const LEAST: usize = 3;
+/// Runs that show that a lever takes less time where runs of the same differ by more than [`QUIET`].
+const SURE: usize = 5;
 /// Wall time with less noise than this is taken.
 const QUIET: f64 = 0.01;
 
@@ -413,11 +417,17 @@ impl Judge<'_> {
         let kept = |bound: Change| bound.ratio.ln() + DOUBT * bound.error <= limit.ln();
         if fall.low > enough || bound.is_some_and(|bound| bound.low > limit) {
             Standing::Out
-        } else if fall.high < enough && bound.is_none_or(kept) {
+        } else if fall.high < enough && bound.is_none_or(kept) && self.is_told(aim, fall.runs) {
             Standing::Shown(aim)
         } else {
             Standing::Open
         }
+    }
+
+    /// Whether so many runs can show that a lever is worth it.
+    fn is_told(&self, aim: Aim, runs: usize) -> bool {
+        let quiet = || self.runs.judged_noise().is_some_and(|noise| noise <= QUIET);
+        matches!(aim, Aim::Memory) || runs >= SURE || quiet()
     }
 
     /// Whether the best that is shown for an aim is out of reach of what is open.

@@ -17,6 +17,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
+use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid};
 use pagemill_sim::sweep::Sweep;
 
@@ -138,9 +139,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut line = pagemill_launch::progress::Progress::new("advise");
     let mut progress = |progress: Progress<'_>| {
         line.say(&format!(
-            "run {}, {} levers in play, {} s left at most: {}",
+            "run {}, {} in play, {} s left at most: {}",
             progress.runs + 1,
-            progress.levers,
+            counted(progress.levers as u64, "lever", "levers"),
             progress.left.as_secs(),
             progress.now
         ));

@@ -1,6 +1,7 @@
 //! Who keeps pages resident: pages of which little is live, by who allocated that, and why memory did not fall.
 
 use pagemill_model::Bytes;
+use pagemill_model::units::counted;
 
 use super::{Finding, Seen, Stake, Untold, code, percent, size, time, total};
 
@@ -58,7 +59,8 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
                     code(&site.name),
                 ),
                 evidence: format!(
-                    "{pages} pages of which at most a quarter is live, {} of them by {}",
+                    "{} of which at most a quarter is live, {} of them by {}",
+                    counted(pages, "page", "pages"),
                     percent(site.pages as f64 / pages.max(1) as f64),
                     code(&site.name),
                 ),
@@ -78,7 +80,10 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
                  malloc_trim returns them to the system)",
                 size(bytes)
             ),
-            evidence: format!("{} pages that held data and hold none at the end", kept.free_pages),
+            evidence: format!(
+                "{} that held data and hold none at the end",
+                counted(kept.free_pages, "page", "pages")
+            ),
             next: format!("pagemill run --heap plain {}", seen.again()),
             stake: Stake::Memory(Bytes(bytes)),
             // The system may have them already: the allocator was not asked.

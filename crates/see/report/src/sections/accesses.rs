@@ -6,6 +6,7 @@ use pagemill_analysis::accesses::{AccessView, Counts};
 use pagemill_analysis::findings::Seen;
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use pagemill_model::recording::Reader;
+use pagemill_model::units::counted;
 use pagemill_model::{AccessSetup, Bytes, Event, EventKind, Nanos};
 use pagemill_record::summary::{Folds, Summary};
 use serde_json::{Value, json};
@@ -198,15 +199,15 @@ impl Section for Accesses {
         }
         if view.kept > 0 {
             out.push_str(&format!(
-                "{} pages of intervals may not have been touched in them: copies since a fork\n",
-                view.kept
+                "{} of intervals may not have been touched in them: copies since a fork\n",
+                counted(view.kept, "page", "pages")
             ));
         }
         if self.heat.left_out > 0 {
             out.push_str(&format!(
-                "{} pages of intervals, or accesses, are in none of the objects above: there are more than a machine with this \
-                 much memory looks at\n",
-                self.heat.left_out
+                "in none of the objects above: {} of intervals, or accesses; there are more than a machine with this much \
+                 memory looks at\n",
+                counted(self.heat.left_out, "page", "pages")
             ));
         }
         if setup.lost > 0 {
@@ -300,7 +301,9 @@ impl Section for Accesses {
             figure("accesses", "", total.accesses),
         ];
         let most = self.view.working_set.iter().map(|point| point.1).max();
-        figures.extend(most.map(|pages| figure("largest working set", "B", pages * self.page)));
+        figures.extend(
+            most.map(|pages| figure("largest working set", "B", pages.saturating_mul(self.page))),
+        );
         figures.push(figure("threads that access", "", self.view.threads.len() as u64));
         figures
     }

@@ -153,7 +153,8 @@ const COMPLETE_PERCENT: u64 = 95;
 
 /// Whether nearly all faults have a row.
 pub fn complete(regions: &Regions) -> bool {
-    regions.rows > 0 && regions.rows * 100 >= regions.counted * COMPLETE_PERCENT
+    let share = |rows: u64, percent: u64| u128::from(rows) * u128::from(percent);
+    regions.rows > 0 && share(regions.rows, 100) >= share(regions.counted, COMPLETE_PERCENT)
 }
 
 /// What to do where, by this machine's view.

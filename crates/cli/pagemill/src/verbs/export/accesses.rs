@@ -400,7 +400,8 @@ impl<W: Write> Writing for Perfetto<W> {
             }
             Event::FaultCounts(row) => {
                 let name = Category::of(Flags(row.flags.unwrap_or(0)), true).name();
-                let faults: u64 = row.counts.iter().flatten().sum();
+                let counts = row.counts.iter().flatten();
+                let faults = counts.fold(0, |sum: u64, count| sum.saturating_add(*count));
                 self.put(&json!({
                     "name": format!("page faults, {name}"), "ph": "C", "ts": at, "pid": 0, "args": { "faults": faults },
                 }))?;

@@ -220,7 +220,8 @@ fn concluded(stat: &Stat, done: Done, mut writer: Writer) {
         eprintln!("{comm} was ended by signal {signal}");
     }
     if untraced > 0 {
-        eprintln!("{untraced} ranges or processes were not traced; the report lists them");
+        let untraced = counted(untraced as u64, "range or process was", "ranges or processes were");
+        eprintln!("{untraced} not traced; the report lists them");
     }
     eprintln!("next: pagemill report {path}");
 }

@@ -2,6 +2,7 @@
 //!
 //! JSON has stable names; fields are only added; absent means not measured.
 
+use pagemill_model::units::counted;
 use pagemill_report::draw::html::Page;
 use pagemill_report::findings;
 use pagemill_report::sections::{Section, heap};
@@ -151,6 +152,7 @@ pub(super) fn gone(report: &Report) -> Option<String> {
     let missing = report.reader.missing()?;
     let (parts, rows) = (missing.named(), missing.rows);
     Some(format!(
-        "{rows} rows are gone: the recording was written with {parts} and does not have them any more"
+        "{} gone: the recording was written with {parts} and does not have them any more",
+        counted(rows, "row is", "rows are")
     ))
 }
