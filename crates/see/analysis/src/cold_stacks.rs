@@ -5,6 +5,8 @@
 //!
 //! Always true: the bytes of all stacks are those of all objects; what was *not touched after* a moment grows with it.
 
+use std::collections::HashMap;
+
 use crate::heat::{HeatView, ObjectHeat};
 use crate::sums::sum;
 
@@ -52,6 +54,22 @@ impl ColdStack {
 /// All stacks of a view whose pages are of `page` bytes.
 pub fn stacks(view: &HeatView, page: u64) -> Vec<ColdStack> {
     view.objects.iter().filter_map(|object| ColdStack::of(object, page)).collect()
+}
+
+/// The names of all frames, each once, and the frames of each stack by their numbers.
+pub fn numbered(stacks: &[ColdStack]) -> (Vec<&str>, Vec<Vec<usize>>) {
+    let (mut numbers, mut names): (HashMap<&str, usize>, Vec<&str>) = Default::default();
+    let mut number = |name| {
+        *numbers.entry(name).or_insert_with(|| {
+            names.push(name);
+            names.len() - 1
+        })
+    };
+    let mut rows = Vec::new();
+    for stack in stacks {
+        rows.push(stack.frames.iter().map(|frame| number(frame.as_str())).collect());
+    }
+    (names, rows)
 }
 
 /// Where the parts of a recording end: steps, ascending, the last the end of all; no more than there are steps.

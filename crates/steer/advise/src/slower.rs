@@ -118,11 +118,15 @@ impl SlowerMemory {
     /// The least size of fast memory, in bytes, with which the program has so large a part of its speed with zram.
     fn compressed_needs(&self, part: f64) -> u64 {
         let most = (1.0 / part - 1.0) * self.seconds * 1e9 / COMES_BACK.0 as f64;
-        let sizes = self.touched.needs.keys().copied();
-        // A size that is enough is one of those at which touches no longer come back, or none at all.
-        let enough = std::iter::once(0).chain(sizes);
-        let mut enough = enough.filter(|pages| self.touched.come_back(*pages) as f64 <= most);
-        enough.next().unwrap_or(self.touched.pages).saturating_mul(BASE)
+        // What needs more than a size comes back to it: the greatest needs are added up until it is too much.
+        let mut come_back = 0_u64;
+        for (pages, touches) in self.touched.needs.iter().rev() {
+            come_back = come_back.saturating_add(*touches);
+            if come_back as f64 > most {
+                return pages.saturating_mul(BASE);
+            }
+        }
+        0
     }
 
     /// As text.

@@ -3,19 +3,9 @@
 (() => {
   const data = JSON.parse(document.getElementById('flame').textContent);
   const pick = id => document.getElementById(id);
+  const time = step => inTime(step * data.step);
   const box = pick('flame-graph'), slider = pick('flame-after');
   let root = null, focus = [];
-
-  const time = step => {
-    const ns = step * data.step;
-    return !ns ? '0' : ns < 1e6 ? (ns / 1e3).toFixed(0) + ' us' : ns < 1e9 ? (ns / 1e6).toFixed(0) + ' ms' : (ns / 1e9).toFixed(2) + ' s';
-  };
-  const size = bytes => {
-    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-    let at = 0;
-    while (bytes >= 1024 && at < 4) { bytes /= 1024; at++; }
-    return (at ? bytes.toFixed(1) : bytes) + ' ' + units[at];
-  };
 
   // The last place of the slider is the end: all that is resident.
   function tree(after) {

@@ -2,9 +2,7 @@
 //!
 //! Always true: names reach the page as data, never as markup, as in [`super::heat_map`].
 
-use std::collections::HashMap;
-
-use pagemill_analysis::cold_stacks::stacks;
+use pagemill_analysis::cold_stacks::{numbered, stacks};
 use pagemill_analysis::heat::HeatView;
 use serde_json::json;
 
@@ -22,23 +20,11 @@ pub(super) const STYLE: &str = "\
 /// Controls, data and script; nothing where no page is known to be resident.
 pub(super) fn markup(view: &HeatView, page: u64) -> Option<String> {
     let stacks = stacks(view, page);
-    let (mut numbers, mut frames): (HashMap<&str, usize>, Vec<&str>) = Default::default();
-    let mut number = |name| {
-        *numbers.entry(name).or_insert_with(|| {
-            frames.push(name);
-            frames.len() - 1
-        })
-    };
-    let rows: Vec<_> = stacks
-        .iter()
-        .map(|stack| {
-            let frames: Vec<usize> = stack.frames.iter().map(|frame| number(frame)).collect();
-            (frames, &stack.last_touched)
-        })
-        .collect();
+    let (frames, rows) = numbered(&stacks);
     if rows.is_empty() {
         return None;
     }
+    let rows: Vec<_> = rows.iter().zip(stacks.iter().map(|stack| &stack.last_touched)).collect();
     let data = json!({ "step": view.step, "steps": view.steps, "frames": frames, "stacks": rows });
     let steps = view.steps.max(1);
     let controls = format!(

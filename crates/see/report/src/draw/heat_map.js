@@ -4,6 +4,7 @@
   const heat = JSON.parse(document.getElementById('heat').textContent);
   const canvas = document.getElementById('map'), tip = document.getElementById('tip');
   const pick = id => document.getElementById(id);
+  const time = step => inTime(step * heat.step);
   const LABEL = 230, TOP = 58, AXIS = 26;
   const LAYERS = {
     accesses: c => c[2] + c[3], reads: c => c[2], writes: c => c[3], first: c => c[4],
@@ -16,17 +17,6 @@
     return of;
   };
   let layer = 'accesses', view = [0, heat.steps], only = null, rows = [], columns = 1, drag = null, grid = [];
-
-  const time = step => {
-    const ns = step * heat.step;
-    return !ns ? '0' : ns < 1e6 ? (ns / 1e3).toFixed(0) + ' us' : ns < 1e9 ? (ns / 1e6).toFixed(0) + ' ms' : (ns / 1e9).toFixed(2) + ' s';
-  };
-  const size = bytes => {
-    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-    let at = 0;
-    while (bytes >= 1024 && at < 4) { bytes /= 1024; at++; }
-    return (at ? bytes.toFixed(1) : bytes) + ' ' + units[at];
-  };
 
   function layout() {
     const sort = pick('order').value, text = pick('find').value.toLowerCase();

@@ -1,10 +1,9 @@
 //! Resident memory by call stack and time of the last touch: folded stacks, and a profile for speedscope.
 
-use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
-use pagemill_analysis::cold_stacks::{ColdStack, ends, stacks};
+use pagemill_analysis::cold_stacks::{ColdStack, ends, numbered, stacks};
 use pagemill_analysis::heat::HeatView;
 use pagemill_model::Nanos;
 use serde_json::{Value, json};
@@ -58,18 +57,8 @@ fn folded(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> String {
 
 /// A profile for each part of the recording: what was not touched after its end; the last is all that is resident.
 fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
-    let (mut numbers, mut frames): (HashMap<&str, usize>, Vec<Value>) =
-        (HashMap::new(), Vec::new());
-    let mut number = |name| {
-        *numbers.entry(name).or_insert_with(|| {
-            frames.push(json!({ "name": name }));
-            frames.len() - 1
-        })
-    };
-    let samples: Vec<Vec<usize>> = stacks
-        .iter()
-        .map(|stack| stack.frames.iter().map(|frame| number(frame.as_str())).collect())
-        .collect();
+    let (frames, samples) = numbered(stacks);
+    let frames: Vec<Value> = frames.iter().map(|name| json!({ "name": name })).collect();
     let profile = |(at, &end): (usize, &u64)| {
         let last = at + 1 == ends.len();
         let until = if last { u64::MAX } else { end };
