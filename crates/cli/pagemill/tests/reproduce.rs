@@ -322,3 +322,31 @@ fn a_workload_prints_one_line_of_json_with_its_check() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("larson"));
 }
+
+/// Its build takes minutes, so it is no part of the tests: `reproduce huge-pages --programs wiredtiger` makes it.
+#[test]
+fn a_store_of_wiredtiger_keeps_what_ycsb_writes_and_ends_when_told() {
+    let server = match pagemill_experiments::reproduce::wiredtiger::built() {
+        Ok(server) => server,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let room = tempfile::tempdir().unwrap();
+    let (socket, data) = (room.path().join("socket"), room.path().join("data"));
+    std::fs::create_dir(&data).unwrap();
+    let mut server = Command::new(server).arg(&socket).arg(&data).arg("128").spawn().unwrap();
+    for mix in ["A", "E", "mongodb"] {
+        let address = format!("unix:{}", socket.display());
+        let mut tries = 0..1200;
+        while !socket.exists() && tries.next().is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let words = ["workload", "ycsb-redis", "--scale", "0.01", "--threads", "2", "--mix", mix];
+        let ran = pagemill(&[&words[..], &["--server", &address]].concat(), room.path());
+        assert!(ran.status.success(), "{mix}: {}", stderr(&ran));
+        let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert!(report["check"].as_str().unwrap().contains(mix), "{report}");
+    }
+    let ended = Command::new("kill").arg(server.id().to_string()).status().unwrap();
+    assert!(ended.success() && server.wait().unwrap().success());
+    assert!(data.join("WiredTiger.wt").exists() && !socket.exists());
+}

@@ -35,7 +35,7 @@ struct NotRun {
     why: &'static str,
 }
 
-const NOT_RUN: [NotRun; 8] = [
+const NOT_RUN: [NotRun; 7] = [
     NotRun {
         source: MESH,
         what: "Redis: the slowdown that the artifact expects at most",
@@ -47,12 +47,6 @@ const NOT_RUN: [NotRun; 8] = [
         what: "Redis: total time of activedefrag",
         fields: ["redis", "activedefrag", "total time defragmenting"],
         why: "Redis does not tell the time; its CPU time is in the table",
-    },
-    NotRun {
-        source: CBMM,
-        what: "MongoDB: rates of page faults",
-        fields: ["page fault rate", "mongodb on ", ""],
-        why: "no package has a MongoDB server",
     },
     NotRun {
         source: MOCA,

@@ -38,6 +38,7 @@ use pagemill_model::random::Random;
 
 use crate::reproduce::input::Inputs;
 use crate::reproduce::target::Interrupted;
+use crate::reproduce::wiredtiger;
 use pagemill_control::fragmentation::induce::{Fragmenter, Goal};
 use pagemill_control::fragmentation::{compact, journals};
 use pagemill_record::free_memory::FreeMemory;
@@ -189,6 +190,11 @@ pub fn run(
         interrupted: false,
         options,
     };
+    if outcome.options.programs.contains(&"wiredtiger")
+        && let Err(why) = wiredtiger::build(&mut say)
+    {
+        outcome.notes.push(format!("{why:#}"));
+    }
     outcome.options.programs.retain(|program| match programs::missing(program) {
         Some(why) => {
             outcome.notes.push(format!("{program} was left out: {why}"));

@@ -39,3 +39,4 @@ pub mod summary;
 pub mod target;
 pub mod terminal;
 pub mod verdict;
+pub mod wiredtiger;

@@ -1,4 +1,5 @@
-//! The six core workloads of YCSB (Cooper and others, SoCC 2010): what a client does next.
+//! The six core workloads of YCSB (Cooper and others, SoCC 2010), and the one that CBMM's evaluation (ATC 2022) gives
+//! MongoDB: what a client does next.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use crate::zipf::Zipf;
 /// Records that a scan reads at most.
 const LONGEST_SCAN: u64 = 100;
 
-/// A core workload.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// Half reads, half updates.
@@ -25,16 +26,36 @@ pub enum Mix {
     E,
     /// Half reads, half read, modify and write.
     F,
+    /// A quarter reads, three eighths updates, three eighths inserts: a database that grows.
+    Mongodb,
 }
 
 impl Mix {
-    /// All six.
-    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::Mongodb];
+
+    /// Share of the steps that insert a record.
+    pub(crate) fn inserts(self) -> f64 {
+        match self {
+            Self::A | Self::B | Self::C | Self::F => 0.0,
+            Self::D | Self::E => 0.05,
+            Self::Mongodb => 0.375,
+        }
+    }
+
+    /// Records that there is room for: `records`, and more than so many steps insert.
+    pub(crate) fn room(self, records: usize, steps: usize) -> usize {
+        records + (steps as f64 * self.inserts() * 1.3) as usize + 1_000
+    }
 }
 
 impl fmt::Display for Mix {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, out)
+        match self {
+            Self::Mongodb => out.write_str("mongodb"),
+            core => fmt::Debug::fmt(core, out),
+        }
     }
 }
 
@@ -45,7 +66,10 @@ impl FromStr for Mix {
         Self::ALL
             .into_iter()
             .find(|mix| mix.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| format!("there is no YCSB workload {text:?}; valid: A, B, C, D, E, F"))
+            .ok_or_else(|| {
+                let valid = Self::ALL.map(|mix| mix.to_string()).join(", ");
+                format!("there is no YCSB workload {text:?}; valid: {valid}")
+            })
     }
 }
 
@@ -90,6 +114,9 @@ impl Chooser {
             Mix::D | Mix::E => Step::Insert,
             Mix::F if first < 0.5 => Step::Read(any),
             Mix::F => Step::Modify(any),
+            Mix::Mongodb if first < 0.25 => Step::Read(any),
+            Mix::Mongodb if first < 0.625 => Step::Update(any),
+            Mix::Mongodb => Step::Insert,
         }
     }
 }
@@ -101,15 +128,18 @@ mod tests {
     #[test]
     fn shares_are_the_published_ones_and_names_are_read() {
         let mut random = Random::new(1);
-        for (mix, share) in
-            [(Mix::A, 0.5), (Mix::B, 0.95), (Mix::C, 1.0), (Mix::D, 0.95), (Mix::F, 0.5)]
-        {
+        let shares = [0.5, 0.95, 1.0, 0.95, 0.0, 0.5, 0.25];
+        for (mix, share) in Mix::ALL.into_iter().zip(shares) {
             let chooser = Chooser::new(mix, 100);
-            let is_read = |_: &i32| matches!(chooser.next(&mut random, 120), Step::Read(_));
-            let reads = (0..10_000).filter(is_read).count() as f64 / 1e4;
+            let steps: Vec<Step> = (0..10_000).map(|_| chooser.next(&mut random, 120)).collect();
+            let part = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count() as f64 / 1e4;
+            let (reads, inserts) =
+                (part(|step| matches!(step, Step::Read(_))), part(|step| *step == Step::Insert));
             assert!((reads - share).abs() < 0.02, "{mix}: {reads}");
+            assert!((inserts - mix.inserts()).abs() < 0.02, "{mix}: {inserts}");
         }
         assert_eq!("e".parse(), Ok(Mix::E));
-        assert!("G".parse::<Mix>().unwrap_err().contains("A, B, C, D, E, F"));
+        assert_eq!("mongodb".parse(), Ok(Mix::Mongodb));
+        assert!("G".parse::<Mix>().unwrap_err().contains("A, B, C, D, E, F, mongodb"));
     }
 }

@@ -62,7 +62,7 @@ pub struct Arguments {
     /// Edges that are drawn for each vertex of the graph.
     #[arg(long, default_value_t = 16, value_name = "N")]
     degree: usize,
-    /// YCSB workload of silo-ycsb and the YCSB clients: A to F.
+    /// YCSB workload of silo-ycsb and the YCSB clients: A to F, or mongodb, which grows.
     #[arg(long, default_value_t = Mix::A, value_name = "MIX")]
     mix: Mix,
     /// Server of a YCSB client: unix:PATH or HOST:PORT.

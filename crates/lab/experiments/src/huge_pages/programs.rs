@@ -5,6 +5,7 @@
 //! | `growing-server`, `thp-ubmk` | built in (`pagemill workload`) | as it reports |
 //! | `redis` | `redis-benchmark` SET of values of 2 KB, 8 connections, 16 in flight, each key new | of the requests |
 //! | `memcached` | sets of 2 KB over a Unix socket, 16 in flight, each key new | of the requests |
+//! | `wiredtiger` | MongoDB's engine behind a socket, YCSB with CBMM's shares for it, checked | of the operations |
 //! | `canneal` | built in: wires of a chip, moved at random | start to end |
 //! | `mcf`, `mix` | built in: network simplex; a matrix product beside a memory hog | start to end |
 //! | `xz` | compresses text at level 9 | start to end |
@@ -42,13 +43,15 @@ use serde_json::Value;
 use crate::reproduce::found::find;
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
 use crate::reproduce::target::Interrupted;
+use crate::reproduce::wiredtiger;
 
 /// All of them.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 12] = [
     "growing-server",
     "thp-ubmk",
     "redis",
     "memcached",
+    "wiredtiger",
     "xz",
     "canneal",
     "mcf",
@@ -99,6 +102,7 @@ pub fn missing(program: &str) -> Option<String> {
     match program {
         "redis" => need(&[("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")]),
         "memcached" => need(&[("memcached", "memcached")]),
+        "wiredtiger" => wiredtiger::built().err().map(|error| error.to_string()),
         "xz" => need(&[("xz", "xz-utils")]),
         "sqlite" => need(&[("sqlite3", "sqlite3")]),
         "python" => need(&[("python3", "python3")]),
@@ -224,6 +228,12 @@ impl Bench<'_> {
                 }
                 all
             }
+            "wiredtiger" => {
+                let (server, data) = (wiredtiger::built()?, self.at("wiredtiger"));
+                // All records fit, so that what is measured is memory and not the disk.
+                let cache = self.scaled(2048).max(128).to_string();
+                vec![server.into(), self.at("wiredtiger.sock").into(), data.into(), cache.into()]
+            }
             "xz" => {
                 let text = self.at("xz.txt");
                 if !text.exists() {
@@ -335,17 +345,21 @@ impl Bench<'_> {
     }
 
     fn run(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<(Figures, Seen)> {
-        for socket in ["redis.sock", "memcached.sock"] {
+        for socket in ["redis.sock", "memcached.sock", "wiredtiger.sock"] {
             let _ = fs::remove_file(self.at(socket));
+        }
+        if program == "wiredtiger" {
+            wiredtiger::emptied(&self.at("wiredtiger"))?;
         }
         let began = Instant::now();
         let mut running = self.start(program, arm, traced)?;
         let (figures, status) = match program {
             "redis" => (self.load_redis(&mut running)?, running.end()?),
             "memcached" => (self.load_memcached(&mut running)?, running.end()?),
+            "wiredtiger" => (self.load_wiredtiger(&mut running)?, running.end()?),
             _ => self.to_the_end(&mut running, began)?,
         };
-        let served = matches!(program, "redis" | "memcached");
+        let served = matches!(program, "redis" | "memcached" | "wiredtiger");
         // A server that handles the signal ends with 0, another one by the signal.
         ensure!(
             status.success() || served && status.code().is_none(),
@@ -404,9 +418,32 @@ impl Bench<'_> {
         let count = self.scaled(300_000).to_string();
         let mut client = Command::new(find("redis-benchmark", "redis-tools")?);
         client.arg("-s").arg(&socket).args(["-t", "set", "-d", "2048", "-c", "8", "-P", "16"]);
-        client.args(["-n", &count, "-r", &count, "--csv"]).stderr(Stdio::null());
+        client.args(["-n", &count, "-r", &count, "--csv"]);
+        let text = self.load(client, "redis-benchmark")?;
+        benchmark(&text, self.scaled(300_000) as f64).context("redis-benchmark's figures")
+    }
+
+    /// 200,000 records of 1,000 bytes at full size, and four operations a record.
+    fn load_wiredtiger(&self, running: &mut Running) -> Result<Figures> {
+        let socket = self.at("wiredtiger.sock");
+        drop(self.connect(running, &socket)?);
+        let mut client = Command::new(&self.executable);
+        client.args(["workload", "ycsb-redis", "--mix", "mongodb", "--threads", "2", "--server"]);
+        client.arg(format!("unix:{}", socket.display()));
+        client.arg("--scale").arg((self.scale * 0.8).to_string());
+        let report: Value = serde_json::from_str(self.load(client, "the YCSB client")?.trim())?;
+        let figure = |name: &str| report["metrics"][name].as_f64().map(|micros| micros / 1e6);
+        let found = (report["seconds"].as_f64(), figure("p99_us"), figure("p99.9_us"));
+        let (Some(time), Some(p99), Some(p999)) = found else { bail!("the YCSB client's figures") };
+        Ok(Figures::from([("time", time), ("p99", p99), ("p99.9", p999)]))
+    }
+
+    /// Runs a client to its end. Returns what it printed.
+    fn load(&self, mut client: Command, what: &str) -> Result<String> {
         self.signals.restore_in(&mut client);
-        let mut client = client.stdout(fs::File::create(self.at("benchmark"))?).spawn()?;
+        let printed = self.at("benchmark");
+        client.stderr(Stdio::null()).stdout(fs::File::create(&printed)?);
+        let mut client = client.spawn().with_context(|| format!("cannot start {what}"))?;
         let status = loop {
             if let Some(status) = client.try_wait()? {
                 break status;
@@ -417,9 +454,8 @@ impl Bench<'_> {
                 return Err(end);
             }
         };
-        ensure!(status.success(), "redis-benchmark ended with {status}");
-        let text = fs::read_to_string(self.at("benchmark"))?;
-        benchmark(&text, self.scaled(300_000) as f64).context("redis-benchmark's figures")
+        ensure!(status.success(), "{what} ended with {status}");
+        Ok(fs::read_to_string(printed)?)
     }
 
     fn load_memcached(&self, running: &mut Running) -> Result<Figures> {

@@ -104,6 +104,8 @@ fn system(arm: &str) -> Option<&'static str> {
 
 /// A published figure.
 fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
+    // The engine stands for the database around it.
+    let program = if program == "wiredtiger" { "mongodb" } else { program };
     let subject = format!("{program} on {} {state}", system(arm)?);
     PUBLISHED.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.splitn(6, ',').collect();

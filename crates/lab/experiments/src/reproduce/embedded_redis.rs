@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use super::found::cache;
+
 const GROUP: &str = "com/github/codemonstur";
 const NAME: &str = "embedded-redis";
 const VERSION: &str = "1.4.3";
@@ -31,8 +33,7 @@ pub fn redis_with_jemalloc() -> Result<PathBuf, String> {
             .into());
     }
     let home = env::var_os("HOME").map(PathBuf::from).ok_or("HOME is not set")?;
-    let cache = env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
-    let server = cache.join("pagemill").join(MEMBER);
+    let server = cache().map_err(|error| error.to_string())?.join(MEMBER);
     if !server.is_file() {
         let archive = archive(&home)?;
         extract(&archive, &server)?;

@@ -1,8 +1,9 @@
-//! Programs of other packages, found on this machine.
+//! Programs of other packages, found on this machine, and where those are kept that were fetched.
 
+use std::env;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 /// A program that is missing or unsuitable, with what to do.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,16 @@ pub fn find(name: &str, package: &str) -> Result<PathBuf> {
             Err(Unsuitable(why).into())
         }
     }
+}
+
+/// Where what was fetched is kept from run to run: `pagemill` in the user's cache.
+///
+/// # Errors
+/// Where the user has no home.
+pub fn cache() -> Result<PathBuf> {
+    let kept = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    Ok(kept.or_else(home).context("HOME is not set")?.join("pagemill"))
 }
 
 #[cfg(test)]

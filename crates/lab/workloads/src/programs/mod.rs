@@ -182,7 +182,7 @@ pub const PROGRAMS: [Program; 25] = [
 pub const CLIENTS: [Program; 2] = [
     Program {
         name: "ycsb-redis",
-        summary: "YCSB client of Redis (--server, --mix A to F, --rate)",
+        summary: "YCSB client of Redis or WiredTiger (--server, --mix, --rate)",
         run: ycsb::redis,
     },
     Program {

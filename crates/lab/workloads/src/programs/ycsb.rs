@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | records | 100,000 of 1,000 bytes, loaded first; scaled by `--scale`, as are 1 M operations |
-//! | `--mix` | the core workloads A to F; scans (E) need an index, which memcached has none of |
+//! | `--mix` | the core workloads A to F, or `mongodb`; scans (E) need an index, which memcached has none of |
 //! | `--threads` | connections, one thread each |
 //! | `--rate` | operations per second of all connections (open loop): latency counts from when an operation should have begun; without it, each connection sends when it has the last answer (closed loop) |
 //!
@@ -61,7 +61,7 @@ fn run(workload: &'static str, params: &Params, connect: Connect) -> Result<Repo
         interval: (params.rate > 0.0)
             .then(|| Duration::from_secs_f64(params.threads as f64 / params.rate)),
         chooser: Chooser::new(params.mix, records as u64),
-        versions: versions(records + each * params.threads / 10 + 1_000),
+        versions: versions(params.mix.room(records, each * params.threads)),
         next: AtomicU64::new(records as u64),
     };
     let connections: Result<Vec<Server>, String> =

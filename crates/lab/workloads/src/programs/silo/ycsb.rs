@@ -7,7 +7,7 @@ use pagemill_model::random::{Random, mix};
 
 use super::store::{Store, Table, Worker};
 use super::{history, run_workers};
-use crate::mixes::{Chooser, Mix, Step};
+use crate::mixes::{Chooser, Step};
 use crate::program::{Params, Report};
 
 /// Records and transactions at full size.
@@ -25,10 +25,7 @@ pub(crate) fn run(params: &Params) -> Result<Report, String> {
     let audited = params.scaled(AUDITED).max(500);
     // Room for more inserts than are likely; when it is full, what would be inserted is updated.
     let steps = transactions + audited * STEPS;
-    let room = match params.mix {
-        Mix::D | Mix::E => records + params.threads * steps / 15 + 64,
-        Mix::A | Mix::B | Mix::C | Mix::F => records,
-    };
+    let room = params.mix.room(records, params.threads * steps);
     let mut table = Table::new(room, WORDS);
     (0..records).for_each(|at| table.load(at, &record(at as u64, 0)));
     let load = Load {
@@ -219,6 +216,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mixes::Mix;
 
     #[test]
     fn every_mix_holds_on_few_records_and_many_threads() {
