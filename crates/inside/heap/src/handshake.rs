@@ -12,7 +12,7 @@ use crate::heap::Heap;
 use crate::os::Os;
 use crate::size;
 use crate::span::{Span, SpanRef, SpanView, State};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 impl<O: Os> Heap<O> {
     /// Number of span descriptors ever made; only grows.
@@ -44,7 +44,7 @@ impl<O: Os> Heap<O> {
 
     /// Whether the compactor holds the lock that this is the word of, or is about to take it: who waits for it waits
     /// because of compaction.
-    pub fn compacts_under(&self, word: &AtomicU32) -> bool {
+    pub fn compacts_under(&self, word: &AtomicU64) -> bool {
         // SAFETY: null, or the lock of a class of this heap.
         unsafe { self.compacting.load(Ordering::Relaxed).as_ref() }
             .is_some_and(|lock| lock.is(word))

@@ -5,7 +5,7 @@
 //! last.
 
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::cache::{self, Cache};
 use crate::central::{self, Central};
@@ -20,7 +20,6 @@ use crate::quarantine::Quarantine;
 use crate::size::{self, CLASSES, GRANULE, SIZES, SMALL_MAX};
 use crate::span::{Span, SpanRef, State};
 use crate::stats::StatsPage;
-use crate::sync::AtomicU32;
 use crate::transfer::Transfer;
 
 #[derive(Debug)]
@@ -28,15 +27,15 @@ struct Registry {
     threads: usize,
 }
 
-const NEW: u32 = 0;
-const STARTING: u32 = 1;
-const STARTED: u32 = 2;
+const NEW: u64 = 0;
+const STARTING: u64 = 1;
+const STARTED: u64 = 2;
 
 /// A heap over an operating system. It lives in a static; all zero until [`Heap::start`].
 #[derive(Debug)]
 pub struct Heap<O: Os> {
     pub(crate) os: O,
-    phase: AtomicU32,
+    phase: AtomicU64,
     config: AtomicU32,
     page: AtomicUsize,
     key: AtomicUsize,
@@ -79,7 +78,7 @@ impl<O: Os> Heap<O> {
     pub const fn new(os: O) -> Self {
         Self {
             os,
-            phase: AtomicU32::new(NEW),
+            phase: AtomicU64::new(NEW),
             config: AtomicU32::new(0),
             page: AtomicUsize::new(0),
             key: AtomicUsize::new(0),
@@ -679,40 +678,18 @@ impl<O: Os> Heap<O> {
             .chain([self.quarantine.raw(), self.large.lock(), self.pages.lock(), self.meta.lock()])
     }
 
-    /// Whether the calling thread holds a lock: whether the signal handler that asks interrupted it within the heap.
-    pub fn is_within(&self) -> bool {
-        self.locks().any(|lock| lock.is_mine(&self.os))
-    }
-
-    /// Whether a lock is held by nobody knows whom, all of `patience` nanoseconds long and for some short looks at
-    /// least: perhaps by the calling thread, interrupted as it took or gave it.
-    pub fn may_be_within(&self, patience: u64) -> bool {
-        const LOOK_NS: u64 = 1_000_000;
-        const SHORT_LOOKS: u32 = 8;
-        let never = AtomicU32::new(0);
-        let deadline = self.os.now_ns().saturating_add(patience);
-        let mut looks = 0;
-        while self.locks().any(Lock::is_unowned) {
-            if looks >= SHORT_LOOKS && self.os.now_ns() >= deadline {
-                return true;
-            }
-            let short = looks < SHORT_LOOKS;
-            self.os.wait_at_most(&never, 0, if short { LOOK_NS / 20 } else { LOOK_NS });
-            looks += 1;
-        }
-        false
+    /// Whether another thread may sleep for a lock that the calling one holds: whether the signal handler that asks
+    /// interrupted it within the heap, and nobody who waits goes on before the handler has returned.
+    pub fn is_awaited(&self) -> bool {
+        self.locks().any(|lock| lock.is_awaited(&self.os))
     }
 
     /// Before `fork`: takes every lock, in order, but those that the calling thread holds, which its handler
-    /// interrupted. Others may wait for just those and hold more, so a lock that is not to be had within `patience`
-    /// nanoseconds is left. Whether none was.
-    pub fn lock_all(&self, patience: u64) -> bool {
-        let deadline = self.os.now_ns().saturating_add(patience);
-        let mut all = true;
+    /// interrupted, and those that others hold until `in_vain`.
+    pub fn lock_all(&self, in_vain: impl Fn() -> bool) {
         for lock in self.locks() {
-            all &= lock.acquire_for_fork(&self.os, deadline);
+            lock.acquire_for_fork(&self.os, &in_vain);
         }
-        all
     }
 
     /// After `fork`, in the parent.

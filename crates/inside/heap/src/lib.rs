@@ -23,7 +23,6 @@ pub mod os;
 mod pagemap;
 #[cfg(not(loom))]
 mod pages;
-pub mod patience;
 pub mod plan;
 #[cfg(not(loom))]
 mod quarantine;

@@ -1,164 +1,146 @@
-//! Locks: each is one futex word.
+//! Locks: each is one word, of which the lower half is a futex.
 //!
 //! ```text
-//!  0 free   1 held   2 held, and someone may sleep
+//!  0 free     63 .. 3  who holds it (Os::thread)     2 for a fork     1 someone may sleep     0 held
 //! ```
 //!
 //! Holds last tens of nanoseconds, so a waiter spins for a moment before it sleeps.
 //!
-//! Beside it stands who holds it ([`Os::thread`]), for a fork in a signal handler: the handler may have interrupted its
-//! own thread while that held locks, and waiting for those would never end. The owner is written right after the lock
-//! is taken and cleared right before it is given up. A lock that is held and has no owner is between these two
-//! instructions, with nothing begun or all done: in the child of a fork it may be made free also if it is the forking
-//! thread's own.
+//! One instruction takes the lock and says for whom, for a fork in a signal handler: the handler may have interrupted
+//! its own thread while that held locks, and waiting for those would never end.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::compiler_fence;
 
 use crate::os::Os;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-const CONTENDED: u32 = 2;
+const FREE: u64 = 0;
+/// The parts of the word of a lock that is held; threads' numbers have none of these bits.
+const HELD: u64 = 1;
+const CONTENDED: u64 = 2;
+const FOR_FORK: u64 = 4;
 
 /// Times a waiter looks at the word before it sleeps.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
-/// Added to the owner of a lock that was taken for a fork; threads' numbers are even.
-const FOR_FORK: usize = 1;
-
-/// How long a fork waits for a lock that nobody owns, and between two looks at one.
-const UNOWNED_NS: u64 = 20_000_000;
+/// How long a fork sleeps for a lock between two looks at whether it should go on.
 const LOOK_NS: u64 = 1_000_000;
 
 /// A futex lock.
 #[derive(Debug)]
-pub struct Lock {
-    word: AtomicU32,
-    /// No part of what a model explores: only the thread itself asks whether it is the owner.
-    owner: core::sync::atomic::AtomicUsize,
+pub struct Lock(AtomicU64);
+
+fn held_by<O: Os>(os: &O) -> u64 {
+    os.thread() as u64 | HELD
 }
 
 impl Lock {
     /// A free lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { word: AtomicU32::new(FREE), owner: core::sync::atomic::AtomicUsize::new(0) }
+        Self(AtomicU64::new(FREE))
     }
 
     /// A free lock.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { word: AtomicU32::new(FREE), owner: core::sync::atomic::AtomicUsize::new(0) }
+        Self(AtomicU64::new(FREE))
+    }
+
+    #[inline]
+    fn try_acquire(&self, held: u64) -> bool {
+        self.0.compare_exchange(FREE, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// As [`Lock::try_acquire`], some times.
+    fn spin(&self, held: u64) -> bool {
+        (0..SPINS).any(|_| {
+            core::hint::spin_loop();
+            self.0.load(Ordering::Relaxed) == FREE && self.try_acquire(held)
+        })
+    }
+
+    /// Takes the lock if it is free; else what it holds while the caller sleeps, of which whoever gives it up knows.
+    fn acquire_or_contend(&self, held: u64) -> Option<u64> {
+        loop {
+            let seen = self.0.load(Ordering::Relaxed);
+            let (next, order) = match seen {
+                // Others may sleep, too, of whom this one knows nothing.
+                FREE => (held | CONTENDED, Ordering::Acquire),
+                _ => (seen | CONTENDED, Ordering::Relaxed),
+            };
+            if seen == next || self.0.compare_exchange(seen, next, order, Ordering::Relaxed).is_ok()
+            {
+                return (seen != FREE).then_some(next);
+            }
+        }
     }
 
     /// Takes the lock, waiting for it if need be.
     #[inline]
     pub fn acquire<O: Os>(&self, os: &O) {
-        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.acquire_contended(os);
-        }
-        self.own(os.thread());
-    }
-
-    #[inline]
-    fn own(&self, owner: usize) {
-        self.owner.store(owner, Ordering::Relaxed);
-        // What the holder does begins after it has said who it is, as a signal handler of its thread sees it.
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    #[inline]
-    fn disown(&self) {
-        compiler_fence(Ordering::SeqCst);
-        self.owner.store(0, Ordering::Relaxed);
-    }
-
-    /// Whether the calling thread holds it: in a signal handler, whether it interrupted the holder.
-    pub fn is_mine<O: Os>(&self, os: &O) -> bool {
-        let me = os.thread();
-        me != 0 && self.owner.load(Ordering::Relaxed) == me
-    }
-
-    /// Whether somebody holds it and has not said who: for some instructions, and for as long as a signal handler runs
-    /// that interrupted its thread at these.
-    pub fn is_unowned(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != FREE && self.owner.load(Ordering::Relaxed) == 0
-    }
-
-    /// For a fork: takes the lock, unless the calling thread holds it or others do until `deadline` (by
-    /// [`Os::now_ns`]).
-    pub fn acquire_for_fork<O: Os>(&self, os: &O, deadline: u64) -> bool {
-        if self.is_mine(os) {
-            return true;
-        }
-        for _ in 0..SPINS {
-            if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                self.own(os.thread() | FOR_FORK);
-                return true;
-            }
-            core::hint::spin_loop();
-        }
-        let mut unowned_until = u64::MAX;
-        // From here on as a waiter does: others may sleep, too, of whom this one, woken in their place, knows nothing.
-        // Whoever gives the lock up has to wake them.
-        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            let now = os.now_ns();
-            unowned_until = match self.owner.load(Ordering::Relaxed) {
-                0 => unowned_until.min(now.saturating_add(UNOWNED_NS)),
-                _ => u64::MAX,
-            };
-            if now >= deadline.min(unowned_until) {
-                // The lock may have been given up to this one.
-                os.wake(&self.word);
-                return false;
-            }
-            os.wait_at_most(&self.word, CONTENDED, LOOK_NS);
-        }
-        self.own(os.thread() | FOR_FORK);
-        true
-    }
-
-    /// After a fork, in the parent: gives up a lock that was taken for it.
-    pub fn release_after_fork<O: Os>(&self, os: &O) {
-        if self.owner.load(Ordering::Relaxed) == os.thread() | FOR_FORK {
-            self.release(os);
+        let held = held_by(os);
+        if !self.try_acquire(held) {
+            self.acquire_contended(os, held);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn acquire_contended<O: Os>(&self, os: &O) {
-        for _ in 0..SPINS {
-            if self.word.load(Ordering::Relaxed) == FREE
-                && self
-                    .word
-                    .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                return;
+    fn acquire_contended<O: Os>(&self, os: &O, held: u64) {
+        if !self.spin(held) {
+            while let Some(seen) = self.acquire_or_contend(held) {
+                os.wait(&self.0, seen);
             }
-            core::hint::spin_loop();
         }
-        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
-            os.wait(&self.word, CONTENDED);
+    }
+
+    /// Whether the calling thread holds it: in a signal handler, whether it interrupted the holder.
+    pub fn is_mine<O: Os>(&self, os: &O) -> bool {
+        let held = held_by(os);
+        held != HELD && self.0.load(Ordering::Relaxed) & !CONTENDED == held
+    }
+
+    /// Whether the calling thread holds it, as [`Lock::is_mine`], and another may sleep until it is given up.
+    pub fn is_awaited<O: Os>(&self, os: &O) -> bool {
+        self.is_mine(os) && self.0.load(Ordering::Relaxed) & CONTENDED != 0
+    }
+
+    /// For a fork: takes the lock, unless the calling thread holds it or others do until `in_vain`.
+    pub fn acquire_for_fork<O: Os>(&self, os: &O, in_vain: impl Fn() -> bool) -> bool {
+        let held = held_by(os) | FOR_FORK;
+        if self.is_mine(os) || self.try_acquire(held) || self.spin(held) {
+            return true;
+        }
+        while let Some(seen) = self.acquire_or_contend(held) {
+            if in_vain() {
+                // The lock may have been given up to this one.
+                os.wake(&self.0);
+                return false;
+            }
+            os.wait_at_most(&self.0, seen, LOOK_NS);
+        }
+        true
+    }
+
+    /// After a fork, in the parent: gives up a lock that was taken for it.
+    pub fn release_after_fork<O: Os>(&self, os: &O) {
+        if self.0.load(Ordering::Relaxed) & !CONTENDED == held_by(os) | FOR_FORK {
+            self.release(os);
         }
     }
 
     /// Whether `word` is the lock's.
-    pub fn is(&self, word: &AtomicU32) -> bool {
-        core::ptr::eq(&raw const self.word, word)
+    pub fn is(&self, word: &AtomicU64) -> bool {
+        core::ptr::eq(&raw const self.0, word)
     }
 
     /// Gives the lock up.
     #[inline]
     pub fn release<O: Os>(&self, os: &O) {
-        self.disown();
-        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
-            os.wake(&self.word);
+        if self.0.swap(FREE, Ordering::Release) & CONTENDED != 0 {
+            os.wake(&self.0);
         }
     }
 
@@ -166,8 +148,7 @@ impl Lock {
     /// held it before the handler that forked interrupted it, and will give it up.
     pub fn reset<O: Os>(&self, os: &O) {
         if !self.is_mine(os) {
-            self.owner.store(0, Ordering::Relaxed);
-            self.word.store(FREE, Ordering::Release);
+            self.0.store(FREE, Ordering::Release);
         }
     }
 }
@@ -245,10 +226,13 @@ mod tests {
     use super::*;
     use crate::os::Misuse;
 
-    /// An operating system of one thread, and without memory.
-    struct OneThread;
+    /// An operating system without memory whose current thread has this number.
+    struct Threads(core::cell::Cell<usize>);
 
-    impl Os for OneThread {
+    // SAFETY: each test has its own, on one thread.
+    unsafe impl Sync for Threads {}
+
+    impl Os for Threads {
         fn page_size(&self) -> usize {
             4096
         }
@@ -269,12 +253,12 @@ mod tests {
             0
         }
 
-        fn wait(&self, _: &AtomicU32, _: u32) {}
+        fn wait(&self, _: &AtomicU64, _: u64) {}
 
-        fn wake(&self, _: &AtomicU32) {}
+        fn wake(&self, _: &AtomicU64) {}
 
         fn thread(&self) -> usize {
-            2
+            self.0.get()
         }
 
         fn entropy(&self) -> u64 {
@@ -286,17 +270,44 @@ mod tests {
         }
     }
 
-    /// A handler that forked where it had interrupted its thread between taking the lock and saying so waited ten
-    /// seconds for the helper, which waited for that lock.
+    /// Between taking a lock and saying so a thread was interrupted by a handler that forked: again and again, as the
+    /// next signal came while that looked for half a millisecond whether somebody would say so.
     #[test]
-    fn a_lock_is_unowned_while_its_holder_has_not_said_so() {
-        let (lock, os) = (Lock::new(), OneThread);
-        assert!(!lock.is_unowned());
+    fn a_lock_says_whose_it_is_as_long_as_it_is_held() {
+        let (lock, os) = (Lock::new(), Threads(8.into()));
         lock.acquire(&os);
-        assert!(lock.is_mine(&os) && !lock.is_unowned());
-        lock.disown();
-        assert!(!lock.is_mine(&os) && lock.is_unowned());
+        assert!(lock.is_mine(&os) && !lock.is_awaited(&os));
+        os.0.set(16);
+        assert!(!lock.is_mine(&os));
+        assert!(!lock.acquire_for_fork(&os, || true), "it is another thread's");
+        assert!(!lock.is_awaited(&os), "by a thread that does not hold it");
+        lock.reset(&os);
+        os.0.set(8);
+        assert!(!lock.is_mine(&os), "the thread that held it is not in the child");
+    }
+
+    #[test]
+    fn who_forks_within_a_lock_keeps_it_and_knows_who_waits() {
+        let (lock, os) = (Lock::new(), Threads(8.into()));
+        lock.acquire(&os);
+        os.0.set(16);
+        assert!(!lock.acquire_for_fork(&os, || true));
+        os.0.set(8);
+        assert!(lock.is_mine(&os) && lock.is_awaited(&os));
+        assert!(lock.acquire_for_fork(&os, || unreachable!("it is had")));
+        lock.release_after_fork(&os);
+        lock.reset(&os);
+        assert!(lock.is_mine(&os), "it is given up by whom the handler interrupted");
         lock.release(&os);
-        assert!(!lock.is_unowned());
+        assert!(!lock.is_mine(&os));
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_for_a_fork_goes_with_it() {
+        let (lock, os) = (Lock::new(), Threads(8.into()));
+        assert!(lock.acquire_for_fork(&os, || unreachable!("it is free")));
+        assert!(!lock.is_mine(&os), "nobody was interrupted within it");
+        lock.release_after_fork(&os);
+        assert!(lock.acquire_for_fork(&os, || unreachable!("it is free")));
     }
 }

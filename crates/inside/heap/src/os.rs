@@ -4,7 +4,7 @@
 //! Nothing here may allocate through the heap, and nothing may change `errno`: `free` must keep it
 //! (POSIX 2024).
 
-use crate::sync::AtomicU32;
+use crate::sync::AtomicU64;
 
 /// A use of the heap that is an error of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,24 +74,24 @@ pub trait Os: Sync {
     /// A monotonic clock in nanoseconds; a coarse one will do.
     fn now_ns(&self) -> u64;
 
-    /// Sleeps while `word` holds `expected`; may wake for no reason.
-    fn wait(&self, word: &AtomicU32, expected: u32);
+    /// Sleeps while the lower half of `word` holds that of `expected`; may wake for no reason.
+    fn wait(&self, word: &AtomicU64, expected: u64);
 
     /// As [`Os::wait`], for about `ns` at the most.
-    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+    fn wait_at_most(&self, word: &AtomicU64, expected: u64, ns: u64) {
         let _ = ns;
         self.wait(word, expected);
     }
 
-    /// An even number that is the calling thread's alone while it lives; 0 where threads are not told apart. It is the
-    /// same in the child of a fork.
+    /// A multiple of eight that is the calling thread's alone while it lives; 0 where threads are not told apart. It is
+    /// the same in the child of a fork.
     #[inline]
     fn thread(&self) -> usize {
         0
     }
 
     /// Wakes one sleeper on `word`.
-    fn wake(&self, word: &AtomicU32);
+    fn wake(&self, word: &AtomicU64);
 
     /// Called when a thread leaves the slow path of allocating or freeing, holding no lock of the heap: once every few
     /// tens of small objects, and for each large one. Must be cheap and must not allocate through the heap.

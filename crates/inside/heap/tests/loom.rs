@@ -14,7 +14,7 @@ mod on_memory;
 mod engine;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use pagemill_heap::model::{Batch, Central, Span};
@@ -40,14 +40,14 @@ fn nobody(_: &Span, _: u16) {}
 impl Os for Waits {
     os_on_memory!();
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
+    fn wait(&self, word: &AtomicU64, expected: u64) {
         let guard = self.sleepers.lock().expect("no failure in a thread");
         if word.load(Ordering::Relaxed) == expected {
             drop(self.woken.wait(guard).expect("no failure in a thread"));
         }
     }
 
-    fn wake(&self, _: &AtomicU32) {
+    fn wake(&self, _: &AtomicU64) {
         let _guard = self.sleepers.lock().expect("no failure in a thread");
         self.woken.notify_one();
     }

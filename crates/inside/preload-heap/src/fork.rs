@@ -8,19 +8,15 @@
 //!   its thread forks.
 //! - A handler may fork that interrupted its thread within the heap. What that thread holds stays held, in the parent
 //!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two
-//!   slices, are waited for shortly: they may wait for the thread. What is not to be had then is in the child as after
-//!   a raw `clone`. Each such wait in vain makes the next shorter: a timer that fires meanwhile would otherwise have
-//!   its handler fork again before the thread can go on, for ever.
+//!   slices, are waited for unless somebody waits for what the thread holds: they may be that one's. What is not had
+//!   then is in the child as after a raw `clone`. So no wait is in vain: a timer that fires meanwhile would have its
+//!   handler fork again before the thread can go on, for ever.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
 //!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing
 //!   inside the heap at that very moment is lost to the child.
 //!
 //! In every child the helper thread is gone; it is started again when the child's heap next grows.
-
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use pagemill_heap::patience;
 
 use crate::helper::work;
 use crate::tls::NO_FORK;
@@ -33,13 +29,8 @@ const BESIDE_HELPER: usize = 1;
 /// The helper is between two slices.
 const WITHOUT_HELPER: usize = 2;
 
-/// How long locks and the helper are waited for, nanoseconds, when they are had in a moment unless their thread is
-/// stopped.
+/// How long locks and the helper are waited for, nanoseconds, which are had in a moment unless their thread is stopped.
 const PATIENCE_NS: u64 = 10_000_000_000;
-
-/// How long the next handler waits that interrupted its thread within the heap, for which they may wait (perhaps as it
-/// took or gave a lock, which is nobody's for as long).
-static WITHIN: AtomicU64 = AtomicU64::new(patience::MOST_NS);
 
 /// All signals but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS: a handler for these acts for the instruction or
 /// the system call at hand.
@@ -53,12 +44,10 @@ pub(crate) fn register() {
 /// Takes every lock.
 pub(crate) unsafe extern "C" fn before() {
     let mask = sys::set_signal_mask(SIGNALS);
-    let shortly = WITHIN.load(Ordering::Relaxed);
-    let within = HEAP.is_within() || HEAP.may_be_within(shortly);
-    let wait = if within { shortly } else { PATIENCE_NS };
-    let helper = work::lock(wait);
-    let all = HEAP.lock_all(wait);
-    WITHIN.store(patience::next(shortly, within && !(helper && all)), Ordering::Relaxed);
+    let deadline = sys::clock(sys::CLOCK_MONOTONIC).saturating_add(PATIENCE_NS);
+    let in_vain = || HEAP.is_awaited() || sys::clock(sys::CLOCK_MONOTONIC) >= deadline;
+    let helper = work::lock(in_vain);
+    HEAP.lock_all(in_vain);
     tls::set_fork_mask(mask);
     tls::set_fork(if helper { WITHOUT_HELPER } else { BESIDE_HELPER });
 }

@@ -1,6 +1,6 @@
 //! The heap's operating system: Linux by system calls.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
@@ -47,6 +47,13 @@ fn cut_into_stripes(start: *mut u8, len: usize) {
         }
         at = next;
     }
+}
+
+/// The half of a word that the kernel looks at.
+fn futex(word: &AtomicU64) -> &AtomicU32 {
+    const { assert!(cfg!(target_endian = "little"), "the lower half comes first") };
+    // SAFETY: it is within the word, aligned, and atomic; here only its address is used.
+    unsafe { &*word.as_ptr().cast::<AtomicU32>() }
 }
 
 impl Os for Linux {
@@ -120,23 +127,23 @@ impl Os for Linux {
         sys::clock(sys::CLOCK_MONOTONIC_COARSE)
     }
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
+    fn wait(&self, word: &AtomicU64, expected: u64) {
         // A lock that a thread of the parent held is never released in a copy of the process.
         if copied::repair() {
             return;
         }
         if !HEAP.compacts_under(word) {
-            sys::futex_wait(word, expected, None);
+            sys::futex_wait(futex(word), expected as u32, None);
             return;
         }
         let begin = sys::clock(sys::CLOCK_MONOTONIC);
-        sys::futex_wait(word, expected, None);
+        sys::futex_wait(futex(word), expected as u32, None);
         pagemill_stats.stalled(sys::clock(sys::CLOCK_MONOTONIC).wrapping_sub(begin));
     }
 
-    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+    fn wait_at_most(&self, word: &AtomicU64, expected: u64, ns: u64) {
         if !copied::repair() {
-            sys::futex_wait(word, expected, Some(sys::Timespec::from_ns(ns)));
+            sys::futex_wait(futex(word), expected as u32, Some(sys::Timespec::from_ns(ns)));
         }
     }
 
@@ -145,8 +152,8 @@ impl Os for Linux {
         tls::thread_pointer()
     }
 
-    fn wake(&self, word: &AtomicU32) {
-        sys::futex_wake(word, 1);
+    fn wake(&self, word: &AtomicU64) {
+        sys::futex_wake(futex(word), 1);
     }
 
     #[inline]

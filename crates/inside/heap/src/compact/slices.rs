@@ -14,7 +14,6 @@ use super::{
 };
 use crate::os::{Misuse, Os};
 use crate::stats::{Backend, StatsPage};
-use crate::sync::AtomicU32;
 
 const PAGE: usize = 4096;
 
@@ -26,9 +25,9 @@ struct Memory;
 impl Os for Memory {
     os_on_memory!();
 
-    fn wait(&self, _: &AtomicU32, _: u32) {}
+    fn wait(&self, _: &AtomicU64, _: u64) {}
 
-    fn wake(&self, _: &AtomicU32) {}
+    fn wake(&self, _: &AtomicU64) {}
 }
 
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use pagemill_heap::Heap;
 use pagemill_heap::config::Config;
@@ -116,11 +116,11 @@ impl Os for FakeOs {
         self.clock.load(Ordering::Relaxed)
     }
 
-    fn wait(&self, _: &AtomicU32, _: u32) {
+    fn wait(&self, _: &AtomicU64, _: u64) {
         std::thread::yield_now();
     }
 
-    fn wake(&self, _: &AtomicU32) {}
+    fn wake(&self, _: &AtomicU64) {}
 
     fn entropy(&self) -> u64 {
         self.seed

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use pagemill_heap::compact::{
@@ -61,11 +61,11 @@ impl Os for LibcOs {
         clock(libc::CLOCK_MONOTONIC)
     }
 
-    fn wait(&self, _: &AtomicU32, _: u32) {
+    fn wait(&self, _: &AtomicU64, _: u64) {
         std::thread::yield_now();
     }
 
-    fn wake(&self, _: &AtomicU32) {}
+    fn wake(&self, _: &AtomicU64) {}
 
     fn entropy(&self) -> u64 {
         7

@@ -18,15 +18,14 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 struct Lock(AtomicU32);
 
 impl Lock {
-    /// Whether it was taken within `patience` nanoseconds.
-    fn take_within(&self, patience: u64) -> bool {
+    /// Whether it was taken before `in_vain`.
+    fn take_until(&self, in_vain: impl Fn() -> bool) -> bool {
         const LOOK_NS: u64 = 1_000_000;
         if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
         }
-        let deadline = sys::clock(sys::CLOCK_MONOTONIC).saturating_add(patience);
         while self.0.swap(2, Ordering::Acquire) != 0 {
-            if sys::clock(sys::CLOCK_MONOTONIC) >= deadline {
+            if in_vain() {
                 return false;
             }
             sys::futex_wait(&self.0, 2, Some(sys::Timespec::from_ns(LOOK_NS)));
@@ -80,11 +79,11 @@ fn leave() -> ! {
     sys::exit_thread()
 }
 
-/// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not within
-/// `patience` nanoseconds: it may wait for a lock of the thread that forks.
-pub(crate) fn lock(patience: u64) -> bool {
+/// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not before
+/// `in_vain`: it may wait for a lock of the thread that forks.
+pub(crate) fn lock(in_vain: impl Fn() -> bool) -> bool {
     FORKS.fetch_add(1, Ordering::AcqRel);
-    let taken = WORK.take_within(patience);
+    let taken = WORK.take_until(in_vain);
     FORKS.fetch_sub(1, Ordering::AcqRel);
     sys::futex_wake(&FORKS, 1);
     taken
