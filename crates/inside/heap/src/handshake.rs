@@ -103,13 +103,11 @@ impl<O: Os> Heap<O> {
         central.with(&self.os, class, span, Some(generation), Span::live_bits)
     }
 
-    /// Notes that whole pages of a span hold memory (`true`), or were given back and read as zero.
-    pub fn set_resident(&self, span: SpanRef, generation: u32, pages: Range<u8>, resident: bool) {
+    /// Notes that blocked pages of a span (a bit each) were given back.
+    pub fn set_absent(&self, span: SpanRef, generation: u32, pages: u16) {
         let Some((class, central)) = self.class_of(span) else { return };
-        let bits = central::page_bits(&pages);
         central.with(&self.os, class, span, Some(generation), |this| {
-            let old = this.resident();
-            this.set_resident(if resident { old | bits } else { old & !bits });
+            this.set_resident(this.resident() & !pages);
         });
     }
 
@@ -139,7 +137,7 @@ impl<O: Os> Heap<O> {
                 unsafe {
                     self.os.decommit(view.start.wrapping_add(usize::from(index) * page), page)
                 };
-                self.set_resident(span, generation, pages.clone(), false);
+                self.set_absent(span, generation, central::page_bits(&pages));
                 given += page;
             }
             self.unblock(span, generation, pages);

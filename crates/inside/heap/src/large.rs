@@ -301,7 +301,7 @@ impl Large {
                 self.account(this, -1);
                 this.set_state(State::Busy);
                 drop(inner);
-                pages.free(cx, span);
+                pages.free(cx, span, 0);
             }
             State::Mapped => {
                 self.account(this, -1);

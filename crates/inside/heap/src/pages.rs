@@ -1,7 +1,7 @@
 //! The page heap: runs of 4 KiB granules out of 2 MiB chunks of private anonymous memory.
 //!
-//! Terms: a free run is **dirty** (its memory is resident) or **clean** (never touched or given back,
-//! reads as zero). Runs may cross chunks that lie side by side, but none is longer than 16 MiB.
+//! Terms: a free run is **dirty** (its memory is resident, but for granules that are known to be **absent**) or
+//! **clean** (never touched or given back, reads as zero). Runs may cross chunks that lie side by side, but none is longer than 16 MiB.
 //!
 //! ```text
 //!  bins[dirty|clean][88]   exact lengths 1..=32, then eight a doubling up to 4096 granules
@@ -222,7 +222,7 @@ impl Pages {
         self.mapped.load(Ordering::Relaxed)
     }
 
-    /// Bytes of dirty free runs.
+    /// Bytes of dirty free runs, without what is absent.
     pub fn dirty(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
     }
@@ -301,15 +301,21 @@ impl Pages {
         }
         let dirty = !this.is_zeroed();
         let mut older = inner.unlink(run);
+        // Nobody knows where in a run the absent granules are: each part has its share of them.
+        let absent = if dirty { this.absent() } else { 0 };
+        let share = |absent: usize, part: usize, of: usize| (absent * part).checked_div(of);
+        let taken = share(absent, granules, this.granules()).unwrap_or(0);
+        let in_front = share(absent - taken, front, front + back).unwrap_or(0);
         if dirty {
-            self.dirty.fetch_sub(granules * GRANULE, Ordering::Relaxed);
+            self.dirty.fetch_sub((granules - taken) * GRANULE, Ordering::Relaxed);
         }
-        let places = [(start, front), (end - back, back)];
-        for (part, (start, len)) in parts.into_iter().zip(places) {
+        let places = [(start, front, in_front), (end - back, back, absent - taken - in_front)];
+        for (part, (start, len, absent)) in parts.into_iter().zip(places) {
             let Some(part) = part else { continue };
             part.get().set_start(start);
             part.get().set_granules(len / GRANULE);
             part.get().set_stamp(this.stamp());
+            part.get().set_absent(absent);
             inner.link(part, if dirty { DIRTY } else { CLEAN });
             if dirty {
                 inner.link_age(part, older);
@@ -319,6 +325,7 @@ impl Pages {
         }
         this.set_start(at);
         this.set_granules(granules);
+        this.set_absent(taken);
         Self::map_edges(cx, run);
         true
     }
@@ -399,8 +406,10 @@ impl Pages {
         true
     }
 
-    /// Gives a `Busy` run back. What was mapped inside it becomes the mark of freed memory.
-    pub fn free<O: Os>(&self, cx: Context<'_, O>, run: SpanRef) {
+    /// Gives a `Busy` run back, of which so many granules hold no memory. What was mapped inside it becomes the mark of
+    /// freed memory.
+    pub fn free<O: Os>(&self, cx: Context<'_, O>, run: SpanRef, absent: usize) {
+        run.get().set_absent(absent);
         let mut inner = self.inner.lock(cx.os);
         self.free_locked(cx, &mut inner, run, DIRTY);
     }
@@ -409,7 +418,7 @@ impl Pages {
         let this = run.get();
         let (start, end) = (this.start(), this.end());
         if kind == DIRTY {
-            self.dirty.fetch_add(end - start, Ordering::Relaxed);
+            self.dirty.fetch_add(end - start - this.absent() * GRANULE, Ordering::Relaxed);
         }
         cx.map.set(start, cx.tomb);
         cx.map.set(end - GRANULE, cx.tomb);
@@ -425,6 +434,7 @@ impl Pages {
                 continue;
             }
             inner.unlink(neighbour);
+            this.set_absent(this.absent() + other.absent());
             low = low.min(other.start());
             high = high.max(other.end());
             cx.map.set(other.start(), cx.tomb);
@@ -474,6 +484,7 @@ impl Pages {
         Self::map_edges(cx, run);
         tail.get().set_start(this.end());
         tail.get().set_granules((end - this.end()) / GRANULE);
+        tail.get().set_absent(0);
         self.free_locked(cx, &mut inner, tail, DIRTY);
     }
 
@@ -501,7 +512,8 @@ impl Pages {
                 unsafe { cx.os.decommit(start, high - low) };
                 given += high - low;
             }
-            self.dirty.fetch_sub(this.len(), Ordering::Relaxed);
+            self.dirty.fetch_sub(this.len() - this.absent() * GRANULE, Ordering::Relaxed);
+            this.set_absent(0);
             let mut inner = self.inner.lock(cx.os);
             self.free_locked(cx, &mut inner, run, CLEAN);
         }

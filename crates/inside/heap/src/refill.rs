@@ -96,7 +96,8 @@ impl<O: Os> Heap<O> {
             this.set_zeroed(false);
             self.hardened_prepare(this);
         }
-        let resident = if this.is_zeroed() && shape.pages > 0 { 0 } else { u16::MAX };
+        let empty = this.is_zeroed() || this.absent() == shape.granules;
+        let resident = if empty && shape.pages > 0 { 0 } else { u16::MAX };
         this.become_small(class, shape.slots, resident);
         self.map.set_small(this, self.frees_plainly());
         Some(span)
@@ -313,8 +314,10 @@ impl<O: Os> Heap<O> {
 
     fn free_span(&self, span: SpanRef) {
         let (this, cx) = (span.get(), self.cx());
+        let resident = this.resident().count_ones() as usize;
+        let absent = if cx.page == GRANULE { this.granules().saturating_sub(resident) } else { 0 };
         self.map.set_range(this.start(), this.granules(), cx.tomb);
-        self.pages.free(cx, span);
+        self.pages.free(cx, span, absent);
     }
 
     /// Gives back resident free pages and kept mappings that have been free since long before `now`

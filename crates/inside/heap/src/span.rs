@@ -294,6 +294,16 @@ impl Span {
         self.set_generation(self.generation().wrapping_add(1));
     }
 
+    /// Granules of a dirty free run that hold no memory, kept in a word that such a run has no other use for.
+    pub fn absent(&self) -> usize {
+        usize::from(self.resident())
+    }
+
+    /// Sets what [`Span::absent`] returns.
+    pub fn set_absent(&self, granules: usize) {
+        self.set_resident(granules as u16);
+    }
+
     /// Neighbours in the list by age of a free run, kept in words that such a run has no other use for.
     pub fn older(&self) -> *mut Span {
         core::ptr::with_exposed_provenance_mut(self.live(0) as usize)

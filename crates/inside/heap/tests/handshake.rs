@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::ptr::null_mut;
 
 use common::{FakeOs, heap, heap_with};
 use pagemill_heap::stats::StatsPage;
@@ -114,6 +115,69 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+
+    /// Freed spans counted as resident with all their pages, given back before or never touched: 20 MiB of 107 as a
+    /// program began to rest.
+    #[test]
+    fn free_memory_that_holds_none_is_not_said_to_be_resident(
+        size in 1_usize..3000,
+        rounds in prop::collection::vec((1_usize..600, 2_usize..30), 1..6),
+    ) {
+        let page = 4096;
+        let heap = heap(page, "1y");
+        let mut objects = Vec::new();
+        // SAFETY: plain use of the heap by one thread, without a cache.
+        unsafe {
+            for (count, keep) in rounds {
+                objects.extend((0..count).map(|_| heap.allocate(null_mut(), size)));
+                let mut index = 0;
+                objects.retain(|&object| {
+                    index += 1;
+                    let stays = index % keep == 0;
+                    if !stays { heap.free(null_mut(), object); }
+                    stays
+                });
+                let dirty = heap.totals().dirty;
+                let given: usize = spans(&heap)
+                    .filter_map(|span| heap.inspect(span).map(|view| (span, view.generation)))
+                    .map(|(span, generation)| heap.release_pages(span, generation))
+                    .sum();
+                let absent = absent_pages(&heap);
+                let mapped: usize = spans_bytes(&heap);
+                prop_assert_eq!(heap.totals().dirty, dirty, "{} bytes given back from spans", given);
+                for object in objects.drain(..) {
+                    heap.free(null_mut(), object);
+                }
+                let freed = mapped - spans_bytes(&heap);
+                let left = absent - absent_pages(&heap);
+                prop_assert_eq!(heap.totals().dirty, dirty + freed - left * page);
+            }
+            heap.trim(null_mut());
+            prop_assert_eq!(heap.totals().dirty, 0);
+        }
+    }
+}
+
+/// Pages of spans that hold no memory.
+fn absent_pages(heap: &Heap<FakeOs>) -> usize {
+    spans(heap)
+        .filter_map(|span| heap.inspect(span))
+        .map(|view| {
+            usize::from(view.pages) - view.resident.count_ones().min(view.pages.into()) as usize
+        })
+        .sum()
+}
+
+/// Bytes of spans.
+fn spans_bytes(heap: &Heap<FakeOs>) -> usize {
+    spans(heap)
+        .filter_map(|span| heap.inspect(span))
+        .map(|view| usize::from(view.pages) * 4096)
+        .sum()
 }
 
 #[test]

@@ -49,6 +49,10 @@ unsafe impl Spans for HeapSpans {
         HEAP.unblock(span, generation, pages);
     }
 
+    fn set_absent(&self, span: SpanRef, generation: u32, pages: u16) {
+        HEAP.set_absent(span, generation, pages);
+    }
+
     fn purge(&self, now_ns: u64, all: bool) -> usize {
         // The heap ages free pages by its own, coarser clock.
         let _ = now_ns;

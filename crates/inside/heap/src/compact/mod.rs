@@ -71,7 +71,7 @@ pub struct SpanView {
     pub live: Bits,
     /// Slots that may not be handed out, because compaction owns a page that they overlap.
     pub blocked: Bits,
-    /// A bit a page: may hold memory, or is the engine's business. A clear bit: never touched.
+    /// A bit a page: may hold memory, or is the engine's business. A clear bit: it holds none.
     pub resident: u16,
     /// Changes whenever the descriptor is used for another span.
     pub generation: u32,
@@ -109,6 +109,11 @@ pub unsafe trait Spans {
     /// Takes the block off `pages`; a slot that also overlaps a page still blocked stays blocked.
     /// An empty span without blocked pages goes back to the page heap.
     fn unblock(&self, span: Self::Ref, generation: u32, pages: Range<u8>);
+
+    /// Blocked pages of a span (a bit each) hold no memory.
+    fn set_absent(&self, span: Self::Ref, generation: u32, pages: u16) {
+        let _ = (span, generation, pages);
+    }
 
     /// Gives free pages of the page heap back that have aged (all of them if `all`); returns bytes.
     fn purge(&self, now_ns: u64, all: bool) -> usize;

@@ -9,6 +9,7 @@ use super::census::Note;
 use super::pass::Stage;
 use super::state::{Compactor, add};
 use super::{Kernel, SpanView, Spans};
+use crate::central::page_bits;
 use crate::os::Os;
 
 /// Most ranges given back at once.
@@ -59,6 +60,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             unsafe { self.kernel.decommit_all(&ranges[..len]) };
         }
         for Held { span, generation, pages } in held.into_iter().flatten() {
+            self.spans.set_absent(span, generation, page_bits(&pages));
             self.spans.unblock(span, generation, pages);
         }
         if index < self.notes.len() {

@@ -111,6 +111,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         note.given = note.given & !mask | mask & !full;
         self.count(unit.span as usize, full);
         self.groups.remove(&self.kernel, index);
+        self.spans.set_absent(span, view.generation, mask & !full);
         self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
     }
 

@@ -202,7 +202,7 @@ impl<O: Os> Housekeeping<O> {
             self.same_since = now;
             self.look_again_ns = LOOK_AGAIN_NS;
         }
-        let given_back = HEAP.purge(HEAP.os().now_ns());
+        let given_back = self.purge();
         let request = pagemill_stats.request.load(Relaxed);
         let asked = request != pagemill_stats.request_done.load(Relaxed);
         let idle_ns = self.idle_ns(now);
@@ -212,7 +212,7 @@ impl<O: Os> Housekeeping<O> {
         if again {
             self.look_again_ns = idle_ns + idle_ns.min(LOOK_AGAIN_MAX_NS);
         }
-        let fresh = self.rounds_same <= 4 || given_back > 0 || asked || again;
+        let fresh = self.rounds_same <= 4 || given_back || asked || again;
         if fresh {
             if asked || now >= self.refreshed + REFRESH_NS {
                 HEAP.refresh(true);
@@ -266,6 +266,16 @@ impl<O: Os> Housekeeping<O> {
         self.await_ksmd();
         self.tell();
         self.sleep_ns(looked)
+    }
+
+    /// Gives back all free memory that has aged, some at a time; whether there was any.
+    fn purge(&self) -> bool {
+        let mut any = false;
+        while HEAP.purge(HEAP.os().now_ns()) > 0 {
+            any = true;
+            work::breathe(BREATH_NS);
+        }
+        any
     }
 
     /// Forty milliseconds while the heap changes, up to a second while it does not; and at most a two-hundredth of one
