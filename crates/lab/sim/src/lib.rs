@@ -14,6 +14,7 @@
 //! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
 //! | [`recorded`] | a recorded program as a workload |
 //! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
+//! | [`frames`] | the frames that hold them, and their accessed bits, for a kernel that looks at those |
 //! | [`tlb`], [`huge`] | a TLB; huge page policies on it and on the buddy allocator |
 //! | [`run`] | a run: quanta of the page level under a policy |
 //!
@@ -25,6 +26,7 @@ pub mod buddy;
 pub mod cache;
 pub mod closed;
 pub mod dram;
+pub mod frames;
 pub mod huge;
 pub mod machine;
 pub mod pages;

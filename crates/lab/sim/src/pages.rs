@@ -47,6 +47,8 @@ pub struct Costs {
 #[derive(Clone, Debug)]
 pub struct Pages {
     segment: usize,
+    /// Segments that are first touched together; one where pages are touched in their order.
+    together: usize,
     ends: Vec<usize>,
     sizes: Vec<usize>,
     state: Vec<u8>,
@@ -89,6 +91,7 @@ impl Pages {
             served: vec![0.0; ends.len()],
             pieces: None,
             segment,
+            together: if workload.together { segments } else { 1 },
             ends,
             state: vec![ALTERNATE; count],
             stamp: vec![NEVER; count],
@@ -99,7 +102,7 @@ impl Pages {
             used: 0,
         };
         for at in 0..count {
-            let page = if workload.together { at % segments * segment + at / segments } else { at };
+            let page = this.touched(at);
             if this.used < this.default_frames {
                 this.state[page] = INACTIVE;
                 this.inactive.push_back(page as u32);
@@ -109,6 +112,12 @@ impl Pages {
             }
         }
         this
+    }
+
+    /// The page that was first touched as number `at`.
+    #[must_use]
+    pub fn touched(&self, at: usize) -> usize {
+        at % self.together * (self.len() / self.together) + at / self.together
     }
 
     /// How many pages there are.

@@ -12,6 +12,7 @@
 //! Always so: a run is a function of its set-up and seed; pages are conserved (see [`crate::pages`]).
 
 mod faults;
+mod regions;
 mod samples;
 
 use pagemill_policy::tier::Loads;
@@ -20,6 +21,7 @@ use pagemill_policy::tier::kind::{Knobs, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
 
 use crate::closed::Walks;
+use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::pages::Pages;
 use crate::pieces::{Inside, Pieces};
@@ -335,6 +337,8 @@ struct State<'a> {
     load: Workload,
     splitter: Option<Splitter>,
     pages: Pages,
+    /// Where the policy looks at physical memory.
+    frames: Option<Frames>,
     engine: Engine,
     random: Random,
     faults: Vec<Vec<(u32, u32)>>,
@@ -383,8 +387,14 @@ impl<'a> State<'a> {
             pages.splittable(Pieces::new(pages.len(), inside));
             Splitter::new(pages.len(), pages.default_frames() * BASE, cooling(setup))
         });
+        let engine = engine(setup, &pages);
+        let alternate = setup.machine.get("tier.alternate.capacity_gib") * GIB;
+        let alternate = (alternate / setup.page_bytes() / setup.scale) as usize;
+        let frames =
+            matches!(engine, Engine::Regions(_)).then(|| Frames::holding(&pages, alternate));
         Self {
-            engine: engine(setup, &pages),
+            engine,
+            frames,
             setup,
             load,
             splitter,
@@ -431,6 +441,7 @@ impl<'a> State<'a> {
         let (promoted, demoted) = match &mut engine {
             Engine::Still => (0, 0),
             Engine::Faults(driver) => self.by_faults(driver, now, loads, &rates),
+            Engine::Regions(driver) => self.by_regions(driver, now, &rates),
             Engine::Samples(driver) => self.by_samples(driver, loads, &weights, reads_per_ns),
         };
         self.engine = engine;

@@ -30,6 +30,7 @@ use pagemill_launch::input;
   pagemill simulate zipf --policy hemem,hemem+colloid,memtis --seconds 60
   pagemill simulate moving --policy hemem+watermark --move-at 50
   pagemill simulate scattered --policy hemem,memtis --seconds 600
+  pagemill simulate gups --policy tpp,damon --seconds 7200
   pagemill simulate rec --tiers fast=2G,slow=8G --policy none,hemem,hemem+colloid
   pagemill simulate rec --sweep                        how much fast memory the program needs
   pagemill simulate grow --huge linux-always,linux-never,cbmm+ --fragmented 1
@@ -46,8 +47,9 @@ pub struct Arguments {
     workload: String,
     #[command(flatten)]
     huge: huge::Options,
-    /// Policies, separated by commas: none, tpp, hemem, memtis; the last three +colloid (balances latencies as
-    /// shipped), the last two +watermark (the paper's search) and +ucb (finds the share at which it is fastest)
+    /// Policies, separated by commas: none, damon (the kernel's tiering by DAMON), tpp, hemem, memtis; the last three
+    /// +colloid (balances latencies as shipped), the last two +watermark (the paper's search) and +ucb (finds the
+    /// share at which it is fastest)
     /// [default: none,tpp,tpp+colloid; with --sweep the best static placement alone].
     #[arg(long, value_delimiter = ',')]
     policy: Vec<String>,

@@ -230,6 +230,9 @@ fn actuator(run: &Run, policy: &Live) -> Result<Act> {
     if run.rate.0 < 4 << 20 {
         bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
     }
+    if policy.leaves_it_to_damon() {
+        bail!("--policy {} is simulated only; valid: all others", run.policy);
+    }
     Ok(match (run.act, policy.moves_pages()) {
         (Some(How::Kernel), false) | (None, false) => Act::Kernel,
         (Some(How::MovePages), true) | (None, true) => Act::MovePages,

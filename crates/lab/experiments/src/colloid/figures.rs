@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use pagemill_model::parallel;
+use pagemill_policy::tier::compose;
+use pagemill_policy::tier::kind::PageSize;
 use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::Machine;
 use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
@@ -18,7 +20,7 @@ pub(super) fn setup(
     policy: &str,
     steps: f64,
 ) -> Setup {
-    let huge = !policy.starts_with("tpp") && policy != "none";
+    let huge = compose::find(policy).is_some_and(|(tracker, _)| tracker.page == PageSize::Huge);
     let scale = match (huge, options.quick) {
         (true, true) => 32.0,
         (true, false) => 8.0,
@@ -134,19 +136,23 @@ impl<'a> Bench<'a> {
         score(report, first, figure, "with/without Colloid", (0.03, 0.08));
     }
 
-    /// The three systems by load, beside the best static placement.
+    /// The three systems and the kernel's own by load, beside the best static placement.
     pub(super) fn loads(&mut self, report: &mut Report, tick: &mut dyn FnMut(&str, f64)) {
-        for (at, system) in ["hemem", "memtis", "tpp"].into_iter().enumerate() {
+        for (at, system) in ["hemem", "memtis", "tpp", "damon"].into_iter().enumerate() {
             for (column, steps) in LOADS.into_iter().enumerate() {
-                tick(&format!("{system} at {steps}x"), (at * 4 + column) as f64 / 12.0);
+                tick(&format!("{system} at {steps}x"), (at * 4 + column) as f64 / 16.0);
                 let machine = self.options.machine.clone();
                 let base = setup(self.options, &machine, workload::gups(64.0), system, steps);
-                let [without, with] = self.pair(&base);
-                let rows = [
-                    (system.to_owned(), without.0),
-                    (format!("{system}+colloid"), with.0),
-                    (format!("{system}, best static"), with.1.best.1),
-                ];
+                let known = |setup: &Setup| compose::find(&setup.policy).is_some();
+                let setups: Vec<Setup> = both(&base).into_iter().filter(known).collect();
+                let runs = self.runs(&setups);
+                let mut rows: Vec<(String, f64)> = setups
+                    .iter()
+                    .zip(&runs)
+                    .map(|(setup, run)| (setup.policy.clone(), run.0))
+                    .collect();
+                let best = runs.last().map(|run| (format!("{system}, best static"), run.1.best.1));
+                rows.extend(best);
                 for (row, value) in rows {
                     report.cells.push(Cell::of(
                         "4",

@@ -67,6 +67,31 @@ fn every_system_finds_the_hot_set_and_colloid_leaves_it_under_load() {
     }
 }
 
+/// With the default tier full, promotion begins with a byte a second and gains 0.2 % a second on 0.5 % of free memory:
+/// an hour and more to the first megabyte. Where the machine is busy all over, the schemes never act at all.
+#[test]
+fn damon_keeps_half_a_percent_free_and_takes_more_than_an_hour_to_promote() {
+    let run = |cores, seconds| {
+        let machine = Machine::parse(ICELAKE).unwrap().with("kernel.node_gib", 32.0);
+        let setup = Setup { machine, seconds, scale: 16384.0, ..setup("damon", 0.0) };
+        let setup = Setup { workload: Workload { cores, ..gups(64.0) }, ..setup };
+        let report = setup.run(&setup.prepare(&mut |_, _| {}), &mut |_| {});
+        let moved = |from: f64, to: f64, of: fn(&Sample) -> f64| -> f64 {
+            let inside = |sample: &&Sample| (from..to).contains(&sample.second);
+            report.samples.iter().filter(inside).map(of).sum::<f64>() * 4096.0 / GIB
+        };
+        [
+            moved(0.0, 3600.0, |s| s.promoted),
+            moved(3600.0, 7200.0, |s| s.promoted),
+            moved(0.0, 3600.0, |s| s.demoted),
+        ]
+    };
+    let [hour, later, demoted] = run(1, 7200.0);
+    assert!(hour < 0.05 && later > 0.5, "{hour} GiB, then {later}");
+    assert!((0.15..0.35).contains(&demoted), "{demoted} GiB of 32");
+    assert_eq!(run(15, 300.0), [0.0; 3]);
+}
+
 /// They were placed at random: a page looked at twice within a quantum counted as not accessed.
 #[test]
 fn the_kernel_finds_hot_pages_of_two_mebibytes() {

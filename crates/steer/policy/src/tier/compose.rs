@@ -6,11 +6,13 @@
 
 use super::drive::{FaultDriven, Sampled};
 use super::kind::{Knobs, PageSize, PlacerKind, Terms, TrackerKind, Watches};
+use super::place::damos::Damos;
 use super::place::{colloid, pack, ucb};
-use super::track::{hemem, memtis, tpp};
+use super::track::{damon, hemem, memtis, tpp};
 
 /// Who watches whether pages are hot.
-pub const TRACKERS: &[&TrackerKind] = &[&NONE, &tpp::KIND, &hemem::KIND, &memtis::KIND];
+pub const TRACKERS: &[&TrackerKind] =
+    &[&NONE, &tpp::KIND, &damon::KIND, &hemem::KIND, &memtis::KIND];
 
 /// How much goes where.
 pub const PLACERS: &[&PlacerKind] =
@@ -26,6 +28,8 @@ pub enum Engine {
     Still,
     /// Fault by fault.
     Faults(Box<FaultDriven>),
+    /// Region by region, in its own time.
+    Regions(Box<Damos>),
     /// Quantum by quantum, by what was sampled.
     Samples(Box<Sampled>),
 }
@@ -43,7 +47,7 @@ pub struct Composed {
 
 fn goes(tracker: &TrackerKind, placer: &PlacerKind) -> bool {
     match tracker.watches {
-        Watches::Nothing => placer.name.is_empty(),
+        Watches::Nothing | Watches::AccessedBits => placer.name.is_empty(),
         Watches::HintFaults => placer.by_faults,
         Watches::Samples(_) => true,
     }
@@ -81,6 +85,7 @@ pub fn compose(name: &str, terms: &Terms) -> Option<Composed> {
     let (tracker, placer) = find(name)?;
     let engine = match tracker.watches {
         Watches::Nothing => Engine::Still,
+        Watches::AccessedBits => Engine::Regions(Box::default()),
         Watches::HintFaults => {
             let knobs = Knobs { colloid: placer.balances, ..terms.kernel };
             Engine::Faults(Box::new(FaultDriven::new(knobs, terms.fault_weight)))
@@ -101,7 +106,7 @@ mod tests {
     #[test]
     fn every_name_is_one_policy_and_no_other_text_is_any() {
         let names = names();
-        assert_eq!(names.len(), 1 + 2 + 4 + 4, "{names:?}");
+        assert_eq!(names.len(), 1 + 2 + 1 + 4 + 4, "{names:?}");
         for name in &names {
             let (tracker, placer) = find(name).unwrap();
             let again = format!("{}+{}", tracker.name, placer.name);
@@ -117,6 +122,7 @@ mod tests {
             "hemem+lru",
             "none+colloid",
             "tpp+ucb",
+            "damon+colloid",
             "+colloid",
             "hemem+colloid+ucb",
             "hemem+climb",

@@ -23,6 +23,8 @@ pub enum Watches {
     Nothing,
     /// Hint faults, which decide one by one.
     HintFaults,
+    /// Accessed bits of the nodes' frames, region by region.
+    AccessedBits,
     /// Sampled loads, which this counts.
     Samples(fn(&Terms) -> Box<dyn Counter>),
 }

@@ -10,6 +10,7 @@
 //! | … `+ucb` | the same | to the share at which the rate of reads is highest | pages |
 //! | `tpp` | the kernel, by hint faults | the kernel | that the kernel promotes |
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
+//! | `damon` | the kernel, by regions of its nodes | the kernel, by how full the default tier is | that the kernel moves |
 //!
 //! Where a view has no rates of reads, the accesses that were seen stand for them: each tier's part of
 //! the reads is its part of all heat, and at least a twentieth. Where it has no latencies, nothing that balances them
@@ -65,6 +66,12 @@ impl Live {
     #[must_use]
     pub fn moves_pages(&self) -> bool {
         matches!(self.engine, Engine::Samples(_))
+    }
+
+    /// Whether the kernel moves pages by its own DAMON schemes, of which nothing is left to decide.
+    #[must_use]
+    pub fn leaves_it_to_damon(&self) -> bool {
+        matches!(self.engine, Engine::Regions(_))
     }
 
     /// Whether it needs to know what the tiers' latencies are.
@@ -151,6 +158,10 @@ impl Policy for Live {
         let loads = self.loads(&mut engine, latencies, rates);
         let why = match &mut engine {
             Engine::Still => "this policy moves nothing".to_owned(),
+            Engine::Regions(_) => {
+                decision.kernel_promotes = Some(1);
+                "the kernel promotes and demotes by DAMON's regions".to_owned()
+            }
             Engine::Faults(driver) => {
                 if latencies.is_some() {
                     driver.observe(loads);
@@ -448,6 +459,7 @@ mod tests {
                     Engine::Still => {
                         assert_eq!((decision.page, decision.kernel_promotes), (None, None))
                     }
+                    Engine::Regions(_) => assert_eq!(decision.kernel_promotes, Some(1)),
                     Engine::Faults(driver) => {
                         driver.observe(loads);
                         let holds = name == "tpp+colloid" && driver.overloaded();
@@ -486,7 +498,8 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(moved > 0, !["none", "tpp"].contains(&name.as_str()), "{name}: {moved}");
+            let never = ["none", "tpp", "damon"].contains(&name.as_str());
+            assert_eq!(moved > 0, !never, "{name}: {moved}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! whatever its tracker counts; only its part of the sum matters here.
 
 pub mod colloid;
+pub mod damos;
 pub mod pack;
 pub mod ucb;
 

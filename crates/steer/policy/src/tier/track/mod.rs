@@ -1,8 +1,9 @@
-//! Who is hot: from hint faults ([`tpp`]), sampled counters ([`hemem`]) or a histogram of sampled
-//! counters ([`memtis`]), which also says which huge pages to split ([`split`]).
+//! Who is hot: from hint faults ([`tpp`]), accessed bits of regions ([`damon`]), sampled counters ([`hemem`]) or a
+//! histogram of sampled counters ([`memtis`]), which also says which huge pages to split ([`split`]).
 
 use super::Page;
 
+pub mod damon;
 pub mod hemem;
 pub mod memtis;
 pub mod split;
