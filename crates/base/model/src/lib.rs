@@ -35,6 +35,7 @@ pub mod pftrace;
 pub mod random;
 pub mod recording;
 pub mod results;
+pub mod sums;
 pub mod tiers;
 pub mod units;
 pub mod whole;

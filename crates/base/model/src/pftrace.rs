@@ -22,6 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Event;
 use crate::fault::{Fault, FaultCounts, FaultSetup, Flags};
 use crate::latency::bucket;
+use crate::sums::sum;
 use crate::units::{Nanos, Order};
 
 /// Threshold of the original's default, cycles.
@@ -451,12 +452,9 @@ impl Export {
             }
             Event::FaultCounts(row) => {
                 let flags = original_of(Flags(row.flags.unwrap_or(0)));
-                let counted: u64 = row
-                    .counts
-                    .iter()
-                    .flatten()
-                    .fold(0_u64, |sum, count| sum.saturating_add(*count));
-                *self.rest.entry(flags).or_default() += i64::try_from(counted).unwrap_or(i64::MAX);
+                let counted = sum(row.counts.iter().flatten().copied());
+                let rest = self.rest.entry(flags).or_default();
+                *rest = rest.saturating_add(i64::try_from(counted).unwrap_or(i64::MAX));
             }
             _ => {}
         }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::heat::{HeatView, ObjectHeat};
-use crate::sums::sum;
+use pagemill_model::sums::sum;
 
 /// Parts of the recording that last touches are told apart by, where there is no room for all steps.
 pub const PARTS: u64 = 8;

@@ -22,7 +22,7 @@ pub mod timeline;
 use pagemill_model::Order;
 use std::fmt;
 
-use crate::sums::add;
+use pagemill_model::sums::{add, sum};
 
 /// A score in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ pub fn free_pages(blocks: &[u64]) -> u64 {
 pub fn pages_from(blocks: &[u64], order: Order) -> u64 {
     let pages = |(order, count): (Order, &u64)| count.saturating_mul(order.pages());
     let orders = Order::first(blocks.len()).zip(blocks);
-    orders.skip(order.index()).map(pages).fold(0, u64::saturating_add)
+    sum(orders.skip(order.index()).map(pages))
 }
 
 /// The largest order of which a block is free.
@@ -70,7 +70,7 @@ pub fn unusable(blocks: &[u64], order: Order) -> Score {
 
 /// The external fragmentation index of an order.
 pub fn external(blocks: &[u64], order: Order) -> Score {
-    let count = blocks.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    let count = sum(blocks.iter().copied());
     if count == 0 {
         return Score(0);
     }

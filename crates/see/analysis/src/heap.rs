@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use pagemill_model::{Bytes, Event, Fold, HeapSample, Nanos};
 
-use crate::sums::add;
+use pagemill_model::sums::{add, sum};
 
 /// Shares at which pauses are reported.
 pub const PAUSE_SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
@@ -110,15 +110,10 @@ impl Pauses {
     }
 }
 
-/// All counts of a histogram; a file may say any.
-fn total(counts: &[u64]) -> u64 {
-    counts.iter().fold(0, |sum, count| count.saturating_add(sum))
-}
-
 /// The bucket of a doubling histogram that holds the `share`-quantile, in the histogram's unit. `None` if the
 /// histogram is empty.
 pub fn bucket_of_share(buckets: &[u64], share: f64) -> Option<Range<u64>> {
-    let total = total(buckets);
+    let total = sum(buckets.iter().copied());
     // The rank of the value, counted from one (nearest-rank definition).
     let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
     let mut seen = 0;
@@ -138,7 +133,7 @@ pub fn fragmentation_score(live: Bytes, footprint: Bytes) -> Option<f64> {
 /// Mean occupancy of a histogram whose last bucket holds full spans and whose others divide
 /// [0, 1) evenly. `None` without a span.
 pub fn mean_occupancy(histogram: &[u64]) -> Option<f64> {
-    let total = total(histogram);
+    let total = sum(histogram.iter().copied());
     let partial = histogram.len().checked_sub(1).filter(|_| total > 0)?;
     let middle =
         |index: usize| if index == partial { 1.0 } else { (index as f64 + 0.5) / partial as f64 };
@@ -276,7 +271,7 @@ impl Durations {
             Some((*share, Nanos(start), Nanos(end)))
         });
         (!self.buckets.is_empty()).then(|| Pauses {
-            count: total(&buckets),
+            count: sum(buckets.iter().copied()),
             percentiles: percentiles.collect(),
             longest: self.longest.exact(),
             longest_of_life: self.longest.before.max(self.longest.within),
@@ -417,7 +412,7 @@ mod tests {
     #[test]
     fn counts_of_any_size_are_added_up() {
         let counts = [u64::MAX, 1, u64::MAX];
-        assert_eq!(total(&counts), u64::MAX);
+        assert_eq!(sum(counts), u64::MAX);
         assert!(mean_occupancy(&counts).is_some());
         assert_eq!(bucket_of_share(&counts, 0.5), Some(0..2));
     }

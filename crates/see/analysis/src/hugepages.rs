@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use pagemill_model::{Bytes, Event, Fold, MappingSample, Nanos};
 
 use crate::faults::label;
-use crate::sums::add;
+use pagemill_model::sums::add;
 
 /// Bytes of anonymous memory, and the part of it on huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

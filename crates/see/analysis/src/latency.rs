@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use pagemill_model::{Nanos, latency};
 
-use crate::sums::add;
+use pagemill_model::sums::add;
 
 /// Shares at which latencies are reported.
 pub const SHARES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];

@@ -26,6 +26,5 @@ pub mod residency;
 pub mod sites;
 pub mod slices;
 pub mod statistics;
-mod sums;
 pub mod validate;
 pub mod walks;

@@ -17,7 +17,7 @@ use crate::addresses::ProcessPage;
 use crate::heat::Bounds;
 use crate::pages::runs;
 use crate::recent::Table;
-use crate::sums::{add, sum};
+use pagemill_model::sums::{add, sum};
 
 /// Sums over the beginnings of a growing sequence of counts.
 #[derive(Clone, Debug, Default)]

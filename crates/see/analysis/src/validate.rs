@@ -31,6 +31,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use pagemill_model::fault::Flags;
+use pagemill_model::sums::sum;
 use pagemill_model::{Access, Event, MappingSample, Nanos, Touched};
 use rangemap::RangeSet;
 
@@ -234,11 +235,10 @@ impl Validation {
         let rows =
             self.intervals.iter().flat_map(|(pid, rows)| rows.iter().map(move |row| (*pid, row)));
         let size = |(pid, row): (u64, &Interval)| {
-            self.in_mappings(pid, &row.touched)
-                .chain(self.in_mappings(pid, &row.written))
-                .fold(0_u64, |sum, run| sum.saturating_add(run.end - run.start))
+            let written = self.in_mappings(pid, &row.written);
+            sum(self.in_mappings(pid, &row.touched).chain(written).map(|run| run.end - run.start))
         };
-        rows.map(size).fold(0, u64::saturating_add)
+        sum(rows.map(size))
     }
 
     /// The kind of each of the program's mappings, by its key. The image is the first file in the address space

@@ -21,13 +21,14 @@ use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
+use pagemill_model::sums::sum;
 use pagemill_model::{Event, Fold as _, Nanos, Pid, Source as _};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
 
 /// Version of the views in the file: whatever changes what they say raises it.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 
 /// Datasets that it stands for.
 const DATASETS: [&str; 3] = ["accesses", "allocations", "touched"];
@@ -44,7 +45,7 @@ pub struct Summary {
 }
 
 /// Pages that are told apart on a machine with so many bytes of memory: twice as many as it has. No program of its own
-/// has more at a time, and they take a fifth of its memory at most (360 bytes a page).
+/// has more at a time, and they take a quarter of its memory at most (480 bytes a page in both folds).
 fn pages_of(memory: u64) -> usize {
     const LEAST: u64 = 1 << 20;
     let most = Bounds::default().pages as u64;
@@ -90,7 +91,7 @@ impl Folds {
     fn of(started: Nanos, page: u64, events: bool, bounds: Bounds) -> Self {
         Self {
             fingerprint: String::new(),
-            accesses: AccessFold::new(started, page),
+            accesses: AccessFold::new(started, page, bounds.pages),
             heat: HeatFold::new(started, page, events, bounds, Files::default()),
         }
     }
@@ -360,7 +361,7 @@ impl Reading {
     pub fn new(reader: &Reader) -> Self {
         let parts = &reader.meta().parts;
         let rows = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
-        Self { line: Progress::of("reading accesses", rows.fold(0, u64::saturating_add)), read: 0 }
+        Self { line: Progress::of("reading accesses", sum(rows)), read: 0 }
     }
 
     /// One more was read.
@@ -461,7 +462,7 @@ mod tests {
     #[test]
     fn what_a_made_up_recording_takes_goes_by_the_memory_of_the_machine() {
         for gib in [4, 24, 64] {
-            assert!(360 * pages_of(gib << 30) as u64 * 5 < gib << 30, "{gib} GiB");
+            assert!(480 * pages_of(gib << 30) as u64 * 4 < gib << 30, "{gib} GiB");
         }
         assert_eq!(pages_of(24 << 30), 12 << 20);
         assert_eq!((pages_of(0), pages_of(u64::MAX)), (1 << 20, 1 << 25));

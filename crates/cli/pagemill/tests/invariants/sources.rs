@@ -29,6 +29,29 @@ fn no_thread_is_started_that_may_not_fail() {
     assert_eq!(wrong, [""; 0].map(PathBuf::from), "thread::start, Builder::spawn");
 }
 
+/// A sum of what a file says stops at the largest number: six places had written that out, and others had not.
+#[test]
+fn sums_that_stop_are_written_once() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wrong = Vec::new();
+    for wing in ["base", "see", "steer", "lab", "cli"] {
+        for at in files_below(&crates.join(wing), ".rs") {
+            let shown = at.display().to_string();
+            if shown.contains("/tests/") || shown.ends_with("model/src/sums.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&at).unwrap();
+            let code: Vec<&str> = without_tests(&text).map(str::trim).collect();
+            let code = code.concat();
+            let folds = code.split(".fold(0").skip(1).map(|rest| rest.split(')').next().unwrap());
+            wrong.extend(
+                folds.filter(|fold| fold.contains("saturating_add")).map(|_| shown.clone()),
+            );
+        }
+    }
+    assert_eq!(wrong, [""; 0], "pagemill_model::sums::sum");
+}
+
 /// Lines of a function at most, and of a file; tests apart.
 const FUNCTION: usize = 80;
 const FILE: usize = 800;

@@ -4,9 +4,10 @@
 //! *written once* if it was written last in the first half and read in the second. Samples of accesses say nothing of
 //! what is not accessed. Pages of files are no finding: the kernel drops them by itself when memory is short.
 
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Nanos};
 
-use super::{Finding, Seen, Stake, Untold, code, percent, size, time, total};
+use super::{Finding, Seen, Stake, Untold, code, percent, size, time};
 use crate::heat::{HeatView, ObjectHeat};
 
 /// Less is not worth naming.
@@ -67,7 +68,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     let (Some((_, _, heat)), Some(Ok(when))) = (seen.accesses, when(seen)) else {
         return Vec::new();
     };
-    let all = total(heat.objects.iter().map(|object| pages(&object.last_touched)));
+    let all = sum(heat.objects.iter().map(|object| pages(&object.last_touched)));
     let mut found = Vec::new();
     for find in [cold, written_once] {
         let of = heat.objects.iter().filter(|object| !is_file(object));
@@ -97,13 +98,13 @@ struct When {
 
 /// Pages of a histogram over steps.
 fn pages(of: &[(u64, u64)]) -> u64 {
-    total(of.iter().map(|(_, pages)| *pages))
+    sum(of.iter().map(|(_, pages)| *pages))
 }
 
 /// Pages that were told of early, and by when most of them were used last.
 fn early(of: &[(u64, u64)], heat: &HeatView, when: When) -> (u64, u64) {
     let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
-    let all = total(early.iter().map(|(_, pages)| *pages));
+    let all = sum(early.iter().map(|(_, pages)| *pages));
     let mut seen = 0_u64;
     let last = early.iter().find(|(_, pages)| {
         seen = seen.saturating_add(*pages);
@@ -168,7 +169,7 @@ fn written_once(
     let (written, since) = early(&object.last_written, heat, when);
     // What was not touched later was not read later; pages that were never written are in neither.
     let untouched = object.last_touched.iter().filter(|(step, _)| *step < when.early);
-    let pages = written.saturating_sub(total(untouched.map(|(_, pages)| *pages)));
+    let pages = written.saturating_sub(sum(untouched.map(|(_, pages)| *pages)));
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     (bytes >= LEAST && share >= PART_READ).then(|| Finding {
         subject: "write-once",

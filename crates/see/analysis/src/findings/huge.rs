@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Event, Fold};
 
 use crate::addresses::ProcessAddress;
 
-use super::{Finding, Seen, Stake, percent, size, total};
+use super::{Finding, Seen, Stake, percent, size};
 
 /// Less is not worth naming.
 const LEAST: u64 = 4 << 20;
@@ -76,6 +77,6 @@ impl Fold for BloatFold {
     }
 
     fn view(&self) -> Option<Bytes> {
-        (!self.0.is_empty()).then(|| Bytes(total(self.0.values().copied()).saturating_mul(4096)))
+        (!self.0.is_empty()).then(|| Bytes(sum(self.0.values().copied()).saturating_mul(4096)))
     }
 }

@@ -156,11 +156,6 @@ impl Seen<'_> {
     }
 }
 
-/// A sum that a damaged recording does not overflow.
-fn total(of: impl Iterator<Item = u64>) -> u64 {
-    of.fold(0, u64::saturating_add)
-}
-
 /// A size as a sentence has it.
 fn size(bytes: u64) -> String {
     Bytes(bytes).to_string().trim().to_owned()

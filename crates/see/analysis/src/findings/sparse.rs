@@ -1,9 +1,10 @@
 //! Who keeps pages resident: pages of which little is live, by who allocated that, and why memory did not fall.
 
 use pagemill_model::Bytes;
+use pagemill_model::sums::sum;
 use pagemill_model::units::counted;
 
-use super::{Finding, Seen, Stake, Untold, code, percent, size, time, total};
+use super::{Finding, Seen, Stake, Untold, code, percent, size, time};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     }
     let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
     let kept = heat.kept;
-    let all = total(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
+    let all = sum(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
     let part = |pages: u64| pages as f64 / all.max(1) as f64;
     // Memory that fell, and what fell with it.
     let fell = match kept.peak.0.saturating_sub(kept.live.0) {
@@ -44,8 +45,8 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if let Some(site) = heat.sparse.first() {
-        let pages = total(heat.sparse.iter().map(|site| site.pages));
-        let live = total(heat.sparse.iter().map(|site| site.live));
+        let pages = sum(heat.sparse.iter().map(|site| site.pages));
+        let live = sum(heat.sparse.iter().map(|site| site.live));
         let bytes = seen.bytes(pages).saturating_sub(live);
         let share = part(pages);
         if bytes >= LEAST && share >= PART {

@@ -10,7 +10,7 @@ use pagemill_model::{Bytes, Event, Fold, Nanos, Order};
 
 use super::{Score, together, unusable};
 
-use crate::sums::sum;
+use pagemill_model::sums::sum;
 
 /// Zones with less than this share of the memory of all are not in the score of all.
 const SMALL: f64 = 0.01;

@@ -10,7 +10,7 @@ use super::{HeatFold, LINES, Live, OBJECTS};
 use crate::addresses::ProcessAddress;
 use crate::objects::{Identity, Kind, Symbols};
 use crate::residency::{self, Kept, Resident, SparseSite};
-use crate::sums::{add, sum};
+use pagemill_model::sums::{add, sum};
 
 /// Objects of one name and kind as one, the busiest apart.
 struct Grouped {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::residency::{Kept, SparseSite};
-use crate::sums::add;
+use pagemill_model::sums::add;
 
 /// What happened in a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

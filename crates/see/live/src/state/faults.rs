@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use pagemill_analysis::faults::{Cause, FaultFold};
 use pagemill_analysis::latency::Histogram;
 use pagemill_model::recording::Meta;
+use pagemill_model::sums::{add, sum};
 use pagemill_model::{Event, Fault, Fold as _, Nanos};
 
 use super::history::History;
@@ -79,9 +80,7 @@ impl Faults {
                         rows.for_each(|(bucket, count)| bin.times.add(bucket, *count));
                     }
                     None => {
-                        let sum =
-                            counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
-                        bin.untimed = bin.untimed.saturating_add(sum);
+                        add(&mut bin.untimed, sum(counts.iter().copied()));
                     }
                 }
             }

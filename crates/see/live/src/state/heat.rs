@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_analysis::faults::label;
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Event, MappingSample, Nanos};
 
 /// Chunks that are told apart, over all processes.
@@ -344,9 +345,7 @@ impl Heat {
     pub fn anonymous(&self) -> Option<Anonymous> {
         let space = self.shown()?;
         let looked = space.mappings.values().filter(|mapping| mapping.rss.is_some());
-        let sum = |of: &dyn Fn(&Mapping) -> u64| {
-            looked.clone().fold(0, |sum: u64, mapping| sum.saturating_add(of(mapping)))
-        };
+        let sum = |of: &dyn Fn(&Mapping) -> u64| sum(looked.clone().map(of));
         (space.look > Nanos(0)).then(|| Anonymous {
             bytes: sum(&|mapping| mapping.anonymous),
             huge: sum(&|mapping| mapping.huge),
@@ -367,7 +366,7 @@ impl Region {
     /// Bytes that were seen touched in the last `length`.
     pub fn touched_within(&self, length: Nanos, now: Nanos) -> u64 {
         let warm = self.chunks.iter().filter(|(time, _)| now.since(*time) <= length);
-        warm.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes)).min(self.bytes)
+        sum(warm.map(|(_, bytes)| *bytes)).min(self.bytes)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use pagemill_analysis::fragmentation::timeline::FragView;
 use pagemill_model::frag::FragSample;
+use pagemill_model::sums::sum;
 use pagemill_model::{Event, Nanos};
 
 use super::history::History;
@@ -46,7 +47,7 @@ impl Machine {
             Some(pagemill_analysis::fragmentation::free_pages(blocks))
         };
         let all: Vec<u64> = self.look.iter().filter_map(free).collect();
-        (!all.is_empty()).then(|| all.into_iter().fold(0, u64::saturating_add))
+        (!all.is_empty()).then(|| sum(all))
     }
 
     /// Free blocks that hold a huge page.
@@ -55,11 +56,9 @@ impl Machine {
             let blocks = zone.free_blocks.as_deref().unwrap_or_default();
             // A block of each order above holds two of the one below.
             let large = blocks.iter().skip(FragView::ORDER).enumerate();
-            large.fold(0_u64, |sum, (above, count)| {
-                sum.saturating_add(count.saturating_mul(1_u64 << above.min(32)))
-            })
+            sum(large.map(|(above, count)| count.saturating_mul(1_u64 << above.min(32))))
         };
-        self.look.iter().fold(0, |sum: u64, zone| sum.saturating_add(of(zone)))
+        sum(self.look.iter().map(of))
     }
 }
 

@@ -7,6 +7,7 @@ use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::cgroup::Group;
 use pagemill_kernel::psi::{self, Resource};
 use pagemill_kernel::{Linux, page_size};
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Nanos, Order};
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::exposition::{Buckets, Exposition, Metric, labels};
@@ -116,7 +117,7 @@ fn of_faults(page: &mut Exposition, looks: &[Look], of: &dyn Fn(&Look) -> String
 fn buckets(times: &Histogram) -> Buckets {
     let upto = UPTO.map(|end| {
         let below = times.buckets().take_while(|(low, _)| low.seconds() < end);
-        (end, below.fold(0_u64, |sum, (_, count)| sum.saturating_add(count)))
+        (end, sum(below.map(|(_, count)| count)))
     });
     Buckets { upto: upto.to_vec(), sum: times.sum().seconds(), count: times.total() }
 }

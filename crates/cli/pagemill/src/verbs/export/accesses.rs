@@ -13,6 +13,7 @@ use pagemill_analysis::objects::{KERNEL, Names};
 use pagemill_model::dataset::FileWriter;
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Reader;
+use pagemill_model::sums::sum;
 use pagemill_model::{Access, Event, NamedAccess, Nanos, Source as _};
 use serde_json::{Map, Value, json};
 
@@ -401,7 +402,7 @@ impl<W: Write> Writing for Perfetto<W> {
             Event::FaultCounts(row) => {
                 let name = Category::of(Flags(row.flags.unwrap_or(0)), true).name();
                 let counts = row.counts.iter().flatten();
-                let faults = counts.fold(0, |sum: u64, count| sum.saturating_add(*count));
+                let faults = sum(counts.copied());
                 self.put(&json!({
                     "name": format!("page faults, {name}"), "ph": "C", "ts": at, "pid": 0, "args": { "faults": faults },
                 }))?;

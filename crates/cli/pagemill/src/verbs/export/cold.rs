@@ -6,6 +6,7 @@ use anyhow::Result;
 use pagemill_analysis::cold_stacks::{ColdStack, ends, numbered, stacks};
 use pagemill_analysis::heat::HeatView;
 use pagemill_model::Nanos;
+use pagemill_model::sums::sum;
 use serde_json::{Value, json};
 
 use super::Format;
@@ -71,7 +72,7 @@ fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
         };
         json!({
             "type": "sampled", "name": name, "unit": "bytes", "startValue": 0,
-            "endValue": weights.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)),
+            "endValue": sum(weights.iter().copied()),
             "samples": with().map(|(_, frames)| frames).collect::<Vec<_>>(), "weights": weights,
         })
     };

@@ -1,12 +1,12 @@
 //! Sums of what a file says: they stop at the largest number, since a file may say anything.
 
 /// Adds to a sum.
-pub(crate) fn add(sum: &mut u64, more: u64) {
+pub fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }
 
 /// The sum of all of these.
-pub(crate) fn sum(of: impl IntoIterator<Item = u64>) -> u64 {
+pub fn sum(of: impl IntoIterator<Item = u64>) -> u64 {
     of.into_iter().fold(0, u64::saturating_add)
 }
 
