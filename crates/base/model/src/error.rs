@@ -25,13 +25,28 @@ pub enum Kind {
 }
 
 /// An error with what failed, on what, and why.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug)]
 pub struct Error {
     kind: Kind,
     message: String,
-    #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// With what it came from in the alternate form (`{:#}`).
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.source {
+            Some(source) if f.alternate() => write!(f, ": {source}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
 }
 
 impl Error {
@@ -59,3 +74,16 @@ impl Error {
 
 /// The result of reading or writing a recording.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full disk was "cannot write PART" and no more.
+    #[test]
+    fn an_error_says_why_where_that_is_asked_for() {
+        let full = Error::io("write", Path::new("part"), io::Error::from_raw_os_error(28));
+        assert_eq!(full.to_string(), "cannot write part");
+        assert!(format!("{full:#}").contains("cannot write part: No space left on device"));
+    }
+}
