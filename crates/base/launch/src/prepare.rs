@@ -47,15 +47,25 @@ fn preloaded(command: &[OsString], find: impl Fn() -> Result<PathBuf>) -> Result
         Prepared::Ready(command, path) => (path, command),
         refused => return Ok(refused),
     };
-    if let Verdict::Refused(refusal) = program::inspect(&path, search.as_deref()).verdict {
-        let (path, program::Refusal { reason, way, .. }) = (path.display(), &refusal);
+    let wrapped = program::inspect_wrapped(&path, search.as_deref());
+    let is_wrapper = wrapped.executes.is_some();
+    if let Verdict::Refused(refusal) = &wrapped.verdict {
+        let (path, program::Refusal { reason, way, .. }) = (path.display(), refusal);
         let code = refusal.exit_code();
-        if code == 125 {
+        if let Some(program) = &wrapped.executes {
+            // What the script itself does is on the heap, and it may execute something else.
+            eprintln!(
+                "pagemill: {path} executes {}, which cannot use the preload library: {reason} ({way})",
+                program.display()
+            );
+        } else if code == 125 {
             eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
         } else {
             eprintln!("pagemill: cannot run {path}: {reason} ({way})");
         }
-        return Ok(Prepared::Refused(Exit::Code(code)));
+        if !is_wrapper {
+            return Ok(Prepared::Refused(Exit::Code(code)));
+        }
     }
     let library = find()?;
     plain.env("LD_PRELOAD", library::preload(&library, env::var_os("LD_PRELOAD").as_deref()));

@@ -187,6 +187,65 @@ pub fn inspect(path: &Path, search: Option<&OsStr>) -> Inspection {
     Inspection { chain, verdict }
 }
 
+/// Shells by the names of their files.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ksh", "mksh", "zsh", "busybox"];
+
+/// What a program runs: of a shell script that executes a program at last, as wrappers do, that program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrapped {
+    /// All files on the way, each followed by its interpreters.
+    pub chain: Vec<PathBuf>,
+    /// The program that a script executes at last.
+    pub executes: Option<PathBuf>,
+    /// On the last program that is known.
+    pub verdict: Verdict,
+    /// Whether the last one that is known is a script that does not say what it executes.
+    pub is_open: bool,
+}
+
+/// Inspects the program at `path`, and what shell scripts execute, script by script.
+pub fn inspect_wrapped(path: &Path, search: Option<&OsStr>) -> Wrapped {
+    let Inspection { mut chain, mut verdict } = inspect(path, search);
+    let (mut executes, mut last): (Option<PathBuf>, _) = (None, chain.clone());
+    let mut is_open = false;
+    for _ in 0..DEEPEST_SCRIPT {
+        let is_shell = |file: &PathBuf| SHELLS.iter().any(|shell| file.ends_with(shell));
+        is_open = verdict == Verdict::Fits && last.len() > 1 && last.last().is_some_and(is_shell);
+        let Some(next) =
+            last.first().filter(|_| is_open).and_then(|file| executed_by(file, search))
+        else {
+            break;
+        };
+        let inner = inspect(&next, search);
+        (verdict, last) = (inner.verdict, inner.chain);
+        chain.extend_from_slice(&last);
+        executes = Some(next);
+    }
+    Wrapped { chain, executes, verdict, is_open }
+}
+
+/// The last program that a shell script executes (`exec`), if it says so in plain words.
+fn executed_by(script: &Path, search: Option<&OsStr>) -> Option<PathBuf> {
+    const MOST: u64 = 1 << 18;
+    let mut bytes = Vec::new();
+    fs::File::open(script).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    // A line that executes something: what, if that is in plain words.
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "exec").skip(1);
+        let word = words.find(|word| !word.starts_with('-'))?.trim_matches(['"', '\'', ';']);
+        if word.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(['<', '>']) {
+            return None;
+        }
+        let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+        // What is relative is so to who knows where.
+        let known = word.chars().all(plain) && (word.starts_with('/') || !word.contains('/'));
+        Some(Some(word).filter(|_| known).and_then(|word| find(OsStr::new(word), search).ok()))
+    };
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter_map(of_line).next_back()?
+}
+
 /// What one file says.
 enum FileKind {
     Verdict(Verdict),

@@ -201,10 +201,18 @@ fn a_wrapper_is_judged_by_what_it_executes_and_a_script_that_does_not_say_by_not
     let executes = |program: &std::path::Path| {
         format!("# exec /bin/true\nexec \"{}\" \"$@\"", program.display())
     };
+    let of = |name: &str| executes(&directory.path().join(name));
     for (name, text, status, kind) in [
         ("wraps-bundled", executes(&bundled), "missing", Value::from("bundled-allocator")),
         ("wraps-plain", executes(&plain), "ok", Value::Null),
         ("says-nothing", "\"$BROWSER\" \"$@\"".to_owned(), "degraded", Value::from("script")),
+        // A script that executes a script was as good as a shell.
+        ("wraps-a-wrapper", of("wraps-bundled"), "missing", Value::from("bundled-allocator")),
+        ("wraps-it-again", of("wraps-a-wrapper"), "missing", Value::from("bundled-allocator")),
+        ("wraps-the-plain-one", of("wraps-plain"), "ok", Value::Null),
+        ("wraps-what-says-nothing", of("says-nothing"), "degraded", Value::from("script")),
+        ("wraps-itself", of("wraps-itself"), "degraded", Value::from("script")),
+        ("by-name", "exec 3>&1\nexec true".to_owned(), "ok", Value::Null),
     ] {
         let script = directory.path().join(name);
         fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -215,6 +223,11 @@ fn a_wrapper_is_judged_by_what_it_executes_and_a_script_that_does_not_say_by_not
             (Some(status), &kind),
             "{program}"
         );
+        if kind == "bundled-allocator" {
+            let run = pagemill_with(&["run", "--", script.to_str().unwrap()]);
+            let advice = format!("executes {}, which cannot use", bundled.display());
+            assert!(run.err.contains(&advice), "{name}: {run:?}");
+        }
     }
 }
 

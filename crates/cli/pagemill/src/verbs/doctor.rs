@@ -2,8 +2,7 @@
 //! is missing. Also: whether preloading can work in a given program.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 use pagemill_control::capability::{self, Row, Status};
 use pagemill_launch::exit::Exit;
-use pagemill_launch::program::{self, NoProgram, Verdict};
+use pagemill_launch::program::{self, NoProgram, Verdict, Wrapped};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,75 +108,40 @@ fn program_row(name: &OsStr) -> ProgramRow {
             return row;
         }
     };
-    let inspection = program::inspect(&path, search.as_deref());
-    row.chain = inspection.chain;
-    match inspection.verdict {
-        Verdict::Fits
-            if row.chain.last().is_some_and(|last| row.chain.len() > 1 && is_shell(last)) =>
-        {
-            of_what_a_script_executes(&path, search.as_deref(), &mut row);
-        }
+    let Wrapped { chain, executes, verdict, is_open } =
+        program::inspect_wrapped(&path, search.as_deref());
+    row.chain = chain;
+    let executes = executes.map(|program| program.display().to_string());
+    let of_it =
+        executes.as_ref().map_or(String::new(), |program| format!("it executes {program}: "));
+    (row.status, row.kind, row.finding, row.fix) = match verdict {
+        Verdict::Fits if is_open => (
+            Status::Degraded,
+            Some("script"),
+            format!(
+                "{of_it}the heap can be preloaded into the shell that runs it; what that starts is not known"
+            ),
+            Some("ask for the programs that it starts: pagemill doctor -- PROGRAM".to_owned()),
+        ),
         Verdict::Fits => {
-            (row.status, row.finding) = (Status::Ok, "the heap can be preloaded".to_owned());
+            let also = executes.map(|program| format!(", also into {program}, which it executes"));
+            let finding = format!("the heap can be preloaded{}", also.unwrap_or_default());
+            (Status::Ok, None, finding, None)
         }
-        Verdict::Unknown(why) => {
-            (row.status, row.kind, row.finding) = (Status::Degraded, Some("unreadable"), why);
-            row.fix = Some("run doctor as a user who may read the file".to_owned());
-        }
-        Verdict::Refused(refusal) => {
-            (row.kind, row.finding, row.fix) =
-                (Some(refusal.kind), refusal.reason, Some(refusal.way));
-        }
-    }
+        Verdict::Unknown(why) => (
+            Status::Degraded,
+            Some("unreadable"),
+            format!("{of_it}{why}"),
+            Some("run doctor as a user who may read the file".to_owned()),
+        ),
+        Verdict::Refused(refusal) => (
+            Status::Missing,
+            Some(refusal.kind),
+            format!("{of_it}{}", refusal.reason),
+            Some(refusal.way),
+        ),
+    };
     row
-}
-
-fn is_shell(path: &Path) -> bool {
-    const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ksh", "mksh", "zsh", "busybox"];
-    path.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
-}
-
-/// Wrappers of programs are shell scripts that execute them at last.
-fn of_what_a_script_executes(script: &Path, search: Option<&OsStr>, row: &mut ProgramRow) {
-    row.status = Status::Degraded;
-    row.kind = Some("script");
-    let Some(program) = executed_by(script) else {
-        row.finding =
-            "the heap can be preloaded into the shell that runs it; what that starts is not known"
-                .into();
-        row.fix = Some("ask for the programs that it starts: pagemill doctor -- PROGRAM".into());
-        return;
-    };
-    let inspection = program::inspect(&program, search);
-    row.chain.extend(inspection.chain);
-    let name = program.display();
-    match inspection.verdict {
-        Verdict::Fits => {
-            row.finding = format!("the heap can be preloaded, also into {name}, which it executes");
-            (row.status, row.kind) = (Status::Ok, None);
-        }
-        Verdict::Unknown(why) => row.finding = format!("it executes {name}: {why}"),
-        Verdict::Refused(refusal) => {
-            (row.status, row.kind) = (Status::Missing, Some(refusal.kind));
-            row.finding = format!("it executes {name}: {}", refusal.reason);
-            row.fix = Some(refusal.way);
-        }
-    }
-}
-
-/// The last program that a shell script executes (`exec`) by its whole path, if it says so in plain words.
-fn executed_by(script: &Path) -> Option<PathBuf> {
-    const MOST: u64 = 1 << 18;
-    let mut bytes = Vec::new();
-    std::fs::File::open(script).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let of_line = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| *word != "exec").skip(1);
-        let word = words.find(|word| !word.starts_with('-'))?.trim_matches(['"', '\'']);
-        let path = PathBuf::from(word);
-        (path.is_absolute() && path.is_file()).then_some(path)
-    };
-    text.lines().filter(|line| !line.trim_start().starts_with('#')).filter_map(of_line).next_back()
 }
 
 fn print(answer: &Answer) {
