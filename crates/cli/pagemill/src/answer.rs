@@ -43,7 +43,7 @@ pub const LAYOUTS: [(&str, u64, &str); 28] = [
 ];
 
 const REPORT: &str =
-    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,last";
+    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,view";
 
 /// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
 pub fn named(layout: &str, value: Value) -> Value {
@@ -94,23 +94,27 @@ fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String
     let at = |name: &str| {
         name.split('.').filter(|part| !part.is_empty()).try_fold(answer, |at, part| at.get(part))
     };
-    let found = if table.is_empty() {
-        let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., own)| own);
-        own.split(',')
-            .map(at)
-            .find(|found| found.is_some_and(|at| !at.is_null()))
-            .unwrap_or(Some(answer))
-    } else {
-        at(table)
-    };
+    let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., own)| own);
+    let own = own.split(',').filter(|name| at(name).is_some_and(is_told));
+    let table = if table.is_empty() { own.clone().next().unwrap_or_default() } else { table };
+    let found = at(table);
     let rows = found.map(rows).unwrap_or_default();
-    if rows.is_empty() && !found.is_some_and(Value::is_array) {
+    let others = || {
         let mut names = Vec::new();
         tables(answer, "", &mut names);
-        bail!("{layout} has no table {table:?}; --csv= takes one of: {}", names.join(", "));
+        names.retain(|name| name != table);
+        names.join(", ")
+    };
+    if rows.is_empty() && !found.is_some_and(Value::is_array) {
+        bail!("{layout} has no table {table:?}; --csv= takes one of: {}", others());
     }
+    // Data goes to standard output, and that there is none, or more, is no data.
     if rows.is_empty() {
+        eprintln!("pagemill: {table} has no rows (--csv= takes also: {})", others());
         return Ok(String::new());
+    }
+    if header && own.count() > 1 {
+        eprintln!("pagemill: this is {table} (--csv= takes also: {})", others());
     }
     let mut columns: Vec<&str> = Vec::new();
     for (column, _) in rows.iter().flatten() {
@@ -129,6 +133,12 @@ fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String
         writer.write_record(columns.iter().map(cell))?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+/// Whether there is something in a main table.
+fn is_told(table: &Value) -> bool {
+    // Samples of memory there are in any number.
+    !table.is_null() && table.get("samples") != Some(&json!(0))
 }
 
 type Row = Vec<(String, String)>;
@@ -221,6 +231,10 @@ mod tests {
         // An empty table was a line with two quotation marks.
         let none = json!({ "zones": [] });
         assert_eq!(csv("frag-show", &none, "", true).unwrap(), "");
+        // A recording of a heap was its last sample, which the text does not have.
+        let heap =
+            json!({ "view": { "pss_bytes": { "peak": 7 }, "samples": 3 }, "last": { "x": 1 } });
+        assert_eq!(csv("report", &heap, "", true).unwrap(), "pss_bytes.peak,samples\n7,3\n");
         // A dry run has no steps.
         let dry = json!({ "order": 9, "layout": "frag-compact" });
         assert_eq!(csv("frag-compact", &dry, "", true).unwrap(), "layout,order\nfrag-compact,9\n");
