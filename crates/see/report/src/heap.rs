@@ -64,6 +64,18 @@ pub fn waiting_for_ksmd(sample: &HeapSample, page_size: u64) -> Option<u64> {
     Some(pending.min(in_groups.saturating_sub(sample.ksm_merging_pages.unwrap_or(0))))
 }
 
+/// The back end in force, and why none is, if so.
+pub fn back_end(sample: &HeapSample) -> String {
+    let name = sample.backend.as_deref().unwrap_or("unknown");
+    let why = match (name, sample.config.as_deref()) {
+        ("none", Some(config)) if !config.ends_with('y') => " (it does not compact)",
+        ("none", _) if sample.degraded.unwrap_or(0) != 0 => " (see degraded, below)",
+        ("none", _) => " (asked for, or none was needed yet)",
+        _ => "",
+    };
+    format!("{name}{why}")
+}
+
 /// How many mappings the heap may hold, and whether that is what keeps it from merging more; `None`
 /// where the back end holds none.
 pub fn mapping_bound(sample: &HeapSample) -> Option<String> {

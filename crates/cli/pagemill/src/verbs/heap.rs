@@ -243,10 +243,9 @@ impl Frame<'_> {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
         let heap = match sample.live {
             Some(_) => format!(
-                "configuration {}, back end {}{}, barrier {}",
+                "configuration {}, back end {}, barrier {}",
                 word(&sample.config),
-                word(&sample.backend),
-                self.why_none(),
+                heap_report::back_end(sample),
                 word(&sample.barrier)
             ),
             None => "the heap has not started".to_owned(),
@@ -293,17 +292,6 @@ impl Frame<'_> {
             }
         }
         out
-    }
-
-    /// Why no back end is in force, if so.
-    fn why_none(&self) -> &'static str {
-        let sample = self.sample;
-        match (sample.backend.as_deref(), sample.config.as_deref()) {
-            (Some("none"), Some(config)) if !config.ends_with('y') => " (it does not compact)",
-            (Some("none"), _) if sample.degraded.unwrap_or(0) != 0 => " (see degraded, below)",
-            (Some("none"), _) => " (asked for, or none was needed yet)",
-            _ => "",
-        }
     }
 
     fn heap_rows(&self) -> Vec<Vec<String>> {

@@ -39,8 +39,8 @@ impl Section for HeapView {
         let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
         let last = self.last.iter().filter(|last| last.live.is_some());
         let line = last.map(|last| {
-            let (config, backend) = (word(&last.config), word(&last.backend));
-            ("heap", format!("{config}, back end {backend}, barrier {}", word(&last.barrier)))
+            let (config, back_end) = (word(&last.config), heap_report::back_end(last));
+            ("heap", format!("{config}, back end {back_end}, barrier {}", word(&last.barrier)))
         });
         line.collect()
     }
