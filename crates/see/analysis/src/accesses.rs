@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use pagemill_model::fault::Flags;
+use pagemill_model::sums::{add, sum};
 use pagemill_model::{Access, Event, Fold, Nanos, Touched};
 use rangemap::RangeMap;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,9 @@ pub struct AccessView {
     pub threads: Vec<(u64, Counts)>,
     /// Pages that may be in an interval without having been touched in it.
     pub kept: u64,
+    /// Accesses that no mapping and no thread has, for they are to more pages than are told apart.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// What nothing is known of.
@@ -72,11 +76,16 @@ pub struct AccessFold {
     working_set: Vec<(f64, u64)>,
     lengths: Vec<u64>,
     kept: u64,
+    /// Pages that are told apart, of all accesses and of all threads.
+    most: usize,
+    /// Those of threads so far.
+    by_threads: usize,
+    left_out: u64,
 }
 
 impl AccessFold {
-    /// Nothing yet. `started` is when the recording began, `page` the bytes of a page.
-    pub fn new(started: Nanos, page: u64) -> Self {
+    /// Nothing yet. `started` is when the recording began, `page` the bytes of a page; `most` pages are told apart.
+    pub fn new(started: Nanos, page: u64, most: usize) -> Self {
         Self {
             started,
             page: page.max(1),
@@ -87,6 +96,9 @@ impl AccessFold {
             working_set: Vec::new(),
             lengths: Vec::new(),
             kept: 0,
+            most,
+            by_threads: 0,
+            left_out: 0,
         }
     }
 
@@ -94,9 +106,8 @@ impl AccessFold {
         let pid = row.pid.unwrap_or(0);
         let page = self.page;
         let of_process = self.touched.entry(pid).or_default();
-        let mut size: u64 = 0;
+        let size = sum(runs(&row.starts, &row.pages, page).map(|run| run.end - run.start));
         for run in runs(&row.starts, &row.pages, page) {
-            size = size.saturating_add(run.end - run.start);
             let fresh: Vec<_> = of_process.gaps(&run).collect();
             fresh.into_iter().for_each(|gap| of_process.insert(gap, false));
         }
@@ -105,7 +116,7 @@ impl AccessFold {
         }
         self.lengths.push(row.time.since(row.began.unwrap_or(row.time)).0);
         self.working_set.push((row.time.since(self.started).0 as f64 / 1e9, size));
-        self.kept = self.kept.saturating_add(row.kept.unwrap_or(0));
+        add(&mut self.kept, row.kept.unwrap_or(0));
     }
 
     fn access(&mut self, row: &Access) {
@@ -120,10 +131,20 @@ impl AccessFold {
             ..Counts::default()
         };
         let number = row.address.unwrap_or(0) / self.page;
-        self.accesses.entry(ProcessPage::new(row.pid.unwrap_or(0), number)).or_default().add(one);
+        let page = ProcessPage::new(row.pid.unwrap_or(0), number);
+        if self.accesses.len().max(self.by_threads) >= self.most
+            && !self.accesses.contains_key(&page)
+        {
+            return add(&mut self.left_out, count);
+        }
+        self.accesses.entry(page).or_default().add(one);
         let (counts, pages) = self.threads.of(row.tid.unwrap_or(0));
         counts.add(one);
-        counts.pages = counts.pages.saturating_add(pages.insert(number, ()).is_none().into());
+        if self.by_threads < self.most || pages.contains_key(&number) {
+            let new = pages.insert(number, ()).is_none();
+            add(&mut counts.pages, new.into());
+            self.by_threads += usize::from(new);
+        }
     }
 
     fn name(&self, pid: u64, address: u64) -> String {
@@ -142,7 +163,7 @@ impl Counts {
             (&mut self.in_kernel, other.in_kernel),
         ];
         for (sum, more) in sums {
-            *sum = sum.saturating_add(more);
+            add(sum, more);
         }
     }
 }
@@ -200,6 +221,7 @@ impl Fold for AccessFold {
             mappings,
             threads,
             kept: self.kept,
+            left_out: self.left_out,
         }
     }
 }
@@ -211,14 +233,14 @@ mod tests {
     use super::*;
 
     fn fold(events: Vec<Event>) -> AccessView {
-        let mut fold = AccessFold::new(Nanos(0), 4096);
+        let mut fold = AccessFold::new(Nanos(0), 4096, 100);
         events.iter().for_each(|event| fold.event(event));
         fold.view()
     }
 
     #[test]
     fn what_lies_beside_a_newer_mapping_keeps_its_name() {
-        let mut fold = AccessFold::new(Nanos(0), 4096);
+        let mut fold = AccessFold::new(Nanos(0), 4096, 100);
         let mut lay = |start, end, name: &str| {
             fold.event(&Event::Mapping(Box::new(MappingSample {
                 pid: Some(7),
@@ -275,6 +297,21 @@ mod tests {
         assert_eq!((view.total.accesses, view.kept), (u64::MAX, u64::MAX));
         let heap = view.mappings.iter().find(|one| one.0 == "[heap]").map(|one| one.1.pages);
         assert_eq!(heap, Some((1 << 45) - 2));
+    }
+
+    /// A table of pages without a bound took what memory there was.
+    #[test]
+    fn accesses_to_more_pages_than_are_told_apart_are_counted_as_left_out() {
+        let mut fold = AccessFold::new(Nanos(0), 4096, 3);
+        for (tid, page) in [(1, 1), (1, 2), (2, 3), (2, 4), (1, 5), (1, 2), (1, 3), (2, 6)] {
+            let (tid, address, count) = (Some(tid), Some(page << 12), Some(10));
+            let row = Access { tid, address, count, ..Access::default() };
+            fold.event(&Event::Access(Box::new(row)));
+        }
+        let view = fold.view();
+        assert_eq!((view.total.pages, view.total.accesses, view.left_out), (3, 50, 30));
+        let threads: Vec<_> = view.threads.iter().map(|(_, of)| (of.accesses, of.pages)).collect();
+        assert_eq!(threads, [(40, 2), (10, 1)]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn findings_of(events: &[Event]) -> Vec<Finding> {
 
 fn conclusions_of(events: &[Event], setup: &AccessSetup, meta: Option<&Meta>) -> Conclusions {
     let mut heat = HeatFold::new(Nanos(0), PAGE, true, Bounds::default(), One);
-    let mut accesses = AccessFold::new(Nanos(0), PAGE);
+    let mut accesses = AccessFold::new(Nanos(0), PAGE, 1 << 20);
     for event in events {
         heat.event(event);
         accesses.event(event);

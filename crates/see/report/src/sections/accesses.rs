@@ -203,13 +203,7 @@ impl Section for Accesses {
                 counted(view.kept, "page", "pages")
             ));
         }
-        if self.heat.left_out > 0 {
-            out.push_str(&format!(
-                "in none of the objects above: {} of intervals, or accesses; there are more than a machine with this much \
-                 memory looks at\n",
-                counted(self.heat.left_out, "page", "pages")
-            ));
-        }
+        out.push_str(&self.left_out());
         if setup.lost > 0 {
             let rest = if view.intervals > 0 { "; the pages are complete" } else { "" };
             out.push_str(&format!("{} accesses were lost{rest}\n", setup.lost));
@@ -275,6 +269,7 @@ impl Section for Accesses {
             "lines": lines.collect::<Vec<_>>(),
             "in_objects": self.heat.in_objects,
             "left_out_pages": self.heat.left_out,
+            "left_out_accesses": self.view.left_out,
             "intervals": self.view.intervals,
             "interval_ns": spread(&self.view.lengths).map(|[least, median, most]| json!({
                 "asked": self.setup.interval, "least": least, "median": median, "most": most,
@@ -324,6 +319,26 @@ impl Section for Accesses {
 }
 
 impl Accesses {
+    /// What is in none of the tables, for there is more than is told apart.
+    fn left_out(&self) -> String {
+        let mut out = String::new();
+        if self.heat.left_out > 0 {
+            out.push_str(&format!(
+                "in none of the objects above: {} of intervals, or accesses; there are more than a machine with this much \
+                 memory looks at\n",
+                counted(self.heat.left_out, "page", "pages")
+            ));
+        }
+        if self.view.left_out > 0 {
+            out.push_str(&format!(
+                "of no mapping and thread above: {}; they are to more pages than a machine with this much memory tells \
+                 apart\n",
+                counted(self.view.left_out, "access", "accesses")
+            ));
+        }
+        out
+    }
+
     /// Objects: what they are, who uses them, and when.
     fn objects_over_time(&self) -> String {
         let heat = &self.heat;
