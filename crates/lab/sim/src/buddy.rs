@@ -80,6 +80,8 @@ pub struct Compaction {
     pub scanned: u64,
     /// Pages that the free scanner passed.
     pub free_scanned: u64,
+    /// Blocks that either looked at: what it takes to simulate it.
+    pub blocks: u64,
     /// Whether a block of the order asked for is free now. Without an order: whether the scanners
     /// met.
     pub complete: bool,
@@ -240,6 +242,7 @@ impl Buddy {
             // Listed first: what moves away leaves blocks that join the free ones around them.
             for block in self.blocks(Block { start: lower << MAX_ORDER, order: MAX_ORDER }) {
                 done.scanned += u64::from(block.pages());
+                done.blocks += 1;
                 let movable = match self.pages[block.start as usize] {
                     Page::Used(_, mobility) => mobility == Mobility::Movable,
                     Page::Free(..) | Page::Isolated(_) | Page::Inside => false,
@@ -256,7 +259,7 @@ impl Buddy {
                     }
                     upper -= 1;
                     done.free_scanned += 1 << MAX_ORDER;
-                    self.isolate(upper, &mut targets);
+                    done.blocks += self.isolate(upper, &mut targets);
                 };
                 self.pages[target.start as usize] = Page::Used(block.order, Mobility::Movable);
                 done.migrated += u64::from(block.pages());
@@ -365,10 +368,10 @@ impl Buddy {
         self.push(block, side);
     }
 
-    /// Takes the free blocks of a region, smaller than a pageblock, out of the lists.
-    fn isolate(&mut self, region: u32, targets: &mut Targets) {
-        let region = Block { start: region << MAX_ORDER, order: MAX_ORDER };
-        for block in self.blocks(region).into_iter().rev() {
+    /// Takes the free blocks of a region, smaller than a pageblock, out of the lists; how many it has.
+    fn isolate(&mut self, region: u32, targets: &mut Targets) -> u64 {
+        let blocks = self.blocks(Block { start: region << MAX_ORDER, order: MAX_ORDER });
+        for &block in blocks.iter().rev() {
             let free = matches!(self.pages[block.start as usize], Page::Free(..));
             if free && block.order < PAGEBLOCK_ORDER {
                 self.unlink(block);
@@ -376,6 +379,7 @@ impl Buddy {
                 targets.put(block);
             }
         }
+        blocks.len() as u64
     }
 
     /// Makes a block the newest of a list.

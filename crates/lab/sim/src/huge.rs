@@ -37,6 +37,7 @@ use crate::buddy::{Block, Buddy, Mobility, PAGEBLOCK_ORDER};
 use crate::tlb::{Config as TlbConfig, Tlb};
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::random::Random;
+use pagemill_model::sums::sum;
 
 /// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts
 /// takes is not known.
@@ -255,6 +256,8 @@ struct Machine {
     course: Course,
     looks: u64,
     outcome: Outcome,
+    /// Steps that may still be simulated.
+    left: u64,
 }
 
 /// What a program grows by between two looks of who measures, regions.
@@ -264,9 +267,17 @@ impl Setup {
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> Outcome {
+        self.run_within(u64::MAX).unwrap_or_default()
+    }
+
+    /// Runs it if that takes no more than so many steps: reads, looks of the helper at a region and of compaction at a
+    /// block. A recording may ask for any number of them.
+    #[must_use]
+    pub fn run_within(&self, steps: u64) -> Option<Outcome> {
         let mut machine = Machine::new(self);
+        machine.left = steps;
         machine.program();
-        machine.end()
+        (machine.left > 0).then(|| machine.end())
     }
 }
 
@@ -293,7 +304,7 @@ impl Machine {
             }
         }
         let count = setup.workload.pages.div_ceil(PER_HUGE) as usize;
-        let own = setup.workload.own.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
+        let own = sum(setup.workload.own.iter().copied());
         Self {
             owners: vec![None; zone.pages() as usize],
             heap: Arc::new(Mapping {
@@ -322,6 +333,7 @@ impl Machine {
             faults: Vec::new(),
             course: Course::new(Trials::default()),
             looks: 0,
+            left: u64::MAX,
             outcome: Outcome { walk_ps: vec![0; count], ..Outcome::default() },
             setup: setup.clone(),
         }
@@ -333,6 +345,9 @@ impl Machine {
         let own = std::mem::take(&mut self.setup.workload.own);
         let (each, after) = (self.setup.workload.reads_per_touch, self.setup.workload.reads_after);
         for (at, page) in touches.iter().enumerate() {
+            if self.left == 0 {
+                return;
+            }
             self.touch(*page);
             for _ in 0..each {
                 self.read(&touches[..=at], &mut random);
@@ -359,6 +374,7 @@ impl Machine {
 
     /// Looks a page up that is read so many times by many reads like it; what the walks take.
     fn walk(&mut self, page: u64, reads: u64) -> u64 {
+        self.take(1);
         let region = (page / PER_HUGE) as usize;
         let walk = reads * self.tlb.look_up(page, self.regions[region].huge.is_some());
         self.regions[region].read += reads;
@@ -391,10 +407,15 @@ impl Machine {
             self.now_ps = self.now_ps.max(then);
             left -= step;
             self.helper(last);
-            if left == 0 {
+            if left == 0 || self.left == 0 {
                 return;
             }
         }
+    }
+
+    /// Takes steps of those that may be simulated.
+    fn take(&mut self, steps: u64) {
+        self.left = self.left.saturating_sub(steps);
     }
 
     /// Whether a huge page fits a region.
@@ -497,6 +518,7 @@ impl Machine {
                 owners[to.start as usize] = Some((at, inside));
             }
         });
+        self.take(done.blocks);
         let scanned = done.scanned + done.free_scanned;
         let waited = self.setup.attempt + done.migrated * MOVE_NS + scanned * SCANNED_NS;
         self.stall_ns = (self.stall_ns.0 + waited, self.stall_ns.1 + 1);
@@ -570,6 +592,7 @@ impl Machine {
     fn try_growth(&mut self, at: usize) {
         let Some(tries) = self.setup.policy.tries() else { return };
         self.looks += 1;
+        self.take(self.regions.len() as u64);
         let grown = self.regions.iter().filter(|region| region.count() > 0).count() as u64;
         let now = Counters {
             grown: grown * HUGE,
@@ -597,6 +620,7 @@ impl Machine {
 
     /// The helper, beside the program: works while its clock is behind the program's.
     fn helper(&mut self, page: u64) {
+        self.take(WINDOW);
         let now = self.now_ps / 1000;
         let at = (page / PER_HUGE) as usize;
         if page.is_multiple_of(PER_HUGE / 4) {
@@ -628,6 +652,8 @@ impl Machine {
         }
         if now >= self.next_scan && self.helper_ns <= now {
             self.next_scan = now + SCAN_NS;
+            // Bloat, reads, and what it may collapse.
+            self.take(3 * self.regions.len() as u64);
             self.outcome.bloat = self.bloat();
             for _ in 0..SCAN_REGIONS.min(self.regions.len()) {
                 self.hand = (self.hand + 1) % self.regions.len();

@@ -2,9 +2,11 @@
 //!
 //! Always true: every decision is in one row; rows are in the order in which their first decision was made.
 
+use std::collections::HashMap;
+
 use pagemill_model::{Bytes, Event, Fold, HugeDecision, Nanos};
 
-use crate::sums::add;
+use pagemill_model::sums::add;
 
 /// Decisions that are alike.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,6 +47,8 @@ fn without_addresses(outcome: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct DecisionFold {
     rows: Vec<Decided>,
+    /// Where a row is, by policy, moment, section, action, what was turned down, and outcome.
+    alike: HashMap<([Option<String>; 5], String), usize>,
     began: Option<Nanos>,
 }
 
@@ -63,12 +67,9 @@ impl DecisionFold {
             first: at,
             ..Decided::default()
         };
-        let alike = |known: &Decided| {
-            (&known.policy, &known.moment, &known.section, &known.action)
-                == (&new.policy, &new.moment, &new.section, &new.action)
-                && (&known.weighed, &known.outcome) == (&new.weighed, &new.outcome)
-        };
-        let found = self.rows.iter().position(alike).unwrap_or_else(|| {
+        let words = [&row.policy, &row.moment, &row.section, &row.action, &row.weighed];
+        let alike = (words.map(Clone::clone), new.outcome.clone());
+        let found = *self.alike.entry(alike).or_insert_with(|| {
             self.rows.push(new);
             self.rows.len() - 1
         });

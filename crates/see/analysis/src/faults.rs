@@ -19,7 +19,7 @@ use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, laten
 
 use crate::addresses::ProcessAddress;
 use crate::latency::Histogram;
-use crate::sums::{add, sum};
+use pagemill_model::sums::{add, sum};
 
 /// Losses from which on percentiles are not to be believed.
 pub const LOSS_LIMIT: f64 = 0.01;
@@ -407,11 +407,15 @@ impl FaultFold {
 
     fn mapping(&mut self, row: &MappingSample) {
         let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
-        // What it replaces, in part or whole.
+        if start >= end {
+            return;
+        }
+        // What it replaces, in part or whole: none overlaps another, so the last ones before its end.
         let stale: Vec<_> = self
             .layout
             .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
-            .filter(|(_, (other_end, _))| *other_end > start)
+            .rev()
+            .take_while(|(_, (other_end, _))| *other_end > start)
             .map(|(key, _)| *key)
             .collect();
         for key in stale {

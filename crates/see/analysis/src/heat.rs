@@ -25,7 +25,7 @@ use crate::objects::{Identity, KERNEL, Kind, Names, Place, Symbols};
 use crate::pages::runs;
 use crate::recent::{Recent, Table};
 use crate::residency::MAPPED;
-use crate::sums::{add, sum};
+use pagemill_model::sums::{add, sum};
 
 mod fill;
 #[cfg(test)]
@@ -228,7 +228,13 @@ impl<S: Symbols> HeatFold<S> {
 
     /// Pages of an object were given back to the system.
     fn given_back(&mut self, object: usize, pid: u64, numbers: Range<u64>) {
-        if numbers.end.saturating_sub(numbers.start) > self.pages.len() as u64 {
+        let (asked, known) = (numbers.end.saturating_sub(numbers.start), self.pages.len() as u64);
+        // Who frees as often as it accesses would have all pages looked at each time.
+        add(&mut self.looks, asked.min(known));
+        if self.looks > self.bounds.looks {
+            return add(&mut self.left_out, asked.min(known));
+        }
+        if asked > known {
             // Most of what was asked for was never touched.
             let of = |(owner, at): &(usize, ProcessPage)| {
                 *owner == object && at.pid == pid && numbers.contains(&at.vpn.0)

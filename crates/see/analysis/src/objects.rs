@@ -14,7 +14,7 @@
 //!
 //! Always true: an address has one object; an allocation that was given back is none any more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pagemill_model::{Allocation, Event, MappingSample};
 
@@ -123,6 +123,8 @@ pub struct Objects {
     guards: BTreeMap<ProcessAddress, u64>,
     /// Where images begin.
     bases: BTreeMap<ProcessAddress, usize>,
+    /// The same by process, image and address.
+    loaded: BTreeSet<(u64, usize, u64)>,
     images: HashMap<String, Option<usize>>,
     /// Files and their images.
     known: Vec<(String, Image)>,
@@ -156,10 +158,15 @@ impl Objects {
         let at = ProcessAddress::new(pid, start);
         let name = row.name.as_deref().unwrap_or_default();
         let permissions = row.permissions.as_deref().unwrap_or_default();
+        if start >= end {
+            return;
+        }
+        // None overlaps another, so the last ones before its end.
         let stale: Vec<_> = self
             .mappings
             .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
-            .filter(|(_, (other_end, _))| *other_end > start)
+            .rev()
+            .take_while(|(_, (other_end, _))| *other_end > start)
             .map(|(key, _)| *key)
             .collect();
         for key in stale {
@@ -198,13 +205,13 @@ impl Objects {
         };
         let Some(number) = known else { return };
         let image = &self.known[number].1;
-        let of_process =
-            self.bases.range(ProcessAddress::new(pid, 0)..=ProcessAddress::new(pid, u64::MAX));
-        let mut known = of_process.filter(|(_, other)| **other == number).map(|(at, _)| at.address);
-        let part = |base: u64| base <= start && start - base < image.bytes;
-        if known.clone().any(part) || known.next().is_some() && code != image.begins_with_code {
+        let mut below = self.loaded.range((pid, number, 0)..=(pid, number, start));
+        let part = below.next_back().is_some_and(|(.., base)| start - base < image.bytes);
+        let mut known = self.loaded.range((pid, number, 0)..=(pid, number, u64::MAX));
+        if part || known.next().is_some() && code != image.begins_with_code {
             return;
         }
+        self.loaded.insert((pid, number, start));
         self.bases.insert(ProcessAddress::new(pid, start), number);
     }
 

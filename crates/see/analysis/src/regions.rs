@@ -18,7 +18,7 @@ use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::sites::{Images, Made};
-use crate::sums::{add, sum};
+use pagemill_model::sums::{add, sum};
 
 /// Addresses of programs are below: 57 bits, with page tables of five levels.
 const ADDRESSES: u64 = 1 << 57;
@@ -164,31 +164,34 @@ impl RegionFold {
         if !private {
             return;
         }
-        // A mapping that grew, or was merged with a neighbour, stands for what it was before.
-        let swallowed: Vec<ProcessAddress> = self
-            .areas
-            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
-            .filter(|(_, area)| area.end > start && (area.start, area.end) != (start, end))
-            .filter(|(_, area)| start <= area.start && area.end <= end)
-            .map(|(key, _)| *key)
-            .collect();
-        let (mut anonymous, mut huge) = (None, None);
-        for key in swallowed {
-            if let Some(gone) = self.areas.remove(&key) {
-                (anonymous, huge) = (anonymous.max(gone.anonymous), huge.max(gone.huge));
+        let mut area = Area { place, start, end, anonymous: None, huge: None, regions: Vec::new() };
+        // None overlaps another, so the last ones before its end.
+        let overlapped =
+            self.areas.range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end));
+        let overlapped = overlapped.rev().take_while(|(_, area)| area.end > start);
+        let overlapped: Vec<ProcessAddress> = overlapped.map(|(key, _)| *key).collect();
+        for key in overlapped {
+            let Some(mut old) = self.areas.remove(&key) else { continue };
+            let (holds, held) =
+                (old.start <= start && end <= old.end, start <= old.start && old.end <= end);
+            if !holds && !held {
+                // What reaches into it is cut there.
+                let before = old.start < start;
+                (old.start, old.end) = if before { (old.start, start) } else { (end, old.end) };
+                self.areas.insert(ProcessAddress::new(pid, old.start), old);
+                continue;
             }
+            // One that shrank or was split stands for what it was at its largest, and one that grew or was merged with
+            // a neighbour for what that was before.
+            if holds {
+                (area.start, area.end) = (old.start, old.end);
+            }
+            area.anonymous = area.anonymous.max(old.anonymous);
+            area.huge = area.huge.max(old.huge);
         }
-        let area = self.areas.entry(ProcessAddress::new(pid, start)).or_insert(Area {
-            place,
-            start,
-            end,
-            anonymous,
-            huge,
-            regions: Vec::new(),
-        });
-        area.end = area.end.max(end);
         area.anonymous = area.anonymous.max(sample.anonymous.map(|bytes| bytes.0));
         area.huge = area.huge.max(sample.huge.map(|bytes| bytes.0));
+        self.areas.insert(ProcessAddress::new(pid, area.start), area);
     }
 }
 

@@ -81,8 +81,13 @@ impl<T> Default for Made<T> {
 impl<T> Made<T> {
     /// Memory was made here; what lay there before is gone.
     pub fn insert(&mut self, start: u64, end: u64, by: T) {
-        let overlapped = |(from, (to, _)): (&u64, &(u64, T))| (*to > start).then_some(*from);
-        let gone: Vec<u64> = self.ranges.range(..end).filter_map(overlapped).collect();
+        if start >= end {
+            return;
+        }
+        // None overlaps another, so the last ones before its end.
+        let before = self.ranges.range(..end).rev();
+        let overlapped = before.take_while(|(_, (to, _))| *to > start);
+        let gone: Vec<u64> = overlapped.map(|(from, _)| *from).collect();
         gone.iter().for_each(|from| {
             self.ranges.remove(from);
         });

@@ -91,10 +91,10 @@ pub struct Walks {
 
 impl Walks {
     /// Accesses that walked in a part of a process's memory.
-    pub fn within(&self, pid: u64, start: u64, end: u64) -> u64 {
+    pub fn of(&self, pid: u64, start: u64, end: u64) -> &[ProcessAddress] {
         let before =
             |address| self.at.partition_point(|at| *at < ProcessAddress::new(pid, address));
-        (before(end.max(start)) - before(start)) as u64
+        &self.at[before(start)..before(end.max(start))]
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
             (5, &[5, 7].map(|address| ProcessAddress::new(3, address))[..])
         );
         assert_eq!(
-            (walks.within(3, 5, 7), walks.within(3, 5, 8), walks.within(4, 0, 9)),
+            (walks.of(3, 5, 7).len(), walks.of(3, 5, 8).len(), walks.of(4, 0, 9).len()),
             (1, 2, 0)
         );
     }

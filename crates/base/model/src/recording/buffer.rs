@@ -91,7 +91,7 @@ impl<R: Recorded + Clone + fmt::Debug + Send + 'static> Buffer for Rows<R> {
     }
 
     fn decode(&mut self, bytes: &[u8]) -> std::result::Result<(), String> {
-        self.0.extend(dataset::decode::<R>(bytes).map_err(|error| error.to_string())?);
+        self.0.extend(dataset::decode_possible::<R>(bytes).map_err(|error| error.to_string())?);
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_par
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, buffers};
 use crate::flow::Source;
+use crate::sums::sum;
 use crate::units::Nanos;
 use crate::whole;
 
@@ -156,7 +157,7 @@ impl Reader {
             set.absent.clone().into_iter().map(move |range| (dataset, range))
         };
         let parts: Vec<_> = self.datasets.iter().flat_map(named).collect();
-        let rows = self.datasets.iter().fold(0, |rows: u64, set| rows.saturating_add(set.unread));
+        let rows = sum(self.datasets.iter().map(|set| set.unread));
         (!parts.is_empty()).then_some(Missing { parts, rows })
     }
 }
@@ -295,8 +296,29 @@ fn parse_meta(path: &Path, meta_path: &Path, text: &[u8]) -> Result<(Meta, bool)
         )),
         Some(_) => {
             let checked = seal::check(&value).map_err(|why| Error::damaged(meta_path, why))?;
+            if let Some(why) = impossible(&value) {
+                return Err(Error::damaged(meta_path, why));
+            }
             let meta = serde_json::from_value(value);
             Ok((meta.map_err(|error| Error::damaged(meta_path, error))?, checked))
         }
+    }
+}
+
+/// The number of a header that none of a machine is, if there is one: clocks count from 1970 at the most.
+fn impossible(value: &serde_json::Value) -> Option<String> {
+    const MOST: f64 = (1_u64 << 61) as f64;
+    let within = |name: &str, member| Some(format!("{name}: {}", impossible(member)?));
+    match value {
+        serde_json::Value::Number(number) => {
+            let possible = number.as_f64().is_some_and(|number| number <= MOST);
+            (!possible)
+                .then(|| format!("{number} is more than any machine has or does: it was made up"))
+        }
+        serde_json::Value::Array(items) => items.iter().find_map(impossible),
+        serde_json::Value::Object(members) => {
+            members.iter().find_map(|(name, member)| within(name, member))
+        }
+        _ => None,
     }
 }

@@ -40,6 +40,15 @@ pub struct Faults {
 impl Section for Faults {
     /// Why percentiles are not shown, if they are not.
     fn refusal(&self) -> Option<String> {
+        // As many as 8192 processors would have if each fault took the time of an access to memory.
+        const MOST: f64 = 1e11;
+        let (counted, duration) = (self.view.counted, self.view.duration);
+        if counted as f64 > MOST * duration.seconds().max(1.0) {
+            return Some(format!(
+                "it says that there were {counted} page faults in {}, which is impossible: it was made up, or is damaged",
+                duration.to_string().trim()
+            ));
+        }
         let lost = loss(&self.setup);
         (lost > LOSS_LIMIT && !self.allow_loss).then(|| {
             format!(

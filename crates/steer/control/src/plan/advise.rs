@@ -123,7 +123,9 @@ impl Group {
 
 /// The used regions of an area: offset from its start, pages touched (`None`: on a huge page, nobody knows), whether
 /// the number is an average over the mapping.
-fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
+///
+/// `left`: regions that are still listed; what a file says of their number is bounded.
+fn used(area: &Area, complete: bool, left: &mut u64) -> Vec<(u64, Option<u64>, bool)> {
     let base = area.start;
     if complete && !area.regions.is_empty() {
         let told = |region: &pagemill_analysis::regions::Region| {
@@ -136,16 +138,17 @@ fn used(area: &Area, complete: bool) -> Vec<(u64, Option<u64>, bool)> {
     let Some(anonymous) = area.anonymous.filter(|bytes| *bytes > 0 && length > 0) else {
         return Vec::new();
     };
-    // Less than a page a region says of none which it is; and what a file says is bounded before it is listed.
-    const MOST: u64 = 1 << 22;
-    if length / HUGE > MOST.min(anonymous / 4096) {
+    // Less than a page a region says of none which it is.
+    let number = length / HUGE;
+    if number > (*left).min(anonymous / 4096) {
         return Vec::new();
     }
+    *left -= number;
     // A mapping with a good part on huge pages says how much it got, not how much it touched.
     let known = area.huge.unwrap_or(0) * 4 < anonymous;
     let mean = u128::from(anonymous) * u128::from(PER_HUGE) / u128::from(length);
     let mean = u64::try_from(mean).unwrap_or(PER_HUGE).max(1);
-    (0..length / HUGE).map(|at| (at * HUGE, known.then_some(mean), true)).collect()
+    (0..number).map(|at| (at * HUGE, known.then_some(mean), true)).collect()
 }
 
 /// Faults whose address is known must be this share of all for their pages to be taken as all pages.
@@ -198,7 +201,9 @@ struct Groups {
 
 impl Groups {
     fn of(regions: &Regions, walks: &Walks) -> Self {
-        let complete = complete(regions);
+        /// 8 TiB.
+        const MOST: u64 = 1 << 22;
+        let (complete, mut left) = (complete(regions), MOST);
         let mut groups = Self::default();
         for (pid, area) in &regions.areas {
             let length = area.end - area.start;
@@ -208,13 +213,16 @@ impl Groups {
             let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
             let walked = |offset: u64| {
                 let start = start(offset);
-                walks.within(*pid, start, (start + HUGE).min(area.end))
+                walks.of(*pid, start, (start + HUGE).min(area.end)).len() as u64
             };
-            let mut known = used(area, complete);
+            let mut known = used(area, complete, &mut left);
             if known.is_empty() {
                 // Of samples alone: what they hit was used, how densely nobody knows.
-                let hit = (0..length / HUGE).map(|at| at * HUGE).filter(|at| walked(*at) > 0);
-                known = hit.map(|offset| (offset, None, false)).collect();
+                let hit = walks.of(*pid, start(0), area.end).iter();
+                known =
+                    hit.map(|at| ((at.address - start(0)) / HUGE * HUGE, None, false)).collect();
+                known.dedup();
+                known.retain(|(offset, ..)| offset + HUGE <= length);
             }
             for (offset, touched, estimated) in known {
                 let group = match area.place {

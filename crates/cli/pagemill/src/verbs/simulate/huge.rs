@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_analysis::regions::{Area, Place, RegionFold, Regions};
+use pagemill_kernel::Linux;
 use pagemill_model::page::{BASE, HUGE, PER_HUGE};
+use pagemill_model::sums::sum;
 use pagemill_model::{Event, Fold as _, Nanos, Source as _, whole};
 use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
@@ -62,12 +64,18 @@ pub struct Options {
     compaction: Option<Nanos>,
 }
 
+/// Steps of all policies together: a minute at the most.
+const MOST_STEPS: u64 = if cfg!(debug_assertions) { 400_000_000 } else { 6_000_000_000 };
+
 /// What a recording says of its length and memory is not taken on trust: each is worked through step by step.
 fn bounded(load: &Workload) -> Result<()> {
-    const MOST_PAGES: u64 = 1 << 26;
+    // Of the machine's memory a quarter is enough for the tables of pages.
+    const BYTES_A_PAGE: u64 = 64;
     const MOST_TIME: Nanos = Nanos(24 * 3_600_000_000_000);
-    ensure!(load.pages <= MOST_PAGES, "it has {} pages; valid: up to {MOST_PAGES}", load.pages);
-    let time = Nanos(load.own.iter().fold(0, |sum: u64, one| sum.saturating_add(*one)));
+    let memory = Linux::live().load().map_or(1 << 30, |load| load.memory);
+    let most = (memory / 4 / BYTES_A_PAGE).min(1 << 26);
+    ensure!(load.pages <= most, "it has {} pages; valid on this machine: up to {most}", load.pages);
+    let time = Nanos(sum(load.own.iter().copied()));
     ensure!(
         time <= MOST_TIME,
         "it says that its program took {} by itself; valid: up to a day",
@@ -112,6 +120,16 @@ impl Options {
         let (costs, tlb) = self.prices()?;
         let profile =
             self.profile.as_deref().map(pagemill_control::plan::read_profile).transpose()?;
+        let runs = policies.len() as u64 + if self.save_profile.is_some() { 2 } else { 0 };
+        let within = |setup: Setup| {
+            let run = setup.run_within(MOST_STEPS / runs.max(1));
+            run.with_context(|| {
+                format!(
+                    "{workload} cannot be simulated: {} would take longer than a minute (fewer policies, or a shorter recording)",
+                    setup.policy.name()
+                )
+            })
+        };
         let setup = |policy: &'static dyn Policy| Setup {
             workload: load.clone(),
             policy,
@@ -127,15 +145,14 @@ impl Options {
             seed,
         };
         if let Some(path) = &self.save_profile {
-            let run = |name: &str| find(name).map(|policy| setup(policy).run());
-            let (Some(never), Some(always)) = (run("linux-never"), run("linux-always")) else {
-                bail!("the policies of Linux are gone");
-            };
-            let text = perfect(&never, &always).to_string();
+            let run =
+                |name: &str| within(setup(find(name).context("the policies of Linux are gone")?));
+            let text = perfect(&run("linux-never")?, &run("linux-always")?).to_string();
             pagemill_launch::files::write(path, text, true)?;
             eprintln!("wrote {}", path.display());
         }
-        let rows: Vec<Outcome> = policies.iter().map(|policy| setup(*policy).run()).collect();
+        let rows = policies.iter().map(|policy| within(setup(*policy)));
+        let rows = rows.collect::<Result<Vec<Outcome>>>()?;
         if json {
             let rows: Vec<_> =
                 self.huge.iter().zip(&rows).map(|(name, row)| value(name, row)).collect();
@@ -259,6 +276,16 @@ impl Options {
             format!("{} is not what `pagemill plan --costs --json` prints", path.display())
         })?;
         let there = known.costs();
+        // A tenth of a second: nothing costs as much, and sums of it stay numbers.
+        const DEAREST: u64 = 100_000_000;
+        let all =
+            [there.base, there.huge, there.medium, there.collapse, there.deliver, there.fetch];
+        let values = all.into_iter().chain([there.walk]).filter_map(|figure| figure.value());
+        ensure!(
+            values.max().is_none_or(|most| most <= DEAREST),
+            "{} has a cost of more than {DEAREST} ns, which nothing costs",
+            path.display()
+        );
         if there.base.value().is_none() || there.huge.value().is_none() {
             bail!(
                 "{} has no costs of base and huge pages (pagemill plan --costs --json > FILE, where huge pages can be had)",
