@@ -30,7 +30,7 @@ use pagemill_launch::library;
 use pagemill_launch::prepare::{
     Prepared, cannot_execute, configuration, plain, prepare, trimmed, variable,
 };
-use pagemill_launch::program::{self, Verdict};
+use pagemill_launch::program::{self, Replaces, Verdict};
 use pagemill_launch::supervise::{hold_signals, supervise};
 #[cfg(target_arch = "x86_64")]
 use pagemill_record::recorders;
@@ -231,9 +231,9 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_library() {
-        match program::inspect(&path, env::var_os("PATH").as_deref()).verdict {
-            // Who brings its own allocator can still be helped: nothing of it is replaced.
-            Verdict::Refused(refusal) if refusal.kind != "bundled-allocator" => eprintln!(
+        let search = env::var_os("PATH");
+        match program::inspect_for(&path, search.as_deref(), Replaces::Nothing).verdict {
+            Verdict::Refused(refusal) => eprintln!(
                 "pagemill: {} takes no prefault library: {}; it is helped from outside only",
                 path.display(),
                 refusal.reason

@@ -174,7 +174,8 @@ fn untraceable(path: &Path) -> Result<Option<String>> {
             "{shown} is {bit}, and it gains nothing while it is traced by a user (run as root)"
         )));
     }
-    let inspected = program::inspect(path, std::env::var_os("PATH").as_deref());
+    let search = std::env::var_os("PATH");
+    let inspected = program::inspect_for(path, search.as_deref(), program::Replaces::Nothing);
     let sanitized = inspected.chain.last().and_then(|program| {
         let sanitizer = program::sanitizer_with_fixed_layout(program)?;
         let (program, crowded) = (program.display(), crowded(sanitizer));
