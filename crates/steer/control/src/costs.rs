@@ -151,7 +151,7 @@ fn of_file(path: &Path) -> Option<Calibration> {
 
 /// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it
 /// then are of no use.
-fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
+pub fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let boot = linux.boot()?;
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
     Ok(files(linux).into_iter().find_map(|path| {

@@ -249,6 +249,8 @@ pub struct Launcher {
     /// Whether a program's growth is being measured, and what each begins with.
     brisk: bool,
     trials: Trials,
+    /// Whether memory of which nobody has said anything gets huge pages, or pages of 64 KiB.
+    huge_unasked: bool,
     medium_unasked: bool,
     began: Duration,
     said: u64,
@@ -263,7 +265,9 @@ impl Launcher {
         let inside = options.pid.is_none() && !options.dry;
         let medium = inside.then(|| isolate::medium(linux, options.policy)).flatten();
         // Timed before this process is kept from huge pages.
-        let machine = Machine::new(linux, options.policy.means().weighs_time)?;
+        let recent = options.policy.means().weighs_time;
+        let waits = options.policy.tries().is_some_and(Tries::waits);
+        let machine = if waits { Machine::unseen } else { Machine::new }(linux, recent)?;
         let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
         let stats = stats.transpose()?;
         let writer = match &options.log {
@@ -295,6 +299,7 @@ impl Launcher {
             grown: now,
             brisk: false,
             trials: Trials::default(),
+            huge_unasked: false,
             medium_unasked: false,
             began: now,
             said: 0,
@@ -302,13 +307,15 @@ impl Launcher {
             ended: Vec::new(),
             sites: None,
         };
+        launcher.huge_unasked = launcher.options.policy.means().given == Given::System
+            && linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
         if let Some(tries) = launcher.options.policy.tries() {
             let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
             launcher.trials = trial::beginning(linux, tries, &view);
             let wide = launcher
                 .isolation
                 .as_ref()
-                .filter(|_| launcher.trials.first == Action::Fault64k && !launcher.huge_unasked());
+                .filter(|_| launcher.trials.first == Action::Fault64k && !launcher.huge_unasked);
             launcher.medium_unasked = wide.is_some_and(|isolation| isolation.widen(linux));
         }
         launcher.found();
@@ -353,7 +360,8 @@ impl Launcher {
     /// Fills in the head of the board.
     fn found(&mut self) {
         let order = self.first();
-        let headroom = self.headroom();
+        // Nothing is provided before the first look around where that is waited for.
+        let headroom = if self.waits() { 0 } else { self.headroom() };
         let own = self.linux.status(Pid::own()).ok();
         let filters = own.and_then(|own| own.seccomp_filters).unwrap_or(0);
         let board = self.board();
@@ -363,7 +371,7 @@ impl Launcher {
         board.set(Head::Lend, 100);
         board.set(Head::Headroom, headroom);
         board.set(Head::Filters, filters);
-        board.set(Head::HugeUnasked, self.huge_unasked().into());
+        board.set(Head::HugeUnasked, self.huge_unasked.into());
         board.set(Head::MediumUnasked, self.medium_unasked.into());
         if self.waits() {
             patience::tell(board);
@@ -371,12 +379,6 @@ impl Launcher {
         board.set(Head::First, order as u64);
         board.set(Head::Heartbeat, clock::monotonic().as_nanos() as u64);
         board.found();
-    }
-
-    /// Whether memory of which nobody has said anything gets huge pages.
-    fn huge_unasked(&self) -> bool {
-        let always = || self.linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
-        self.options.policy.means().given == Given::System && always()
     }
 
     /// Whether libraries do nothing in a program before that has grown and worked.

@@ -20,7 +20,7 @@ use pagemill_policy::huge::profile::{self, Mapping, Profile};
 use pagemill_policy::huge::{Figure, Moment, Section, View};
 use pagemill_prefault::board::{Kind, Process, ProcessWord, Region, RegionWord};
 
-use crate::costs;
+use crate::costs::{self, Calibration};
 
 /// Half way between the median and the ninth decile of direct compaction for one huge page.
 const STALL_NS: u64 = 500_000;
@@ -46,27 +46,48 @@ pub struct Machine {
     /// When the busy CPUs were counted last, idle time and that of the helpers until then.
     counted: (Instant, u64, Duration),
     busy: Figure,
-    /// Whether the costs are not of this hour.
-    old: bool,
+    /// What the mechanisms cost here, as far as is known.
+    known: Calibration,
+    /// Whether it was looked at.
+    seen: bool,
 }
 
 impl Machine {
     /// Finds out what the mechanisms cost here, and looks a first time.
     /// `recent`: how busy the CPUs are now counts as the load, instead of the average of the last minute.
     pub fn new(linux: &Linux, recent: bool) -> Result<Self> {
-        let known = costs::latest(linux)?;
-        let now = costs::machine_view(linux, &known);
-        let counted = (Instant::now(), linux.idle_ticks().unwrap_or(0), Duration::ZERO);
+        let mut machine = Self::with(linux, recent, costs::latest(linux)?);
+        machine.look();
+        Ok(machine)
+    }
+
+    /// The same with the costs that are on file, and without a look until the first [`Machine::refresh`]: for a program
+    /// that may end before there is something to decide.
+    pub fn unseen(linux: &Linux, recent: bool) -> Result<Self> {
+        Ok(Self::with(linux, recent, costs::on_file(linux)?.unwrap_or_default()))
+    }
+
+    fn with(linux: &Linux, recent: bool, known: Calibration) -> Self {
+        let now = View { costs: known.costs(), ..View::default() };
+        let counted = (Instant::now(), 0, Duration::ZERO);
+        let (linux, busy) = (linux.clone(), Figure::Absent);
+        Self { linux, now, recent, counted, busy, known, seen: false }
+    }
+
+    fn look(&mut self) {
+        let now = costs::machine_view(&self.linux, &self.known);
+        self.counted.0 = Instant::now();
+        self.counted.1 = self.linux.idle_ticks().unwrap_or(0);
         // Until a first window is over: who wants a CPU now, with the program in the place of this process.
-        let busy = linux.runnable().map_or(now.load, |threads| Figure::Measured(threads * 100));
-        let now = if recent { View { load: busy, ..now } } else { now };
-        let old = known.is_old();
-        Ok(Self { linux: linux.clone(), now, recent, counted, busy, old })
+        let runnable = self.linux.runnable();
+        self.busy = runnable.map_or(now.load, |threads| Figure::Measured(threads * 100));
+        self.now = if self.recent { View { load: self.busy, ..now } } else { now };
+        self.seen = true;
     }
 
     /// Finds out anew what the mechanisms cost if that is not of this hour, now that nobody waits.
     pub fn renew(&self) -> Result<()> {
-        if self.old {
+        if self.known.is_old() {
             costs::calibrate(&self.linux, false)?;
         }
         Ok(())
@@ -74,6 +95,10 @@ impl Machine {
 
     /// Reads memory and load again; `helpers` is the CPU time that the libraries' threads have taken until now.
     pub fn refresh(&mut self, helpers: Duration) {
+        if !self.seen {
+            self.counted.2 = helpers;
+            return self.look();
+        }
         costs::refresh(&self.linux, &mut self.now);
         if self.recent {
             self.count_busy_cpus(helpers);

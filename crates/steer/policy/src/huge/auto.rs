@@ -2,7 +2,8 @@
 //! each costs here decides (successive elimination on a budget; see [`super::trials`] for the words).
 //!
 //! ```text
-//!  first        fault-64k, if 32 such faults take at most half of what 512 base faults do here; else base
+//!  first        fault-64k, if 32 such faults take at most half of what 512 base faults do here, or nobody has timed
+//!               any; else base
 //!  learning     pieces of the first arm < 2                ─► first: what it costs
 //!               its faults < 3 % of what a piece costs     ─► first: there is nothing to gain
 //!  best         of the arms that beat the first, the one that costs least; else the first
@@ -14,7 +15,8 @@
 //!
 //! *Risk* of an arm, a region: twice what its pages are known to cost here from warm memory, or what they cost from
 //! cold memory if that is more, each less half of a region's base faults, for growth was seen to be dense; at least a
-//! twentieth of a piece of the first arm; and where the arm was tried, what it has cost beyond the best.
+//! twentieth of a piece of the first arm; and where the arm was tried, what it has cost beyond the best. A huge page
+//! that was never seen cold is taken to cost [`COLD`] warm ones then. What nobody has timed is not tried.
 //!
 //! **Regret.** At each moment, with T the program's CPU time so far: what trials have cost beyond the best arm was at
 //! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above. So exploring
@@ -57,6 +59,8 @@ const APART: usize = 3;
 const SETTLING: u64 = 3;
 /// Base faults that one of 64 KiB takes as long as, where that was not measured.
 const MEDIUM: u64 = 5;
+/// Warm huge pages that a cold one takes as long as at the least, where none was seen.
+const COLD: u64 = 10;
 /// Page walks that a base page on a huge page spares later, and what one costs where nobody has measured it, ns.
 const REUSED: u64 = 4;
 const WALK: u64 = 40;
@@ -99,10 +103,11 @@ fn medium(view: &View) -> Option<u64> {
 /// What a region of pages takes at most beyond half of the base faults that it spares, ns: from warm memory if they
 /// cost twice as much as is known, and from cold memory. `cold`: what the region costs there.
 fn excess(warm: u64, cold: Option<u64>, view: &View) -> Option<u64> {
-    let half = |base: u64| base.saturating_mul(PER_HUGE / 2);
-    let warm = warm.saturating_mul(2).saturating_sub(half(view.costs.base.value()?));
-    let cold = cold.zip(view.costs.base_cold.value());
-    Some(warm.max(cold.map_or(0, |(cold, base)| cold.saturating_sub(half(base)))))
+    let base = view.costs.base.value()?;
+    let beyond = |cost: u64, base: u64| cost.saturating_sub(base.saturating_mul(PER_HUGE / 2));
+    let base_cold = view.costs.base_cold.value().unwrap_or(base);
+    let cold = cold.map_or(0, |cold| beyond(cold, base_cold));
+    Some(beyond(warm.saturating_mul(2), base).max(cold))
 }
 
 /// Page walks that an arm spares later, a region.
@@ -195,8 +200,9 @@ impl Auto {
         let fetch = costs.fetch.value().unwrap_or(0);
         let huge = || {
             let stall = stall(view)?;
-            let cold = costs.huge_cold.value().map(|cold| cold.saturating_add(stall));
-            excess(costs.huge.value()?.saturating_add(stall), cold, view)
+            let warm = costs.huge.value()?;
+            let cold = costs.huge_cold.value().unwrap_or(warm.saturating_mul(COLD));
+            excess(warm.saturating_add(stall), Some(cold.saturating_add(stall)), view)
         };
         let own = match action {
             // What is known of others counts half of these as spared.
@@ -332,7 +338,8 @@ impl Policy for Auto {
 
 impl Tries for Auto {
     fn first(&self, view: &View) -> Action {
-        let cheap = Self::spared(view).is_some_and(|estimate| self.worth(&estimate));
+        let cheap = view.costs.base.value().is_none()
+            || Self::spared(view).is_some_and(|estimate| self.worth(&estimate));
         let fits = self.0 != Goal::Memory && self.permits(Action::Fault64k, view);
         if cheap && fits { Action::Fault64k } else { Action::Base }
     }

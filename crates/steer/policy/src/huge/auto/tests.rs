@@ -140,6 +140,8 @@ fn it_begins_with_64_kib_where_half_of_them_would_do_and_leaves_them_where_they_
     assert_eq!(first(&Auto::THROUGHPUT, dear, true), Action::Base);
     assert_eq!(first(&Auto::THROUGHPUT, Figure::Absent, false), Action::Base);
     assert_eq!(first(&Auto::MEMORY, Figure::Measured(4_500), true), Action::Base);
+    let untimed = View { trials: Trials::of(|_| true), costs: Costs::default(), ..machine() };
+    assert_eq!(Auto::THROUGHPUT.first(&untimed), Action::Fault64k);
     for (at, action) in ARMS.into_iter().enumerate() {
         let mut script = flat(1_200_000);
         script[at] = (800_000, 0);
@@ -161,6 +163,26 @@ fn small_differences_are_found_in_time_and_none_is_left_alone() {
     let all: u64 = done.iter().map(|piece| piece.cost).sum();
     let regions: u64 = done.iter().map(|piece| piece.regions).sum();
     assert!(all < regions * 1_200_000 / 100 * 101);
+}
+
+/// Memory was warm when the costs were measured and cold when the program grew: the first trial of huge pages took 13
+/// regions at 1.8 ms each from a program that had worked for half a second.
+#[test]
+fn huge_pages_that_were_never_seen_cold_wait_until_there_is_room_for_cold_ones() {
+    let mut view = machine();
+    (view.costs.base_cold, view.costs.huge_cold) = (Figure::Absent, Figure::Absent);
+    let mut script = flat(400_000);
+    script[arm(Action::Fault2m).unwrap()] = (1_800_000, 0);
+    let done = begun(Action::Fault64k, &Auto::THROUGHPUT, view, script, 8_000, (1, 8, 7));
+    let first = done.iter().find(|piece| piece.action.makes_huge()).unwrap();
+    assert!(first.view.trials.spent >= 400_000_000, "{}", first.view.trials);
+}
+
+#[test]
+fn what_nobody_has_timed_is_not_tried() {
+    let view = View { costs: Costs::default(), ..machine() };
+    let done = begun(Action::Fault64k, &Auto::THROUGHPUT, view, flat(400_000), 8_000, (1, 8, 7));
+    assert!(done.iter().all(|piece| piece.action == Action::Fault64k));
 }
 
 #[test]
