@@ -76,10 +76,16 @@ impl<'a> ReadRef<'a> for &'a Parts {
         if range.start >= end {
             return Err(());
         }
-        let found = self.from(range.start, end, range.start / STRINGS * STRINGS).map_err(drop)?;
-        let found = found.get(..(end - range.start) as usize).ok_or(())?;
-        let len = found.iter().position(|byte| *byte == delimiter).ok_or(())?;
-        Ok(&found[..len])
+        let first = range.start / STRINGS * STRINGS;
+        // Most strings end in the same part of the table.
+        for end in [end.min(first + STRINGS), end] {
+            let found = self.from(range.start, end, first).map_err(drop)?;
+            let found = found.get(..(end - range.start) as usize).ok_or(())?;
+            if let Some(len) = found.iter().position(|byte| *byte == delimiter) {
+                return Ok(&found[..len]);
+            }
+        }
+        Err(())
     }
 }
 

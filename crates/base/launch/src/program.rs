@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
-use object::read::elf::{Dyn, ElfFile32, ElfFile64, ElfSymbol64, FileHeader, ProgramHeader};
+use object::read::elf::{
+    Dyn, ElfFile32, ElfFile64, ElfSymbol64, FileHeader, ProgramHeader, SectionTable,
+};
 use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
 use pagemill_kernel::privilege::{self, Gain};
 
@@ -331,15 +333,15 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
             },
         });
     }
-    let Ok(file) = ElfFile64::<Endianness, R>::parse(image) else {
+    let Ok(file) = Elf::parse(image) else {
         return Some(damaged("its headers make no sense"));
     };
-    let endian = file.endian();
+    let endian = file.endian;
     let end_of = |segment: &elf::ProgramHeader64<Endianness>| {
         let loaded = segment.p_type(endian) == elf::PT_LOAD;
         loaded.then(|| segment.p_offset(endian).saturating_add(segment.p_filesz(endian)))
     };
-    let needed = file.elf_program_headers().iter().filter_map(end_of).max();
+    let needed = file.segments.iter().filter_map(end_of).max();
     let len = image.len().unwrap_or(0);
     if needed.is_none_or(|needed| needed > len) {
         let needed = needed.map_or("nothing".into(), |needed| format!("{needed} bytes"));
@@ -347,20 +349,18 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
             "its headers tell the kernel to load {needed} and it has {len}"
         )));
     }
-    let machine = file.elf_header().e_machine(endian);
-    if machine != host_machine() || !file.is_little_endian() {
+    let machine = file.header.e_machine(endian);
+    if machine != host_machine() || !file.header.is_little_endian() {
         return Some(Refusal {
             kind: "other-machine",
             reason: format!("it is built for another machine (ELF machine number {})", machine.0),
             way: format!("use its build for {}", std::env::consts::ARCH),
         });
     }
-    let loader = file
-        .elf_program_headers()
-        .iter()
-        .find_map(|header| header.interpreter(endian, image).ok().flatten());
+    let mut segments = file.segments.iter();
+    let loader = segments.find_map(|header| header.interpreter(endian, image).ok().flatten());
     let Some(loader) = loader else {
-        return (!is_loader(path)).then(|| without_loader(&file, image, path));
+        return (!is_loader(path)).then(|| without_loader(&file, path));
     };
     let loader = String::from_utf8_lossy(loader).into_owned();
     if loader.contains("ld-musl") {
@@ -377,13 +377,32 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
             "it is a Go program: its heap does not come from malloc, only its C parts do",
         ));
     }
-    let bundled = || (replaces == Replaces::Malloc).then(|| bundled(&file)).flatten();
-    sanitizer(&file, image).or_else(bundled)
+    let bundled = || (replaces == Replaces::Malloc).then(|| bundled(image)).flatten();
+    sanitizer(&file).or_else(bundled)
 }
 
-fn is_go<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> bool {
-    file.section_by_name(".go.buildinfo").is_some()
-        || file.section_by_name(".note.go.buildid").is_some()
+/// The headers of a file. Its symbols are left where they are: a program has megabytes of them.
+struct Elf<'a, R: ReadRef<'a>> {
+    header: &'a elf::FileHeader64<Endianness>,
+    endian: Endianness,
+    image: R,
+    segments: &'a [elf::ProgramHeader64<Endianness>],
+    sections: SectionTable<'a, elf::FileHeader64<Endianness>, R>,
+}
+
+impl<'a, R: ReadRef<'a>> Elf<'a, R> {
+    fn parse(image: R) -> object::Result<Self> {
+        let header = elf::FileHeader64::<Endianness>::parse(image)?;
+        let endian = header.endian()?;
+        let segments = header.program_headers(endian, image)?;
+        let sections = header.sections(endian, image)?;
+        Ok(Self { header, endian, image, segments, sections })
+    }
+}
+
+fn is_go<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> bool {
+    let has = |name: &[u8]| file.sections.section_by_name(file.endian, name).is_some();
+    has(b".go.buildinfo") || has(b".note.go.buildid")
 }
 
 fn go(reason: &str) -> Refusal {
@@ -396,12 +415,8 @@ fn go(reason: &str) -> Refusal {
 }
 
 /// Why a file that names no loader cannot be helped.
-fn without_loader<'a, R: ReadRef<'a>>(
-    file: &ElfFile64<'a, Endianness, R>,
-    image: R,
-    path: &Path,
-) -> Refusal {
-    if is_library(file, image) {
+fn without_loader<'a, R: ReadRef<'a>>(file: &Elf<'a, R>, path: &Path) -> Refusal {
+    if is_library(file) {
         return Refusal {
             kind: "library",
             reason: "it is a shared library, not a program".into(),
@@ -420,12 +435,11 @@ fn without_loader<'a, R: ReadRef<'a>>(
 }
 
 /// AddressSanitizer's library, if the program is linked with it: it ends a program where it is not loaded first.
-fn sanitizer<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> Option<Refusal> {
+fn sanitizer<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> Option<Refusal> {
     const LIBRARIES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
-    let endian = file.endian();
-    let sections = file.elf_header().sections(endian, image).ok()?;
-    let (entries, strings) = sections.dynamic(endian, image).ok()??;
-    let strings = sections.strings(endian, image, strings).ok()?;
+    let (endian, image) = (file.endian, file.image);
+    let (entries, strings) = file.sections.dynamic(endian, image).ok()??;
+    let strings = file.sections.strings(endian, image, strings).ok()?;
     let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
     let mut names = needed.filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok());
     let name = names.find(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))?;
@@ -456,7 +470,8 @@ pub fn sanitizer_with_fixed_layout(path: &Path) -> Option<&'static str> {
 }
 
 /// The allocator that the program carries, if it does.
-fn bundled<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>) -> Option<Refusal> {
+fn bundled<'a, R: ReadRef<'a>>(image: R) -> Option<Refusal> {
+    let file = ElfFile64::<Endianness, R>::parse(image).ok()?;
     let carries = |allocator: &str, symbol: &str| {
         Refusal {
         kind: "bundled-allocator",
@@ -541,13 +556,9 @@ fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
 }
 
 /// Whether the file is a shared library: it has a name of its own, and nothing that says it is a program (`DF_1_PIE`).
-fn is_library<'a, R: ReadRef<'a>>(file: &ElfFile64<'a, Endianness, R>, image: R) -> bool {
-    let endian = file.endian();
-    let sections = file.elf_header().sections(endian, image);
-    let Ok(Ok(Some((entries, _)))) = sections.map(|sections| sections.dynamic(endian, image))
-    else {
-        return false;
-    };
+fn is_library<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> bool {
+    let endian = file.endian;
+    let Ok(Some((entries, _))) = file.sections.dynamic(endian, file.image) else { return false };
     let program = entries.iter().any(|entry| {
         entry.d_tag(endian) == elf::DT_FLAGS_1 && entry.d_val(endian) & elf::DF_1_PIE.0 != 0
     });

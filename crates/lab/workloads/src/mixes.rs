@@ -63,13 +63,12 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|mix| mix.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| {
+        Self::ALL.into_iter().find(|mix| mix.to_string().eq_ignore_ascii_case(text)).ok_or_else(
+            || {
                 let valid = Self::ALL.map(|mix| mix.to_string()).join(", ");
                 format!("there is no YCSB workload {text:?}; valid: {valid}")
-            })
+            },
+        )
     }
 }
 
@@ -132,7 +131,8 @@ mod tests {
         for (mix, share) in Mix::ALL.into_iter().zip(shares) {
             let chooser = Chooser::new(mix, 100);
             let steps: Vec<Step> = (0..10_000).map(|_| chooser.next(&mut random, 120)).collect();
-            let part = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count() as f64 / 1e4;
+            let part =
+                |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count() as f64 / 1e4;
             let (reads, inserts) =
                 (part(|step| matches!(step, Step::Read(_))), part(|step| *step == Step::Insert));
             assert!((reads - share).abs() < 0.02, "{mix}: {reads}");

@@ -61,13 +61,15 @@ pub fn build(mut say: impl FnMut(&str)) -> Result<PathBuf> {
     say("wiredtiger: fetching its source");
     let wanted = room.join("wanted");
     fs::write(&wanted, format!("wiredtiger=={VERSION} --hash=sha256:{CHECKSUM}\n"))?;
-    let words = ["download", "-q", "--no-deps", "--no-binary", "wiredtiger", "--require-hashes", "-r"];
+    let words =
+        ["download", "-q", "--no-deps", "--no-binary", "wiredtiger", "--require-hashes", "-r"];
     run(Command::new(pip).args(words).arg(&wanted).arg("-d").arg(room), "pip")?;
     let archive = room.join(format!("wiredtiger-{VERSION}.tar.gz"));
     run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(room), "tar")?;
     say("wiredtiger: building it, once (three minutes of a processor)");
     let (source, out) = (room.join(format!("wiredtiger-{VERSION}")), room.join("build"));
-    let off = ["SHARED", "PYTHON", "STRICT", "DEBUG_INFO"].map(|what| format!("-DENABLE_{what}=OFF"));
+    let off =
+        ["SHARED", "PYTHON", "STRICT", "DEBUG_INFO"].map(|what| format!("-DENABLE_{what}=OFF"));
     run(
         Command::new(&cmake)
             .args(["-G", "Unix Makefiles", "-DCMAKE_BUILD_TYPE=Release", "-DENABLE_STATIC=ON"])
@@ -116,7 +118,8 @@ fn run(command: &mut Command, what: &str) -> Result<()> {
 /// Where it cannot be made anew.
 pub fn emptied(directory: &Path) -> Result<()> {
     if directory.exists() {
-        fs::remove_dir_all(directory).with_context(|| format!("cannot empty {}", directory.display()))?;
+        fs::remove_dir_all(directory)
+            .with_context(|| format!("cannot empty {}", directory.display()))?;
     }
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))
 }
