@@ -331,6 +331,25 @@ mod tests {
         assert_eq!(regions.tops[&7], base + 9 * HUGE);
     }
 
+    /// Each of several that overlapped had all faults.
+    #[test]
+    fn mappings_that_overlap_are_cut_where_the_later_one_begins_and_parts_of_one_are_it() {
+        let at = |region: u64| (64 + region) * HUGE;
+        let regions = fold(&[
+            mapping(at(0), at(4), "", 4096),
+            mapping(at(2), at(6), "", 8192),
+            mapping(at(3), at(5), "", 9000),
+            mapping(at(2), at(3), "", 100),
+            fault(at(3), 0),
+        ]);
+        let areas = regions.areas.iter().map(|(_, area)| {
+            let region = |address: u64| address / HUGE - 64;
+            (region(area.start), region(area.end), area.anonymous, area.regions.len())
+        });
+        let expected = [(0, 2, Some(4096), 0), (2, 6, Some(9000), 1)];
+        assert_eq!(areas.collect::<Vec<_>>(), expected);
+    }
+
     #[test]
     fn large_memory_has_the_site_of_who_asked_for_it() {
         let base = 64 * HUGE;
