@@ -518,7 +518,8 @@ impl Machine {
                 owners[to.start as usize] = Some((at, inside));
             }
         });
-        self.take(done.blocks);
+        // Lists of blocks take longer than a look at a region.
+        self.take(8 * done.blocks);
         let scanned = done.scanned + done.free_scanned;
         let waited = self.setup.attempt + done.migrated * MOVE_NS + scanned * SCANNED_NS;
         self.stall_ns = (self.stall_ns.0 + waited, self.stall_ns.1 + 1);
