@@ -110,7 +110,9 @@ fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String
     }
     // Data goes to standard output, and that there is none, or more, is no data.
     if rows.is_empty() {
-        eprintln!("pagemill: {table} has no rows (--csv= takes also: {})", others());
+        let others = Some(others()).filter(|names| !names.is_empty());
+        let others = others.map_or(String::new(), |names| format!(" (--csv= takes also: {names})"));
+        eprintln!("pagemill: {table} has no rows{others}");
         return Ok(String::new());
     }
     if header && own.count() > 1 {
