@@ -28,6 +28,9 @@
 //! - *Visits*: to the point of the greatest bound, the way there taken off, of those no more than [`HOP`] from here:
 //!   farther off nothing is known after a departure, so that all of the account would go into ways. A visit ends when
 //!   the point may not be the best any more, or after a time that grows with each visit to the same point.
+//! - *Hops*: where no point that near is worth a visit, but one farther off may be higher than the best and at least
+//!   half of the account is there, it goes towards that one, [`HOP`] points at a time, with a short visit after each.
+//!   Without them a best of which its neighbours are known to be worse is never left, however full the account is.
 //! - *Departure*: the rate is not what the curve says, or where the share rests a latency or the reads of a tier are
 //!   not what they were there or, if it has not rested there before, close by. The curve loses part of its form and
 //!   becomes uncertain again, the more so the greater the departure, and home is visited first, for what was seen on a
@@ -96,6 +99,8 @@ const AWAY: usize = 3;
 const STOPS: usize = 4;
 /// Points from where the share is to the farthest one to visit: what lies behind is seen from there.
 const HOP: usize = 4;
+/// The account, half of the most that it holds, from which on hops go towards what is farther off.
+const SPARE: f64 = (SWEEP + AGAIN) / 2.0;
 /// Quanta of the first visit, and how much longer each further one is.
 const VISIT: f64 = 16.0;
 const GROWS: f64 = 1.5;
@@ -134,6 +139,8 @@ pub struct Ucb {
     stop: Option<Option<usize>>,
     /// The point to look at first after a departure.
     landmark: Option<usize>,
+    /// The far point that a hop goes towards.
+    goal: Option<usize>,
     /// Quanta of this visit to the target, and visits to each point.
     visit: u32,
     visits: [u8; POINTS],
@@ -186,6 +193,7 @@ impl Ucb {
             target: None,
             stop: Some(None),
             landmark: None,
+            goal: None,
             visit: 0,
             visits: [0; POINTS],
             rested: [0; POINTS],
@@ -264,6 +272,7 @@ impl Ucb {
             self.rest.forget();
             (self.low, self.high) = (0.0, 1.0);
             self.visits = [0; POINTS];
+            self.goal = None;
             // What was seen on a way may be of both loads: the level is told apart where it rested longest.
             self.landmark = (0..POINTS).max_by_key(|point| self.rested[*point]);
             self.rested = [0; POINTS];
@@ -376,7 +385,7 @@ impl Ucb {
 
     /// With nothing to spend: the best.
     fn give_up(&mut self, now: &Look) -> usize {
-        (self.stop, self.landmark) = (None, None);
+        (self.stop, self.landmark, self.goal) = (None, None, None);
         if now.held != Some(now.best) {
             self.visit = 0;
         }
@@ -407,7 +416,21 @@ impl Ucb {
             true => self.score(point, known, share),
             false => f64::NEG_INFINITY,
         };
-        self.highest(score).0
+        let near = self.highest(score).0;
+        let hop = if near == best { self.hop(share, now) } else { None };
+        let hop = hop.filter(|(point, _)| affordable(*point));
+        self.goal = hop.map(|(_, far)| far);
+        hop.map_or(near, |(point, _)| point)
+    }
+
+    /// Where nothing near is worth a visit: the point that may be the highest of all, and a hop towards it. What is
+    /// not known lies behind points that are known to be worse, so that it never comes near by itself.
+    fn hop(&self, share: f64, now: &Look) -> Option<(usize, usize)> {
+        let here = about(share).0;
+        let (far, bound) = self.highest(|point| self.score(point, now.known, share));
+        let hop = far.clamp(here.saturating_sub(HOP), here + HOP);
+        let worth = bound > self.curve.mean[now.best] + HOLD && hop != now.best;
+        (worth && self.account >= SPARE).then_some((hop, far))
     }
 
     /// The next stop of the first way down, while there is one.
@@ -446,9 +469,13 @@ impl Ucb {
 
     /// Whether a visit to a target goes on: until it may not be the best any more, or has been long enough.
     fn stays(&self, target: usize, now: &Look) -> bool {
-        let length = VISIT * GROWS.powi(i32::from(self.visits[target]));
-        let bound = || self.bound(target, now.known);
-        let hopeful = target == now.best || bound() > self.curve.mean[now.best] + HOLD;
+        let length = match self.goal {
+            Some(_) => VISIT,
+            None => VISIT * GROWS.powi(i32::from(self.visits[target])),
+        };
+        let bound = || self.bound(self.goal.unwrap_or(target), now.known);
+        let at_best = self.goal.is_none() && target == now.best;
+        let hopeful = at_best || bound() > self.curve.mean[now.best] + HOLD;
         hopeful && (!now.arrived || f64::from(self.visit) < length)
     }
 }

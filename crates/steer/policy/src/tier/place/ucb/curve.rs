@@ -11,6 +11,10 @@ const STATES: usize = POINTS + 1;
 const HEIGHT: f64 = 0.3;
 /// Difference of shares over which the curve is alike.
 pub(super) const LENGTH: f64 = 0.45;
+/// Standard deviation of its bends, and over which shares they are alike: where a tier fills up, a curve turns within a
+/// tenth, which what lies on both sides does not announce.
+const BENDS: f64 = 0.02;
+const BEND_LENGTH: f64 = 0.15;
 /// Variance of the level: nothing is known of it.
 const LEVEL: f64 = 1.0;
 /// The greatest variance of a point.
@@ -26,10 +30,13 @@ pub(super) struct Curve {
     known: bool,
 }
 
-/// Matérn's kernel with nu = 5/2.
+/// Matérn's kernel with nu = 5/2 for the form, and with nu = 3/2 for its bends.
 fn alike(a: usize, b: usize, length: f64) -> f64 {
-    let apart = a.abs_diff(b) as f64 / (POINTS - 1) as f64 * 5.0_f64.sqrt() / length;
-    HEIGHT * HEIGHT * (1.0 + apart + apart * apart / 3.0) * (-apart).exp()
+    let apart = a.abs_diff(b) as f64 / (POINTS - 1) as f64;
+    let form = apart * 5.0_f64.sqrt() / length;
+    let bends = apart * 3.0_f64.sqrt() / BEND_LENGTH;
+    HEIGHT * HEIGHT * (1.0 + form + form * form / 3.0) * (-form).exp()
+        + BENDS * BENDS * (1.0 + bends) * (-bends).exp()
 }
 
 pub(super) fn place(point: usize) -> f64 {
