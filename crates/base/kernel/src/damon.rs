@@ -85,13 +85,43 @@ pub struct Scheme {
     pub bytes_per_second: Option<u64>,
     /// Only memory charged to this cgroup, by its path below the mount.
     pub cgroup: Option<String>,
+    /// What the kernel should tune the bytes a second for (kernel 6.16).
+    pub goal: Option<Goal>,
+}
+
+/// How full a node should be, in 10,000ths of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Used memory.
+    Used(u64),
+    /// Free memory.
+    Free(u64),
+}
+
+/// What a scheme tunes itself for, as those of the kernel's own tiering do (`samples/damon/mtier.c`): it acts once a
+/// second, by accesses and age alike, on the pages of a region that have been accessed or on the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// Of which node.
+    pub node: u32,
+    /// How full.
+    pub fill: Fill,
+    /// Whether it acts on pages that have been accessed.
+    pub accessed: bool,
 }
 
 impl Scheme {
     /// The scheme that only counts.
     pub const fn counting() -> Self {
         let accesses = 0..=u64::MAX;
-        Self { action: Action::Stat, accesses, age: 0, bytes_per_second: None, cgroup: None }
+        Self {
+            action: Action::Stat,
+            accesses,
+            age: 0,
+            bytes_per_second: None,
+            cgroup: None,
+            goal: None,
+        }
     }
 }
 
@@ -113,6 +143,19 @@ pub struct Attributes {
     pub aggregate: Duration,
     /// Regions at most: the bound of the cost.
     pub regions: u64,
+    /// What the kernel should tune both times for, if it should (kernel 6.16).
+    pub tuning: Option<Tuning>,
+}
+
+/// What samples should find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// An access, in so many of 10,000 by size.
+    pub accessed_bp: u64,
+    /// Aggregations between two changes.
+    pub aggregations: u64,
+    /// The longest time between two samples; the shortest is that of the attributes.
+    pub longest: Duration,
 }
 
 /// A region that DAMON saw.
@@ -193,18 +236,12 @@ pub fn left_over(directory: &Path) -> Result<bool> {
 /// Whether this kernel's DAMON moves the pages of a process (6.17), and not only physical memory; watches
 /// this process for a moment.
 pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
-    let scheme = Scheme {
-        action: Action::Stat,
-        accesses: 0..=u64::MAX,
-        age: 0,
-        bytes_per_second: None,
-        cgroup: None,
-    };
-    let watch = Watch { target: Target::Process(Pid::own()), schemes: vec![scheme] };
+    let watch = Watch { target: Target::Process(Pid::own()), schemes: vec![Scheme::counting()] };
     let attributes = Attributes {
         sample: Duration::from_millis(5),
         aggregate: Duration::from_millis(20),
         regions: 10,
+        tuning: None,
     };
     let _monitor = Monitor::start(linux, directory, &[watch], attributes)?;
     // Several destinations came with it, and show.
@@ -248,10 +285,8 @@ impl Monitor {
             Loan::take_unless(linux, directory, NAME, find, |_| false)?.map_err(|_| busy(0, 0))?;
         let monitor =
             Self { linux: linux.clone(), watches: watches.to_vec(), _loan: loan, _stat: stat };
-        linux.write(COUNT, &watches.len().to_string())?;
-        for (at, watch) in watches.iter().enumerate() {
-            monitor.configure(at, &watch.target, attributes, &watch.schemes)?;
-            monitor.command(at, "on")?;
+        for (path, value) in writes(watches, attributes) {
+            linux.write(&path, &value).map_err(|error| refused(&path, &value, error))?;
         }
         Ok(monitor)
     }
@@ -309,133 +344,204 @@ impl Monitor {
     /// Changes what schemes of target `at` may do, without a restart: the scheme, and bytes a second.
     pub fn limit(&self, at: usize, limits: &[(usize, u64)]) -> Result<()> {
         for (scheme, bytes_per_second) in limits {
-            self.allow(&format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}"), *bytes_per_second)?;
+            let scheme = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}");
+            for (path, value) in allowance(&scheme, *bytes_per_second) {
+                self.linux.write(path, &value)?;
+            }
         }
         self.command(at, "commit")
     }
 
-    /// Zero bytes of a quota would mean no limit at all, and kernels before 6.17 apply quotas only five minutes
-    /// after their boot: a scheme that may do nothing asks for regions larger than any.
-    fn allow(&self, scheme: &str, bytes_per_second: u64) -> Result<()> {
-        let least = if bytes_per_second == 0 { u64::MAX } else { 0 };
-        self.linux.write(format!("{scheme}/access_pattern/sz/min"), &least.to_string())?;
-        self.linux.write(format!("{scheme}/quotas/bytes"), &bytes_per_second.max(1).to_string())
-    }
-
     fn command(&self, at: usize, command: &str) -> Result<()> {
         let path = format!("{KDAMONDS}/{at}/state");
-        self.linux.write(&path, command).map_err(|error| match error.kind() {
-            // Only one user of DAMON at a time may run: a module of the kernel is another.
-            Kind::Busy => error.advise(
-                "another user of DAMON runs: see /sys/module/damon_*/parameters/enabled and damo",
-            ),
-            _ => error,
-        })
-    }
-
-    fn configure(
-        &self,
-        at: usize,
-        target: &Target,
-        attributes: Attributes,
-        schemes: &[Scheme],
-    ) -> Result<()> {
-        let linux = &self.linux;
-        linux.write(format!("{KDAMONDS}/{at}/contexts/nr_contexts"), "1")?;
-        let context = format!("{KDAMONDS}/{at}/contexts/0");
-        self.set_target(&context, target)?;
-        let intervals = format!("{context}/monitoring_attrs/intervals");
-        let micros = |time: Duration| time.as_micros().max(1).to_string();
-        linux.write(format!("{intervals}/sample_us"), &micros(attributes.sample))?;
-        linux.write(format!("{intervals}/aggr_us"), &micros(attributes.aggregate))?;
-        linux.write(format!("{intervals}/update_us"), &micros(attributes.aggregate * 2))?;
-        let regions = format!("{context}/monitoring_attrs/nr_regions");
-        // The kernel wants at least three: the parts between the two largest gaps.
-        linux.write(format!("{regions}/max"), &attributes.regions.max(10).to_string())?;
-        linux.write(format!("{regions}/min"), &attributes.regions.clamp(3, 10).to_string())?;
-        linux.write(format!("{context}/schemes/nr_schemes"), &schemes.len().to_string())?;
-        for (number, scheme) in schemes.iter().enumerate() {
-            self.set_scheme(&format!("{context}/schemes/{number}"), scheme)?;
-        }
-        Ok(())
-    }
-
-    fn set_target(&self, context: &str, target: &Target) -> Result<()> {
-        let linux = &self.linux;
-        linux.write(format!("{context}/targets/nr_targets"), "1")?;
-        match target {
-            Target::Process(pid) => {
-                linux
-                    .write(format!("{context}/operations"), "vaddr")
-                    .map_err(|error| unsupported("the operations vaddr", error))?;
-                linux.write(format!("{context}/targets/0/pid_target"), &pid.to_string())
-            }
-            Target::Physical(Range { start, end }) => {
-                linux
-                    .write(format!("{context}/operations"), "paddr")
-                    .map_err(|error| unsupported("the operations paddr", error))?;
-                let regions = format!("{context}/targets/0/regions");
-                linux.write(format!("{regions}/nr_regions"), "1")?;
-                linux.write(format!("{regions}/0/start"), &start.to_string())?;
-                linux.write(format!("{regions}/0/end"), &end.to_string())
-            }
-        }
-    }
-
-    fn set_scheme(&self, directory: &str, scheme: &Scheme) -> Result<()> {
-        let linux = &self.linux;
-        let pattern = format!("{directory}/access_pattern");
-        let (action, node) = match scheme.action {
-            Action::Stat => ("stat", None),
-            Action::MigrateHot(node) => ("migrate_hot", Some(node)),
-            Action::MigrateCold(node) => ("migrate_cold", Some(node)),
-        };
-        linux
-            .write(format!("{directory}/action"), action)
-            .map_err(|error| unsupported("migration between nodes", error))?;
-        if let Some(node) = node {
-            linux.write(format!("{directory}/target_nid"), &node.to_string())?;
-        }
-        let most = |least: u64, most: u64, name: &str| {
-            linux.write(format!("{pattern}/{name}/max"), &most.to_string())?;
-            linux.write(format!("{pattern}/{name}/min"), &least.to_string())
-        };
-        most(0, u64::MAX, "sz")?;
-        most(
-            *scheme.accesses.start(),
-            (*scheme.accesses.end()).min(u32::MAX.into()),
-            "nr_accesses",
-        )?;
-        most(scheme.age, u32::MAX.into(), "age")?;
-        if let Some(bytes) = scheme.bytes_per_second {
-            linux.write(format!("{directory}/quotas/reset_interval_ms"), "1000")?;
-            // What is hot, or cold, now counts for more than for how long.
-            linux.write(format!("{directory}/quotas/weights/nr_accesses_permil"), "900")?;
-            linux.write(format!("{directory}/quotas/weights/age_permil"), "100")?;
-            self.allow(directory, bytes)?;
-        }
-        if let Some(cgroup) = &scheme.cgroup {
-            let filters = format!("{directory}/filters");
-            linux.write(format!("{filters}/nr_filters"), "1")?;
-            linux.write(format!("{filters}/0/type"), "memcg")?;
-            linux.write(format!("{filters}/0/memcg_path"), cgroup)?;
-            // What does not match is left out.
-            linux.write(format!("{filters}/0/matching"), "N")?;
-        }
-        Ok(())
+        self.linux.write(&path, command).map_err(|error| refused(&path, command, error))
     }
 }
 
-/// What a kernel that lacks a part of DAMON says, with what to do.
-fn unsupported(what: &'static str, error: Error) -> Error {
-    match error.kind() {
-        Kind::NotFound | Kind::Other => {
-            Error::new(Kind::Unsupported, "set up DAMON with", what, error.reason()).advise(
-                "boot a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_PADDR=y, 6.11 or newer",
-            )
+/// A file of the directory, and what is written into it.
+type Write = (String, String);
+
+/// All that is written to watch `watches`, in this order.
+#[must_use]
+pub fn writes(watches: &[Watch], attributes: Attributes) -> Vec<Write> {
+    let mut all = vec![(COUNT.to_owned(), watches.len().to_string())];
+    for (at, watch) in watches.iter().enumerate() {
+        let thread = format!("{KDAMONDS}/{at}");
+        let context = format!("{thread}/contexts/0");
+        all.push((format!("{thread}/contexts/nr_contexts"), "1".to_owned()));
+        all.extend(target_files(&context, &watch.target));
+        all.extend(attribute_files(&format!("{context}/monitoring_attrs"), attributes));
+        all.push((format!("{context}/schemes/nr_schemes"), watch.schemes.len().to_string()));
+        for (number, scheme) in watch.schemes.iter().enumerate() {
+            all.extend(scheme_files(&format!("{context}/schemes/{number}"), scheme));
         }
-        _ => error,
+        all.push((format!("{thread}/state"), "on".to_owned()));
     }
+    all
+}
+
+fn files<const N: usize>(directory: &str, values: [(&str, String); N]) -> Vec<Write> {
+    values.map(|(name, value)| (format!("{directory}/{name}"), value)).into()
+}
+
+fn target_files(context: &str, target: &Target) -> Vec<Write> {
+    let one = || "1".to_owned();
+    let count = ("targets/nr_targets", one());
+    match target {
+        Target::Process(pid) => {
+            let pid = ("targets/0/pid_target", pid.to_string());
+            files(context, [count, ("operations", "vaddr".to_owned()), pid])
+        }
+        Target::Physical(Range { start, end }) => files(
+            context,
+            [
+                count,
+                ("operations", "paddr".to_owned()),
+                ("targets/0/regions/nr_regions", one()),
+                ("targets/0/regions/0/start", start.to_string()),
+                ("targets/0/regions/0/end", end.to_string()),
+            ],
+        ),
+    }
+}
+
+fn attribute_files(directory: &str, attributes: Attributes) -> Vec<Write> {
+    let micros = |time: Duration| time.as_micros().max(1).to_string();
+    let mut all = files(
+        directory,
+        [
+            ("intervals/sample_us", micros(attributes.sample)),
+            ("intervals/aggr_us", micros(attributes.aggregate)),
+            ("intervals/update_us", micros(attributes.aggregate * 2)),
+            // The kernel wants at least three: the parts between the two largest gaps.
+            ("nr_regions/max", attributes.regions.max(10).to_string()),
+            ("nr_regions/min", attributes.regions.clamp(3, 10).to_string()),
+        ],
+    );
+    if let Some(Tuning { accessed_bp, aggregations, longest }) = attributes.tuning {
+        let goal = format!("{directory}/intervals/intervals_goal");
+        all.extend(files(
+            &goal,
+            [
+                ("access_bp", accessed_bp.to_string()),
+                ("aggrs", aggregations.to_string()),
+                ("min_sample_us", micros(attributes.sample)),
+                ("max_sample_us", micros(longest)),
+            ],
+        ));
+    }
+    all
+}
+
+fn scheme_files(directory: &str, scheme: &Scheme) -> Vec<Write> {
+    let (action, node) = match scheme.action {
+        Action::Stat => ("stat", None),
+        Action::MigrateHot(node) => ("migrate_hot", Some(node)),
+        Action::MigrateCold(node) => ("migrate_cold", Some(node)),
+    };
+    let mut all = files(directory, [("action", action.to_owned())]);
+    all.extend(node.map(|node| (format!("{directory}/target_nid"), node.to_string())));
+    let most = u64::from(u32::MAX);
+    let accesses = (*scheme.accesses.start(), (*scheme.accesses.end()).min(most));
+    for (name, (least, most)) in
+        [("sz", (0, u64::MAX)), ("nr_accesses", accesses), ("age", (scheme.age, most))]
+    {
+        let pattern = format!("{directory}/access_pattern/{name}");
+        all.extend(files(&pattern, [("max", most.to_string()), ("min", least.to_string())]));
+    }
+    if let Some(bytes) = scheme.bytes_per_second {
+        // What is hot, or cold, now counts for more than for how long; the kernel's own tiering makes no difference.
+        let weights = if scheme.goal.is_some() { [100, 100] } else { [900, 100] };
+        all.extend(files(
+            &format!("{directory}/quotas"),
+            [
+                ("reset_interval_ms", "1000".to_owned()),
+                ("weights/nr_accesses_permil", weights[0].to_string()),
+                ("weights/age_permil", weights[1].to_string()),
+            ],
+        ));
+        all.extend(allowance(directory, bytes));
+    }
+    if let Some(goal) = scheme.goal {
+        let (metric, value) = match goal.fill {
+            Fill::Used(part) => ("node_mem_used_bp", part),
+            Fill::Free(part) => ("node_mem_free_bp", part),
+        };
+        all.extend(files(
+            directory,
+            [
+                ("apply_interval_us", "1000000".to_owned()),
+                ("quotas/goals/nr_goals", "1".to_owned()),
+                ("quotas/goals/0/target_metric", metric.to_owned()),
+                ("quotas/goals/0/nid", goal.node.to_string()),
+                ("quotas/goals/0/target_value", value.to_string()),
+            ],
+        ));
+    }
+    all.extend(filter_files(&format!("{directory}/filters"), scheme));
+    all
+}
+
+/// Who does not belong to the cgroup is left out first; then who has, or has not, been accessed.
+fn filter_files(directory: &str, scheme: &Scheme) -> Vec<Write> {
+    let flag = |set: bool| if set { "Y" } else { "N" }.to_owned();
+    let group = scheme.cgroup.as_ref().map(|group| {
+        vec![("type", "memcg".to_owned()), ("memcg_path", group.clone()), ("matching", flag(false))]
+    });
+    let young = scheme.goal.map(|goal| {
+        vec![("type", "young".to_owned()), ("matching", flag(true)), ("allow", flag(goal.accessed))]
+    });
+    let filters: Vec<_> = group.into_iter().chain(young).collect();
+    if filters.is_empty() {
+        return Vec::new();
+    }
+    let mut all = files(directory, [("nr_filters", filters.len().to_string())]);
+    for (number, filter) in filters.into_iter().enumerate() {
+        let write = |(name, value)| (format!("{directory}/{number}/{name}"), value);
+        all.extend(filter.into_iter().map(write));
+    }
+    all
+}
+
+/// Zero bytes of a quota would mean no limit at all, and kernels before 6.17 apply quotas only five minutes after
+/// their boot: a scheme that may do nothing asks for regions larger than any.
+fn allowance(scheme: &str, bytes_per_second: u64) -> Vec<Write> {
+    let least = if bytes_per_second == 0 { u64::MAX } else { 0 };
+    files(
+        scheme,
+        [
+            ("access_pattern/sz/min", least.to_string()),
+            ("quotas/bytes", bytes_per_second.max(1).to_string()),
+        ],
+    )
+}
+
+/// What a kernel that lacks a part of DAMON, or has another user of it, says to a write, with what to do.
+fn refused(path: &str, value: &str, error: Error) -> Error {
+    let has = |part: &str| path.contains(part);
+    let (what, advice) = match error.kind() {
+        // Only one user of DAMON at a time may run: a module of the kernel is another.
+        Kind::Busy => {
+            return error.advise(
+                "another user of DAMON runs: see /sys/module/damon_*/parameters/enabled and damo",
+            );
+        }
+        Kind::NotFound | Kind::Other if has("/operations") => (
+            format!("the operations {value}"),
+            "with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_PADDR=y",
+        ),
+        Kind::NotFound | Kind::Other if has("/action") => {
+            ("migration between nodes".to_owned(), "6.11 or newer")
+        }
+        Kind::NotFound | Kind::Other
+            if has("/goals/") || has("/intervals_goal/") || value == "young" || has("/allow") =>
+        {
+            ("what the kernel's own tiering by it tunes".to_owned(), "6.16 or newer")
+        }
+        _ => return error,
+    };
+    Error::new(Kind::Unsupported, "set up DAMON with", what, error.reason())
+        .advise(format!("boot a kernel {advice}"))
 }
 
 fn busy(threads: u64, running: u64) -> Error {
@@ -454,6 +560,7 @@ pub fn probe(linux: &Linux) -> Result<()> {
         sample: Duration::from_millis(5),
         aggregate: Duration::from_millis(20),
         regions: 10,
+        tuning: None,
     };
     let target = Target::Process(Pid::own());
     let watch = Watch { target, schemes: vec![Scheme::counting()] };
@@ -486,6 +593,7 @@ mod tests {
             sample: Duration::from_millis(5),
             aggregate: Duration::from_millis(100),
             regions: 100,
+            tuning: None,
         };
         let journals = linux.path("/run/pagemill");
         let error = Monitor::start(
@@ -501,6 +609,74 @@ mod tests {
         assert!(!left_over(&journals).unwrap());
     }
 
+    /// The values of the kernel's sample (`samples/damon/mtier.c`), as its documentation names the files.
+    #[test]
+    fn the_kernels_own_tiering_is_written_down_whole_and_its_last_write_starts_it() {
+        let scheme = Scheme {
+            action: Action::MigrateHot(0),
+            accesses: 1..=u64::MAX,
+            bytes_per_second: Some(200 << 20),
+            cgroup: Some("/web".to_owned()),
+            goal: Some(Goal { node: 0, fill: Fill::Used(9970), accessed: true }),
+            ..Scheme::counting()
+        };
+        let watch = Watch { target: Target::Physical(4096..8192), schemes: vec![scheme] };
+        let attributes = Attributes {
+            sample: Duration::from_millis(5),
+            aggregate: Duration::from_millis(100),
+            regions: 1000,
+            tuning: Some(Tuning {
+                accessed_bp: 400,
+                aggregations: 3,
+                longest: Duration::from_secs(10),
+            }),
+        };
+        let writes = writes(&[watch], attributes);
+        let value = |name: &str| {
+            let path = format!("{KDAMONDS}/0/contexts/0/{name}");
+            let found = writes.iter().filter(|(at, _)| *at == path);
+            found.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(",")
+        };
+        for (name, expected) in [
+            ("operations", "paddr"),
+            ("monitoring_attrs/intervals/intervals_goal/access_bp", "400"),
+            ("monitoring_attrs/intervals/intervals_goal/aggrs", "3"),
+            ("monitoring_attrs/intervals/intervals_goal/min_sample_us", "5000"),
+            ("monitoring_attrs/intervals/intervals_goal/max_sample_us", "10000000"),
+            ("monitoring_attrs/nr_regions/min", "10"),
+            ("monitoring_attrs/nr_regions/max", "1000"),
+            ("schemes/0/action", "migrate_hot"),
+            ("schemes/0/target_nid", "0"),
+            ("schemes/0/access_pattern/nr_accesses/min", "1"),
+            ("schemes/0/apply_interval_us", "1000000"),
+            ("schemes/0/quotas/bytes", "209715200"),
+            ("schemes/0/quotas/goals/0/target_metric", "node_mem_used_bp"),
+            ("schemes/0/quotas/goals/0/target_value", "9970"),
+            ("schemes/0/filters/nr_filters", "2"),
+            ("schemes/0/filters/0/memcg_path", "/web"),
+            ("schemes/0/filters/1/type", "young"),
+            ("schemes/0/filters/1/allow", "Y"),
+        ] {
+            assert_eq!(value(name), expected, "{name}");
+        }
+        assert_eq!(writes[0], (COUNT.to_owned(), "1".to_owned()));
+        assert_eq!(writes.last().unwrap(), &(format!("{KDAMONDS}/0/state"), "on".to_owned()));
+    }
+
+    #[test]
+    fn a_kernel_that_lacks_a_part_says_from_which_version_on_it_is_there() {
+        let said = |file: &str, value: &str| {
+            let error = Error::new(Kind::NotFound, "write", file, "no such file");
+            let error = refused(&format!("{KDAMONDS}/0/contexts/0/{file}"), value, error);
+            assert_eq!(error.kind(), Kind::Unsupported);
+            error.to_string()
+        };
+        assert!(said("operations", "vaddr").contains("CONFIG_DAMON_VADDR=y"));
+        assert!(said("schemes/0/action", "migrate_hot").contains("6.11"));
+        let goals = "schemes/0/quotas/goals/0/target_metric";
+        assert!(said(goals, "node_mem_used_bp").contains("6.16"));
+    }
+
     /// On the running kernel, where that is allowed and DAMON is free.
     #[test]
     fn physical_memory_is_watched_and_nothing_is_left_behind() {
@@ -514,15 +690,10 @@ mod tests {
             sample: Duration::from_millis(5),
             aggregate: Duration::from_millis(50),
             regions: 20,
+            tuning: None,
         };
-        let all = Scheme {
-            action: Action::Stat,
-            accesses: 0..=u64::MAX,
-            age: 0,
-            bytes_per_second: None,
-            cgroup: None,
-        };
-        let watch = Watch { target: Target::Physical(1 << 20..512 << 20), schemes: vec![all] };
+        let target = Target::Physical(1 << 20..512 << 20);
+        let watch = Watch { target, schemes: vec![Scheme::counting()] };
         let monitor = match Monitor::start(&linux, journals.path(), &[watch], attributes) {
             Ok(monitor) => monitor,
             Err(error) => return eprintln!("skipped: {error}"),

@@ -40,9 +40,8 @@ fn a_machine_with_one_node_is_told_why_and_what_else_there_is() {
     assert!(said(&output).contains("can move pages here: no"), "{}", said(&output));
 }
 
-#[test]
-fn doctor_names_each_cause_on_two_nodes_with_its_fix() {
-    // A copy, because a look takes a lock beside the journals.
+/// A copy, because a look takes a lock beside the journals.
+fn two_nodes() -> tempfile::TempDir {
     let machine = tempfile::tempdir().unwrap();
     let copied = Command::new("cp")
         .arg("-r")
@@ -50,6 +49,45 @@ fn doctor_names_each_cause_on_two_nodes_with_its_fix() {
         .arg(machine.path())
         .status();
     assert!(copied.unwrap().success());
+    machine
+}
+
+#[test]
+fn the_kernels_tiering_says_what_it_would_write_and_writes_nothing() {
+    let machine = two_nodes();
+    let write = |path: &str, value: &str| {
+        let path = machine.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, value).unwrap();
+    };
+    write("sys/devices/system/memory/block_size_bytes", "8000000\n");
+    for block in ["node0/memory0", "node0/memory7", "node1/memory8", "node1/memory15"] {
+        write(&format!("sys/devices/system/node/{block}/state"), "online\n");
+    }
+    write("sys/fs/cgroup/web/cgroup.procs", "");
+    let arguments = ["tier", "--cgroup", "web", "--policy", "damon", "--latency", "none"];
+    let output = on(machine.path(), &[&arguments[..], &["--rate", "64M"]].concat());
+    let text = said(&output);
+    for expected in [
+        "would write 2 to /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+        "would write migrate_hot to /sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/action",
+        "would write 1073741824 to /sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/targets/0/regions/0/start",
+        "would write migrate_cold to /sys/kernel/mm/damon/admin/kdamonds/1/contexts/0/schemes/0/action",
+        "would write 67108864 to /sys/kernel/mm/damon/admin/kdamonds/1/contexts/0/schemes/0/quotas/bytes",
+        "would write /web to",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let count = machine.path().join("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
+    assert_eq!(std::fs::read_to_string(count).unwrap(), "0\n");
+    let output = on(machine.path(), &["tier", "-p", "4242", "--policy", "damon"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("valid: --cgroup GROUP"), "{}", said(&output));
+}
+
+#[test]
+fn doctor_names_each_cause_on_two_nodes_with_its_fix() {
+    let machine = two_nodes();
     let look = || said(&on(machine.path(), &["tier", "doctor"]));
     let text = look();
     for expected in [

@@ -123,7 +123,7 @@ struct Run {
     /// Who sees what is hot
     #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
     track: Track,
-    /// How to act [default: kernel for tpp, else move-pages]
+    /// How to act [default: kernel for tpp, else move-pages; not with damon]
     #[arg(long, value_enum, value_name = "HOW")]
     act: Option<How>,
     /// Move at most this much a second
@@ -231,7 +231,13 @@ fn actuator(run: &Run, policy: &Live) -> Result<Act> {
         bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
     }
     if policy.leaves_it_to_damon() {
-        bail!("--policy {} is simulated only; valid: all others", run.policy);
+        if run.act.is_some() || run.cgroup.is_none() {
+            bail!(
+                "--policy {} is done by the kernel in the memory of a cgroup; valid: --cgroup GROUP, without -p and --act",
+                run.policy
+            );
+        }
+        return Ok(Act::Tiering);
     }
     Ok(match (run.act, policy.moves_pages()) {
         (Some(How::Kernel), false) | (None, false) => Act::Kernel,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`MovePages`] | moves the pages that a decision names |
 //! | [`Damos`] | lets DAMON move as many bytes as a decision names, of what it finds hot or cold itself |
+//! | [`Tiering`] | lets DAMON tier by itself, as the kernel's own module does |
 //! | [`KernelPromotion`] | lets the kernel promote by hint faults, or not |
 //! | [`Interleave`] | sets the weights by which new memory is spread |
 //! | [`DryRun`] | says what would move, and touches nothing |
@@ -22,6 +23,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::damon::{
+    Action, Attributes, Fill, Goal, Monitor, Scheme, Target, Tuning, Watch,
+};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::mempolicy::{AUTO_WEIGHTS, weight_file};
 use pagemill_kernel::move_pages::{self, Place};
@@ -29,6 +33,8 @@ use pagemill_kernel::numa_balancing::{DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::page::HUGE;
 use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, TierDecision, TierOutcome};
+use pagemill_policy::tier::place::damos;
+use pagemill_policy::tier::track::damon;
 
 use super::Tiers;
 use super::pages::Shared;
@@ -344,6 +350,96 @@ impl Actuator for Damos {
             add(&mut outcome.demoted, demoted);
             self.pages.borrow_mut().add(pid, 0, promoted, false);
             self.pages.borrow_mut().add(pid, 1, demoted, false);
+        }
+        outcome.took = Some(Nanos::from(begun.elapsed()));
+        outcome.time = Nanos::from(clock::monotonic());
+        outcome
+    }
+}
+
+/// What the kernel's own tiering by DAMON watches and does (`samples/damon/mtier.c`): a thread a node, of the memory of
+/// `group` only, where one is named; `rate` bounds the bytes that each moves a second.
+pub fn tiering(
+    linux: &Linux,
+    Tiers([default, alternate]): Tiers,
+    group: Option<&String>,
+    rate: Bytes,
+) -> pagemill_kernel::Result<(Vec<Watch>, Attributes)> {
+    let watch = |node: u32, action, accesses, fill, accessed| {
+        let scheme = Scheme {
+            action,
+            accesses,
+            bytes_per_second: Some(damos::LIMIT.min(rate.0)),
+            cgroup: group.cloned(),
+            goal: Some(Goal { node: default, fill, accessed }),
+            ..Scheme::counting()
+        };
+        let target = Target::Physical(linux.node_addresses(node)?);
+        Ok(Watch { target, schemes: vec![scheme] })
+    };
+    let (promote, demote) = (Action::MigrateHot(default), Action::MigrateCold(alternate));
+    let watches = vec![
+        watch(alternate, promote, 1..=u64::MAX, Fill::Used(damos::USED_BP), true)?,
+        watch(default, demote, 0..=0, Fill::Free(damos::FREE_BP), false)?,
+    ];
+    let sample = Duration::from_micros(damon::SHORTEST_US);
+    let tuning = Tuning {
+        accessed_bp: damon::ACCESSED_BP,
+        aggregations: damon::TUNED,
+        longest: Duration::from_micros(damon::LONGEST_US),
+    };
+    let attributes = Attributes {
+        sample,
+        aggregate: sample * damon::SAMPLES,
+        regions: damon::MOST as u64,
+        tuning: Some(tuning),
+    };
+    Ok((watches, attributes))
+}
+
+/// Lets DAMON's threads tier by themselves. No decision is needed, and none heeded.
+///
+/// What an outcome counts was moved since the outcome before.
+#[derive(Debug)]
+pub struct Tiering {
+    pages: Shared,
+    monitor: Monitor,
+    /// Bytes promoted and demoted when that was last asked.
+    before: [u64; 2],
+    _balancing: Loan<Files>,
+}
+
+impl Tiering {
+    /// Starts both threads; the kernel's own balancing is off meanwhile, as in [`MovePages::start`].
+    pub fn start(
+        linux: &Linux,
+        journals: &Path,
+        pages: Shared,
+        (watches, attributes): (Vec<Watch>, Attributes),
+    ) -> pagemill_kernel::Result<Self> {
+        let balancing = still(linux, journals)?;
+        let monitor = Monitor::start(linux, journals, &watches, attributes)?;
+        Ok(Self { pages, monitor, before: [0; 2], _balancing: balancing })
+    }
+}
+
+impl Actuator for Tiering {
+    type Decision = TierDecision;
+    type Outcome = TierOutcome;
+
+    fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
+        let begun = Instant::now();
+        let mut outcome = outcome(decision, "damon");
+        outcome.applied = Some(1);
+        for at in 0..self.before.len() {
+            let Ok(stats) = self.monitor.stats(at) else {
+                outcome.applied = Some(0);
+                continue;
+            };
+            let all = stats.iter().map(|scheme| scheme.applied).sum();
+            let moved = u64::saturating_sub(all, std::mem::replace(&mut self.before[at], all));
+            add(if at == 0 { &mut outcome.promoted } else { &mut outcome.demoted }, moved);
+            self.pages.borrow_mut().add(Pid(0), at, moved, false);
         }
         outcome.took = Some(Nanos::from(begun.elapsed()));
         outcome.time = Nanos::from(clock::monotonic());

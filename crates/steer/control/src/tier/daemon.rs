@@ -22,7 +22,7 @@ use pagemill_policy::tier::live::Live;
 use super::Tiers;
 use super::actuators::{
     Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit,
-    SharedTracker,
+    SharedTracker, Tiering, tiering,
 };
 use super::latency::{Latency, TierTraffic};
 use super::pages::{Pages, Shared};
@@ -48,8 +48,10 @@ pub enum Scope {
 pub enum Act {
     /// One by one.
     MovePages,
-    /// By DAMON's threads.
+    /// By DAMON's threads, as much as is decided.
     Damos,
+    /// By DAMON's threads alone.
+    Tiering,
     /// By the kernel's hint faults.
     Kernel,
     /// By the weights for new memory.
@@ -360,6 +362,18 @@ fn actuator(
     let log = move |event: Event| sink.borrow_mut().event(&event);
     let (rate, shared) = (options.rate, || pages.clone());
     Ok(match (options.apply, options.act) {
+        (apply, Act::Tiering) => {
+            let group = options.scope.group(linux);
+            let wanted = tiering(linux, options.tiers, group.as_ref(), rate)?;
+            if apply {
+                Box::new(Log::new(log, Tiering::start(linux, &journals, shared(), wanted)?))
+            } else {
+                for (path, value) in damon::writes(&wanted.0, wanted.1) {
+                    eprintln!("would write {value} to {path}");
+                }
+                Box::new(Log::new(log, DryRun::new(shared())))
+            }
+        }
         (false, _) => {
             let inner = DryRun::new(shared());
             Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
@@ -395,13 +409,7 @@ impl<A: super::actuators::Acts> Acting for A {
 
 impl Options {
     fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
-        let group = match &self.scope {
-            Scope::Processes { .. } => None,
-            Scope::Group(directory) => {
-                let mount = linux.path("/sys/fs/cgroup");
-                directory.strip_prefix(mount).ok().map(|below| format!("/{}", below.display()))
-            }
-        };
+        let group = self.scope.group(linux);
         let migrate =
             (self.apply && self.act == Act::Damos).then_some(Migrate { tiers: self.tiers, group });
         Tracker::open(linux, self.track, self.quantum, migrate)
@@ -415,6 +423,13 @@ fn missing(linux: &Linux, tiers: Tiers) -> Option<u32> {
 }
 
 impl Scope {
+    /// The cgroup's path below the mount, if it is one.
+    fn group(&self, linux: &Linux) -> Option<String> {
+        let Self::Group(directory) = self else { return None };
+        let mount = linux.path("/sys/fs/cgroup");
+        directory.strip_prefix(mount).ok().map(|below| format!("/{}", below.display()))
+    }
+
     /// Why there is nothing left to place.
     fn ended(&self) -> String {
         match self {

@@ -199,7 +199,8 @@ impl Damon {
         };
         // An aggregation of half a quantum ends within each; ten samples of it tell heat apart.
         let aggregate = (quantum / 2).max(Duration::from_millis(50));
-        let attributes = Attributes { sample: aggregate / 10, aggregate, regions: REGIONS };
+        let attributes =
+            Attributes { sample: aggregate / 10, aggregate, regions: REGIONS, tuning: None };
         Ok(Self {
             monitor: None,
             attributes,

@@ -49,7 +49,7 @@ pub const SHORTEST_US: u64 = 5_000;
 /// And the longest.
 pub const LONGEST_US: u64 = 10_000_000;
 /// Part of the samples, in 10,000ths, that should find an access.
-const ACCESSED_BP: u64 = 400;
+pub const ACCESSED_BP: u64 = 400;
 /// Aggregations between two times that the intervals are tuned.
 pub const TUNED: u64 = 3;
 /// A whole, in the 10,000ths that the kernel counts in.
